@@ -1,0 +1,101 @@
+/// The codecs and options that codec_cuda_bench measures, and the CPU's bytes to compare with.
+///
+/// The CPU's codecs are compiled by the host's compiler, in codec_cuda_bench_cpu.cpp: nvcc 13 ends
+/// with a segmentation fault over them (class-type template arguments). For the same reason
+/// functions are templates over a case rather than over a codec.
+#pragma once
+
+#include <adacc/codec/bf16.hpp>
+#include <adacc/codec/bit_mask.hpp>
+#include <adacc/codec/int4_outlier.hpp>
+#include <adacc/codec/int8_outlier.hpp>
+#include <adacc/codec/packed_index.hpp>
+
+namespace codec_cuda_bench {
+
+struct Int8Default {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{}>;
+};
+struct Int8NoOutliers {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.outliers = adacc::Outliers::none}>;
+};
+struct Int8Symmetric {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.symmetric = true}>;
+};
+struct Int8Stochastic {
+  using Codec =
+      adacc::Int8OutlierWith<adacc::SplitOptions{.rounding = adacc::Rounding::stochastic}>;
+};
+struct Int8Group32 {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 32}>;
+};
+struct Int8Group128 {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 128}>;
+};
+struct Int8Group256 {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 256}>;
+};
+struct Int8Channels {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 128,
+                                                           .outliers = adacc::Outliers::channels}>;
+};
+struct Int8Rows {
+  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = adacc::whole_row}>;
+};
+struct Int4Default {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{}>;
+};
+struct Int4NoOutliers {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.outliers = adacc::Outliers::none}>;
+};
+struct Int4Symmetric {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.symmetric = true}>;
+};
+struct Int4Stochastic {
+  using Codec =
+      adacc::Int4OutlierWith<adacc::SplitOptions{.rounding = adacc::Rounding::stochastic}>;
+};
+struct Int4Group32 {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 32}>;
+};
+struct Int4Group128 {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 128}>;
+};
+struct Int4Group256 {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 256}>;
+};
+struct Int4Channels {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 128,
+                                                           .outliers = adacc::Outliers::channels}>;
+};
+struct Int4Rows {
+  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = adacc::whole_row}>;
+};
+struct Bf16 {
+  using Codec = adacc::Bf16;
+};
+struct Mask {
+  using Codec = adacc::BitMask;
+};
+struct Index4 {
+  using Codec = adacc::PackedIndexWith<4>;
+};
+struct Index11 {
+  using Codec = adacc::PackedIndexWith<11>;
+};
+
+template <class... Case>
+struct Cases {};
+using All = Cases<Int8Default, Int8NoOutliers, Int8Symmetric, Int8Stochastic, Int8Group32,
+                  Int8Group128, Int8Group256, Int8Channels, Int8Rows, Int4Default, Int4NoOutliers,
+                  Int4Symmetric, Int4Stochastic, Int4Group32, Int4Group128, Int4Group256,
+                  Int4Channels, Int4Rows, Bf16, Mask, Index4, Index11>;
+
+template <class Case>
+const char* name();
+template <class Case>
+std::size_t encoded_bytes(adacc::Shape shape, adacc::Dtype dtype);
+template <class Case, class T>
+adacc::Error cpu_encode(adacc::View<const T> x, adacc::Bytes blob);
+
+}  // namespace codec_cuda_bench

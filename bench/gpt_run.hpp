@@ -1,0 +1,171 @@
+/// A GPT of a given shape with its data, trained under a plan: what the studies of compression
+/// share.
+///
+/// The studies are about what codecs do to gradients and to training, so a run is fixed by its
+/// seed alone: initial parameters, batches, random numbers of stochastic rounding.
+#pragma once
+
+#include <adacc/core/eigen_pool.hpp>
+#include <adacc/train/learning_rate.hpp>
+#include <adacc/train/llmc.hpp>
+#include <adacc/train/llmc_tokens.hpp>
+#include <adacc/train/text.hpp>
+#include <adacc/train/training.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "../examples/gpt.hpp"
+
+namespace study {
+
+using Int4Stochastic =
+    adacc::Int4OutlierWith<adacc::Int4Options{.rounding = adacc::Rounding::stochastic}>;
+using Int8Stochastic =
+    adacc::Int8OutlierWith<adacc::Int8Options{.rounding = adacc::Rounding::stochastic}>;
+/// One scale for a whole row, and nothing kept exactly.
+using Int4Coarse =
+    adacc::Int4OutlierWith<adacc::Int4Options{.group = adacc::whole_row,
+                                              .outliers = adacc::Outliers::none,
+                                              .rounding = adacc::Rounding::stochastic}>;
+
+struct Setting {
+  gpt::Config network{4, 4, 128, 64, 256};
+  std::size_t batch = 8, seq = 64;
+  std::uint64_t steps = 1500;
+  double lr = 1e-3, min_lr = 1e-4;
+  std::uint64_t warmup = 100;
+  int threads = 2;
+
+  adacc::LearningRate rate() const { return {lr, min_lr, warmup, steps}; }
+};
+
+/// Whether attention may compute its statistics again where its input is not exact, as it does, or
+/// has to trust what it saved in forward.
+enum class Statistics { again, saved };
+
+/// `path`, a token file of llm.c where it starts like one, and otherwise text.
+inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::size_t vocab) {
+  std::int32_t magic = 0;
+  if (auto file = adacc::InputFile::open(path, "an llm.c token file or text");
+      file && file->size() >= sizeof magic && !file->read(&magic, sizeof magic) &&
+      magic == adacc::llmc_tokens_magic)
+    return adacc::read_llmc_tokens(path, vocab);
+  auto text = adacc::read_text(path);
+  if (!text) return text;
+  if (adacc::Error why = text->check_vocabulary(vocab)) return why;
+  return text;
+}
+
+class Run {
+ public:
+  Run(const Setting& setting, const adacc::Cpu& cpu)
+      : setting_(setting), network_(gpt::make(setting.network)), cpu_(cpu) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  adacc::Result<adacc::Graph> graph() const {
+    return adacc::make_graph(network_, shape(), adacc::Dtype::f32, setting_.threads);
+  }
+
+  /// Parameters from `seed`, and memory for steps under `plan`.
+  adacc::Error set_up(adacc::Plan plan, std::uint64_t seed, Statistics statistics) {
+    using namespace adacc;
+    cpu_.key.seed = seed_ = seed;
+    auto layout = graph();
+    if (!layout) return layout.error;
+    auto train = make_program(*layout, std::move(plan));
+    auto test = make_program(*layout, retain_all(*layout), Mode::evaluate);
+    if (!train || !test) return train ? test.error : train.error;
+    const std::size_t arena = test->peak_bytes();
+    auto made = Training<>::make(dispatch(*layout, statistics), std::move(*train), cpu_, arena);
+    if (!made) return made.error;
+    training_ = std::move(*made);
+    auto evaluate = Step<>::make(network_, std::move(*test));
+    if (!evaluate) return evaluate.error;
+    evaluate_ = std::move(*evaluate);
+    auto inputs = Block<std::int32_t>::make(shape().elems(), "inputs");
+    auto targets = Block<std::int32_t>::make(shape().elems(), "targets");
+    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
+    inputs_ = std::move(*inputs);
+    targets_ = std::move(*targets);
+    return evaluate_.bind(training_.arena(), training_.params());
+  }
+
+  /// Replaces the plan; parameters stay, and the gradients of later steps go to `gradients`.
+  adacc::Result<adacc::Step<>> step_under(adacc::Plan plan, Statistics statistics) const {
+    auto layout = graph();
+    if (!layout) return layout.error;
+    auto program = adacc::make_program(*layout, std::move(plan));
+    if (!program) return program.error;
+    return adacc::Step<>::make(dispatch(*layout, statistics), std::move(*program));
+  }
+
+  /// The next step of AdamW; every seed starts elsewhere in the data.
+  adacc::Result<adacc::Training<>::Outcome> train(const adacc::Tokens& data) {
+    if (adacc::Error why = fill(data, training_.updates + seed_ * 1000)) return why;
+    return training_.step(inputs(), targets(), setting_.rate().at(training_.updates));
+  }
+
+  /// The mean loss over all batches of `data`.
+  adacc::Result<double> evaluate(const adacc::Tokens& data) {
+    const std::size_t count = data.batches(setting_.batch, setting_.seq);
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (adacc::Error why = fill(data, i)) return why;
+      const auto loss = evaluate_.run(cpu_, inputs(), targets());
+      if (!loss) return loss.error;
+      sum += *loss;
+    }
+    return count == 0 ? 0 : sum / static_cast<double>(count);
+  }
+
+  /// Makes batch `index` of `data` what inputs() and targets() give.
+  adacc::Error fill(const adacc::Tokens& data, std::uint64_t index) {
+    return data.batch(index, setting_.batch, setting_.seq, inputs_.view(), targets_.view());
+  }
+  adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
+  adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
+
+  adacc::Training<>& training() { return training_; }
+  const adacc::Training<>& training() const { return training_; }
+
+ private:
+  adacc::Shape shape() const { return adacc::Shape(setting_.batch, setting_.seq); }
+
+  adacc::Dispatch<float, adacc::Cpu> dispatch(const adacc::Graph& graph,
+                                              Statistics statistics) const {
+    using adacc::CausalAttention;
+    auto dispatch = adacc::make_dispatch<float, adacc::Cpu>(network_);
+    dispatch.add_codec<adacc::Bf16>();
+    dispatch.add_codec<adacc::Int8Outlier>();
+    dispatch.add_codec<Int8Stochastic>();
+    dispatch.add_codec<adacc::Int4Outlier>();
+    dispatch.add_codec<Int4Stochastic>();
+    dispatch.add_codec<Int4Coarse>();
+    if (statistics == Statistics::again) return dispatch;
+    for (const adacc::Node& node : graph.nodes)
+      if (std::string(node.name) == CausalAttention::name)
+        dispatch.layers[static_cast<std::size_t>(node.layer)].backward =
+            [](const void* functor, adacc::Cpu& cpu, const adacc::KernelArgs<float>& args) {
+              adacc::Cpu trusting = cpu;
+              trusting.exact_input = trusting.exact_output = true;
+              adacc::kernel<CausalAttention, adacc::Cpu>::backward<float>(
+                  *static_cast<const CausalAttention*>(functor), trusting, args.params,
+                  {static_cast<const float*>(args.x), args.x_shape}, args.y, args.dy, args.out,
+                  args.dparams, args.aux, args.workspace);
+            };
+    return dispatch;
+  }
+
+  Setting setting_;
+  gpt::Gpt<gpt::RetainSet> network_;
+  adacc::Cpu cpu_;
+  std::uint64_t seed_ = 0;
+  adacc::Training<> training_;
+  adacc::Step<> evaluate_;
+  adacc::Block<std::int32_t> inputs_, targets_;
+};
+
+}  // namespace study

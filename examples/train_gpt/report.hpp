@@ -1,0 +1,170 @@
+/// What train_gpt shows and writes while it runs: progress bar or plain lines, and the JSON log.
+#pragma once
+
+#include <adacc/core/bytes.hpp>
+#include <adacc/core/error.hpp>
+#include <adacc/train/file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/// "96.0 MiB"
+inline std::string mebibytes(std::size_t bytes) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / adacc::MiB);
+  return text;
+}
+
+/// What one step has to tell.
+struct StepRecord {
+  std::uint64_t step = 0;
+  double loss = 0, grad_norm = 0, ms = 0, tokens_per_s = 0;
+  std::size_t activation_peak_bytes = 0;
+  std::optional<double> val_loss;
+};
+
+/// One JSON object a line, written as it happens.
+class Log {
+ public:
+  /// Opens `path`; an empty one logs nothing. A resumed run keeps the lines of the steps before
+  /// `first_step` and drops those that it is about to do again.
+  adacc::Error open(const std::string& path, std::uint64_t first_step) {
+    path_ = path;
+    if (path.empty()) return {};
+    std::string kept;
+    if (first_step > 0) {
+      std::ifstream old(path);
+      for (std::string line; std::getline(old, line);) {
+        const auto entry = nlohmann::json::parse(line, nullptr, false);
+        if (entry.is_object() && entry.value("step", first_step) < first_step) kept += line + '\n';
+      }
+    }
+    file_ = std::fopen(path.c_str(), first_step > 0 ? "a" : "w");
+    if (file_ == nullptr) return failure("cannot be written");
+    if (first_step > 0 && ::ftruncate(fileno(file_), 0) != 0) return failure("cannot be rewritten");
+    if (std::fputs(kept.c_str(), file_) < 0 || std::fflush(file_) != 0)
+      return failure("cannot be written");
+    return {};
+  }
+
+  Log() = default;
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+  ~Log() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+
+  adacc::Error write(const StepRecord& record) {
+    if (file_ == nullptr) return {};
+    nlohmann::ordered_json line = {{"step", record.step},
+                                   {"loss", record.loss},
+                                   {"grad_norm", record.grad_norm},
+                                   {"ms", record.ms},
+                                   {"tokens_per_s", record.tokens_per_s},
+                                   {"activation_peak_bytes", record.activation_peak_bytes}};
+    if (record.val_loss) line["val_loss"] = *record.val_loss;
+    if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)
+      return failure("cannot be written");
+    return {};
+  }
+
+ private:
+  adacc::Error failure(const char* what) const {
+    return adacc::Error::say("--log ", adacc::one_line(path_).c_str(), ": ", what, " (",
+                             std::strerror(errno), ")");
+  }
+
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+/// On a terminal one line that rewrites itself; elsewhere a plain line now and then.
+class Progress {
+ public:
+  Progress(std::uint64_t first, std::uint64_t last) : first_(first), last_(last) {}
+
+  void show(const StepRecord& record) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool final = record.step + 1 == last_ || record.val_loss.has_value();
+    const double since = std::chrono::duration<double>(now - shown_).count();
+    smooth_ = smooth_ == 0 ? record.tokens_per_s : 0.9 * smooth_ + 0.1 * record.tokens_per_s;
+    ms_ = ms_ == 0 ? record.ms : 0.9 * ms_ + 0.1 * record.ms;
+    if (!final && since < (terminal_ ? 0.1 : 5.0) && record.step != first_) return;
+    shown_ = now;
+    if (terminal_) bar(record);
+    else plain(record);
+  }
+
+  /// Ends the rewriting line, so that what follows starts on its own.
+  void finish() {
+    if (terminal_ && started_) std::printf("\n");
+    started_ = false;
+    std::fflush(stdout);
+  }
+
+ private:
+  void plain(const StepRecord& record) {
+    std::printf("step %llu/%llu  loss %.4f  grad norm %.3f  %.0f ms  %.0f tokens/s",
+                static_cast<unsigned long long>(record.step + 1),
+                static_cast<unsigned long long>(last_), record.loss, record.grad_norm, record.ms,
+                record.tokens_per_s);
+    if (record.val_loss) std::printf("  val loss %.4f", *record.val_loss);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  void bar(const StepRecord& record) {
+    const double part = last_ > first_ ? static_cast<double>(record.step + 1 - first_) /
+                                             static_cast<double>(last_ - first_)
+                                       : 1;
+    const double left = ms_ / 1000 * static_cast<double>(last_ - record.step - 1);
+    char tail[192];
+    const int length = std::snprintf(
+        tail, sizeof tail, " %llu/%llu  loss %.4f  %.0f tok/s  %s left  %s",
+        static_cast<unsigned long long>(record.step + 1), static_cast<unsigned long long>(last_),
+        record.loss, smooth_, clock(left).c_str(), mebibytes(record.activation_peak_bytes).c_str());
+    const int room = width() - length - 3;
+    const int cells = room < 0 ? 0 : room > 30 ? 30 : room;
+    const int full = static_cast<int>(part * cells);
+    std::string cells_text;
+    for (int i = 0; i < cells; ++i) cells_text += i < full ? "█" : "░";
+    if (record.val_loss) {
+      std::printf("\r\x1b[Kstep %llu  val loss %.4f\n",
+                  static_cast<unsigned long long>(record.step + 1), *record.val_loss);
+    }
+    std::printf("\r\x1b[K%s%s", cells_text.c_str(), tail);
+    std::fflush(stdout);
+    started_ = true;
+  }
+
+  static std::string clock(double seconds) {
+    char text[48];
+    const auto s = static_cast<long long>(seconds + 0.5);
+    if (s >= 3600) std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
+    return text;
+  }
+
+  static int width() {
+    winsize size{};
+    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  }
+
+  std::uint64_t first_, last_;
+  std::chrono::steady_clock::time_point shown_{};
+  double smooth_ = 0, ms_ = 0;
+  bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  bool started_ = false;
+};

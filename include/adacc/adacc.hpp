@@ -1,0 +1,49 @@
+/// adacc: train neural networks inside a memory budget.
+///
+/// The host umbrella, std only. Read it as the data flows: a model of layers and policies is
+/// lowered to a graph; a plan gives every activation its policy; schedule and layout turn both
+/// into instructions and offsets; the step runs them inside one arena. Ready-made layers (on
+/// Eigen) are in adacc/layer/, optimizer, data and checkpoints in adacc/train/.
+#pragma once
+
+#include "core/array.hpp"
+#include "core/bfloat16.hpp"
+#include "core/bytes.hpp"
+#include "core/config.hpp"
+#include "core/cpu.hpp"
+#include "core/dtype.hpp"
+#include "core/error.hpp"
+#include "core/executor.hpp"
+#include "core/random.hpp"
+#include "core/shape.hpp"
+#include "core/view.hpp"
+
+#include "codec/blob.hpp"
+#include "codec/codec.hpp"
+#include "codec/codec_list.hpp"
+#include "codec/statistics.hpp"
+
+#include "policy/compress.hpp"
+#include "policy/planned.hpp"
+#include "policy/policy.hpp"
+#include "policy/recompute.hpp"
+#include "policy/retain.hpp"
+
+#include "model/codec_traits.hpp"
+#include "model/contract.hpp"
+#include "model/graph.hpp"
+#include "model/layer.hpp"
+#include "model/network.hpp"
+#include "model/parameter.hpp"
+#include "model/repeat.hpp"
+#include "model/residual.hpp"
+#include "model/sequential.hpp"
+
+#include "plan/exact.hpp"
+#include "plan/plan.hpp"
+
+#include "step/dispatch.hpp"
+#include "step/layout.hpp"
+#include "step/program.hpp"
+#include "step/schedule.hpp"
+#include "step/step.hpp"

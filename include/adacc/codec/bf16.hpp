@@ -1,0 +1,101 @@
+/// Bf16: two bytes an element, a float's range, 8 bits of precision; the codec without risk.
+///
+///     offset        bytes   what
+///     0             64      header (blob.hpp), codec "bf16"
+///     64            2 * n   u16 bfloat16 of element e at 64 + 2 * e; n = rows * columns
+///     64 + 2 * n    p       zeros, up to a multiple of 64
+///
+/// Rounding is to the nearest, of two as near to the even one, so the relative error of a normal
+/// number is at most 2^-8. Doubles are rounded to float first. NaNs stay NaNs of their sign,
+/// infinities infinities, and what rounds beyond 3.39e38 becomes one. A tensor of bfloat16 is
+/// copied, bit by bit.
+///
+/// Measured against memcpy of the same floats this is bound by memory, with no instruction made for
+/// bfloat16: three quarters of the bytes move, for the rounding is a few integer operations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "../core/bytes.hpp"
+#include "../core/config.hpp"
+#include "../core/cpu.hpp"
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "blob.hpp"
+#include "spans.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+template <class T>
+ADACC_HD constexpr std::uint16_t bf16_code(T x) {
+  if constexpr (std::is_same_v<T, bfloat16>) return x.bits;
+  else return to_bfloat16(static_cast<float>(x)).bits;
+}
+
+template <class T>
+ADACC_HD constexpr T bf16_value(std::uint16_t code) {
+  if constexpr (std::is_same_v<T, bfloat16>) return bfloat16{code};
+  else return static_cast<T>(to_float(bfloat16{code}));
+}
+
+// Functions of their own because compilers trust __restrict on parameters.
+
+template <class T>
+void bf16_encode(std::size_t n, const T* __restrict x, std::uint16_t* __restrict codes) {
+  for (std::size_t i = 0; i < n; ++i) codes[i] = bf16_code(x[i]);
+}
+
+template <class T>
+void bf16_decode(std::size_t n, const std::uint16_t* __restrict codes, T* __restrict x) {
+  for (std::size_t i = 0; i < n; ++i) x[i] = bf16_value<T>(codes[i]);
+}
+
+}  // namespace detail
+
+struct Bf16 {
+  static constexpr const char* name = "bf16";
+  static constexpr bool lossless = false;
+
+  ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,
+                                                      Dtype dtype) {
+    const std::size_t elements = detail::codable_elements(rows, cols, dtype);
+    return elements == 0 ? 0 : align_up(blob_header_bytes + 2 * elements);
+  }
+
+  template <class T>
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
+    const std::size_t rows = x.rows(), cols = x.cols(), n = x.size();
+    const std::size_t bytes = encoded_bytes(rows, cols, dtype_of<T>);
+    if (Error error = check_encode(name, x, blob, bytes)) return error;
+    write_blob_header(blob.data(), name, dtype_of<T>, rows, cols);
+    auto* codes = static_cast<std::uint16_t*>(codes_of(blob.data()));
+    detail::for_each_span(cpu, n, [&](std::size_t first, std::size_t count) {
+      detail::bf16_encode(count, x.data() + first, codes + first);
+    });
+    std::memset(codes + n, 0, bytes - blob_header_bytes - 2 * n);
+    return {};
+  }
+
+  template <class T>
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
+    const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    if (Error error = check_decode(name, blob, x, bytes)) return error;
+    const auto* codes = static_cast<const std::uint16_t*>(codes_of(blob.data()));
+    detail::for_each_span(cpu, x.size(), [&](std::size_t first, std::size_t count) {
+      detail::bf16_decode(count, codes + first, x.data() + first);
+    });
+    return {};
+  }
+
+ private:
+  static void* codes_of(std::byte* blob) { return blob + blob_header_bytes; }
+  static const void* codes_of(const std::byte* blob) { return blob + blob_header_bytes; }
+};
+
+}  // namespace adacc

@@ -1,0 +1,68 @@
+/// What BitMask and PackedIndex share on a CUDA device: the same bytes as bit_groups.hpp makes.
+#pragma once
+
+#include "../core/cuda.cuh"
+#include "bit_groups_block.hpp"
+#include "codec.hpp"
+#include "thread_block.cuh"
+
+namespace adacc::detail {
+
+template <class Element, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads)
+    bit_groups_encode_kernel(std::size_t n, const T* __restrict__ x, BlobHeader header,
+                             std::byte* __restrict__ blob) {
+  using Parts = BitParts<Element::bits, T, CudaBlock::threads>;
+  __shared__ typename CudaBlock::Storage storage;
+  __shared__ typename Parts::Shared shared;
+  CudaBlock block(storage);
+  for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)
+    bit_groups_encode_part<Element>(block, shared, part, n, x, header, blob);
+}
+
+template <class Element, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads)
+    bit_groups_decode_kernel(std::size_t n, BlobHeader header, const std::byte* __restrict__ blob,
+                             T* __restrict__ x) {
+  using Parts = BitParts<Element::bits, T, CudaBlock::threads>;
+  __shared__ typename CudaBlock::Storage storage;
+  CudaBlock block(storage);
+  for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)
+    bit_groups_decode_part<Element>(block, part, n, header, blob, x);
+}
+
+/// Codec is BitMask or PackedIndexWith, Element what becomes of one element.
+template <class Codec, class Element>
+struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
+  template <class T>
+  static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
+    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    if (Error error = check_encode(Codec::name, x, blob, bytes)) return error;
+    bit_groups_encode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
+        x.size(), x.data(), header_of(x), blob.data());
+    return launch_error(Codec::name);
+  }
+
+  template <class T>
+  static Error decode(Cuda& cuda, ConstBytes blob, View<T> x) {
+    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
+    bit_groups_decode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
+        x.size(), header_of(View<const T>(x)), blob.data(), x.data());
+    return launch_error(Codec::name);
+  }
+
+ private:
+  static constexpr int threads = CudaBlock::threads;
+
+  template <class T>
+  static unsigned grid(std::size_t n) {
+    return grid_of(BitParts<Element::bits, T, threads>::count(n));
+  }
+  template <class T>
+  static constexpr BlobHeader header_of(View<const T> x) {
+    return blob_header(fnv1a(Codec::name), dtype_of<T>, x.rows(), x.cols());
+  }
+};
+
+}  // namespace adacc::detail

@@ -1,0 +1,137 @@
+/// The 64 bytes that every blob begins with, and the checks that every codec makes first.
+///
+///     offset   bytes   what
+///     0        4       u32 magic: 'A' 'D' 'C' '1' in memory
+///     4        4       u32 version of the format: 1
+///     8        4       u32 codec: FNV-1a (32 bits) of its name
+///     12       4       u32 dtype: the number of the enumerator of Dtype
+///     16       8       u64 rows
+///     24       8       u64 columns
+///     32       32      zeros
+///
+/// Numbers are as the machine has them, which is little-endian; on a big-endian machine the magic
+/// says so. The header pins down everything that sizes and offsets depend on, so a decoder that
+/// compared it with what it expects can trust its own offsets; what it must not trust is the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "../core/bytes.hpp"
+#include "../core/config.hpp"
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+
+namespace adacc {
+
+/// The header as it lies in memory.
+struct BlobHeader {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint32_t codec;
+  std::uint32_t dtype;
+  std::uint64_t rows;
+  std::uint64_t cols;
+  std::uint64_t zeros[4];
+};
+static_assert(sizeof(BlobHeader) == 64);
+
+inline constexpr std::size_t blob_header_bytes = sizeof(BlobHeader);
+inline constexpr std::uint32_t blob_magic = 0x31434441;
+inline constexpr std::uint32_t blob_version = 1;
+
+/// FNV-1a with 32 bits (Fowler, Noll, Vo; RFC 9923).
+ADACC_HD constexpr std::uint32_t fnv1a(const char* text) {
+  std::uint32_t hash = 0x811C9DC5;
+  for (; *text != '\0'; ++text) {
+    hash ^= static_cast<std::uint8_t>(*text);
+    hash *= 0x01000193;
+  }
+  return hash;
+}
+
+/// The header of a blob; `codec` is fnv1a(name).
+ADACC_HD constexpr BlobHeader blob_header(std::uint32_t codec, Dtype dtype, std::size_t rows,
+                                          std::size_t cols) {
+  return {blob_magic, blob_version, codec, static_cast<std::uint32_t>(dtype), rows, cols, {}};
+}
+
+inline void write_blob_header(std::byte* blob, const char* name, Dtype dtype, std::size_t rows,
+                              std::size_t cols) {
+  const BlobHeader header = blob_header(fnv1a(name), dtype, rows, cols);
+  std::memcpy(blob, &header, sizeof header);
+}
+
+namespace detail {
+
+inline bool is_aligned(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
+}
+
+/// What encode and decode check alike: the tensor and the blob's span. `expected_bytes` is the
+/// codec's encoded_bytes.
+template <class T, class Byte>
+Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expected_bytes) {
+  constexpr Dtype dtype = dtype_of<std::remove_const_t<T>>;
+  const std::size_t rows = x.rows(), cols = x.cols();
+  if (rows == 0 || cols == 0)
+    return Error::say(name, ": the tensor ", x.shape(), " has no elements");
+  if (expected_bytes == 0)
+    return Error::say(name, ": cannot encode ", rows, " rows of ", cols, " columns of ",
+                      name_of(dtype));
+  if (x.data() == nullptr || !is_aligned(x.data()))
+    return Error::say(name, ": the tensor must start at a multiple of ", alignment, " bytes");
+  if (blob.data() == nullptr || !is_aligned(blob.data()))
+    return Error::say(name, ": the blob must start at a multiple of ", alignment, " bytes");
+  if (blob.size() != expected_bytes)
+    return Error::say(name, ": the blob has ", blob.size(), " bytes, but ", rows, " rows of ", cols,
+                      " columns of ", name_of(dtype), " take ", expected_bytes);
+  return {};
+}
+
+}  // namespace detail
+
+/// Whether `blob` is one of `expected_bytes` that codec `name` made of such a tensor, judged by its
+/// size and header. Reads no more than the span has.
+inline Error check_blob(ConstBytes blob, const char* name, Dtype dtype, std::size_t rows,
+                        std::size_t cols, std::size_t expected_bytes) {
+  if (expected_bytes < blob_header_bytes)
+    return Error::say(name, ": cannot encode ", rows, " rows of ", cols, " columns of ",
+                      name_of(dtype));
+  if (blob.data() == nullptr || blob.size() != expected_bytes)
+    return Error::say(name, ": the blob has ", blob.size(), " bytes, but ", rows, " rows of ", cols,
+                      " columns of ", name_of(dtype), " take ", expected_bytes);
+  BlobHeader header;
+  std::memcpy(&header, blob.data(), sizeof header);
+  if (header.magic != blob_magic) return Error::say(name, ": this is no blob of adacc");
+  if (header.version != blob_version)
+    return Error::say(name, ": the blob has format ", header.version, ", known is ", blob_version);
+  if (header.codec != fnv1a(name)) return Error::say(name, ": the blob is of another codec");
+  if (header.dtype != static_cast<std::uint32_t>(dtype))
+    return Error::say(name, ": the blob's elements are not ", name_of(dtype));
+  if (header.rows != rows || header.cols != cols)
+    return Error::say(name, ": the blob is of ", header.rows, " rows of ", header.cols,
+                      " columns, asked for are ", rows, " of ", cols);
+  for (const std::uint64_t zero : header.zeros)
+    if (zero != 0) return Error::say(name, ": the blob's header is damaged");
+  return {};
+}
+
+/// Whether encode can work with these arguments: the tensor has elements, the codec can encode it,
+/// both start 64-byte aligned, and the blob has the bytes it takes. O(1).
+template <class T>
+Error check_encode(const char* name, View<const T> x, Bytes blob, std::size_t expected_bytes) {
+  return detail::check_spans(name, x, blob, expected_bytes);
+}
+
+/// Whether decode can: the same, and the blob's header is that of such a tensor. O(1).
+template <class T>
+Error check_decode(const char* name, ConstBytes blob, View<T> x, std::size_t expected_bytes) {
+  if (Error error = detail::check_spans(name, x, blob, expected_bytes)) return error;
+  return check_blob(blob, name, dtype_of<T>, x.rows(), x.cols(), expected_bytes);
+}
+
+}  // namespace adacc

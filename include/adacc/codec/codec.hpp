@@ -1,0 +1,92 @@
+/// The codec contract: an activation in fewer bytes, and back.
+///
+/// A codec is a stateless type (its options are template arguments) with
+///
+///     static constexpr const char* name;             // unique among codecs, options included
+///     static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype);
+///     template <class T> static Error encode(Cpu&, View<const T> x, Bytes blob);
+///     template <class T> static Error decode(Cpu&, ConstBytes blob, View<T> x);
+///     static constexpr bool lossless = true;         // default: false
+///     static constexpr bool keeps_values = false;    // default: true; false where decode gives
+///                                                    // only what certain readers ask (a mask)
+///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
+///                                       Dtype);      // optional: what encode saw (statistics.hpp)
+///
+/// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
+/// It is 0 where the codec cannot encode such a tensor. `blob` and x start 64-byte aligned, and the
+/// blob has exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode
+/// writes. Equal input and equal `Cpu::key` give equal bytes, whatever the number of threads. A NaN
+/// or an infinity in x is not finite after decode either. Arguments that do not fit are an Error,
+/// and nothing is written; whatever the bytes of a blob are, decode stays within its spans.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+
+namespace adacc {
+
+/// What a plan has to know of a codec; its address is the codec's identity within a program.
+struct CodecInfo {
+  const char* name;
+  std::size_t (*encoded_bytes)(std::size_t rows, std::size_t cols, Dtype dtype);
+  bool lossless;
+  bool keeps_values;
+};
+
+template <class Codec>
+struct CodecInfoFor {
+  static constexpr bool complete = requires {
+    { Codec::encoded_bytes(std::size_t{1}, std::size_t{1}, Dtype::f32) };
+    { Codec::name };
+  };
+  static constexpr bool lossless = [] {
+    if constexpr (requires { Codec::lossless; })
+      return Codec::lossless;
+    else
+      return false;
+  }();
+  static constexpr bool keeps_values = [] {
+    if constexpr (requires { Codec::keeps_values; })
+      return Codec::keeps_values;
+    else
+      return true;
+  }();
+};
+
+template <class Codec>
+inline constexpr CodecInfo codec_info{Codec::name, &Codec::encoded_bytes,
+                                      CodecInfoFor<Codec>::lossless,
+                                      CodecInfoFor<Codec>::keeps_values};
+
+/// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
+template <class Codec, class Context>
+struct codec_kernel {
+  /// Whether it can: a list of codecs may name some that have no twin for this context.
+  template <class T>
+  static constexpr bool runs = requires(Context& context, View<const T> x, View<T> y, Bytes blob) {
+    Codec::encode(context, x, blob);
+    Codec::decode(context, ConstBytes(blob), y);
+  };
+
+  template <class T>
+  static Error encode(Context& context, View<const T> x, Bytes blob) {
+    constexpr bool has = requires { Error{Codec::encode(context, x, blob)}; };
+    static_assert(has, "adacc: a codec needs static Error encode(Context&, View<const T> x, "
+                       "Bytes blob)");
+    if constexpr (has) return Codec::encode(context, x, blob);
+    else return {};
+  }
+  template <class T>
+  static Error decode(Context& context, ConstBytes blob, View<T> x) {
+    constexpr bool has = requires { Error{Codec::decode(context, blob, x)}; };
+    static_assert(has, "adacc: a codec needs static Error decode(Context&, ConstBytes blob, "
+                       "View<T> x)");
+    if constexpr (has) return Codec::decode(context, blob, x);
+    else return {};
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,61 @@
+/// A list of codecs, in order of preference: what a layer's backward tolerates of an activation.
+///
+/// As a type it names codecs without doing anything with them, so a layer that declares one costs
+/// nothing until a step is made of it. `CodecSpan` is the same with the types erased, for the
+/// graph.
+#pragma once
+
+#include <cstddef>
+
+#include "codec.hpp"
+
+namespace adacc {
+
+/// CodecList<Int8Outlier, Bf16>: Int8Outlier where possible, else Bf16. CodecList<> tolerates none.
+template <class... Codecs>
+struct CodecList {};
+
+/// A list of codecs that somebody else owns.
+struct CodecSpan {
+  const CodecInfo* const* first = nullptr;
+  std::size_t count = 0;
+
+  constexpr const CodecInfo* operator[](std::size_t i) const { return first[i]; }
+  constexpr bool contains(const CodecInfo* codec) const {
+    for (std::size_t i = 0; i < count; ++i)
+      if (first[i] == codec) return true;
+    return false;
+  }
+};
+
+namespace detail {
+
+template <class List>
+struct CodecTable {
+  static constexpr bool is_list = false;
+  static constexpr CodecSpan span() { return {}; }
+  template <class Visitor>
+  static constexpr void visit(Visitor&) {}
+};
+
+template <class... Codecs>
+struct CodecTable<CodecList<Codecs...>> {
+  static constexpr bool is_list = true;
+  static constexpr const CodecInfo* infos[] = {&codec_info<Codecs>..., nullptr};
+  static constexpr CodecSpan span() { return {infos, sizeof...(Codecs)}; }
+  /// Calls visitor.codec<Codec>() for each.
+  template <class Visitor>
+  static constexpr void visit(Visitor& visitor) {
+    (visitor.template codec<Codecs>(), ...);
+  }
+};
+
+}  // namespace detail
+
+/// The codecs of a CodecList.
+template <class List>
+constexpr CodecSpan codecs_of() {
+  return detail::CodecTable<List>::span();
+}
+
+}  // namespace adacc

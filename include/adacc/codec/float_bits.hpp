@@ -1,0 +1,55 @@
+/// The bit patterns of the types that activations have.
+///
+/// Codecs recognize NaNs and infinities, and compare magnitudes, as integers: that is exact, orders
+/// NaNs above infinities, vectorizes on every machine, and no compiler flag takes it away.
+#pragma once
+
+#include <cstdint>
+
+#include "../core/bfloat16.hpp"
+#include "../core/config.hpp"
+
+namespace adacc::detail {
+
+template <class T>
+struct BitPattern;
+template <>
+struct BitPattern<float> {
+  using type = std::uint32_t;
+  static constexpr type infinity = 0x7F800000, quiet_nan = 0x7FC00000;
+};
+template <>
+struct BitPattern<double> {
+  using type = std::uint64_t;
+  static constexpr type infinity = 0x7FF0000000000000, quiet_nan = 0x7FF8000000000000;
+};
+template <>
+struct BitPattern<bfloat16> {
+  using type = std::uint16_t;
+  static constexpr type infinity = 0x7F80, quiet_nan = 0x7FC0;
+};
+
+template <class T>
+ADACC_HD constexpr auto pattern_of(T x) {
+  return bits_as<typename BitPattern<T>::type>(x);
+}
+
+/// |x| as an integer.
+template <class T>
+ADACC_HD constexpr auto magnitude_of(T x) {
+  using Pattern = typename BitPattern<T>::type;
+  return static_cast<Pattern>(pattern_of(x) & (static_cast<Pattern>(-1) >> 1));
+}
+
+/// Neither a NaN nor an infinity.
+template <class T>
+ADACC_HD constexpr bool is_number(T x) {
+  return magnitude_of(x) < BitPattern<T>::infinity;
+}
+
+template <class T>
+ADACC_HD constexpr T quiet_nan() {
+  return bits_as<T>(BitPattern<T>::quiet_nan);
+}
+
+}  // namespace adacc::detail

@@ -1,0 +1,17 @@
+/// Int4Outlier: four bits an element, scales per small group, and the few outliers kept exactly.
+///
+/// The format is the table of offsets at the top of codec/split_layout.hpp, with codes of 4 bits.
+#pragma once
+
+#include "split_codec.hpp"
+
+namespace adacc {
+
+/// Compress<Int4OutlierWith<Int4Options{.group = 128}>>.
+template <Int4Options O>
+using Int4OutlierWith = SplitCodec<4, O>;
+
+/// The default: groups of 64 rows along a column.
+using Int4Outlier = Int4OutlierWith<Int4Options{}>;
+
+}  // namespace adacc

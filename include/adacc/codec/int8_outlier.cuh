@@ -1,0 +1,5 @@
+/// Int8Outlier on a CUDA device: the same bytes as int8_outlier.hpp makes on the host.
+#pragma once
+
+#include "int8_outlier.hpp"
+#include "split_codec.cuh"

@@ -1,0 +1,16 @@
+/// PackedIndexWith on a CUDA device: the same bytes as packed_index.hpp makes on the host.
+///
+/// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
+/// NaN; the host does not read it.
+#pragma once
+
+#include "bit_groups.cuh"
+#include "packed_index.hpp"
+
+namespace adacc {
+
+template <int bits>
+struct ADACC_ONE_LIBRARY codec_kernel<PackedIndexWith<bits>, Cuda>
+    : detail::BitGroupsOnCuda<PackedIndexWith<bits>, detail::SmallIndex<bits>> {};
+
+}  // namespace adacc

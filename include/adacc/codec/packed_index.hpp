@@ -1,0 +1,129 @@
+/// PackedIndexWith<bits>: small non-negative integers, 1 to 16 bits each instead of a float's 32.
+///
+/// For what is stored in a tensor but is an index: the position of the largest element in a pooling
+/// window, a category, a bucket.
+///
+/// Format: bit_groups.hpp with `bits` bits (codec "packed_index_4" for 4 bits, and so on); the code
+/// of an element is its value, from 0 to 2^bits - 1. What comes back equals what went in (-0 comes
+/// back as 0, which it equals).
+///
+/// A chunk of 4096 elements that holds anything else, be it too large, negative, a fraction, a NaN
+/// or an infinity, decodes to NaN, so that a wrong choice of bits shows at once and trains nothing.
+/// statistics() says how many there were.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "../core/bfloat16.hpp"
+#include "../core/config.hpp"
+#include "../core/cpu.hpp"
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "bit_groups.hpp"
+#include "float_bits.hpp"
+#include "statistics.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+template <int index_bits>
+struct SmallIndex {
+  static constexpr int bits = index_bits;
+
+  template <class T>
+  ADACC_HD static constexpr bool fits(T x) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      return fits(to_float(x));
+    } else {
+      using Pattern = typename BitPattern<T>::type;
+      constexpr Pattern minus_zero = ~(static_cast<Pattern>(-1) >> 1);
+      const Pattern pattern = pattern_of(x), index = pattern_of(static_cast<T>(truncated(x)));
+      return (index == pattern) | (pattern == minus_zero);
+    }
+  }
+
+  template <class T>
+  ADACC_HD static constexpr std::uint16_t encode(T x) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      return encode(to_float(x));
+    } else {
+      return static_cast<std::uint16_t>(truncated(x));
+    }
+  }
+
+  template <class T>
+  ADACC_HD static constexpr T decode(std::uint16_t code) {
+    if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(code));
+    else return static_cast<T>(code);
+  }
+
+ private:
+  /// The index without its fraction; 0 for what is out of range, as -0 is here: as integers, -0,
+  /// negative numbers, infinities and NaNs are above every positive number. A mask, because g++
+  /// makes a branch of a choice that ends in a conversion.
+  template <class T>
+  ADACC_HD static constexpr std::int32_t truncated(T x) {
+    using Pattern = typename BitPattern<T>::type;
+    constexpr Pattern largest = pattern_of(static_cast<T>((1U << bits) - 1));
+    const Pattern pattern = pattern_of(x);
+    const Pattern in_range = Pattern{0} - static_cast<Pattern>(pattern <= largest);
+    return static_cast<std::int32_t>(bits_as<T>(pattern & in_range));
+  }
+};
+
+/// "packed_index_4"
+struct PackedIndexName {
+  char text[16] = "packed_index_";
+
+  constexpr explicit PackedIndexName(int bits) {
+    char* end = text + 13;
+    if (bits >= 10) *end++ = static_cast<char>('0' + bits / 10);
+    *end = static_cast<char>('0' + bits % 10);
+  }
+};
+
+}  // namespace detail
+
+template <int bits>
+struct PackedIndexWith {
+  static_assert(bits >= 1 && bits <= 16, "adacc: PackedIndexWith takes 1 to 16 bits");
+
+ private:
+  using Codec = detail::BitGroupCodec<detail::SmallIndex<bits>>;
+  static constexpr detail::PackedIndexName text{bits};
+
+ public:
+  static constexpr const char* name = text.text;
+  static constexpr bool lossless = true;
+
+  ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,
+                                                      Dtype dtype) {
+    return Codec::encoded_bytes(rows, cols, dtype);
+  }
+  template <class T>
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
+    return Codec::encode(name, cpu, x, blob);
+  }
+  template <class T>
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
+    return Codec::decode(name, cpu, blob, x);
+  }
+
+  /// elements, and as outliers and unplaced those that are no such index; all zeros if `blob` is
+  /// not one of such a tensor.
+  static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
+                                    Dtype dtype) {
+    CodecStatistics statistics;
+    const std::uint64_t unfit = Codec::unfit(name, blob, rows, cols, dtype);
+    if (unfit == static_cast<std::uint64_t>(-1)) return statistics;
+    statistics.elements = rows * cols;
+    statistics.outliers = statistics.unplaced = unfit;
+    return statistics;
+  }
+};
+
+}  // namespace adacc

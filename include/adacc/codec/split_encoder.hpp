@@ -1,0 +1,440 @@
+/// Encodes one block of 64 rows of a split codec (format: codec/split_layout.hpp).
+///
+/// What bounds the time is memory: 4 bytes read and 1 written per float, against 4 and 4 of a copy.
+/// So the block is streamed once to find ranges, and what follows finds it in cache: outliers are
+/// looked for only in groups whose range exceeds the threshold, and codes are always clamped, which
+/// costs less than knowing where to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../core/random.hpp"
+#include "quantize.hpp"
+#include "split_codes.hpp"
+#include "split_layout.hpp"
+#include "split_places.hpp"
+#include "split_ranges.hpp"
+
+namespace adacc::detail {
+
+/// Scales, minima and coders of `groups` groups; `minima` is not touched if symmetric.
+template <unsigned Bits, bool Symmetric>
+void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
+                   const std::int32_t* __restrict hi, std::uint16_t* __restrict scales,
+                   std::uint16_t* __restrict minima, float* __restrict base,
+                   float* __restrict inverse) {
+  for (std::size_t g = 0; g < groups; ++g) {
+    // An empty group's extremes are no numbers either.
+    const bool empty = lo[g] > hi[g];
+    const std::int32_t l = empty ? 0 : lo[g], h = empty ? 0 : hi[g];
+    const bool numbers = larger_of(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
+    const SplitGroup some = split_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
+    const SplitGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
+                              {numbers ? some.minimum.bits : no_numbers().minimum.bits}};
+    const SplitCoder coder = split_coder<Symmetric>(group);
+    scales[g] = group.scale.bits;
+    if (!Symmetric) minima[g] = group.minimum.bits;
+    base[g] = coder.base;
+    inverse[g] = coder.inverse;
+  }
+}
+
+/// Turns `second` into thresholds; whether any group has something beyond its own. `n` is the
+/// groups' size.
+inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
+                            const std::int32_t* __restrict lo, const std::int32_t* __restrict hi,
+                            std::int32_t* __restrict second, std::int32_t& largest) {
+  std::int32_t any = 0, most = largest;
+  const bool few = n < fewest_for_outliers;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::int32_t m = larger_of(magnitude_of(lo[g]), magnitude_of(hi[g]));
+    const std::int32_t threshold = outlier_threshold(few ? 0 : second[g], ratio);
+    second[g] = threshold;
+    any |= m > threshold ? 1 : 0;
+    most = larger_of(most, m > largest_magnitude ? 0 : m);
+  }
+  largest = most;
+  return any != 0;
+}
+
+template <unsigned Bits, SplitOptions O, class T>
+class SplitEncoder {
+ public:
+  /// `first` is the tensor's index of the block's first element. The next_rows after the block are
+  /// this thread's next, and may be brought into cache.
+  SplitEncoder(const SplitBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
+               std::uint64_t first, std::size_t next_rows)
+      : block_(block), x_(x), next_(next_rows == 0 ? nullptr : x + block.rows * block.cols),
+        next_rows_(next_rows), bytes_(bytes), first_(first), random_(stream) {}
+
+  void encode() {
+    if constexpr (O.group == 0) encode_columns();
+    else if constexpr (O.group == whole_row) encode_rows();
+    else encode_groups();
+    finish();
+  }
+
+ private:
+  static constexpr bool channels = O.outliers == Outliers::channels;
+  static constexpr bool elements = O.outliers == Outliers::elements;
+  static constexpr bool stochastic = O.rounding == Rounding::stochastic;
+  static constexpr std::size_t most_groups =
+      O.group == 0 ? chunk_cols : block_rows * (O.group == whole_row ? 1 : tile_cols / O.group);
+
+  struct Tile {
+    std::size_t index, col, cols;
+  };
+  Tile tile(std::size_t index) const {
+    return {index, index * tile_cols, block_.cols_of_tile(index)};
+  }
+  const T* at(const Tile& tile, std::size_t row) const { return x_ + row * block_.cols + tile.col; }
+  static std::int32_t order(T x) { return ordered(to_number(x)); }
+
+  // What differs with the groups' direction. Groups are numbered from the tile's first.
+
+  void encode_columns() {
+    for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
+      const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
+      column_ranges(x_ + col, block_.cols, block_.rows, n, ranges_);
+      for (std::size_t c = 0; c < n; c += tile_cols) {
+        const Tile t = tile((col + c) / tile_cols);
+        std::int32_t *lo = ranges_.lo + c, *hi = ranges_.hi + c, *second = ranges_.second + c;
+        if constexpr (channels) {
+          for (std::size_t i = 0; i < t.cols; ++i)
+            columns_[i] = larger_of(magnitude_of(lo[i]), magnitude_of(hi[i]));
+          if (split_channels(t))
+            for (std::size_t i = 0; i < t.cols; ++i)
+              if (columns_[i] != 0) lo[i] = empty_lo, hi[i] = empty_hi;
+        } else {
+          split_elements(t, lo, hi, second, t.cols, block_.rows);
+        }
+      }
+      set_groups(col, n, ranges_.lo, ranges_.hi);
+      if (left > n) encode_codes(col, n, x_ + col + n, block_.rows, left - n);
+      else encode_codes(col, n, next_, next_rows_, block_.cols);
+    }
+  }
+
+  void encode_groups() {
+    const std::size_t per_row = block_.groups_per_row;
+    for (std::size_t i = 0; i < block_.tiles; ++i) {
+      const Tile t = tile(i);
+      const std::size_t n = div_up(t.cols, O.group);  // groups in a row of the tile
+      const bool skip = channels && find_channels(t);
+      for (std::size_t r = 0; r < block_.rows; ++r)
+        for (std::size_t g = 0; g < n; ++g) {
+          const std::size_t c = g * O.group, left = t.cols - c;
+          const T* from = at(t, r) + c;
+          const std::size_t size = left < O.group ? left : O.group, j = r * n + g;
+          if constexpr (channels) {
+            ranges_.lo[j] = empty_lo, ranges_.hi[j] = empty_hi;
+            if (skip) widen_by_row<true>(from, size, columns_ + c, ranges_.lo[j], ranges_.hi[j]);
+            else widen_by_row<false>(from, size, nullptr, ranges_.lo[j], ranges_.hi[j]);
+          } else {
+            row_range(from, size, ranges_.lo[j], ranges_.hi[j], ranges_.second[j]);
+            if (size < fewest_for_outliers) ranges_.second[j] = 0;
+          }
+        }
+      if constexpr (!channels)
+        split_elements(t, ranges_.lo, ranges_.hi, ranges_.second, block_.rows * n, O.group);
+      finish_groups<Bits, O.symmetric>(block_.rows * n, ranges_.lo, ranges_.hi, scales_, minima_,
+                                       base_, inverse_);
+      for (std::size_t r = 0; r < block_.rows; ++r)
+        store_groups(r * per_row + t.col / O.group, n, r * n);
+      encode_codes(t.col, t.cols);
+    }
+  }
+
+  void encode_rows() {
+    for (std::size_t r = 0; r < block_.rows; ++r) {
+      if constexpr (channels) ranges_.lo[r] = empty_lo, ranges_.hi[r] = empty_hi;
+      else
+        row_range(x_ + r * block_.cols, block_.cols, ranges_.lo[r], ranges_.hi[r],
+                  ranges_.second[r]);
+    }
+    if constexpr (channels) {
+      for (std::size_t i = 0; i < block_.tiles; ++i) {
+        const Tile t = tile(i);
+        find_channels(t);
+        for (std::size_t r = 0; r < block_.rows; ++r)
+          widen_by_row<true>(at(t, r), t.cols, columns_, ranges_.lo[r], ranges_.hi[r]);
+      }
+    } else {
+      std::int32_t *lo = ranges_.lo, *hi = ranges_.hi, *threshold = ranges_.second;
+      const bool any = find_limits(lo, hi, threshold, block_.rows, block_.cols);
+      if (any) gather_affected(lo, hi, threshold, block_.rows);
+      for (std::size_t i = 0; i < block_.tiles; ++i) {
+        if (any) place_elements(tile(i), lo, hi, threshold);
+        else clear_section(tile(i));
+      }
+    }
+    set_groups(0, block_.rows, ranges_.lo, ranges_.hi);
+    encode_codes(0, block_.cols);
+  }
+
+  /// Calls visit(row, first column, columns) for the pieces of group g that lie in the tile.
+  template <class Visit>
+  void for_group(const Tile& t, std::size_t g, const Visit& visit) const {
+    if constexpr (O.group == 0) {
+      for (std::size_t r = 0; r < block_.rows; ++r) visit(r, g % tile_cols, std::size_t{1});
+    } else if constexpr (O.group == whole_row) {
+      visit(g, std::size_t{0}, t.cols);
+    } else {
+      const std::size_t n = div_up(t.cols, O.group), c = g % n * O.group, left = t.cols - c;
+      visit(g / n, c, left < O.group ? left : O.group);
+    }
+  }
+  std::size_t group_of(const Tile& t, std::size_t row, std::size_t col) const {
+    if constexpr (O.group == 0) return col;
+    else if constexpr (O.group == whole_row) return row;
+    else return row * div_up(t.cols, O.group) + col / O.group;
+  }
+
+  // Outliers.
+
+  std::byte* section(const Tile& t) const { return bytes_ + block_.section(t.index); }
+  SplitSection section_layout(const Tile& t) const {
+    return SplitSection(O, block_.rows, t.cols, sizeof(T));
+  }
+  void clear_section(const Tile& t) const { std::memset(section(t), 0, section_layout(t).bytes); }
+
+  bool find_limits(const std::int32_t* lo, const std::int32_t* hi, std::int32_t* second,
+                   std::size_t groups, std::size_t size) {
+    if constexpr (!elements)  // only what is no number
+      for (std::size_t g = 0; g < groups; ++g) second[g] = 0;
+    return find_thresholds(groups, size, O.outlier_ratio, lo, hi, second, largest_);
+  }
+
+  void split_elements(const Tile& t, std::int32_t* lo, std::int32_t* hi, std::int32_t* second,
+                      std::size_t groups, std::size_t size) {
+    if (!find_limits(lo, hi, second, groups, size)) return clear_section(t);
+    gather_affected(lo, hi, second, groups);
+    place_elements(t, lo, hi, second);
+  }
+
+  /// Groups with something beyond their threshold; their ranges are started anew.
+  void gather_affected(std::int32_t* lo, std::int32_t* hi, const std::int32_t* threshold,
+                       std::size_t groups) {
+    affected_count_ = 0;
+    for (std::size_t g = 0; g < groups; ++g) {
+      if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= threshold[g]) continue;
+      affected_[affected_count_++] = static_cast<std::uint16_t>(g);
+      lo[g] = empty_lo, hi[g] = empty_hi;
+    }
+  }
+
+  static void widen(std::int32_t& lo, std::int32_t& hi, std::int32_t order) {
+    lo = smaller_of(lo, order);
+    hi = larger_of(hi, order);
+  }
+
+  void place_elements(const Tile& t, std::int32_t* lo, std::int32_t* hi,
+                      const std::int32_t* threshold) {
+    TileMarks marks;
+    OutlierLevels levels;
+    for (std::size_t i = 0; i < affected_count_; ++i) {
+      const std::size_t g = affected_[i];
+      const std::int32_t limit = threshold[g];
+      for_group(t, g, [&](std::size_t r, std::size_t first, std::size_t n) {
+        const T* from = at(t, r);
+        for (std::size_t c = first; c < first + n; ++c) {
+          const std::int32_t o = order(from[c]), m = magnitude_of(o);
+          if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+          if (m <= limit) {
+            widen(lo[g], hi[g], o);
+          } else {
+            const unsigned level = outlier_level(m, limit);
+            levels.count(level);
+            marks.mark(r, c);
+            ++header_.flagged;
+            if (m > largest_magnitude) ++header_.nonfinite;
+          }
+        }
+      });
+    }
+    const SplitSection layout = section_layout(t);
+    const std::size_t taken = levels.share(layout.places);
+    std::byte* to = section(t);
+    std::size_t used = 0;
+    if (layout.places != 0) {
+      std::memset(to, 0, layout.bytes);
+      const auto count = static_cast<std::uint32_t>(taken);
+      std::memcpy(to, &count, sizeof count);
+    }
+    marks.for_each([&](std::size_t r, std::size_t c) {
+      const T value = at(t, r)[c];
+      const std::size_t g = group_of(t, r, c);
+      const std::int32_t o = order(value);
+      if (levels.take(outlier_level(magnitude_of(o), threshold[g]))) {
+        const auto position = static_cast<std::uint16_t>(r * tile_cols + c);
+        std::memcpy(to + SplitSection::values + used * sizeof(T), &value, sizeof value);
+        std::memcpy(to + layout.indices + 2 * used, &position, sizeof position);
+        ++used;
+      } else {
+        widen(lo[g], hi[g], o);
+        ++header_.unplaced;
+      }
+    });
+  }
+
+  /// columns_[c] becomes the largest magnitude of every column, then as split_channels has it.
+  bool find_channels(const Tile& t) {
+    std::memset(columns_, 0, sizeof columns_);
+    for (std::size_t r = 0; r < block_.rows; ++r) column_magnitudes(at(t, r), t.cols, columns_);
+    return split_channels(t);
+  }
+
+  /// From the largest magnitudes of the columns: places them, and leaves 1 where a column has a
+  /// place, 0 elsewhere. Returns whether any has.
+  bool split_channels(const Tile& t) {
+    const SplitSection layout = section_layout(t);
+    clear_section(t);
+    std::uint16_t counts[256] = {};
+    for (std::size_t c = 0; c < t.cols; ++c) ++counts[columns_[c] >> 23];
+    const std::int32_t threshold = channel_threshold(counts, t.cols, O.outlier_ratio);
+    OutlierLevels levels;
+    std::size_t flagged = 0;
+    for (std::size_t c = 0; c < t.cols; ++c) {
+      if (columns_[c] <= threshold) {
+        largest_ = larger_of(largest_, columns_[c]);
+        continue;
+      }
+      levels.count(outlier_level(columns_[c], threshold));
+      ++flagged;
+      for (std::size_t r = 0; r < block_.rows; ++r) {
+        const std::int32_t m = magnitude_of(order(at(t, r)[c]));
+        if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+        else ++header_.nonfinite;
+      }
+    }
+    const std::size_t taken = levels.share(layout.places);
+    header_.flagged += static_cast<std::uint32_t>(flagged * block_.rows);
+    header_.unplaced += static_cast<std::uint32_t>((flagged - taken) * block_.rows);
+    if (layout.places != 0) {
+      const auto count = static_cast<std::uint32_t>(taken);
+      std::memcpy(section(t), &count, sizeof count);
+    }
+    std::byte* values = section(t) + SplitSection::values;
+    std::byte* indices = section(t) + layout.indices;
+    for (std::size_t c = 0; c < t.cols; ++c) {
+      const std::int32_t m = columns_[c];
+      columns_[c] = m > threshold && levels.take(outlier_level(m, threshold)) ? 1 : 0;
+      if (columns_[c] == 0) continue;
+      const auto index = static_cast<std::uint16_t>(c);
+      std::memcpy(indices, &index, sizeof index);
+      indices += sizeof index;
+      for (std::size_t r = 0; r < block_.rows; ++r, values += sizeof(T))
+        std::memcpy(values, at(t, r) + c, sizeof(T));
+    }
+    return taken != 0;
+  }
+
+  // Scales and codes.
+
+  /// Groups first … first + n - 1 of the block, whose ranges are at lo and hi; coders at 0.
+  void set_groups(std::size_t first, std::size_t n, const std::int32_t* lo,
+                  const std::int32_t* hi) {
+    finish_groups<Bits, O.symmetric>(n, lo, hi, scales_, minima_, base_, inverse_);
+    store_groups(first, n, 0);
+  }
+  void store_groups(std::size_t first, std::size_t n, std::size_t from) {
+    std::memcpy(bytes_ + block_.scales + 2 * first, scales_ + from, 2 * n);
+    if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_ + from, 2 * n);
+  }
+
+  /// Codes of `cols` columns; meanwhile `ahead`, what is to be read next, comes into cache.
+  void encode_codes(std::size_t col, std::size_t cols, const T* ahead = nullptr,
+                    std::size_t ahead_rows = 0, std::size_t ahead_cols = 0) {
+    auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes_ + block_.codes)) +
+                  (Bits == 8 ? col : col / 2);
+    if (ahead_cols > chunk_cols) ahead_cols = chunk_cols;
+    for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
+      for (std::size_t c = 0; c < cols; c += tile_cols) {
+        const std::size_t n = cols - c < tile_cols ? cols - c : tile_cols;
+        const std::size_t place = r * block_.cols + col + c;
+        encode_piece(r, c, n, x_ + place, first_ + place, codes + (Bits == 8 ? c : c / 2));
+        if (ahead == nullptr || r >= ahead_rows) continue;
+        const std::size_t end = c + tile_cols < ahead_cols ? c + tile_cols : ahead_cols;
+        for (std::size_t i = c; i < end; i += alignment / sizeof(T))
+          __builtin_prefetch(ahead + r * block_.cols + i, 0, 2);
+      }
+    }
+  }
+
+  /// Columns c … c + n - 1 of those whose coders are at 0.
+  void encode_piece(std::size_t r, std::size_t c, std::size_t n, const T* x, std::uint64_t element,
+                    std::uint8_t* codes) {
+    const std::uint16_t* random = nullptr;
+    if constexpr (stochastic) random = random_.row(element, n);
+    std::uint8_t* to = Bits == 8 ? codes : row_;
+    if constexpr (O.group == 0) {
+      encode_row<Bits, O.symmetric, stochastic>(n, x, base_ + c, inverse_ + c, random, to);
+    } else {
+      constexpr std::size_t size = O.group == whole_row ? tile_cols : O.group;
+      const std::size_t per_row = O.group == whole_row ? 1 : div_up(n, size);
+      for (std::size_t i = 0, g = r * per_row; i < n; i += size, ++g)
+        encode_row<Bits, O.symmetric, stochastic>(n - i < size ? n - i : size, x + i,
+                                                  SplitCoder{base_[g], inverse_[g]},
+                                                  stochastic ? random + i : nullptr, to + i);
+    }
+    if constexpr (Bits == 4) pack_row(n, row_, codes);
+  }
+
+  // The header, and zeros where nothing is.
+
+  void finish() {
+    const std::size_t minima_end = block_.minima + (O.symmetric ? 0 : 2 * block_.groups);
+    const Tile last = tile(block_.tiles - 1);
+    const std::size_t sections_end = block_.section(last.index) + section_layout(last).bytes;
+    const std::size_t codes_end = block_.codes + block_.rows * block_.row_bytes;
+    std::memset(bytes_ + minima_end, 0, block_.sections - minima_end);
+    std::memset(bytes_ + sections_end, 0, block_.codes - sections_end);
+    std::memset(bytes_ + codes_end, 0, block_.bytes - codes_end);
+    header_.max_magnitude = bits_as<float>(largest_);
+    sample();
+    std::memcpy(bytes_, &header_, sizeof header_);
+  }
+
+  void sample() {
+    const std::uint32_t count = sample_count(block_.rows, block_.cols);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::size_t r = sample_row(i, count, block_.rows), c = sample_col(i, block_.cols);
+      std::size_t g = c;
+      if constexpr (O.group == whole_row) g = r;
+      else if constexpr (O.group != 0) g = r * block_.groups_per_row + c / O.group;
+      SplitGroup group = {{0}, {0}};
+      std::memcpy(&group.scale, bytes_ + block_.scales + 2 * g, 2);
+      if (!O.symmetric) std::memcpy(&group.minimum, bytes_ + block_.minima + 2 * g, 2);
+      const CodePlace place = code_place(Bits, block_.cols, c);
+      const auto byte =
+          static_cast<unsigned>(bytes_[block_.codes + r * block_.row_bytes + place.byte]);
+      const auto code = static_cast<std::int32_t>(byte >> place.shift & ((1U << Bits) - 1));
+      if (add_sample<Bits, O.symmetric>(to_number(x_[r * block_.cols + c]), code, group,
+                                        header_.noise, header_.signal))
+        ++header_.samples;
+    }
+  }
+
+  const SplitBlock& block_;
+  const T* x_;
+  const T* next_;
+  std::size_t next_rows_;
+  std::byte* bytes_;
+  std::uint64_t first_;
+  BlockHeader header_ = {};
+  std::int32_t largest_ = 0;
+  SplitRandom random_;
+  std::size_t affected_count_ = 0;
+  SplitRanges<most_groups> ranges_;
+  alignas(64) float base_[most_groups];
+  alignas(64) float inverse_[most_groups];
+  alignas(64) std::uint16_t scales_[most_groups];
+  alignas(64) std::uint16_t minima_[most_groups];
+  alignas(64) std::int32_t columns_[tile_cols];
+  std::uint16_t affected_[most_groups];
+  alignas(64) std::uint8_t row_[tile_cols];
+};
+
+}  // namespace adacc::detail

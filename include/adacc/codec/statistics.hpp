@@ -1,0 +1,23 @@
+/// What a codec's encode saw of a tensor, read back from the blob at no extra pass.
+///
+/// These are what a plan that evolves watches: a codec whose outliers no longer find a place, or
+/// whose error grows, is due for another choice.
+#pragma once
+
+#include <cstdint>
+
+namespace adacc {
+
+struct CodecStatistics {
+  std::uint64_t elements = 0;  ///< all of the tensor's
+  std::uint64_t outliers = 0;  ///< flagged as outliers, non-finite ones among them
+  std::uint64_t unplaced = 0;  ///< of these, beyond the bound or without a code: what they cost the
+                               ///< others, the codec says
+  std::uint64_t nonfinite = 0;  ///< NaNs and infinities, where the codec tells them apart
+  float max_magnitude = 0;      ///< the largest finite |x|; 0 where the codec does not look
+  double bulk_noise = 0;        ///< sum of (decoded x - x)^2 over the sampled bulk elements
+  double bulk_signal = 0;       ///< sum of x^2 over the same
+  std::uint64_t samples = 0;    ///< how many those are; 0: nothing was sampled
+};
+
+}  // namespace adacc

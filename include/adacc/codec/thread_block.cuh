@@ -1,0 +1,73 @@
+/// A block of 256 threads on the device, for the algorithms of thread_block.hpp.
+#pragma once
+
+#include <cub/block/block_scan.cuh>
+
+#include "../core/cuda.cuh"
+#include "thread_block.hpp"
+
+namespace adacc::detail {
+
+class CudaBlock {
+ public:
+  static constexpr int threads = 256;
+
+  using Scan = cub::BlockScan<std::uint32_t, threads>;
+  using Storage = typename Scan::TempStorage;
+
+  __device__ explicit CudaBlock(Storage& storage) : storage_(storage) {}
+
+  template <class R>
+  struct PerThread {
+    R mine;
+    __device__ R& operator[](int) { return mine; }
+    __device__ const R& operator[](int) const { return mine; }
+  };
+
+  template <class Phase>
+  __device__ void each(const Phase& phase) {
+    phase(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+
+  template <class Condition>
+  __device__ bool any(const Condition& condition) {
+    return __syncthreads_or(condition(static_cast<int>(threadIdx.x)) ? 1 : 0) != 0;
+  }
+
+  template <class Value, class Use>
+  __device__ void exclusive_sum(const Value& value, const Use& use) {
+    const int thread = static_cast<int>(threadIdx.x);
+    std::uint32_t before, total;
+    Scan(storage_).ExclusiveSum(value(thread), before, total);
+    use(thread, before, total);
+    __syncthreads();
+  }
+
+  __device__ static void add(std::uint32_t& to, std::uint32_t by) { atomicAdd(&to, by); }
+  __device__ static void maximum(std::uint32_t& to, std::uint32_t value) { atomicMax(&to, value); }
+
+  __device__ static void maximum(std::int32_t& to, std::int32_t value) { atomicMax(&to, value); }
+  __device__ static void minimum(std::int32_t& to, std::int32_t value) { atomicMin(&to, value); }
+
+  template <int width, class Values, class Combine>
+  __device__ void lanes(const Values& values, const Combine& combine) {
+    auto& mine = values(static_cast<int>(threadIdx.x));
+#pragma unroll
+    for (int step = 1; step < width; step *= 2) {
+#pragma unroll
+      for (auto& value : mine) value = combine(value, __shfl_xor_sync(~0U, value, step));
+    }
+  }
+
+ private:
+  Storage& storage_;
+};
+
+/// Blocks in a grid over `parts` pieces of work: kernels loop, so any number will do.
+inline unsigned grid_of(std::size_t parts) {
+  constexpr std::size_t most = 0x7FFFFFFF;
+  return static_cast<unsigned>(parts < most ? parts : most);
+}
+
+}  // namespace adacc::detail

@@ -1,0 +1,134 @@
+/// How the CUDA twins of the codecs are written: as phases of a block of threads, in code that also
+/// runs on the host.
+///
+/// An algorithm of a thread block is a function template over a Block. Between two barriers stands
+/// one call of each(); what a thread keeps from one phase to the next is in a PerThread. On the
+/// device (thread_block.cuh) a phase is straight code, a PerThread a thread's registers. A test on
+/// the host runs the threads of a phase one after the other, so that the very source that makes the
+/// bytes on a GPU is compared with the CPU's codec on machines that have none. What such a test
+/// cannot see are races within a phase; it runs the threads in several orders instead.
+///
+///     static constexpr int threads;                  // of a block
+///     template <class R> struct PerThread;           // R& operator[](int thread)
+///     void each(f);                                  // f(thread) by all threads; a barrier
+///     bool any(f);                                   // is f(thread) true for any? a barrier
+///     void exclusive_sum(value, use);                // use(thread, the sum of value(t), t <
+///     thread;
+///                                                    // the sum of all), u32; a barrier
+///     static void add(std::uint32_t&, std::uint32_t);      // atomic, on shared or global memory
+///     static void minimum(int32&, int32), maximum(…);      // likewise, also of std::uint32_t
+///     void lanes<width>(values, combine);            // see below
+///
+/// lanes<width>: threads in rows of `width` neighbours (a power of two, at most 32) reduce
+/// values(thread), an array of their own registers, element by element; all get the result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../core/config.hpp"
+#include "blob.hpp"
+
+/// Before a loop whose arrays shall be registers.
+#if defined(__CUDA_ARCH__)
+#define ADACC_UNROLL _Pragma("unroll")
+#else
+#define ADACC_UNROLL
+#endif
+
+namespace adacc::detail {
+
+/// What one thread moves at a time: 16 bytes.
+template <class T>
+struct alignas(16) Packet16 {
+  static constexpr std::size_t size = 16 / sizeof(T);
+  T at[16 / sizeof(T)];
+};
+
+/// N elements that a thread moves at a time: 1, 2, 4, 8 or 16 bytes.
+template <class T, std::size_t N>
+struct alignas(sizeof(T) * N) SmallPacket {
+  T at[N];
+};
+
+#if defined(__CUDA_ARCH__)
+template <std::size_t bytes>
+struct DeviceWord;
+template <>
+struct DeviceWord<1> {
+  using type = unsigned char;
+};
+template <>
+struct DeviceWord<2> {
+  using type = unsigned short;
+};
+template <>
+struct DeviceWord<4> {
+  using type = unsigned int;
+};
+template <>
+struct DeviceWord<8> {
+  using type = uint2;
+};
+template <>
+struct DeviceWord<16> {
+  using type = uint4;
+};
+#endif
+
+/// Packet is as aligned as it is large, and so is `from`. One load on the device.
+template <class Packet>
+ADACC_HD inline Packet load_packet(const void* from) {
+#if defined(__CUDA_ARCH__)
+  using Word = typename DeviceWord<sizeof(Packet)>::type;
+  return bits_as<Packet>(*static_cast<const Word*>(from));
+#else
+  Packet packet;
+  std::memcpy(&packet, from, sizeof packet);
+  return packet;
+#endif
+}
+
+/// Likewise: one store.
+template <class Packet>
+ADACC_HD inline void store_packet(void* to, const Packet& packet) {
+#if defined(__CUDA_ARCH__)
+  using Word = typename DeviceWord<sizeof(Packet)>::type;
+  *static_cast<Word*>(to) = bits_as<Word>(packet);
+#else
+  std::memcpy(to, &packet, sizeof packet);
+#endif
+}
+
+/// Whether a blob begins with this header. Where it does not, a kernel writes NaN: it cannot return
+/// an error without making the host wait.
+ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected) {
+  struct alignas(16) Quarter {
+    std::uint32_t word[4];
+  };
+  struct Header {
+    Quarter quarter[4];
+  };
+  const Header wanted = bits_as<Header>(expected);
+  bool same = true;
+  for (int q = 0; q < 4; ++q) {
+    const Quarter found = load_packet<Quarter>(blob + 16 * q);
+    for (int w = 0; w < 4; ++w) same = same && found.word[w] == wanted.quarter[q].word[w];
+  }
+  return same;
+}
+
+/// Writes one of the 16 words of a blob's header.
+ADACC_HD inline void write_header_word(std::byte* blob, const BlobHeader& header, int word) {
+  struct Words {
+    std::uint32_t at[16];
+  };
+  const Words words = bits_as<Words>(header);
+  std::uint32_t value = 0;
+  for (int w = 0; w < 16; ++w) value = w == word ? words.at[w] : value;
+  const SmallPacket<std::uint32_t, 1> packet = {{value}};
+  store_packet(blob + 4 * word, packet);
+}
+
+}  // namespace adacc::detail

@@ -1,0 +1,119 @@
+/// A growable array that works in constant expressions on every supported compiler.
+///
+/// The graph, the schedule and the layout are computed by the same functions at compile time and
+/// at run time. std::vector cannot carry them: clang 16 rejects libstdc++ 12's constexpr
+/// constructor and resize. This is the little that they need, over new T[].
+#pragma once
+
+#include <cstddef>
+
+namespace adacc {
+
+template <class T>
+class Array {
+ public:
+  constexpr Array() = default;
+  constexpr explicit Array(std::size_t size) { resize(size); }
+  constexpr Array(const Array& other) { assign(other); }
+  constexpr Array(Array&& other) noexcept { swap(other); }
+  constexpr Array& operator=(const Array& other) {
+    if (this != &other) assign(other);
+    return *this;
+  }
+  constexpr Array& operator=(Array&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  constexpr ~Array() { delete[] data_; }
+
+  constexpr std::size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr T* data() { return data_; }
+  constexpr const T* data() const { return data_; }
+  constexpr T& operator[](std::size_t i) { return data_[i]; }
+  constexpr const T& operator[](std::size_t i) const { return data_[i]; }
+  constexpr T* begin() { return data_; }
+  constexpr T* end() { return data_ + size_; }
+  constexpr const T* begin() const { return data_; }
+  constexpr const T* end() const { return data_ + size_; }
+  constexpr T& back() { return data_[size_ - 1]; }
+
+  constexpr void clear() { size_ = 0; }
+
+  constexpr void reserve(std::size_t capacity) {
+    if (capacity <= capacity_) return;
+    T* grown = new T[capacity]{};
+    for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
+    delete[] data_;
+    data_ = grown;
+    capacity_ = capacity;
+  }
+
+  /// New elements are value-initialized.
+  constexpr void resize(std::size_t size) {
+    reserve(size);
+    for (std::size_t i = size_; i < size; ++i) data_[i] = T{};
+    size_ = size;
+  }
+
+  constexpr void push_back(T value) {
+    if (size_ == capacity_) reserve(capacity_ < 8 ? 8 : 2 * capacity_);
+    data_[size_++] = static_cast<T&&>(value);
+  }
+
+  constexpr void pop_back() { --size_; }
+
+  constexpr void insert(std::size_t at, T value) {
+    push_back(T{});
+    for (std::size_t i = size_ - 1; i > at; --i) data_[i] = static_cast<T&&>(data_[i - 1]);
+    data_[at] = static_cast<T&&>(value);
+  }
+
+  constexpr void erase(std::size_t at) {
+    for (std::size_t i = at + 1; i < size_; ++i) data_[i - 1] = static_cast<T&&>(data_[i]);
+    --size_;
+  }
+
+ private:
+  constexpr void swap(Array& other) {
+    T* data = data_;
+    std::size_t size = size_, capacity = capacity_;
+    data_ = other.data_, size_ = other.size_, capacity_ = other.capacity_;
+    other.data_ = data, other.size_ = size, other.capacity_ = capacity;
+  }
+
+  constexpr void assign(const Array& other) {
+    clear();
+    resize(other.size_);
+    for (std::size_t i = 0; i < size_; ++i) data_[i] = other.data_[i];
+  }
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+/// Heap sort: std::sort would bring <algorithm> into every includer.
+template <class T, class Less>
+constexpr void sort(Array<T>& items, const Less& less) {
+  const auto sift = [&](std::size_t root, std::size_t end) {
+    for (std::size_t child = 2 * root + 1; child < end; child = 2 * root + 1) {
+      if (child + 1 < end && less(items[child], items[child + 1])) ++child;
+      if (!less(items[root], items[child])) return;
+      T moved = static_cast<T&&>(items[root]);
+      items[root] = static_cast<T&&>(items[child]);
+      items[child] = static_cast<T&&>(moved);
+      root = child;
+    }
+  };
+  for (std::size_t i = items.size() / 2; i-- > 0;) sift(i, items.size());
+  for (std::size_t end = items.size(); end > 1;) {
+    --end;
+    T moved = static_cast<T&&>(items[0]);
+    items[0] = static_cast<T&&>(items[end]);
+    items[end] = static_cast<T&&>(moved);
+    sift(0, end);
+  }
+}
+
+}  // namespace adacc

@@ -1,0 +1,50 @@
+/// bfloat16: the upper half of a float, sixteen bits with a float's range and 8 bits of precision.
+///
+/// It is storage, not a number to compute with: kernels convert to float, compute, and convert
+/// back. Everything is integer arithmetic on the bits, so that scalar, vector and device code agree
+/// on every bit, NaNs included, and compilers vectorize it without instructions made for it.
+#pragma once
+
+#include <cstdint>
+
+#include "config.hpp"
+
+namespace adacc {
+
+struct bfloat16 {
+  std::uint16_t bits;
+
+  /// By their bits: -0 is not 0 here, and a NaN equals itself.
+  friend constexpr bool operator==(bfloat16, bfloat16) = default;
+};
+
+/// Exact.
+ADACC_HD constexpr float to_float(bfloat16 x) {
+  return detail::bits_as<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
+
+/// The nearest bfloat16, of two as near the one with an even last bit. Beyond the range that is an
+/// infinity. A NaN stays a NaN of the same sign (made quiet; the upper bits of its payload remain).
+ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
+  const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
+  const std::uint32_t upper = bits >> 16;
+  const std::uint32_t nearest = (bits + 0x7FFF + (upper & 1)) >> 16;
+  const bool nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+  return {static_cast<std::uint16_t>(nan ? upper | 0x40 : nearest)};
+}
+
+/// The smallest bfloat16 >= x, for x that is no NaN: +infinity above the largest finite one.
+ADACC_HD constexpr bfloat16 bfloat16_above(float x) {
+  const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
+  const bool away = (bits & 0xFFFF) != 0 && bits >> 31 == 0;  // cutting a negative one goes up
+  return {static_cast<std::uint16_t>((bits >> 16) + (away ? 1 : 0))};
+}
+
+/// The largest bfloat16 <= x, for x that is no NaN: -infinity below the smallest finite one.
+ADACC_HD constexpr bfloat16 bfloat16_below(float x) {
+  const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
+  const bool away = (bits & 0xFFFF) != 0 && bits >> 31 != 0;
+  return {static_cast<std::uint16_t>((bits >> 16) + (away ? 1 : 0))};
+}
+
+}  // namespace adacc

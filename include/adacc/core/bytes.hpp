@@ -1,0 +1,37 @@
+/// Byte units and alignment.
+///
+/// Every buffer and every parameter starts on a 64-byte boundary: one cache line, one AVX-512
+/// register, and the alignment under which vectorized sums keep their order of summation.
+#pragma once
+
+#include <cstddef>
+
+#include "config.hpp"
+
+namespace adacc {
+
+inline constexpr std::size_t KiB = 1024;
+inline constexpr std::size_t MiB = 1024 * KiB;
+inline constexpr std::size_t GiB = 1024 * MiB;
+
+/// Alignment, in bytes, of every buffer, parameter and caller-supplied block.
+inline constexpr std::size_t alignment = 64;
+
+/// `bytes` rounded up to a multiple of `alignment`.
+ADACC_HD constexpr std::size_t align_up(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// Stores a * b in `product`; false where it does not fit.
+ADACC_HD constexpr bool multiply(std::size_t a, std::size_t b, std::size_t& product) {
+  if (b != 0 && a > static_cast<std::size_t>(-1) / b) return false;
+  product = a * b;
+  return true;
+}
+
+/// The number of `part`-sized pieces that cover `whole`.
+ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
+  return whole / part + (whole % part != 0 ? 1 : 0);
+}
+
+}  // namespace adacc

@@ -1,0 +1,43 @@
+/// The execution context of kernels on the host: threads, mode and randomness.
+#pragma once
+
+#include <cstddef>
+
+#include "executor.hpp"
+#include "random.hpp"
+
+namespace adacc {
+
+class Cpu {
+ public:
+  Cpu() = default;
+  explicit Cpu(ExecutorRef executor) : executor_(executor) {}
+
+  /// Threads that may run tiles at once; sizes per-worker workspaces.
+  int workers() const { return executor_.workers(); }
+
+  /// Calls tile(i, worker) for every i in [0, tiles), spread over the caller's threads, and
+  /// returns when all are done. For results that do not depend on the number of threads, choose
+  /// tiles from the shape alone and let each write what no other does.
+  template <class Tile>
+  void parallel(std::size_t tiles, const Tile& tile) const {
+    executor_.run(tiles, TileFn(tile));
+  }
+
+  /// True in a training step, false in evaluation (dropout is then the identity).
+  bool training = true;
+
+  /// Set by the runner for each layer's backward: whether the input and the output that backward
+  /// reads are those of the forward that wrote its aux and its output. Behind a lossy codec they
+  /// are not. A layer whose gradient suffers from the difference can compute what it saved again.
+  bool exact_input = true;
+  bool exact_output = true;
+
+  /// The stream for the activation whose layer is running; the runner sets it.
+  RandomKey key;
+
+ private:
+  ExecutorRef executor_;
+};
+
+}  // namespace adacc

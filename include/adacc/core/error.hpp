@@ -1,0 +1,110 @@
+/// Errors as values: a sentence that says what was asked and what is possible.
+///
+/// Nothing here throws, aborts or prints. The text lives inside the value, so that an error can
+/// be made and returned where there is no heap, and in constant expressions.
+#pragma once
+
+#include <cstddef>
+
+#include "bytes.hpp"
+#include "shape.hpp"
+
+namespace adacc {
+
+/// A byte count that an error shows with its unit: "96.0 MiB (100663296 bytes)".
+struct ShownBytes {
+  std::size_t bytes;
+};
+constexpr ShownBytes shown(std::size_t bytes) { return {bytes}; }
+
+/// An empty error means success.
+class Error {
+ public:
+  static constexpr std::size_t capacity = 320;
+
+  constexpr Error() = default;
+
+  /// Error::say("the budget is ", shown(n), ", but ", count, " …"): pieces are text, integers,
+  /// shapes and byte counts. What does not fit is cut.
+  template <class... Pieces>
+  static constexpr Error say(const Pieces&... pieces) {
+    Error error;
+    (error.append(pieces), ...);
+    return error;
+  }
+
+  /// True where there is an error.
+  constexpr explicit operator bool() const { return size_ != 0; }
+  constexpr const char* text() const { return text_; }
+
+  constexpr void append(const char* text) {
+    while (*text != '\0' && size_ + 1 < capacity) text_[size_++] = *text++;
+  }
+
+  constexpr void append(long long number) {
+    if (number < 0) append("-");
+    const auto bits = static_cast<unsigned long long>(number);
+    append(number < 0 ? 0ULL - bits : bits);
+  }
+  constexpr void append(int number) { append(static_cast<long long>(number)); }
+  constexpr void append(long number) { append(static_cast<long long>(number)); }
+  constexpr void append(unsigned number) { append(static_cast<unsigned long long>(number)); }
+  constexpr void append(unsigned long number) { append(static_cast<unsigned long long>(number)); }
+  constexpr void append(unsigned long long number) {
+    char digits[24] = {};
+    std::size_t i = sizeof digits - 1;
+    do digits[--i] = static_cast<char>('0' + number % 10);
+    while ((number /= 10) != 0);
+    append(&digits[i]);
+  }
+
+  constexpr void append(Shape shape) {
+    append("(");
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (i != 0) append(", ");
+      append(shape[i]);
+    }
+    append(")");
+  }
+
+  constexpr void append(ShownBytes value) {
+    const std::size_t units[] = {GiB, MiB, KiB};
+    const char* names[] = {" GiB (", " MiB (", " KiB ("};
+    for (int i = 0; i < 3; ++i) {
+      if (value.bytes < units[i]) continue;
+      append(value.bytes / units[i]);
+      append(".");
+      append(value.bytes % units[i] * 10 / units[i]);
+      append(names[i]);
+      append(value.bytes);
+      append(" bytes)");
+      return;
+    }
+    append(value.bytes);
+    append(" bytes");
+  }
+
+ private:
+  char text_[capacity] = {};
+  std::size_t size_ = 0;
+};
+
+/// A value, or the error that stands in its place.
+template <class T>
+struct [[nodiscard]] Result {
+  T value{};
+  Error error{};
+
+  constexpr Result() = default;
+  constexpr Result(T made) : value(static_cast<T&&>(made)) {}
+  constexpr Result(const Error& why) : error(why) {}
+
+  /// True where there is a value.
+  constexpr explicit operator bool() const { return !error; }
+  constexpr T& operator*() { return value; }
+  constexpr const T& operator*() const { return value; }
+  constexpr T* operator->() { return &value; }
+  constexpr const T* operator->() const { return &value; }
+};
+
+}  // namespace adacc

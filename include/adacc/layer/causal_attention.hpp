@@ -1,0 +1,465 @@
+/// Causal multi-head self-attention, computed block by block: no T x T matrix ever exists.
+///
+/// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax")
+/// and keeps one number per query, the logarithm of the sum of exponentials; backward computes the
+/// probabilities again from it. Algorithm: Rabe and Staats, "Self-attention does not need O(n^2)
+/// memory", arXiv 2112.05682; Dao, Fu, Ermon, Rudra, Ré, "FlashAttention", arXiv 2205.14135, whose
+/// D = rowsum(dO * O) stands for the softmax's inner product.
+///
+/// Scores are kept transposed, keys down and queries across: then maximum, exponential and sum run
+/// over whole vectors of queries with no horizontal step, and of all operands only the queries and
+/// dO are ever laid out anew, once per query block.
+///
+/// Beside queries, keys and values that a lossy codec has changed, the saved logarithm no longer
+/// normalizes the probabilities, and D no longer makes the gradients of a row of scores add up to
+/// zero. So where input or output are not exact, backward computes both again from what it reads,
+/// in one more pass over the keys: the gradient is then the exact one of attention on the decoded
+/// values, and the output is not read at all. On a trained GPT a quarter (int8) to a sixth (int4)
+/// of the squared gradient error remains (docs/codecs.md).
+///
+/// The bound, per head of size d: 2 T^2 d operations in forward and 5 T^2 d in backward at the rate
+/// of the multiply-add units, and T^2 / 2 exponentials in each. At d = 64 these kernels reach
+/// four fifths of it; exponentials are a tenth of forward's bound.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "../codec/bf16.hpp"
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../core/bytes.hpp"
+#include "../core/cpu.hpp"
+#include "../model/contract.hpp"
+#include "block_product.hpp"
+#include "packet.hpp"
+
+namespace adacc {
+
+/// (B, T, 3C) -> (B, T, C). A row of the input holds queries [0, C), keys [C, 2C) and values
+/// [2C, 3C); head h owns the columns from h C / heads of each. Scores are scaled by
+/// 1 / sqrt(C / heads). Aux: log-sum-exp of the scaled scores, (B, heads, T). A key or value that
+/// is not finite shows at the positions that attend to it, and may show at up to five before, whose
+/// weight for it is zero.
+struct CausalAttention {
+  std::size_t heads = 1;
+
+  static constexpr const char* name = "causal_attention";
+  static constexpr auto backward_reads = reads::both;
+  /// Scores are exponentiated, so errors of q and k grow with them: ten times as sensitive as
+  /// whatever comes second in a GPT.
+  using input_codecs = CodecList<Int8Outlier, Bf16>;
+  /// Where it is not exact, it is not read: what remains is what the next layer tolerates.
+  using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+
+  /// Queries, and keys, of a block. A multiple of every vector's size.
+  static constexpr std::size_t block = 64;
+
+  constexpr Shape output_shape(Shape in) const { return in.with_cols(in.cols() / 3); }
+
+  constexpr Error validate(Shape in) const {
+    if (heads == 0) return Error::say("attention needs at least 1 head, but has 0");
+    if (in.rank() != 3)
+      return Error::say("attention takes (batch, time, 3 * channels), but its input has ",
+                        in.rank(), " extents");
+    if (in.elems() == 0)
+      return Error::say("attention's input (", in[0], ", ", in[1], ", ", in[2],
+                        ") is empty or too large to count");
+    if (in.cols() % 3 != 0)
+      return Error::say("attention takes queries, keys and values side by side, but ", in.cols(),
+                        " columns are not divisible by 3");
+    if (in.cols() / 3 % heads != 0)
+      return Error::say("attention's ", heads, " heads do not divide its ", in.cols() / 3,
+                        " channels");
+    std::size_t statistics = 0;
+    if (!multiply(in[0] * in[1], heads, statistics) || !multiply(statistics, 8, statistics))
+      return Error::say("attention over ", in[0], " x ", in[1], " positions with ", heads,
+                        " heads is too large to count");
+    return {};
+  }
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
+    return in[0] * heads * in[1] * bytes_of(scalar);
+  }
+
+  /// Per worker: in forward a transposed block of queries, a block of probabilities and three
+  /// numbers per query; in backward twice as many blocks.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    return static_cast<std::size_t>(workers) * worker_elems(in, pass) * bytes_of(scalar);
+  }
+
+  template <class T>
+  void forward(Cpu& ctx, Params<const T>, View<const T> qkv, View<T> out, Bytes aux,
+               Bytes workspace) const {
+    const Shape in = qkv.shape();
+    const std::size_t query_blocks = div_up(in[1], block);
+    const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
+    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
+    ctx.parallel(in[0] * heads * query_blocks, [&](std::size_t tile, int worker) {
+      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
+      const std::size_t head = tile / query_blocks;
+      // The last queries see the most keys: they go first, so that no thread ends alone with them.
+      const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
+      forward_block(head_at(in, head), first, qkv.data(), out.data(), sums.data() + head * in[1],
+                    own);
+    });
+  }
+
+  template <class T>
+  void backward(Cpu& ctx, Params<const T>, View<const T> qkv, View<const T> out, View<const T> dout,
+                View<T> dqkv, Params<T>, ConstBytes aux, Bytes workspace) const {
+    const Shape in = qkv.shape();
+    const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
+    const bool exact = ctx.exact_input && ctx.exact_output;
+    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
+    // A tile is a whole head: it alone writes the head's gradients, in a fixed order.
+    ctx.parallel(in[0] * heads, [&](std::size_t head, int worker) {
+      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
+      for (std::size_t first = 0; first < in[1]; first += block)
+        backward_block(head_at(in, head), first, qkv.data(), exact ? out.data() : nullptr,
+                       dout.data(), dqkv.data(), sums.data() + head * in[1], own);
+    });
+  }
+
+ private:
+  /// Where a head's numbers lie.
+  struct Head {
+    std::size_t time, size;     ///< positions, channels of the head
+    std::size_t in_ld, out_ld;  ///< elements from one position to the next
+    std::size_t q, k, v, o;     ///< offsets of position 0 in the input and in the output
+  };
+
+  constexpr std::size_t worker_elems(Shape in, Pass pass) const {
+    const std::size_t size = heads == 0 ? 0 : in.cols() / 3 / heads;
+    return pass == Pass::forward ? block * (size + block + 3) : block * (2 * size + 2 * block + 2);
+  }
+
+  constexpr Head head_at(Shape in, std::size_t head) const {
+    const std::size_t channels = in.cols() / 3, size = channels / heads;
+    const std::size_t in_row = head / heads * in[1], column = head % heads * size;
+    const std::size_t q = in_row * 3 * channels + column;
+    return {in[1], size,         3 * channels,     channels,
+            q,     q + channels, q + 2 * channels, in_row * channels + column};
+  }
+
+  /// Positions of the block that begins at `first`.
+  static std::size_t positions_in(std::size_t time, std::size_t first) {
+    return time - first < block ? time - first : block;
+  }
+
+  template <class T>
+  static T inverse_root(std::size_t n) {
+    return T(1) / Eigen::numext::sqrt(static_cast<T>(n));
+  }
+
+  /// On the diagonal, the keys down to which a vector of queries at `lane` needs weights, zeros
+  /// among them: the products read as far as their group of rows.
+  template <class T>
+  static std::size_t visible_keys(std::size_t lane, std::size_t keys, bool diagonal) {
+    constexpr std::size_t group = detail::BlockProduct<T>::tile_rows;
+    const std::size_t end = ((lane + detail::max_lanes<T> - 1) / group + 1) * group;
+    return diagonal && end < keys ? end : keys;
+  }
+
+  template <class T>
+  static void forward_block(const Head& head, std::size_t first, const T* qkv, T* out, T* sums,
+                            T* scratch) {
+    const std::size_t queries = positions_in(head.time, first);
+    T* const query = scratch;                    // (size, block), scaled
+    T* const score = query + head.size * block;  // (keys, block), then probabilities
+    T* const maximum = score + block * block;    // (block) each
+    T* const sum = maximum + block;
+    T* const rescale = sum + block;
+    detail::transpose(qkv + head.q + first * head.in_ld, head.in_ld, queries, head.size,
+                      inverse_root<T>(head.size), query, block, block);
+    for (std::size_t i = 0; i < block; ++i) {
+      maximum[i] = -std::numeric_limits<T>::infinity();
+      sum[i] = 0;
+    }
+
+    T* const rows = out + head.o + first * head.out_ld;
+    for (std::size_t key = 0; key <= first; key += block) {
+      const bool diagonal = key == first;
+      const std::size_t keys = positions_in(head.time, key);
+      detail::BlockProduct<T>{
+          .rows = keys,
+          .lanes = block,
+          .inner = head.size,
+          .a = qkv + head.k + key * head.in_ld,
+          .a_row_stride = head.in_ld,
+          .a_inner_stride = 1,
+          .b = query,
+          .ldb = block,
+          .c = score,
+          .ldc = block,
+          .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none}
+          .run();
+      online_softmax(score, keys, diagonal, maximum, sum, rescale);
+      detail::BlockProduct<T>{
+          .rows = queries,
+          .lanes = head.size,
+          .inner = keys,
+          .a = score,
+          .a_row_stride = 1,
+          .a_inner_stride = block,
+          .b = qkv + head.v + key * head.in_ld,
+          .ldb = head.in_ld,
+          .c = rows,
+          .ldc = head.out_ld,
+          .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::scale_and_add,
+          .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none,
+          .scale = rescale}
+          .run();
+    }
+
+    for (std::size_t i = 0; i < queries; ++i) {
+      const T factor = T(1) / sum[i];
+      T* const row = rows + i * head.out_ld;
+      for (std::size_t j = 0; j < head.size; ++j) row[j] *= factor;
+      sums[first + i] = maximum[i] + Eigen::numext::log(sum[i]);
+    }
+  }
+
+  /// Scores (keys, block) become exp(score - maximum); maximum and sum go on to include them, and
+  /// rescale says by what earlier contributions shrink.
+  template <class T>
+  static void online_softmax(T* score, std::size_t keys, bool diagonal, T* maximum, T* sum,
+                             T* rescale) {
+    using V = detail::Widest<T>;
+    const V none = V::all(-std::numeric_limits<T>::infinity());
+    const V zero = V::all(0);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      T* const column = score + lane;
+      const V before = V::load(maximum + lane);
+      V top = before;
+      for (std::size_t k = 0; k < mixed; ++k) top = max(top, V::load(column + k * block));
+      for (std::size_t k = mixed; k < end; ++k)
+        top = max(top,
+                  V::load(column + k * block).unless_less(query, V::all(static_cast<T>(k)), none));
+
+      const V shrink = exp(before - top);
+      V total = V::load(sum + lane) * shrink;
+      for (std::size_t k = 0; k < end; ++k) {
+        V weight = exp(V::load(column + k * block) - top);
+        if (k >= mixed) weight = weight.unless_less(query, V::all(static_cast<T>(k)), zero);
+        weight.store(column + k * block);
+        total = total + weight;
+      }
+      top.store(maximum + lane);
+      total.store(sum + lane);
+      shrink.store(rescale + lane);
+    }
+  }
+
+  /// Of a block of keys and a block of queries, both transposed: scores (keys, block), and into
+  /// `dweight` the gradients of the weights.
+  template <class T>
+  static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv, const T* query,
+                     const T* dout_t, T* score, T* dweight) {
+    const std::size_t keys = positions_in(head.time, key);
+    const auto by_query = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none;
+    detail::BlockProduct<T>{.rows = keys,
+                            .lanes = block,
+                            .inner = head.size,
+                            .a = qkv + head.k + key * head.in_ld,
+                            .a_row_stride = head.in_ld,
+                            .a_inner_stride = 1,
+                            .b = query,
+                            .ldb = block,
+                            .c = score,
+                            .ldc = block,
+                            .triangle = by_query}
+        .run();
+    detail::BlockProduct<T>{.rows = keys,
+                            .lanes = block,
+                            .inner = head.size,
+                            .a = qkv + head.v + key * head.in_ld,
+                            .a_row_stride = head.in_ld,
+                            .a_inner_stride = 1,
+                            .b = dout_t,
+                            .ldb = block,
+                            .c = dweight,
+                            .ldc = block,
+                            .triangle = by_query}
+        .run();
+  }
+
+  /// log_sum and inner = sum of p dp per query, from one more pass over the keys. The last block
+  /// of keys is the first, whose scores and gradients are left in `score` and `dweight`.
+  template <class T>
+  static void statistics_again(const Head& head, std::size_t first, const T* qkv, const T* query,
+                               const T* dout_t, T* score, T* dweight, T* log_sum, T* inner) {
+    T sum[block];
+    for (std::size_t i = 0; i < block; ++i) {
+      log_sum[i] = -std::numeric_limits<T>::infinity();  // until the end, the maximum
+      sum[i] = inner[i] = 0;
+    }
+    for (std::size_t next = first + block; next > 0; next -= block) {
+      const std::size_t key = next - block;
+      scores(head, key, key == first, qkv, query, dout_t, score, dweight);
+      online_statistics(score, dweight, positions_in(head.time, key), key == first, log_sum, inner,
+                        sum);
+    }
+    for (std::size_t i = 0; i < block; ++i) {
+      log_sum[i] += Eigen::numext::log(sum[i]);
+      inner[i] /= sum[i];
+    }
+  }
+
+  /// Maximum, sum of exp(score - maximum) and sum of exp(score - maximum) dweight go on to include
+  /// a block of keys.
+  template <class T>
+  static void online_statistics(const T* score, const T* dweight, std::size_t keys, bool diagonal,
+                                T* maximum, T* inner, T* sum) {
+    using V = detail::Widest<T>;
+    const V none = V::all(-std::numeric_limits<T>::infinity());
+    const V zero = V::all(0);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      const V before = V::load(maximum + lane);
+      V top = before;
+      for (std::size_t k = 0; k < mixed; ++k) top = max(top, V::load(score + k * block + lane));
+      for (std::size_t k = mixed; k < end; ++k)
+        top = max(
+            top,
+            V::load(score + k * block + lane).unless_less(query, V::all(static_cast<T>(k)), none));
+
+      const V shrink = exp(before - top);
+      V total = V::load(sum + lane) * shrink;
+      V mean = V::load(inner + lane) * shrink;
+      for (std::size_t k = 0; k < end; ++k) {
+        V weight = exp(V::load(score + k * block + lane) - top);
+        V part = weight * V::load(dweight + k * block + lane);
+        if (k >= mixed) {
+          const V key = V::all(static_cast<T>(k));
+          weight = weight.unless_less(query, key, zero);
+          part = part.unless_less(query, key, zero);
+        }
+        total = total + weight;
+        mean = mean + part;
+      }
+      top.store(maximum + lane);
+      total.store(sum + lane);
+      mean.store(inner + lane);
+    }
+  }
+
+  /// `out` is null where statistics and output do not belong to what `qkv` holds.
+  template <class T>
+  static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
+                             const T* dout, T* dqkv, const T* sums, T* scratch) {
+    const std::size_t queries = positions_in(head.time, first);
+    T* const query = scratch;                      // (size, block), scaled
+    T* const dout_t = query + head.size * block;   // (size, block)
+    T* const weight = dout_t + head.size * block;  // (keys, block)
+    T* const dscore = weight + block * block;      // (keys, block)
+    T* const log_sum = dscore + block * block;     // (block)
+    T* const inner = log_sum + block;              // (block): dO . O
+    const T scale = inverse_root<T>(head.size);
+    const T* const query_rows = qkv + head.q + first * head.in_ld;
+    const T* const dout_rows = dout + head.o + first * head.out_ld;
+    detail::transpose(query_rows, head.in_ld, queries, head.size, scale, query, block, block);
+    detail::transpose(dout_rows, head.out_ld, queries, head.size, T(1), dout_t, block, block);
+    const bool again = out == nullptr;
+    if (again) {
+      statistics_again(head, first, qkv, query, dout_t, weight, dscore, log_sum, inner);
+    } else {
+      const T* const out_rows = out + head.o + first * head.out_ld;
+      for (std::size_t i = 0; i < block; ++i) {
+        log_sum[i] = i < queries ? sums[first + i] : T(0);
+        inner[i] = i < queries ? detail::dot(out_rows + i * head.out_ld,
+                                             dout_rows + i * head.out_ld, head.size)
+                               : T(0);
+      }
+    }
+
+    for (std::size_t key = 0; key <= first; key += block) {
+      const bool diagonal = key == first;
+      const std::size_t keys = positions_in(head.time, key);
+      const T* const key_rows = qkv + head.k + key * head.in_ld;
+      const auto from_key = diagonal ? detail::Triangle::inner_from_row : detail::Triangle::none;
+      // A key's first query block is the one on the diagonal.
+      const auto merge_key = diagonal ? detail::Merge::overwrite : detail::Merge::add;
+
+      if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, weight, dscore);
+      softmax_gradient(weight, dscore, keys, diagonal, log_sum, inner, scale);
+      detail::BlockProduct<T>{.rows = keys,
+                              .lanes = head.size,
+                              .inner = queries,
+                              .a = weight,
+                              .a_row_stride = block,
+                              .a_inner_stride = 1,
+                              .b = dout_rows,
+                              .ldb = head.out_ld,
+                              .c = dqkv + head.v + key * head.in_ld,
+                              .ldc = head.in_ld,
+                              .merge = merge_key,
+                              .triangle = from_key}
+          .run();
+      detail::BlockProduct<T>{.rows = keys,
+                              .lanes = head.size,
+                              .inner = queries,
+                              .a = dscore,
+                              .a_row_stride = block,
+                              .a_inner_stride = 1,
+                              .b = query_rows,
+                              .ldb = head.in_ld,
+                              .c = dqkv + head.k + key * head.in_ld,
+                              .ldc = head.in_ld,
+                              .merge = merge_key,
+                              .triangle = from_key}
+          .run();
+      detail::BlockProduct<T>{
+          .rows = queries,
+          .lanes = head.size,
+          .inner = keys,
+          .a = dscore,
+          .a_row_stride = 1,
+          .a_inner_stride = block,
+          .b = key_rows,
+          .ldb = head.in_ld,
+          .c = dqkv + head.q + first * head.in_ld,
+          .ldc = head.in_ld,
+          .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
+          .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none}
+          .run();
+    }
+  }
+
+  /// Scores become probabilities p; their gradients dp become scale * p * (dp - inner), the
+  /// gradients of the unscaled scores.
+  template <class T>
+  static void softmax_gradient(T* weight, T* dscore, std::size_t keys, bool diagonal,
+                               const T* log_sum, const T* inner, T scale) {
+    using V = detail::Widest<T>;
+    const V zero = V::all(0);
+    const V factor = V::all(scale);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      const V total = V::load(log_sum + lane);
+      const V mean = V::load(inner + lane);
+      for (std::size_t k = 0; k < end; ++k) {
+        T* const w = weight + k * block + lane;
+        T* const d = dscore + k * block + lane;
+        V p = exp(V::load(w) - total);
+        V ds = p * factor * (V::load(d) - mean);
+        if (k >= mixed) {
+          const V key = V::all(static_cast<T>(k));
+          p = p.unless_less(query, key, zero);
+          ds = ds.unless_less(query, key, zero);
+        }
+        p.store(w);
+        ds.store(d);
+      }
+    }
+  }
+};
+
+}  // namespace adacc

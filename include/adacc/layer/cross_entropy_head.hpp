@@ -1,0 +1,203 @@
+/// The output head of a language model: logits, softmax cross-entropy and their gradients, fused.
+///
+/// The logits of a large vocabulary would outweigh the rest of a small model, so they never all
+/// exist: rows are taken in tiles and the vocabulary in blocks. Where the vocabulary is one block,
+/// its logits are computed once. Where it is more, a first pass over the blocks finds each row's
+/// maximum and sum and a second computes the logits again; that is 8 instead of 6 operations per
+/// row and weight, but thinner tiles with all of the vocabulary would read the whole weight from
+/// memory for every handful of rows.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "../model/contract.hpp"
+#include "gemm.hpp"
+#include "rows.hpp"
+#include "softmax_cross_entropy.hpp"
+
+namespace adacc {
+
+/// Mean over rows of -log softmax(x W^T)[target]: x (…, channels), W (vocab, channels), targets
+/// (…) in [0, vocab), which the data reader has checked. dx may overwrite x.
+struct CrossEntropyHead {
+  std::size_t vocab = 0;
+  const char* tied = "wte";      ///< the name under which W is the token table's; may be null
+  std::size_t padded_vocab = 0;  ///< rows of W where it has more than vocab; they get no gradient
+  float init = 0.02F;            ///< standard deviation of W before training
+
+  using target_type = std::int32_t;
+  static constexpr const char* name = "cross_entropy_head";
+  static constexpr bool dx_overwrites_x = true;
+
+  /// At most so many rows and words have logits at a time: 2 MiB of float.
+  static constexpr std::size_t tile_rows = 256;
+  static constexpr std::size_t block_words = 2048;
+
+  constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+
+  constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
+    return {
+        ParameterSpec{"weight", Shape(weight_rows(), in.cols()), Init::normal(init), true, tied}};
+  }
+
+  constexpr Error validate(Shape in) const {
+    constexpr std::size_t most_words = std::numeric_limits<std::int32_t>::max();
+    if (vocab == 0 || weight_rows() > most_words)
+      return Error::say(name, ": a vocabulary of ", weight_rows(),
+                        " words; token ids are 32-bit, so 1 to ", most_words, " are possible");
+    if (padded_vocab != 0 && padded_vocab < vocab)
+      return Error::say(name, ": the padded vocabulary of ", padded_vocab,
+                        " words is smaller than the vocabulary of ", vocab);
+    if (const Error error = detail::check_loss_rows(name, in)) return error;
+    std::size_t bytes = 0;
+    if (!multiply(in.elems(), sizeof(double), bytes) ||
+        !multiply(weight_rows(), in.cols(), bytes) || !multiply(bytes, sizeof(double), bytes))
+      return Error::say(name, ": ", in.rows(), " rows of ", in.cols(), " channels and ",
+                        weight_rows(), " words need more bytes than can be addressed");
+    return {};
+  }
+
+  /// Logits of a tile, the state of its rows, its dx where that is summed over blocks, and what the
+  /// products need.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    if (vocab == 0) return 0;
+    const std::size_t rows = smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
+    const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
+    const bool sums_dx = pass == Pass::backward && vocab > block_words;
+    return align_up(rows * block() * elem) + align_up(rows * state) +
+           align_up(sums_dx ? rows * in.cols() * elem : 0) +
+           products_bytes(in.rows(), in.cols(), scalar, workers, pass);
+  }
+
+  template <class T>
+  double forward(Cpu& ctx, Params<const T> params, View<const T> x,
+                 View<const std::int32_t> targets, Bytes workspace) const {
+    return run(ctx, params, x, targets, View<T>(), Params<T>(), workspace);
+  }
+
+  template <class T>
+  double forward_backward(Cpu& ctx, Params<const T> params, View<const T> x,
+                          View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
+                          Bytes workspace) const {
+    return run(ctx, params, x, targets, dx, dparams, workspace);
+  }
+
+  constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
+    return product_bytes(x_rows.rows(), vocab, x_rows.cols(), scalar, workers);
+  }
+
+  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once: for sampling.
+  template <class T>
+  void logits(Cpu& ctx, Params<const T> params, View<const T> x_rows, View<T> out,
+              Bytes workspace) const {
+    const std::size_t channels = x_rows.cols();
+    gemm<T>(ctx, x_rows.rows(), vocab, channels, {x_rows.data(), channels, 1},
+            {params[0].data(), 1, channels}, out.data(), vocab, Accumulate::no, workspace);
+  }
+
+ private:
+  /// One row on its way through the blocks of the vocabulary.
+  template <class T>
+  struct Row {
+    detail::SoftmaxSum<T> softmax;
+    T target_logit = std::numeric_limits<T>::quiet_NaN();  // a target beyond the vocabulary shows
+  };
+
+  static constexpr std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+  constexpr std::size_t weight_rows() const { return padded_vocab == 0 ? vocab : padded_vocab; }
+  constexpr std::size_t block() const { return smaller(vocab, block_words); }
+
+  static constexpr std::size_t product_bytes(std::size_t m, std::size_t n, std::size_t k,
+                                             Dtype scalar, int workers) {
+    return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
+                                : gemm_workspace_bytes<float>(m, n, k, workers);
+  }
+
+  /// The largest workspace of the products; tiles and blocks at the end are smaller, but their
+  /// products need not need less.
+  constexpr std::size_t products_bytes(std::size_t rows, std::size_t channels, Dtype scalar,
+                                       int workers, Pass pass) const {
+    std::size_t most = 0;
+    const std::size_t tiles[] = {smaller(rows, tile_rows), rows % tile_rows};
+    const std::size_t blocks[] = {block(), vocab % block()};
+    for (const std::size_t m : tiles)
+      for (const std::size_t n : blocks) {
+        if (m == 0 || n == 0) continue;
+        const std::size_t needs[] = {product_bytes(m, n, channels, scalar, workers),
+                                     product_bytes(n, channels, m, scalar, workers),
+                                     product_bytes(m, channels, n, scalar, workers)};
+        for (int i = 0; i < (pass == Pass::forward ? 1 : 3); ++i)
+          if (needs[i] > most) most = needs[i];
+      }
+    return most;
+  }
+
+  template <class T>
+  double run(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
+             View<T> dx, Params<T> dparams, Bytes workspace) const {
+    const std::size_t total_rows = x.rows(), channels = x.cols();
+    const bool one_block = vocab <= block_words;
+    const std::size_t scratch_rows = smaller(total_rows, tile_rows);
+    T* const logits = carve<T>(workspace, scratch_rows * block()).data();
+    Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
+    T* const dx_sum =
+        carve<T>(workspace, dx.empty() || one_block ? 0 : scratch_rows * channels).data();
+    const T share = T(1) / static_cast<T>(total_rows);
+    const T* const weight = params[0].data();
+
+    double total = 0;
+    for (std::size_t first = 0; first < total_rows; first += tile_rows) {
+      const std::size_t rows = smaller(tile_rows, total_rows - first);
+      const T* const x_tile = x.data() + first * channels;
+      const std::int32_t* const words = targets.data() + first;
+      const auto multiply_block = [&](std::size_t word, std::size_t count) {
+        gemm<T>(ctx, rows, count, channels, {x_tile, channels, 1},
+                {weight + word * channels, 1, channels}, logits, count, Accumulate::no, workspace);
+      };
+
+      for (std::size_t r = 0; r < rows; ++r) states[r] = {};
+      for (std::size_t word = 0; word < vocab; word += block_words) {
+        const std::size_t count = smaller(block_words, vocab - word);
+        multiply_block(word, count);
+        detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
+          states[r].softmax.include(logits + r * count, count);
+          const std::size_t target = static_cast<std::size_t>(words[r]) - word;
+          if (target < count) states[r].target_logit = logits[r * count + target];
+        });
+      }
+      for (std::size_t r = 0; r < rows; ++r)
+        total += states[r].softmax.loss(states[r].target_logit);
+      if (dx.empty()) continue;
+
+      T* const dx_tile = dx.data() + first * channels;
+      T* const dx_to = one_block ? dx_tile : dx_sum;
+      for (std::size_t word = 0; word < vocab; word += block_words) {
+        const std::size_t count = smaller(block_words, vocab - word);
+        if (!one_block) multiply_block(word, count);
+        detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
+          T* const row = logits + r * count;
+          states[r].softmax.probabilities(row, count, share, row);
+          const std::size_t target = static_cast<std::size_t>(words[r]) - word;
+          if (target < count) row[target] -= share;
+        });
+        // The weight's gradient first: dx may overwrite x.
+        gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
+                dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
+        gemm<T>(ctx, rows, channels, count, {logits, count, 1},
+                {weight + word * channels, channels, 1}, dx_to, channels,
+                word == 0 ? Accumulate::no : Accumulate::yes, workspace);
+      }
+      if (!one_block)
+        detail::for_each_row(ctx, rows, channels, [&](std::size_t r) {
+          for (std::size_t c = 0; c < channels; ++c)
+            dx_tile[r * channels + c] = dx_sum[r * channels + c];
+        });
+    }
+    return total / static_cast<double>(total_rows);
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,109 @@
+/// Dropout whose mask is never stored: backward draws it again.
+///
+/// Element e is dropped where word e of the context's stream (core/random.hpp) is below
+/// rate * 2^32, so the mask depends on seed, step, micro-step, activation and element, and on
+/// nothing else: a recomputed dropout, and one on another number of threads, drops the same
+/// elements. Srivastava et al., "Dropout", 2014, in the inverted form: what stays is scaled by
+/// 1 / (1 - rate) in training, so that evaluation is the identity.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/random.hpp"
+#include "../model/contract.hpp"
+#include "rows.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+/// Words 4 * first … 4 * first + 4 * lanes - 1 of the stream `key`: random_block for `lanes`
+/// blocks at once, in structure-of-arrays form, so that compilers make vectors of the lanes.
+/// `first` is a multiple of `lanes`, a power of two.
+template <std::size_t lanes>
+void random_words(const RandomKey& key, std::uint64_t first, std::uint32_t* words) {
+  std::uint32_t c0[lanes], c1[lanes], c2[lanes], c3[lanes];
+  const std::uint32_t high = static_cast<std::uint32_t>(first >> 32) & 0xFF;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    c0[i] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(i);
+    c1[i] = key.activation;
+    c2[i] = key.step;
+    c3[i] =
+        std::uint32_t{key.micro_step} | static_cast<std::uint32_t>(key.purpose) << 16 | high << 24;
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
+  std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (std::size_t i = 0; i < lanes; ++i) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c0[i];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * c2[i];
+      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
+      c1[i] = static_cast<std::uint32_t>(p1);
+      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      c3[i] = static_cast<std::uint32_t>(p0);
+    }
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  for (std::size_t i = 0; i < lanes; ++i) {
+    words[4 * i] = c0[i];
+    words[4 * i + 1] = c1[i];
+    words[4 * i + 2] = c2[i];
+    words[4 * i + 3] = c3[i];
+  }
+}
+
+}  // namespace detail
+
+/// Any shape, elementwise; the identity in evaluation. A NaN stays a NaN, dropped or not.
+struct Dropout {
+  float rate = 0;  ///< the probability that an element is dropped, in [0, 1)
+
+  static constexpr auto backward_reads = reads::none;
+  static constexpr const char* name = "dropout";
+  static constexpr bool dx_overwrites_dy = true;
+
+  constexpr Error validate(Shape) const {
+    if (rate >= 0 && rate < 1) return {};
+    return Error::say("dropout: the rate must be at least 0 and below 1");
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
+    mask(cpu, x, y);
+  }
+
+  template <class T>
+  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
+    mask(cpu, dy, dx);
+  }
+
+ private:
+  template <class T>
+  void mask(Cpu& cpu, View<const T> from, View<T> to) const {
+    constexpr std::size_t piece = 256;  // 64 Philox blocks
+    static_assert(detail::tile_elems % piece == 0);
+    const bool identity = !cpu.training || !(rate > 0);
+    if (identity && from.data() == to.data()) return;
+    const RandomKey key = cpu.key.with_purpose(Purpose::dropout);
+    const auto threshold = static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
+    const T scale = 1 / (1 - static_cast<T>(rate));
+    detail::for_each_piece(cpu, from.size(), piece, [&](std::size_t i, std::size_t n) {
+      const auto in = detail::as_array(from.data() + i, n);
+      auto out = detail::as_array(to.data() + i, n);
+      if (identity) {
+        out = in;
+        return;
+      }
+      std::uint32_t words[piece];
+      detail::random_words<piece / 4>(key, i / 4, words);
+      T factor[piece];
+      const T kept = scale;  // a reference to scale would keep the loop from becoming vectors
+      for (std::size_t k = 0; k < piece; ++k) factor[k] = words[k] < threshold ? T(0) : kept;
+      out = in * detail::as_array(factor, n);
+    });
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,107 @@
+/// Token and position embedding: the rows of two tables, added.
+///
+/// Backward scatters into the tables. Tiles are columns, and each goes through all rows in order:
+/// tokens that repeat add up in one order for any number of threads, with no lock and no scratch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "../core/dtype.hpp"
+#include "../model/contract.hpp"
+#include "rows.hpp"
+
+namespace adacc {
+
+/// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels), wpe (context, channels).
+/// A token outside [0, vocab) yields a row of NaN and has no gradient; data readers refuse it
+/// earlier, and here it must neither read foreign memory nor go unseen.
+struct Embedding {
+  std::size_t vocab = 0;
+  std::size_t context = 0;  ///< the longest sequence
+  std::size_t channels = 0;
+  const char* tied = "wte";  ///< the name under which a head shares the token table; may be null
+  float init = 0.02F;        ///< standard deviation of both tables before training
+
+  using input_type = std::int32_t;
+  static constexpr auto backward_reads = reads::input;
+  static constexpr const char* name = "embedding";
+
+  constexpr Error validate(Shape in) const {
+    if (vocab == 0 || context == 0 || channels == 0)
+      return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
+                        "; each must be at least 1");
+    constexpr std::size_t most_tokens = std::numeric_limits<std::int32_t>::max();
+    if (vocab > most_tokens)
+      return Error::say("embedding: a vocabulary of ", vocab, " tokens; token ids are 32-bit, so ",
+                        most_tokens, " is the limit");
+    if (in.rank() != 2)
+      return Error::say("embedding: the input has rank ", in.rank(),
+                        "; expected tokens of shape (batch, time)");
+    if (in[0] == 0 || in[1] == 0)
+      return Error::say("embedding: batch ", in[0], " and sequence length ", in[1],
+                        "; each must be at least 1");
+    if (in[1] > context)
+      return Error::say("embedding: sequence length T ", in[1], " exceeds the context ", context);
+    if (!fits(Shape(vocab, channels)) || !fits(Shape(context, channels)) ||
+        !fits(in.append(channels)))
+      return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
+                        " and tokens (", in[0], ", ", in[1], ") need more bytes than can be ",
+                        "addressed");
+    return {};
+  }
+
+  constexpr Shape output_shape(Shape in) const { return in.append(channels); }
+
+  constexpr std::array<ParameterSpec, 2> parameters(Shape) const {
+    return {ParameterSpec{"wte", Shape(vocab, channels), Init::normal(init), true, tied},
+            ParameterSpec{"wpe", Shape(context, channels), Init::normal(init), true}};
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T> params, View<const std::int32_t> x, View<T> y, Bytes,
+               Bytes) const {
+    const std::size_t time = x.cols();
+    detail::for_each_row(cpu, x.size(), channels, [&](std::size_t r) {
+      T* const out = y.data() + r * channels;
+      if (known(x[r]))
+        detail::as_array(out, channels) =
+            detail::as_array(params[0].row(static_cast<std::size_t>(x[r])), channels) +
+            detail::as_array(params[1].row(r % time), channels);
+      else
+        for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
+    });
+  }
+
+  template <class T>
+  void backward(Cpu& cpu, Params<const T>, View<const std::int32_t> x, View<const T>,
+                View<const T> dy, View<T>, Params<T> dparams, ConstBytes, Bytes) const {
+    constexpr std::size_t tile_cols = 64;  // whole cache lines
+    const std::size_t rows = x.size(), time = x.cols();
+    cpu.parallel(div_up(channels, tile_cols), [&](std::size_t tile, int) {
+      const std::size_t first = tile * tile_cols;
+      const std::size_t n = channels - first < tile_cols ? channels - first : tile_cols;
+      for (std::size_t r = 0; r < rows; ++r) {
+        if (!known(x[r])) continue;
+        const auto up = detail::as_array(dy.data() + r * channels + first, n);
+        detail::as_array(dparams[0].row(static_cast<std::size_t>(x[r])) + first, n) += up;
+        detail::as_array(dparams[1].row(r % time) + first, n) += up;
+      }
+    });
+  }
+
+ private:
+  constexpr bool known(std::int32_t token) const {
+    return token >= 0 && static_cast<std::size_t>(token) < vocab;
+  }
+
+  /// Whether a tensor of doubles of this shape has a size in bytes that pointers can span.
+  static constexpr bool fits(Shape shape) {
+    const std::size_t elems = shape.elems();
+    return elems != 0 && elems <= static_cast<std::size_t>(-1) / 2 / sizeof(double);
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,106 @@
+/// Layer normalization: each row to mean 0 and variance 1, then scaled and shifted per channel.
+///
+/// Ba, Kiros, Hinton, "Layer Normalization", 2016. With xhat = (x - mean) * rstd:
+///
+///     y  = xhat * weight + bias
+///     g  = dy * weight
+///     dx = rstd * (g - mean(g) - xhat * mean(g * xhat))
+///
+/// All passes over a row happen while it is in the first-level cache, so memory sees each element
+/// once. The variance is taken around the mean in a second such pass: E[x^2] - mean^2 would cancel.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include "../codec/bf16.hpp"
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../core/dtype.hpp"
+#include "../model/contract.hpp"
+#include "rows.hpp"
+
+namespace adacc {
+
+/// (..., C) -> (..., C). Parameters: weight (C), bias (C). aux: the rows' means, then their
+/// reciprocal standard deviations.
+struct LayerNorm {
+  float epsilon = 1e-5F;  ///< added to the variance
+
+  static constexpr auto backward_reads = reads::input;
+  /// The input enters through xhat alone, scaled by exact statistics, and only its part along dy
+  /// reaches dx.
+  using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr const char* name = "layer_norm";
+  static constexpr bool dx_overwrites_dy = true;
+
+  constexpr Error validate(Shape in) const {
+    if (!(epsilon > 0)) return Error::say("layer_norm: epsilon must be a number above 0");
+    return detail::check_rows(name, in);
+  }
+
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    return {ParameterSpec{"weight", Shape(in.cols()), Init::constant(1), false},
+            ParameterSpec{"bias", Shape(in.cols()), Init::zeros(), false}};
+  }
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
+    return 2 * in.rows() * bytes_of(scalar);
+  }
+
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
+    if (pass == Pass::forward) return 0;
+    return detail::RowChunks(in.rows()).count * 2 * in.cols() * bytes_of(scalar);
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes) const {
+    const std::size_t rows = x.rows(), cols = x.cols();
+    const auto weight = detail::as_array(params[0].data(), cols);
+    const auto bias = detail::as_array(params[1].data(), cols);
+    T* const means = detail::elements<T>(aux);
+    detail::for_each_row(cpu, rows, cols, [&](std::size_t r) {
+      const auto in = detail::as_array(x.data() + r * cols, cols);
+      const T mean = in.sum() / static_cast<T>(cols);
+      const T variance = (in - mean).square().sum() / static_cast<T>(cols);
+      const T rstd = 1 / std::sqrt(variance + static_cast<T>(epsilon));
+      detail::as_array(y.data() + r * cols, cols) = (in - mean) * rstd * weight + bias;
+      means[r] = mean;
+      means[rows + r] = rstd;
+    });
+  }
+
+  template <class T>
+  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    const std::size_t rows = x.rows(), cols = x.cols();
+    const auto weight = detail::as_array(params[0].data(), cols);
+    const T* const means = detail::elements<T>(aux);
+    T* const partials = detail::elements<T>(workspace);
+    const detail::RowChunks chunks(rows);
+    cpu.parallel(chunks.count, [&](std::size_t chunk, int) {
+      auto dweight = detail::as_array(partials + chunk * 2 * cols, cols);
+      auto dbias = detail::as_array(partials + chunk * 2 * cols + cols, cols);
+      dweight.setZero();
+      dbias.setZero();
+      for (std::size_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+        const auto in = detail::as_array(x.data() + r * cols, cols);
+        const auto up = detail::as_array(dy.data() + r * cols, cols);
+        const T mean = means[r], rstd = means[rows + r];
+        const T mean_g = (up * weight).sum() / static_cast<T>(cols);
+        const T mean_gx = (up * weight * (in - mean)).sum() * rstd / static_cast<T>(cols);
+        dweight += up * ((in - mean) * rstd);
+        dbias += up;
+        // dy is read for the last time here, element by element: dx may be the same memory.
+        detail::as_array(dx.data() + r * cols, cols) =
+            (up * weight - mean_g - (in - mean) * (rstd * mean_gx)) * rstd;
+      }
+    });
+    detail::add_partials(cpu, partials, chunks.count, 2 * cols, dparams[0]);
+    detail::add_partials(cpu, partials + cols, chunks.count, 2 * cols, dparams[1]);
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,135 @@
+/// A linear layer: y = x W^T + b over the last extent.
+///
+/// The weight is stored (out, in), as in PyTorch and llm.c, so that their checkpoints are read as
+/// they are. All three products are `gemm`; the bias joins the first of them while C is written.
+#pragma once
+
+#include <cstddef>
+
+#include "../codec/bf16.hpp"
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../core/cpu.hpp"
+#include "../model/contract.hpp"
+#include "gemm.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+/// 1 / sqrt(x) for x >= 1, also in constant expressions; Newton's method from above.
+constexpr float reciprocal_root(double x) {
+  double root = x;
+  while (root * root > x * (1 + 1e-12)) root = (root + x / root) / 2;
+  return static_cast<float>(1 / root);
+}
+
+/// sums[j] += the sum over rows of matrix[r][j], rows in order, in parallel over columns.
+template <class T>
+void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
+  constexpr std::size_t chunk = 256 / sizeof(T);
+  const std::size_t rows = matrix.rows(), cols = matrix.cols();
+  ctx.parallel(div_up(cols, chunk), [&](std::size_t tile, int) {
+    const std::size_t first = tile * chunk, count = least(chunk, cols - first);
+    const T* row = matrix.data() + first;
+    T sum[chunk] = {};
+    for (std::size_t r = 0; r < rows; ++r, row += cols) {
+      if (count == chunk)
+        for (std::size_t j = 0; j < chunk; ++j) sum[j] += row[j];
+      else
+        for (std::size_t j = 0; j < count; ++j) sum[j] += row[j];
+    }
+    for (std::size_t j = 0; j < count; ++j) sums[first + j] += sum[j];
+  });
+}
+
+}  // namespace detail
+
+/// x (..., in) to y (..., out). Parameters: "weight" (out, in) and, where wanted, "bias" (out),
+/// which starts at zero and does not decay.
+struct Linear {
+  std::size_t out = 0;
+  bool bias = true;
+  /// Standard deviation of the normal distribution that the weight is drawn from. 0: uniform in
+  /// +-1/sqrt(in), as PyTorch has it.
+  float init_stddev = 0;
+
+  static constexpr const char* name = "linear";
+  static constexpr auto backward_reads = reads::input;
+  /// The input's error meets dy in a sum over all rows, where it averages out.
+  using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr bool accepts_empty_dx = true;
+
+  constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
+
+  constexpr Error validate(Shape in) const {
+    if (out == 0) return Error::say("linear: the number of outputs is 0; expected at least 1");
+    if (in.rank() == 0 || in.cols() == 0)
+      return Error::say("linear: the input has ", in.rank() == 0 ? "no extents" : "no channels",
+                        "; expected (..., channels), each at least 1");
+    if (in.elems() == 0)
+      return Error::say("linear: the input has an extent of 0, or more elements than fit ",
+                        "std::size_t; expected (..., channels), each at least 1");
+    std::size_t bytes = 0;
+    if (!multiply(out, in.cols(), bytes) || !multiply(bytes, sizeof(double), bytes))
+      return Error::say("linear: a weight of ", out, " x ", in.cols(),
+                        " elements has more bytes than fit std::size_t");
+    if (!multiply(in.rows(), out, bytes) || !multiply(bytes, sizeof(double), bytes))
+      return Error::say("linear: an output of ", in.rows(), " x ", out,
+                        " elements has more bytes than fit std::size_t");
+    if (!(init_stddev >= 0))
+      return Error::say("linear: init_stddev is negative or not a number; expected 0 or more");
+    return {};
+  }
+
+  /// One or two parameters.
+  struct Specs {
+    ParameterSpec spec[2];
+    std::size_t count;
+    constexpr std::size_t size() const { return count; }
+    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
+  };
+
+  constexpr Specs parameters(Shape in) const {
+    const Init init = init_stddev > 0 || in.cols() == 0
+                          ? Init::normal(init_stddev)
+                          : Init::uniform(detail::reciprocal_root(static_cast<double>(in.cols())));
+    return {{{"weight", Shape(out, in.cols()), init}, {"bias", Shape(out), Init::zeros(), false}},
+            bias ? std::size_t{2} : std::size_t{1}};
+  }
+
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    const auto product = [&](std::size_t m, std::size_t n, std::size_t k) {
+      return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
+                                  : gemm_workspace_bytes<float>(m, n, k, workers);
+    };
+    const std::size_t rows = in.rows(), cols = in.cols();
+    if (pass == Pass::forward) return product(rows, out, cols);
+    const std::size_t dweight = product(out, cols, rows);
+    if (pass == Pass::backward_without_dx) return dweight;
+    const std::size_t dx = product(rows, cols, out);
+    return dx < dweight ? dweight : dx;
+  }
+
+  template <class T>
+  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes,
+               Bytes workspace) const {
+    const std::size_t in = x.cols();
+    gemm<T>(ctx, x.rows(), out, in, {x.data(), in, 1}, {params[0].data(), 1, in}, y.data(), out,
+            Accumulate::no, workspace, bias ? params[1].data() : nullptr);
+  }
+
+  template <class T>
+  void backward(Cpu& ctx, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes, Bytes workspace) const {
+    const std::size_t rows = x.rows(), in = x.cols();
+    if (!dx.empty())
+      gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
+              Accumulate::no, workspace);
+    gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
+            Accumulate::yes, workspace);
+    if (bias) detail::add_column_sums(ctx, dy, dparams[1].data());
+  }
+};
+
+}  // namespace adacc

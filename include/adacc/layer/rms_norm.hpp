@@ -1,0 +1,94 @@
+/// Root-mean-square normalization: each row divided by its root mean square, scaled per channel.
+///
+/// Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019. With r = 1 / rms(x):
+///
+///     y  = x * r * weight
+///     g  = dy * weight
+///     dx = r * (g - x * r^2 * mean(g * x))
+///
+/// Built like LayerNorm: all passes over a row happen in the first-level cache.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include "../codec/bf16.hpp"
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../core/dtype.hpp"
+#include "../model/contract.hpp"
+#include "rows.hpp"
+
+namespace adacc {
+
+/// (..., C) -> (..., C). Parameter: weight (C). aux: the rows' reciprocal root mean squares.
+struct RmsNorm {
+  float epsilon = 1e-5F;  ///< added to the mean square
+
+  static constexpr auto backward_reads = reads::input;
+  /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy
+  /// reaches dx.
+  using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr const char* name = "rms_norm";
+  static constexpr bool dx_overwrites_dy = true;
+
+  constexpr Error validate(Shape in) const {
+    if (!(epsilon > 0)) return Error::say("rms_norm: epsilon must be a number above 0");
+    return detail::check_rows(name, in);
+  }
+
+  constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
+    return {ParameterSpec{"weight", Shape(in.cols()), Init::constant(1), false}};
+  }
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
+    return in.rows() * bytes_of(scalar);
+  }
+
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
+    if (pass == Pass::forward) return 0;
+    return detail::RowChunks(in.rows()).count * in.cols() * bytes_of(scalar);
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes) const {
+    const std::size_t cols = x.cols();
+    const auto weight = detail::as_array(params[0].data(), cols);
+    T* const reciprocals = detail::elements<T>(aux);
+    detail::for_each_row(cpu, x.rows(), cols, [&](std::size_t row) {
+      const auto in = detail::as_array(x.data() + row * cols, cols);
+      const T mean_square = in.square().sum() / static_cast<T>(cols);
+      const T r = 1 / std::sqrt(mean_square + static_cast<T>(epsilon));
+      detail::as_array(y.data() + row * cols, cols) = in * r * weight;
+      reciprocals[row] = r;
+    });
+  }
+
+  template <class T>
+  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    const std::size_t cols = x.cols();
+    const auto weight = detail::as_array(params[0].data(), cols);
+    const T* const reciprocals = detail::elements<T>(aux);
+    T* const partials = detail::elements<T>(workspace);
+    const detail::RowChunks chunks(x.rows());
+    cpu.parallel(chunks.count, [&](std::size_t chunk, int) {
+      auto dweight = detail::as_array(partials + chunk * cols, cols);
+      dweight.setZero();
+      for (std::size_t row = chunks.first(chunk); row < chunks.last(chunk); ++row) {
+        const auto in = detail::as_array(x.data() + row * cols, cols);
+        const auto up = detail::as_array(dy.data() + row * cols, cols);
+        const T r = reciprocals[row];
+        const T mean_gx = (up * weight * in).sum() * r * r / static_cast<T>(cols);
+        dweight += up * (in * r);
+        // dy is read for the last time here, element by element: dx may be the same memory.
+        detail::as_array(dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
+      }
+    });
+    detail::add_partials(cpu, partials, chunks.count, cols, dparams[0]);
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,139 @@
+/// Softmax cross-entropy of logits, and the row kernels that the vocabulary head shares with it.
+///
+/// Loss and gradient are one pass over a row, because the gradient, probabilities minus one-hot
+/// target, costs nothing once the loss is there.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "../model/contract.hpp"
+#include "packet.hpp"
+#include "rows.hpp"
+
+namespace adacc {
+namespace detail {
+
+/// The maximum of the logits seen so far, and the sum of exp(logit - maximum): what a softmax
+/// needs, and what more logits can join. Written so that exp never overflows; a logit that is NaN
+/// or plus infinity makes the sum NaN.
+template <class T>
+struct SoftmaxSum {
+  T maximum = -std::numeric_limits<T>::infinity();
+  T sum = 0;
+
+  void include(const T* logits, std::size_t n) {
+    using V = Widest<T>;
+    constexpr std::size_t lanes = max_lanes<T>;
+    const std::size_t whole = n / lanes * lanes;
+    V tops = V::all(maximum);
+    for (std::size_t i = 0; i < whole; i += lanes) tops = max(tops, V::load(logits + i));
+    T top = tops.maximum();
+    for (std::size_t i = whole; i < n; ++i) top = top < logits[i] ? logits[i] : top;
+
+    V sums = V::all(0);
+    for (std::size_t i = 0; i < whole; i += lanes)
+      sums = sums + exp(V::load(logits + i) - V::all(top));
+    T added = sums.sum();
+    for (std::size_t i = whole; i < n; ++i) added += Eigen::numext::exp(logits[i] - top);
+    sum = sum * Eigen::numext::exp(maximum - top) + added;
+    maximum = top;
+  }
+
+  /// Minus the logarithm of the probability of a logit.
+  double loss(T logit) const {
+    return Eigen::numext::log(static_cast<double>(sum)) +
+           (static_cast<double>(maximum) - static_cast<double>(logit));
+  }
+
+  /// out = factor * probabilities; may overwrite the logits.
+  void probabilities(const T* logits, std::size_t n, T factor, T* out) const {
+    using V = Widest<T>;
+    constexpr std::size_t lanes = max_lanes<T>;
+    const T scale = factor / sum;
+    std::size_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      (exp(V::load(logits + i) - V::all(maximum)) * V::all(scale)).store(out + i);
+    for (; i < n; ++i) out[i] = Eigen::numext::exp(logits[i] - maximum) * scale;
+  }
+};
+
+/// The shape of one number per row: without the last extent.
+constexpr Shape without_cols(Shape in) {
+  switch (in.rank()) {
+    case 2: return Shape(in[0]);
+    case 3: return Shape(in[0], in[1]);
+    case 4: return Shape(in[0], in[1], in[2]);
+    default: return Shape();
+  }
+}
+
+/// What is wrong with `in` as the rows that a loss over classes reads.
+constexpr Error check_loss_rows(const char* loss, Shape in) {
+  if (in.rank() < 2)
+    return Error::say(loss, ": the input has rank ", in.rank(),
+                      "; expected rows of channels, rank 2 to 4");
+  return check_rows(loss, in);
+}
+
+}  // namespace detail
+
+/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
+/// [0, classes), which the data reader has checked. The gradient, (softmax - one-hot) / rows, may
+/// overwrite the logits.
+struct SoftmaxCrossEntropy {
+  using target_type = std::int32_t;
+  static constexpr const char* name = "softmax_cross_entropy";
+  static constexpr bool dx_overwrites_x = true;
+
+  constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+
+  constexpr Error validate(Shape in) const { return detail::check_loss_rows(name, in); }
+
+  /// One partial sum per row, so that they add up in order.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) const {
+    return sizeof(double) * in.rows();
+  }
+
+  template <class T>
+  double forward(Cpu& ctx, Params<const T>, View<const T> x, View<const std::int32_t> targets,
+                 Bytes workspace) const {
+    return run(ctx, x, targets, View<T>(), workspace);
+  }
+
+  template <class T>
+  double forward_backward(Cpu& ctx, Params<const T>, View<const T> x,
+                          View<const std::int32_t> targets, View<T> dx, Params<T>,
+                          Bytes workspace) const {
+    return run(ctx, x, targets, dx, workspace);
+  }
+
+ private:
+  template <class T>
+  double run(Cpu& ctx, View<const T> x, View<const std::int32_t> targets, View<T> dx,
+             Bytes workspace) const {
+    const std::size_t rows = x.rows(), classes = x.cols();
+    const View<double> losses = carve<double>(workspace, rows);
+    const T share = T(1) / static_cast<T>(rows);
+    detail::for_each_row(ctx, rows, classes, [&](std::size_t r) {
+      const T* const logits = x.data() + r * classes;
+      const auto target = static_cast<std::size_t>(targets[r]);
+      detail::SoftmaxSum<T> softmax;
+      softmax.include(logits, classes);
+      // A target that is no class must neither read foreign memory nor go unseen.
+      losses[r] =
+          softmax.loss(target < classes ? logits[target] : std::numeric_limits<T>::quiet_NaN());
+      if (dx.empty()) return;
+      T* const out = dx.data() + r * classes;
+      softmax.probabilities(logits, classes, share, out);
+      if (target < classes) out[target] -= share;
+    });
+    double total = 0;
+    for (const double loss : losses) total += loss;
+    return total / static_cast<double>(rows);
+  }
+};
+
+}  // namespace adacc

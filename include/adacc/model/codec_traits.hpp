@@ -1,0 +1,64 @@
+/// Which codecs a layer's backward tolerates on what it reads.
+///
+/// The policy of an activation sits on the layer that produces it, but what the activation can bear
+/// is known by those who read it in backward. A layer says so in its declarations,
+///
+///     using input_codecs = adacc::CodecList<adacc::Int4Outlier, adacc::Int8Outlier>;
+///     using output_codecs = adacc::CodecList<adacc::BitMask>;
+///
+/// in order of preference, and the candidates of an activation are what all its readers tolerate
+/// (Graph::candidates). Whoever knows better about a layer that is not theirs specializes
+/// codec_traits for it, before the first network with that layer.
+#pragma once
+
+#include "../codec/bf16.hpp"
+#include "../codec/codec_list.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+/// bfloat16 has float's range and a relative error of at most 1/256: whoever says nothing gets it.
+template <class F>
+struct InputCodecs {
+  using type = CodecList<Bf16>;
+};
+template <class F>
+  requires requires { typename F::input_codecs; }
+struct InputCodecs<F> {
+  using type = typename F::input_codecs;
+};
+
+template <class F>
+struct OutputCodecs {
+  using type = CodecList<Bf16>;
+};
+template <class F>
+  requires requires { typename F::output_codecs; }
+struct OutputCodecs<F> {
+  using type = typename F::output_codecs;
+};
+
+}  // namespace detail
+
+template <class F>
+struct codec_traits {
+  using input = typename detail::InputCodecs<F>::type;    ///< on the x that backward reads
+  using output = typename detail::OutputCodecs<F>::type;  ///< on the y that backward reads
+};
+
+namespace detail {
+
+/// codec_traits<F>, checked.
+template <class F>
+struct ToleratedBy {
+  using Input = CodecTable<typename codec_traits<F>::input>;
+  using Output = CodecTable<typename codec_traits<F>::output>;
+  static_assert(Input::is_list && Output::is_list,
+                "adacc: what a layer tolerates (input_codecs, output_codecs, or codec_traits) is a "
+                "CodecList<Codec...>");
+};
+
+}  // namespace detail
+
+}  // namespace adacc

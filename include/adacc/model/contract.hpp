@@ -1,0 +1,268 @@
+/// The layer contract: what a functor says about itself, and how it is called.
+///
+/// The smallest functor (T is the scalar type, float or double; members may be templates):
+///
+///     struct Gelu {
+///       static constexpr auto backward_reads = adacc::reads::input;
+///       void forward (Cpu&, View<const T> x, View<T> y) const;
+///       void backward(Cpu&, View<const T> x, View<const T> dy, View<T> dx) const;
+///     };
+///
+/// Backward receives, before dy, what backward_reads names: x, y, both or neither. The full form
+/// passes everything, whether declared or not; x and y are empty where backward does not read them:
+///
+///     void forward (Cpu&, Params<const T>, View<const X> x, View<T> y,
+///                   Bytes aux, Bytes workspace) const;
+///     void backward(Cpu&, Params<const T>, View<const X> x, View<const T> y,
+///                   View<const T> dy, View<T> dx, Params<T> dparams,
+///                   ConstBytes aux, Bytes workspace) const;
+///
+/// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again.
+/// Neither may keep state, allocate, throw or print. What else a functor may declare:
+///
+///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
+///     static constexpr const char* name = "gelu";      // for reports
+///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
+///     static constexpr bool accepts_empty_dx = true;   // skips dx where nobody wants it
+///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
+///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
+///     constexpr Shape output_shape(Shape in) const;    // default: in
+///     constexpr Error validate(Shape in) const;        // default: no error
+///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
+///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
+///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
+///
+/// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
+/// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
+/// changed x and y: `Cpu::exact_input` and `Cpu::exact_output` tell. A loss ends the network and has
+/// a contract of its own (its result is the mean loss):
+///
+///     using target_type = std::int32_t;                // default: T
+///     double forward(Cpu&, Params<const T>, View<const T> x, View<const target_type> targets,
+///                    Bytes workspace) const;
+///     double forward_backward(Cpu&, Params<const T>, View<const T> x,
+///                    View<const target_type> targets, View<T> dx, Params<T> dparams,
+///                    Bytes workspace) const;
+///     constexpr Shape target_shape(Shape in) const;    // default: in
+///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
+///
+/// beside `name`, `validate`, `parameters` and `workspace_bytes` as above.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "codec_traits.hpp"
+#include "parameter.hpp"
+
+namespace adacc {
+
+/// Which of its own forward's tensors a layer's backward reads.
+enum class Reads : std::uint8_t { none = 0, input = 1, output = 2, both = 3 };
+
+namespace reads {
+inline constexpr Reads none = Reads::none;
+inline constexpr Reads input = Reads::input;
+inline constexpr Reads output = Reads::output;
+inline constexpr Reads both = Reads::both;
+}  // namespace reads
+
+constexpr bool reads_input(Reads reads) { return (static_cast<int>(reads) & 1) != 0; }
+constexpr bool reads_output(Reads reads) { return (static_cast<int>(reads) & 2) != 0; }
+
+/// The call a workspace is asked for. A layer that accepts an empty dx is asked for a backward
+/// without one where it comes first.
+enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
+
+namespace detail {
+
+template <class F, class T>
+struct InputOf {
+  using type = T;
+};
+template <class F, class T>
+  requires requires { typename F::input_type; }
+struct InputOf<F, T> {
+  using type = typename F::input_type;
+};
+
+template <class F, class T>
+struct TargetOf {
+  using type = T;
+};
+template <class F, class T>
+  requires requires { typename F::target_type; }
+struct TargetOf<F, T> {
+  using type = typename F::target_type;
+};
+
+}  // namespace detail
+
+/// The element type of a functor's input, where activations are of type T.
+template <class F, class T>
+using input_type_of = typename detail::InputOf<F, T>::type;
+
+/// The element type of a loss's targets, where activations are of type T.
+template <class F, class T>
+using target_type_of = typename detail::TargetOf<F, T>::type;
+
+/// A functor's declarations, with the defaults for those it leaves out.
+template <class F>
+struct layer_traits {
+  static constexpr const char* name() {
+    if constexpr (requires { F::name; }) return F::name;
+    else return "layer";
+  }
+  static constexpr bool takes_tokens = [] {
+    if constexpr (requires { typename F::input_type; }) return true;
+    else return false;
+  }();
+  static constexpr bool dx_overwrites_dy = [] {
+    if constexpr (requires { F::dx_overwrites_dy; }) return F::dx_overwrites_dy;
+    else return false;
+  }();
+  static constexpr bool dx_overwrites_x = [] {
+    if constexpr (requires { F::dx_overwrites_x; }) return F::dx_overwrites_x;
+    else return false;
+  }();
+  static constexpr bool accepts_empty_dx = [] {
+    if constexpr (requires { F::accepts_empty_dx; }) return F::accepts_empty_dx;
+    else return false;
+  }();
+
+  static constexpr Reads backward_reads() {
+    constexpr bool declared = requires { Reads{F::backward_reads}; };
+    static_assert(declared,
+                  "adacc: a layer functor must say what its backward reads: static constexpr auto "
+                  "backward_reads = adacc::reads::input (or output, both, none)");
+    if constexpr (declared) return F::backward_reads;
+    else return Reads::both;
+  }
+  static constexpr Shape output_shape(const F& f, Shape in) {
+    if constexpr (requires { f.output_shape(in); }) return f.output_shape(in);
+    else return in;
+  }
+  static constexpr Shape target_shape(const F& f, Shape in) {
+    if constexpr (requires { f.target_shape(in); }) return f.target_shape(in);
+    else return in;
+  }
+  static constexpr Error validate(const F& f, Shape in) {
+    if constexpr (requires { f.validate(in); }) return f.validate(in);
+    else return {};
+  }
+  static constexpr std::size_t aux_bytes(const F& f, Shape in, Dtype scalar) {
+    if constexpr (requires { f.aux_bytes(in, scalar); }) return f.aux_bytes(in, scalar);
+    else return 0;
+  }
+  static constexpr std::size_t workspace_bytes(const F& f, Shape in, Dtype scalar, int workers,
+                                               Pass pass) {
+    if constexpr (requires { f.workspace_bytes(in, scalar, workers, pass); })
+      return f.workspace_bytes(in, scalar, workers, pass);
+    else return 0;
+  }
+  /// Calls visit(spec) for every parameter.
+  template <class Visitor>
+  static constexpr void parameters(const F& f, Shape in, Visitor&& visit) {
+    if constexpr (requires { f.parameters(in); }) {
+      const auto specs = f.parameters(in);
+      for (std::size_t i = 0; i < specs.size(); ++i) visit(specs[i]);
+    }
+  }
+};
+
+/// How a functor runs in a context: calls its members, in the form it has. A device twin
+/// specializes this for its context, because no header can add members to a class.
+template <class F, class Context>
+struct kernel {
+  template <class T>
+  static void forward(const F& f, Context& context, Params<const T> params,
+                      View<const input_type_of<F, T>> x, View<T> y, Bytes aux, Bytes workspace) {
+    constexpr bool full = requires { f.forward(context, params, x, y, aux, workspace); };
+    constexpr bool small = requires { f.forward(context, x, y); };
+    static_assert(full || small,
+                  "adacc: a layer functor needs a const member forward(Context&, View<const T> x, "
+                  "View<T> y), or forward(Context&, Params<const T>, View<const T> x, View<T> y, "
+                  "Bytes aux, Bytes workspace)");
+    if constexpr (full) f.forward(context, params, x, y, aux, workspace);
+    else if constexpr (small) f.forward(context, x, y);
+  }
+
+  template <class T>
+  static void backward(const F& f, Context& context, Params<const T> params,
+                       View<const input_type_of<F, T>> x, View<const T> y, View<const T> dy,
+                       View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) {
+    constexpr Reads reads = layer_traits<F>::backward_reads();
+    constexpr bool full = requires {
+      f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
+    };
+    constexpr bool small = [] {
+      if constexpr (reads == Reads::both)
+        return requires(const F& g, Context& c, View<const input_type_of<F, T>> a, View<const T> b,
+                        View<T> d) {
+          g.backward(c, a, b, b, d);
+        };
+      else if constexpr (reads == Reads::input)
+        return requires(const F& g, Context& c, View<const input_type_of<F, T>> a, View<const T> b,
+                        View<T> d) {
+          g.backward(c, a, b, d);
+        };
+      else if constexpr (reads == Reads::output)
+        return requires(const F& g, Context& c, View<const T> b, View<T> d) {
+          g.backward(c, b, b, d);
+        };
+      else return requires(const F& g, Context& c, View<const T> b, View<T> d) {
+          g.backward(c, b, d);
+        };
+    }();
+    constexpr bool declared = requires {
+      Reads{F::backward_reads};
+    };  // else: one message is enough
+    static_assert(full || small || !declared,
+                  "adacc: a layer functor needs a const member backward(Context&, [x,] [y,] "
+                  "View<const T> dy, View<T> dx) with x and y as its backward_reads names them, or "
+                  "backward(Context&, Params<const T>, View<const T> x, View<const T> y, "
+                  "View<const T> dy, View<T> dx, Params<T> dparams, ConstBytes aux, "
+                  "Bytes workspace)");
+    if constexpr (full) f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
+    else if constexpr (!small) return;
+    else if constexpr (reads == Reads::both) f.backward(context, x, y, dy, dx);
+    else if constexpr (reads == Reads::input) f.backward(context, x, dy, dx);
+    else if constexpr (reads == Reads::output) f.backward(context, y, dy, dx);
+    else f.backward(context, dy, dx);
+  }
+
+  /// The mean loss.
+  template <class T>
+  static double loss(const F& f, Context& context, Params<const T> params, View<const T> x,
+                     View<const target_type_of<F, T>> targets, Bytes workspace) {
+    constexpr bool has = requires { f.forward(context, params, x, targets, workspace); };
+    static_assert(has,
+                  "adacc: a loss needs a const member double forward(Context&, Params<const T>, "
+                  "View<const T> x, View<const target_type> targets, Bytes workspace)");
+    if constexpr (has) return f.forward(context, params, x, targets, workspace);
+    else return 0;
+  }
+
+  /// The mean loss; writes dx, accumulates into dparams.
+  template <class T>
+  static double loss_gradient(const F& f, Context& context, Params<const T> params, View<const T> x,
+                              View<const target_type_of<F, T>> targets, View<T> dx,
+                              Params<T> dparams, Bytes workspace) {
+    constexpr bool has = requires {
+      f.forward_backward(context, params, x, targets, dx, dparams, workspace);
+    };
+    static_assert(has,
+                  "adacc: a loss needs a const member double forward_backward(Context&, "
+                  "Params<const T>, View<const T> x, View<const target_type> targets, "
+                  "View<T> dx, Params<T> dparams, Bytes workspace)");
+    if constexpr (has)
+      return f.forward_backward(context, params, x, targets, dx, dparams, workspace);
+    else return 0;
+  }
+};
+
+}  // namespace adacc

@@ -1,0 +1,300 @@
+/// A model as data: what each layer instance produces, reads and needs.
+///
+/// Lowering takes types and functors to a flat list; everything after it (plan, schedule, layout)
+/// works on this list alone and never sees a user's type. Layers form a chain: activation k is
+/// what node k produces, and node k's input is activation k - 1 (-1 is the step's own input).
+/// Residual sums are the only edges beside the chain.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../policy/policy.hpp"
+#include "codec_traits.hpp"
+#include "contract.hpp"
+
+namespace adacc {
+
+/// One instance of a layer, and the activation that it produces.
+struct Node {
+  const char* name = "";
+  int layer = 0;  ///< index of the layer in the model; copies of a repeated block share it
+  int copy = 0;   ///< which copy of the repeated block, 0 outside of Repeat
+  Shape input;
+  Shape output;
+  Reads reads = Reads::none;
+  bool takes_tokens = false;
+  bool dx_overwrites_dy = false;
+  bool accepts_empty_dx = false;
+  std::size_t output_bytes = 0;
+  std::size_t aux_bytes = 0;
+  std::size_t forward_workspace = 0;
+  std::size_t backward_workspace = 0;
+  Policy policy;  ///< as fixed in types; planned where left open
+  std::size_t first_parameter = 0;
+  std::size_t parameter_count = 0;
+  std::size_t first_add = 0;  ///< into Graph::adds: what is added in place to this output
+  std::size_t add_count = 0;
+  std::size_t first_candidate = 0;  ///< into Graph::candidates
+  std::size_t candidate_count = 0;
+};
+
+/// The loss that ends the network; it reads the last activation.
+struct LossNode {
+  const char* name = "";
+  Shape targets;
+  Dtype target_dtype = Dtype::f32;
+  bool dx_overwrites_x = false;
+  std::size_t forward_workspace = 0;
+  std::size_t backward_workspace = 0;
+  std::size_t first_parameter = 0;
+  std::size_t parameter_count = 0;
+};
+
+struct Graph {
+  Shape input;
+  Dtype input_dtype = Dtype::f32;
+  Dtype scalar = Dtype::f32;
+  int workers = 1;
+  Array<Node> nodes;
+  Array<int> adds;  ///< activation ids, -1 for the step's input
+  /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
+  /// it smaller, in the order of its first reader: its own layer, or else the next.
+  Array<const CodecInfo*> candidates;
+  LossNode loss;
+  Array<Parameter> parameters;
+  std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
+
+  constexpr int node_count() const { return static_cast<int>(nodes.size()); }
+  constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
+  constexpr int add_source(const Node& node, std::size_t i) const {
+    return adds[node.first_add + i];
+  }
+  constexpr CodecSpan candidates_of(const Node& node) const {
+    return {candidates.data() + node.first_candidate, node.candidate_count};
+  }
+  constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
+};
+
+/// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
+class GraphBuilder {
+ public:
+  constexpr GraphBuilder(Shape input, Dtype scalar, int workers) : shape_(input) {
+    graph_.input = input;
+    graph_.scalar = scalar;
+    graph_.input_dtype = scalar;
+    graph_.workers = workers;
+    check_size("the step's input", input);
+  }
+
+  template <class PolicyType, class Functor>
+  constexpr void layer(const Functor& functor) {
+    using traits = layer_traits<Functor>;
+    const int layer = layer_++;
+    if (error_) return;
+    const int id = graph_.node_count();
+    Node node;
+    node.name = traits::name();
+    node.layer = layer;
+    node.copy = copy_;
+    node.input = shape_;
+    node.policy = PolicyType::value;
+    node.reads = traits::backward_reads();
+    node.takes_tokens = traits::takes_tokens;
+    node.dx_overwrites_dy = traits::dx_overwrites_dy;
+    node.accepts_empty_dx = traits::accepts_empty_dx;
+    if (traits::takes_tokens) {
+      if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
+      graph_.input_dtype = dtype_of<input_type_of<Functor, std::int32_t>>;
+    }
+    if (const Error why = traits::validate(functor, shape_)) return fail(node, why);
+    using tolerated = detail::ToleratedBy<Functor>;
+    settle_candidates(reads_input(node.reads), tolerated::Input::span());
+    tolerated_output_ = tolerated::Output::span();
+    node.output = traits::output_shape(functor, shape_);
+    if (!check_size(node.name, node.output)) return;
+    node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
+    node.aux_bytes = traits::aux_bytes(functor, shape_, graph_.scalar);
+    node.forward_workspace = workspace(functor, Pass::forward);
+    node.backward_workspace = workspace(
+        functor, id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    node.first_parameter = graph_.parameters.size();
+    parameters(functor, id, node.name);
+    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.first_add = graph_.adds.size();
+    shape_ = node.output;
+    graph_.nodes.push_back(node);
+  }
+
+  template <class Loss>
+  constexpr void loss(const Loss& functor) {
+    using traits = layer_traits<Loss>;
+    if (error_) return;
+    if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
+    settle_candidates(false, {});
+    LossNode& node = graph_.loss;
+    node.name = traits::name();
+    if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
+    node.targets = traits::target_shape(functor, shape_);
+    node.dx_overwrites_x = traits::dx_overwrites_x;
+    node.forward_workspace = workspace(functor, Pass::forward);
+    node.backward_workspace = workspace(functor, Pass::backward);
+    node.first_parameter = graph_.parameters.size();
+    parameters(functor, -1, node.name);
+    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.target_dtype = graph_.scalar;
+    if constexpr (requires { typename Loss::target_type; })
+      node.target_dtype = dtype_of<typename Loss::target_type>;
+  }
+
+  /// The activation that the next layer will read.
+  constexpr int current() const { return graph_.node_count() - 1; }
+
+  /// Adds activation `source` to the output of the layer visited last.
+  constexpr void add(int source) {
+    if (error_) return;
+    if (source == current()) return fail("Residual", Error::say("has no layers"));
+    const Shape from = source < 0 ? graph_.input : graph_.node(source).output;
+    Node& last = graph_.nodes.back();
+    if (source < 0 && graph_.input_dtype != graph_.scalar)
+      return fail("Residual", Error::say("cannot add the step's tokens to an activation"));
+    if (!(from == last.output))
+      return fail("Residual",
+                  Error::say("turns ", from, " into ", last.output, "; a sum needs equal shapes"));
+    if (reads_output(last.reads))
+      return fail("Residual", Error::say("ends with ", last.name,
+                                         ", whose backward reads its output, but the sum takes "
+                                         "that output's place; end it with another layer"));
+    graph_.adds.push_back(source);
+    ++last.add_count;
+  }
+
+  /// Visits `block` `count` times; every copy has its own parameters and activations.
+  template <class Block>
+  constexpr void repeat(int count, const Block& block) {
+    if (error_) return;
+    if (count < 1)
+      return fail("Repeat", Error::say("needs at least 1 copy of its block, and got ", count));
+    const int layer = layer_, outer = copy_;
+    const Shape shape = shape_;
+    for (int i = 0; i < count; ++i) {
+      layer_ = layer;
+      copy_ = outer * count + i;
+      block.visit(*this);
+      if (error_) return;
+      if (!(shape_ == shape))
+        return fail("Repeat", Error::say("needs a block that keeps its input's shape; this one "
+                                         "turns ",
+                                         shape, " into ", shape_));
+    }
+    copy_ = outer;
+  }
+
+  constexpr Result<Graph> finish() {
+    if (error_) return error_;
+    return static_cast<Graph&&>(graph_);
+  }
+
+ private:
+  constexpr void fail(const char* who, const Error& why) {
+    if (!error_) error_ = Error::say(who, ": ", why.text());
+  }
+  constexpr void fail(const Node& node, const Error& why) {
+    if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
+  }
+
+  /// Once all readers of the activation made last are known, which are its own layer and, where
+  /// `next_reads`, one that tolerates `next`: what they agree on.
+  constexpr void settle_candidates(bool next_reads, CodecSpan next) {
+    if (graph_.nodes.empty()) return;
+    Node& node = graph_.nodes.back();
+    const bool own_reads = reads_output(node.reads);
+    const CodecSpan own = tolerated_output_;
+    const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};
+    node.first_candidate = graph_.candidates.size();
+    for (std::size_t i = 0; i < order.count; ++i) {
+      if (own_reads && next_reads && !next.contains(order[i])) continue;
+      const std::size_t bytes =
+          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
+      if (bytes == 0 || bytes >= node.output_bytes) continue;
+      graph_.candidates.push_back(order[i]);
+    }
+    node.candidate_count = graph_.candidates.size() - node.first_candidate;
+    if (node.policy.kind != PolicyKind::compress || node.policy.codec != nullptr) return;
+    node.policy = node.candidate_count == 0
+                      ? Policy{PolicyKind::retain, nullptr}
+                      : Policy{PolicyKind::compress, graph_.candidates[node.first_candidate]};
+  }
+
+  /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of
+  /// many of them.
+  constexpr bool check_size(const char* who, Shape shape) {
+    std::size_t bytes = 8;
+    bool fits = shape.rank() > 0;
+    for (int i = 0; i < shape.rank(); ++i) fits = fits && multiply(bytes, shape[i], bytes);
+    if (!fits || bytes > static_cast<std::size_t>(-1) >> 16) {
+      fail(who, Error::say("a tensor of shape ", shape, " is too large to address"));
+      return false;
+    }
+    if (bytes == 0) fail(who, Error::say("a tensor of shape ", shape, " has no elements"));
+    return bytes != 0;
+  }
+
+  template <class Functor>
+  constexpr std::size_t workspace(const Functor& functor, Pass pass) const {
+    return layer_traits<Functor>::workspace_bytes(functor, shape_, graph_.scalar, graph_.workers,
+                                                  pass);
+  }
+
+  template <class Functor>
+  constexpr void parameters(const Functor& functor, int node, const char* who) {
+    layer_traits<Functor>::parameters(functor, shape_, [&](const ParameterSpec& spec) {
+      if (!check_size(who, spec.shape)) return;
+      Parameter parameter;
+      static_cast<ParameterSpec&>(parameter) = spec;
+      parameter.node = node;
+      for (const Parameter& earlier : graph_.parameters) {
+        if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
+        if (!(spec.shape == earlier.shape))
+          return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
+                                      " in one layer and ", spec.shape, " in another"));
+        parameter.offset = earlier.offset;
+        parameter.owner = false;
+      }
+      if (parameter.owner) {
+        parameter.offset = graph_.parameter_elems;
+        graph_.parameter_elems +=
+            align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
+      }
+      graph_.parameters.push_back(parameter);
+    });
+  }
+
+  static constexpr bool same(const char* a, const char* b) {
+    if (b == nullptr) return false;
+    while (*a != '\0' && *a == *b) ++a, ++b;
+    return *a == *b;
+  }
+
+  Graph graph_;
+  Shape shape_;
+  int layer_ = 0;
+  int copy_ = 0;
+  CodecSpan tolerated_output_;  ///< by the layer visited last
+  Error error_;
+};
+
+/// Lowers `network` (model/network.hpp) for an input of shape `input`, activations of type
+/// `scalar` and workspaces for `workers` threads. Errors name the layer and what it needs.
+template <class Network>
+constexpr Result<Graph> make_graph(const Network& network, Shape input, Dtype scalar = Dtype::f32,
+                                   int workers = 1) {
+  GraphBuilder builder(input, scalar, workers);
+  network.model.visit(builder);
+  builder.loss(network.loss);
+  return builder.finish();
+}
+
+}  // namespace adacc

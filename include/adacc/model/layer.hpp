@@ -1,0 +1,37 @@
+/// A functor with the policy of the activation that it produces.
+#pragma once
+
+#include "../policy/planned.hpp"
+#include "contract.hpp"
+
+namespace adacc {
+
+/// True for what Sequential, Residual and Repeat are composed of: Layer, and themselves.
+template <class Part>
+inline constexpr bool is_model_part = requires {
+  typename Part::last_layer;
+};
+
+template <class Functor, class PolicyType = Planned>
+struct Layer {
+  static constexpr bool has_policy = requires { Policy{PolicyType::value}; };
+  static_assert(has_policy,
+                "adacc: the second argument of Layer is a policy: Retain, Recompute, Planned or "
+                "Compress<Codec>");
+  using last_layer = Functor;
+
+  Functor functor{};
+
+  template <class Visitor>
+  constexpr void visit(Visitor& visitor) const {
+    if constexpr (has_policy) visitor.template layer<PolicyType>(functor);
+  }
+};
+
+/// layer<Recompute>(Linear{.out = 512})
+template <class PolicyType = Planned, class Functor>
+constexpr Layer<Functor, PolicyType> layer(Functor functor) {
+  return {functor};
+}
+
+}  // namespace adacc

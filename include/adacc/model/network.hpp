@@ -1,0 +1,19 @@
+/// A model and the loss that ends it: what a training step is made from.
+#pragma once
+
+#include "sequential.hpp"
+
+namespace adacc {
+
+template <class Model, class Loss>
+struct Network {
+  static_assert(is_model_part<Model>,
+                "adacc: the first argument of Network is a model: Sequential<Layer<...>, ...>");
+  Model model{};
+  Loss loss{};
+};
+
+template <class Model, class Loss>
+Network(Model, Loss) -> Network<Model, Loss>;
+
+}  // namespace adacc

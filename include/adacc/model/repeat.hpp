@@ -1,0 +1,32 @@
+/// A block of layers, repeated a number of times that may be known only at run time.
+///
+/// Every copy has its own parameters and its own activations; the plan may treat copies
+/// differently. The block must return the shape it takes.
+#pragma once
+
+#include "sequential.hpp"
+
+namespace adacc {
+
+template <class Block>
+struct Repeat {
+  static_assert(is_model_part<Block>,
+                "adacc: Repeat takes a block made of Layer, Sequential, Residual and Repeat");
+  using last_layer = typename detail::LastLayer<Block>::type;
+
+  int count = 1;
+  Block block{};
+
+  template <class Visitor>
+  constexpr void visit(Visitor& visitor) const {
+    visitor.repeat(count, block);
+  }
+};
+
+/// repeat(12, block)
+template <class Block>
+constexpr Repeat<Block> repeat(int count, const Block& block) {
+  return {count, block};
+}
+
+}  // namespace adacc

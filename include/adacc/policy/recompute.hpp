@@ -1,0 +1,16 @@
+/// Drop the activation after its last reader in forward and run its layer again in backward.
+///
+/// A run of consecutive recomputed activations is produced once per backward pass, from the
+/// nearest activation before it that is kept. Where that one is kept without loss, loss and
+/// gradients are bit-identical to those of `Retain`.
+#pragma once
+
+#include "policy.hpp"
+
+namespace adacc {
+
+struct Recompute {
+  static constexpr Policy value{PolicyKind::recompute, nullptr};
+};
+
+}  // namespace adacc

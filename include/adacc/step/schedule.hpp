@@ -1,0 +1,349 @@
+/// One training step as a list of instructions over named buffers.
+///
+/// A pure function of graph and plan. It decides when each activation is encoded, decoded or
+/// produced again, and thereby how long each buffer lives; it touches no data. Rules:
+///
+///   - an activation that nothing in backward needs is dropped after its last reader in forward;
+///   - a compressed one is encoded after its last reader in forward (so forward is exact) and
+///     decoded once, before its first reader in backward;
+///   - a recomputed one is produced again once, before its first reader, from whatever it needs
+///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
+///     not run again;
+///   - dx takes dy's buffer where the layer allows it and no residual sum still needs dy;
+///   - the loss writes its gradient over its input where it may.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../model/graph.hpp"
+#include "../plan/plan.hpp"
+
+namespace adacc {
+
+enum class Op : std::uint8_t {
+  forward,        ///< y = layer(x), writes aux
+  add,            ///< y += x, the sum of a Residual
+  encode,         ///< blob = codec(x)
+  decode,         ///< y = codec^-1(blob)
+  loss,           ///< mean loss of x
+  loss_gradient,  ///< mean loss of x, and its gradient dx
+  backward,       ///< dx from dy, x, y, aux
+  add_gradient,   ///< dx += dy, the other branch of a Residual
+};
+
+constexpr const char* name_of(Op op) {
+  constexpr const char* names[] = {"forward", "add",           "encode",   "decode",
+                                   "loss",    "loss_gradient", "backward", "add_gradient"};
+  return names[static_cast<int>(op)];
+}
+
+/// Buffers are indices into Schedule::buffers; -1 where there is none. An x of -1 in forward, add
+/// or backward is the step's own input if node (or, for add, the source) is the first.
+struct Instruction {
+  Op op = Op::forward;
+  bool again = false;  ///< part of a recomputation
+  int node = 0;        ///< whose activation; the last one for the loss
+  int x = -1, y = -1, dx = -1, dy = -1;
+  int aux = -1, workspace = -1, blob = -1;
+};
+
+enum class BufferKind : std::uint8_t { activation, gradient, encoded, aux, workspace };
+
+constexpr const char* name_of(BufferKind kind) {
+  constexpr const char* names[] = {"activation", "gradient", "encoded", "aux", "workspace"};
+  return names[static_cast<int>(kind)];
+}
+
+/// Lives from instruction `first` to instruction `last`, both included.
+struct Buffer {
+  BufferKind kind = BufferKind::activation;
+  int activation = 0;
+  std::size_t bytes = 0;
+  int first = 0;
+  int last = 0;
+};
+
+struct Schedule {
+  Array<Instruction> instructions;
+  Array<Buffer> buffers;
+  int output = -1;  ///< in Mode::infer, the buffer that holds the last activation at the end
+
+  constexpr const Buffer& buffer(int id) const { return buffers[static_cast<std::size_t>(id)]; }
+};
+
+/// train: forward, loss and backward. evaluate: forward and loss. infer: forward alone, keeping
+/// the last activation.
+enum class Mode : std::uint8_t { train, evaluate, infer };
+
+namespace detail {
+
+class Scheduler {
+ public:
+  constexpr Scheduler(const Graph& graph, const Plan& plan, Mode mode)
+      : graph_(graph), plan_(plan), mode_(mode), states_(graph.nodes.size()) {
+    link_adds();
+    if (mode == Mode::train) mark_needed();
+  }
+
+  constexpr Schedule run() {
+    const std::size_t nodes = graph_.nodes.size();
+    out_.instructions.reserve(nodes * 5 + 8);
+    out_.buffers.reserve(nodes * 5 + 8);
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      produce(k, false);
+      retire_forward_sources(k);
+    }
+    finish_forward();
+    if (mode_ == Mode::train)
+      for (int k = graph_.node_count() - 1; k >= 0; --k) backward(k);
+    set_lifetimes();
+    return static_cast<Schedule&&>(out_);
+  }
+
+ private:
+  /// What is known of one activation while instructions are appended.
+  struct State {
+    bool needed = false;  ///< some backward step, or a recomputation for one, reads it
+    int value = -1;       ///< buffer with its value; -1 where it is not to be had
+    int blob = -1;
+    int aux = -1;
+    int gradient = -1;
+    int last_sum = -1;   ///< the last node whose residual sum reads it
+    int first_add = -1;  ///< list of nodes whose residual sums read it, through next_add_
+  };
+
+  constexpr State& state(int id) { return states_[static_cast<std::size_t>(id)]; }
+
+  constexpr void link_adds() {
+    next_add_.resize(graph_.adds.size());
+    add_node_.resize(graph_.adds.size());
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      const Node& node = graph_.node(k);
+      for (std::size_t i = 0; i < node.add_count; ++i) {
+        const int source = graph_.add_source(node, i);
+        if (source < 0) continue;
+        const std::size_t edge = node.first_add + i;
+        add_node_[edge] = k;
+        next_add_[edge] = state(source).first_add;
+        state(source).first_add = static_cast<int>(edge);
+        state(source).last_sum = k;
+      }
+    }
+  }
+
+  /// Backward readers first; then, from the end, whatever a needed recomputation reads.
+  constexpr void mark_needed() {
+    for (int k = graph_.node_count() - 1; k >= 0; --k) {
+      const Node& node = graph_.node(k);
+      if (reads_output(node.reads)) state(k).needed = true;
+      if (reads_input(node.reads) && k > 0) state(k - 1).needed = true;
+      if (!state(k).needed || plan_[k].kind != PolicyKind::recompute) continue;
+      if (k > 0) state(k - 1).needed = true;
+      for (std::size_t i = 0; i < node.add_count; ++i)
+        if (graph_.add_source(node, i) >= 0) state(graph_.add_source(node, i)).needed = true;
+    }
+  }
+
+  constexpr int buffer(BufferKind kind, int activation, std::size_t bytes) {
+    out_.buffers.push_back({kind, activation, bytes, -1, -1});
+    return static_cast<int>(out_.buffers.size()) - 1;
+  }
+
+  constexpr int workspace(int activation, std::size_t bytes) {
+    return bytes == 0 ? -1 : buffer(BufferKind::workspace, activation, bytes);
+  }
+
+  /// Forward of node k and the sums that end there; its sources have values.
+  constexpr void produce(int k, bool again) {
+    const Node& node = graph_.node(k);
+    State& mine = state(k);
+    Instruction run{Op::forward, again, k};
+    run.x = k > 0 ? state(k - 1).value : -1;
+    mine.value = run.y = buffer(BufferKind::activation, k, node.output_bytes);
+    if (mine.aux < 0 && node.aux_bytes > 0) mine.aux = buffer(BufferKind::aux, k, node.aux_bytes);
+    run.aux = mine.aux;
+    run.workspace = workspace(k, node.forward_workspace);
+    out_.instructions.push_back(run);
+    for (std::size_t i = 0; i < node.add_count; ++i) {
+      const int source = graph_.add_source(node, i);
+      Instruction sum{Op::add, again, k};
+      sum.x = source < 0 ? -1 : state(source).value;
+      sum.y = mine.value;
+      out_.instructions.push_back(sum);
+    }
+  }
+
+  /// Once node k has run forward, some of what it read has no further reader there.
+  constexpr void retire_forward_sources(int k) {
+    const Node& node = graph_.node(k);
+    if (k > 0 && state(k - 1).last_sum <= k) retire(k - 1);
+    for (std::size_t i = 0; i < node.add_count; ++i) {
+      const int source = graph_.add_source(node, i);
+      if (source >= 0 && source != k - 1 && state(source).last_sum == k && first_mention(node, i))
+        retire(source);
+    }
+  }
+
+  /// Nested residuals may add one source twice; it retires once.
+  constexpr bool first_mention(const Node& node, std::size_t i) const {
+    for (std::size_t j = 0; j < i; ++j)
+      if (graph_.add_source(node, j) == graph_.add_source(node, i)) return false;
+    return true;
+  }
+
+  constexpr void retire(int id) {
+    State& mine = state(id);
+    const Policy& policy = plan_[id];
+    if (mine.needed && policy.kind == PolicyKind::retain) return;
+    if (mine.needed && policy.kind == PolicyKind::compress) {
+      const Shape shape = graph_.node(id).output;
+      mine.blob = buffer(BufferKind::encoded, id,
+                         policy.codec->encoded_bytes(shape.rows(), shape.cols(), graph_.scalar));
+      Instruction encode{Op::encode, false, id};
+      encode.x = mine.value;
+      encode.blob = mine.blob;
+      out_.instructions.push_back(encode);
+    }
+    mine.value = -1;
+  }
+
+  constexpr void finish_forward() {
+    const int last = graph_.node_count() - 1;
+    State& mine = state(last);
+    if (mode_ == Mode::infer) {
+      out_.output = mine.value;
+      return;
+    }
+    const bool train = mode_ == Mode::train;
+    Instruction loss{train ? Op::loss_gradient : Op::loss, false, last};
+    loss.x = mine.value;
+    loss.workspace =
+        workspace(last, train ? graph_.loss.backward_workspace : graph_.loss.forward_workspace);
+    if (train) {
+      const bool in_place = graph_.loss.dx_overwrites_x && !mine.needed;
+      mine.gradient = loss.dx = in_place ? mine.value : gradient(last);
+    }
+    out_.instructions.push_back(loss);
+    retire(last);
+  }
+
+  constexpr int gradient(int id) {
+    return buffer(BufferKind::gradient, id, graph_.node(id).output_bytes);
+  }
+
+  /// Makes the value of activation `id` available in backward, with all that it is made from. An
+  /// explicit stack: a chain may be longer than the recursion a constant expression allows.
+  constexpr void materialize(int id) {
+    stack_.push_back(id);
+    while (!stack_.empty()) {
+      const int top = stack_.back();
+      State& mine = state(top);
+      if (mine.value >= 0) {
+        stack_.pop_back();
+      } else if (plan_[top].kind == PolicyKind::compress) {
+        Instruction decode{Op::decode, false, top};
+        decode.blob = mine.blob;
+        mine.value = decode.y = buffer(BufferKind::activation, top, graph_.node(top).output_bytes);
+        out_.instructions.push_back(decode);
+        stack_.pop_back();
+      } else if (!push_missing_sources(top)) {
+        produce(top, true);
+        stack_.pop_back();
+      }
+    }
+  }
+
+  constexpr bool push_missing_sources(int id) {
+    const Node& node = graph_.node(id);
+    bool missing = false;
+    for (std::size_t i = node.add_count; i-- > 0;) {
+      const int source = graph_.add_source(node, i);
+      if (source < 0 || state(source).value >= 0) continue;
+      stack_.push_back(source);
+      missing = true;
+    }
+    if (id > 0 && state(id - 1).value < 0) {
+      stack_.push_back(id - 1);
+      missing = true;
+    }
+    return missing;
+  }
+
+  constexpr void backward(int k) {
+    const Node& node = graph_.node(k);
+    State& mine = state(k);
+    Instruction run{Op::backward, false, k};
+    if (reads_input(node.reads) && k > 0) {
+      materialize(k - 1);
+      run.x = state(k - 1).value;
+    }
+    if (reads_output(node.reads)) {
+      materialize(k);
+      run.y = mine.value;
+    }
+    run.aux = mine.aux;
+    run.dy = mine.gradient;
+    const bool wants_dx = !node.takes_tokens && !(k == 0 && node.accepts_empty_dx);
+    if (wants_dx) {
+      run.dx =
+          node.dx_overwrites_dy && !awaits_sum(node) && node.input == node.output
+              ? run.dy
+              : buffer(BufferKind::gradient, k - 1, node.input.elems() * bytes_of(graph_.scalar));
+      if (k > 0) state(k - 1).gradient = run.dx;
+    }
+    run.workspace = workspace(k, node.backward_workspace);
+    out_.instructions.push_back(run);
+    if (k > 0) add_residual_gradients(k - 1);
+  }
+
+  /// True where a sum that ends at `node` still has to hand its gradient to its source.
+  constexpr bool awaits_sum(const Node& node) const {
+    for (std::size_t i = 0; i < node.add_count; ++i)
+      if (graph_.add_source(node, i) >= 0) return true;
+    return false;
+  }
+
+  constexpr void add_residual_gradients(int source) {
+    for (int edge = state(source).first_add; edge >= 0;
+         edge = next_add_[static_cast<std::size_t>(edge)]) {
+      Instruction sum{Op::add_gradient, false, source};
+      sum.dx = state(source).gradient;
+      sum.dy = state(add_node_[static_cast<std::size_t>(edge)]).gradient;
+      out_.instructions.push_back(sum);
+    }
+  }
+
+  constexpr void set_lifetimes() {
+    for (std::size_t i = 0; i < out_.instructions.size(); ++i) {
+      const Instruction& instruction = out_.instructions[i];
+      for (const int id : {instruction.x, instruction.y, instruction.dx, instruction.dy,
+                           instruction.aux, instruction.workspace, instruction.blob}) {
+        if (id < 0) continue;
+        Buffer& used = out_.buffers[static_cast<std::size_t>(id)];
+        if (used.first < 0) used.first = static_cast<int>(i);
+        used.last = static_cast<int>(i);
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  Mode mode_;
+  Array<State> states_;
+  Array<int> next_add_;
+  Array<int> add_node_;
+  Array<int> stack_;
+  Schedule out_;
+};
+
+}  // namespace detail
+
+/// The instructions of one step. `plan` must have passed check(graph, plan).
+constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
+  return detail::Scheduler(graph, plan, mode).run();
+}
+
+}  // namespace adacc

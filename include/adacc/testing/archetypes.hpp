@@ -1,0 +1,113 @@
+/// The smallest functor, loss, codec and executor that satisfy each contract.
+///
+/// They prove that the contracts ask for no more than they say: code that compiles with an
+/// archetype needs nothing beyond it. What a contract does not mention is deleted here or missing:
+/// no default constructor, no assignment, one scalar type, no name, nothing optional.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include "../codec/codec.hpp"
+#include "../core/cpu.hpp"
+#include "../core/executor.hpp"
+#include "../model/contract.hpp"
+
+namespace adacc::testing {
+
+/// The smallest layer functor: y = factor * x, for one scalar type. It can be copied and says what
+/// its backward reads: nothing. `Layer<LayerArchetype<float>>{LayerArchetype<float>(2)}` holds it;
+/// only `Layer`'s default construction would need a default constructor.
+template <class T>
+class LayerArchetype {
+ public:
+  constexpr explicit LayerArchetype(T factor) : factor_(factor) {}
+  LayerArchetype() = delete;
+  constexpr LayerArchetype(const LayerArchetype&) = default;
+  LayerArchetype& operator=(const LayerArchetype&) = delete;
+
+  static constexpr auto backward_reads = reads::none;
+
+  void forward(Cpu&, View<const T> x, View<T> y) const { scale(x, y); }
+  void backward(Cpu&, View<const T> dy, View<T> dx) const { scale(dy, dx); }
+
+ private:
+  void scale(View<const T> from, View<T> to) const {
+    for (std::size_t i = 0; i < from.size(); ++i) to[i] = factor_ * from[i];
+  }
+
+  T factor_;
+};
+
+/// The smallest loss: half the mean squared distance from the targets, for one scalar type.
+template <class T>
+class LossArchetype {
+ public:
+  constexpr explicit LossArchetype(T scale) : scale_(scale) {}
+  LossArchetype() = delete;
+  constexpr LossArchetype(const LossArchetype&) = default;
+  LossArchetype& operator=(const LossArchetype&) = delete;
+
+  double forward(Cpu&, Params<const T>, View<const T> x, View<const T> targets, Bytes) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double distance = static_cast<double>(x[i] - targets[i]);
+      sum += 0.5 * static_cast<double>(scale_) * distance * distance;
+    }
+    return sum / static_cast<double>(x.size());
+  }
+
+  double forward_backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T> targets,
+                          View<T> dx, Params<T>, Bytes workspace) const {
+    const double loss = forward(cpu, params, x, targets, workspace);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      dx[i] = scale_ * (x[i] - targets[i]) / static_cast<T>(x.size());
+    return loss;
+  }
+
+ private:
+  T scale_;
+};
+
+/// The smallest codec: a copy. It is only ever a type; nobody makes an object of it.
+class CodecArchetype {
+ public:
+  CodecArchetype() = delete;
+
+  static constexpr const char* name = "archetype";
+
+  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
+    return rows * cols * bytes_of(dtype);
+  }
+  template <class T>
+  static Error encode(Cpu&, View<const T> x, Bytes blob) {
+    std::memcpy(blob.data(), x.data(), blob.size());
+    return {};
+  }
+  template <class T>
+  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
+    std::memcpy(x.data(), blob.data(), blob.size());
+    return {};
+  }
+};
+
+/// The smallest executor: runs tiles on the calling thread, last one first. It can be neither
+/// copied nor moved, and `run` is not const.
+class ExecutorArchetype {
+ public:
+  explicit ExecutorArchetype(int workers) : workers_(workers) {}
+  ExecutorArchetype(const ExecutorArchetype&) = delete;
+  ExecutorArchetype& operator=(const ExecutorArchetype&) = delete;
+
+  int workers() const { return workers_; }
+
+  void run(std::size_t tiles, TileFn tile) {
+    for (std::size_t i = tiles; i > 0; --i)
+      tile(i - 1, static_cast<int>((i - 1) % static_cast<std::size_t>(workers_)));
+  }
+
+ private:
+  int workers_;
+};
+
+}  // namespace adacc::testing

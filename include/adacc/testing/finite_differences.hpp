@@ -1,0 +1,152 @@
+/// Gradients compared with central finite differences, for several step sizes.
+///
+/// A large step has truncation error, a small one rounding error, and which is better depends on
+/// the element. Each element is judged by the step that agrees best, so that neither decides; a
+/// wrong gradient agrees with none.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+
+namespace adacc::testing {
+
+struct GradientCheckOptions {
+  /// The largest relative error |analytic - numeric| / max(|analytic|, |numeric|, floor).
+  double tolerance = 1e-6;
+  /// Gradients smaller than this are compared absolutely, to tolerance * floor.
+  double floor = 1e-3;
+  /// Steps of the differences, relative to max(1, |element|).
+  std::vector<double> steps = {1e-3, 1e-4, 1e-5, 1e-6};
+  /// Elements compared per tensor, spread evenly over it.
+  std::size_t max_elements = 400;
+  /// Leaves out elements at which the slopes to the left and to the right differ (ReLU at 0).
+  bool skip_kinks = false;
+  /// Workers of the context whose bits are compared with a serial one's.
+  int workers = 3;
+  /// Selects all random numbers.
+  std::uint64_t seed = 1;
+  double input_scale = 1;        ///< standard deviation of the random input
+  double parameter_scale = 0.5;  ///< standard deviation of the random parameters
+  /// Random tokens are below this; 0: the layer's member `vocab`, or 2 where it has none.
+  std::size_t vocab = 0;
+  View<const double> x{};             ///< the input, instead of a random one
+  View<const std::int32_t> tokens{};  ///< the same for layers that take tokens
+};
+
+struct GradientCheckResult {
+  bool passed = true;
+  Error failure;                  ///< the first thing that was wrong
+  double max_relative_error = 0;  ///< over all compared elements
+  const char* tensor = "";        ///< where that is: "dx" or the parameter's name,
+  std::size_t element = 0;        ///< its element,
+  double analytic = 0;            ///< the layer's gradient there,
+  double numeric = 0;             ///< and the best finite difference
+  std::size_t compared = 0;       ///< elements compared
+  std::size_t excluded = 0;       ///< elements left out at kinks
+  char summary[768] = {};
+
+  explicit operator bool() const { return passed; }
+
+  /// One readable sentence, for a test's message.
+  const char* text() const { return summary; }
+};
+
+namespace detail {
+
+inline void summarize(GradientCheckResult& result) {
+  const int written =
+      std::snprintf(result.summary, sizeof result.summary, "%s%s; %zu gradients compared",
+                    result.passed ? "passed" : "failed: ", result.failure.text(), result.compared);
+  std::size_t length = written < 0 ? 0 : static_cast<std::size_t>(written);
+  if (result.excluded > 0 && length < sizeof result.summary) {
+    const int more = std::snprintf(result.summary + length, sizeof result.summary - length,
+                                   ", %zu at kinks left out", result.excluded);
+    length += more < 0 ? 0 : static_cast<std::size_t>(more);
+  }
+  if (result.compared > 0 && length < sizeof result.summary)
+    std::snprintf(result.summary + length, sizeof result.summary - length,
+                  ", worst relative error %.3g at %s[%zu]: analytic %.12g, numeric %.12g",
+                  result.max_relative_error, result.tensor, result.element, result.analytic,
+                  result.numeric);
+}
+
+/// The best agreement at one element.
+struct Difference {
+  double error = std::numeric_limits<double>::infinity();
+  double numeric = std::numeric_limits<double>::quiet_NaN();
+  bool kink = false;
+};
+
+/// `objective()` is the objective at the current values, minus that at the unchanged ones.
+template <class Objective>
+Difference best_difference(double& value, double analytic, const GradientCheckOptions& options,
+                           const Objective& objective) {
+  Difference best;
+  const double kept = value;
+  const double unit = std::fabs(kept) > 1 ? std::fabs(kept) : 1;
+  for (const double step : options.steps) {
+    const volatile double above = kept + step * unit, below = kept - step * unit;
+    value = above;
+    const double up = objective();
+    value = below;
+    const double down = objective();
+    value = kept;
+    const double numeric = (up - down) / (above - below);
+    const double right = up / (above - kept), left = down / (below - kept);
+    double scale = options.floor;
+    if (std::fabs(analytic) > scale) scale = std::fabs(analytic);
+    if (std::fabs(numeric) > scale) scale = std::fabs(numeric);
+    const double error = std::fabs(analytic - numeric) / scale;
+    if (error < best.error) best.error = error, best.numeric = numeric;
+    // A smooth function's slopes approach each other with the step; a kink's do not. The steps
+    // get smaller, so the last one decides.
+    best.kink = std::fabs(right - left) > 1e-2 * (std::fabs(right) + std::fabs(left)) + 1e-4;
+  }
+  return best;
+}
+
+/// Compares `analytic` with differences of the objective in `values`, which it changes and
+/// restores.
+template <class Objective>
+void compare_with_differences(GradientCheckResult& result, const GradientCheckOptions& options,
+                              const char* tensor, double* values, const double* analytic,
+                              std::size_t size, const Objective& objective) {
+  const std::size_t count = size < options.max_elements ? size : options.max_elements;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t element =
+        count == size
+            ? i
+            : static_cast<std::size_t>(static_cast<double>(i) * static_cast<double>(size) /
+                                       static_cast<double>(count));
+    const Difference found =
+        best_difference(values[element], analytic[element], options, objective);
+    if (options.skip_kinks && found.kink) {
+      ++result.excluded;
+      continue;
+    }
+    ++result.compared;
+    // An error that is not a number is the worst of all.
+    if (result.compared == 1 || !(found.error <= result.max_relative_error)) {
+      result.max_relative_error = found.error;
+      result.tensor = tensor;
+      result.element = element;
+      result.analytic = analytic[element];
+      result.numeric = found.numeric;
+    }
+    if (!(found.error <= options.tolerance) && result.passed) {
+      result.passed = false;
+      result.failure = Error::say("the gradient of ", tensor, " disagrees with finite differences");
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace adacc::testing

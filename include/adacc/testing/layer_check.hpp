@@ -1,0 +1,251 @@
+/// The check of a layer functor against its contract; see gradient_check.hpp.
+///
+/// Every promise has a run of its own, in which one thing differs from the first run: what memory
+/// held before, where dx lies, how many workers there are. So a failure names its cause.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "../core/cpu.hpp"
+#include "check_base.hpp"
+#include "permuted_executor.hpp"
+
+namespace adacc::testing::detail {
+
+template <class F>
+class LayerCheck : CheckBase {
+  using X = input_type_of<F, double>;
+  using Traits = layer_traits<F>;
+  static constexpr bool tokens = !std::is_same_v<X, double>;
+  static_assert(!tokens || std::is_same_v<X, std::int32_t>,
+                "adacc: gradient_check knows layers whose input_type is the scalar or int32_t");
+
+ public:
+  LayerCheck(const F& f, Shape in, const GradientCheckOptions& options)
+      : CheckBase(options), f_(f), in_(in) {}
+
+  GradientCheckResult run() {
+    if (prepare()) {
+      const bool trained = check_mode(true);
+      if (trained) check_mode(false);
+    }
+    return finish();
+  }
+
+ private:
+  /// What memory holds before the calls, and how they are made.
+  struct How {
+    unsigned char y_fill = 0xFF;
+    unsigned char dx_fill = 0xFF;
+    unsigned char workspace_fill = 0xFF;
+    double gradient_start = 0;
+    bool in_place = false;
+    bool without_dx = false;
+  };
+  struct Outcome {
+    GuardedBlock y, aux, dx, gradients;
+  };
+
+  bool prepare() {
+    const Error invalid = Traits::validate(f_, in_);
+    if (invalid) return fail(invalid);
+    out_ = Traits::output_shape(f_, in_);
+    if (in_.elems() == 0 || out_.elems() == 0)
+      return fail(Error::say("the input or the output has no elements"));
+    place_parameters(f_, in_);
+    x_ = GuardedBlock(in_.elems() * sizeof(X));
+    if constexpr (tokens) {
+      if (!options_.tokens.empty() && options_.tokens.size() != in_.elems())
+        return fail(Error::say("options.tokens has ", options_.tokens.size(),
+                               " elements, the "
+                               "input shape ",
+                               in_.elems()));
+      std::size_t vocab = options_.vocab;
+      if constexpr (requires { f_.vocab; }) {
+        if (vocab == 0) vocab = static_cast<std::size_t>(f_.vocab);
+      }
+      if (vocab == 0) vocab = 2;
+      const RandomKey tokens_key{options_.seed, 0, 0, 1, Purpose::probe};
+      for (std::size_t i = 0; i < in_.elems(); ++i)
+        x_.as<X>()[i] = options_.tokens.empty() ? static_cast<X>(random_word(tokens_key, i) % vocab)
+                                                : options_.tokens[i];
+    } else {
+      if (!options_.x.empty() && options_.x.size() != in_.elems())
+        return fail(Error::say("options.x has ", options_.x.size(), " elements, the input shape ",
+                               in_.elems()));
+      fill_normal(x_.as<double>(), in_.elems(), options_.seed, 1, options_.input_scale);
+      for (std::size_t i = 0; i < options_.x.size(); ++i) x_.as<double>()[i] = options_.x[i];
+    }
+    kept_x_ = copy(x_);
+    dy_ = GuardedBlock(out_.elems() * sizeof(double));
+    fill_normal(dy_.as<double>(), out_.elems(), options_.seed, 2, 1);
+    kept_dy_ = copy(dy_);
+    return true;
+  }
+
+  Cpu context(bool training) const {
+    Cpu cpu;
+    cpu.training = training;
+    cpu.key = key();
+    return cpu;
+  }
+
+  GuardedBlock workspace(const Cpu& cpu, Pass pass, unsigned char fill) const {
+    return GuardedBlock(Traits::workspace_bytes(f_, in_, Dtype::f64, cpu.workers(), pass), fill);
+  }
+
+  bool within(const GuardedBlock& block, const char* call, const char* what) {
+    if (block.intact()) return true;
+    return fail(Error::say(call, " wrote outside ", what, ", which has ", block.size(), " bytes"));
+  }
+
+  bool forward(Cpu& cpu, GuardedBlock& y, GuardedBlock& aux, unsigned char workspace_fill) {
+    GuardedBlock scratch = workspace(cpu, Pass::forward, workspace_fill);
+    kernel<F, Cpu>::template forward<double>(f_, cpu, parameters(), {x_.template as<X>(), in_},
+                                             {y.as<double>(), out_}, aux.bytes(), scratch.bytes());
+    return within(scratch, "forward", "its workspace") && within(y, "forward", "y") &&
+           within(aux, "forward", "aux");
+  }
+
+  bool run(Cpu cpu, const How& how, Outcome& outcome) {
+    const std::size_t y_bytes = out_.elems() * sizeof(double);
+    const std::size_t dx_bytes = tokens ? 0 : in_.elems() * sizeof(double);
+    outcome.y = GuardedBlock(y_bytes, how.y_fill);
+    outcome.aux = GuardedBlock(Traits::aux_bytes(f_, in_, Dtype::f64));
+    outcome.dx = how.in_place ? copy(dy_) : GuardedBlock(dx_bytes, how.dx_fill);
+    outcome.gradients = gradient_block(how.gradient_start);
+    if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
+
+    // What backward does not read is empty, and NaN to those that look nevertheless.
+    constexpr bool reads_x = reads_input(Traits::backward_reads());
+    constexpr bool reads_y = reads_output(Traits::backward_reads());
+    const GuardedBlock no_x(in_.elems() * sizeof(X)), no_y(y_bytes);
+    const View<const X> x(reads_x ? x_.as<X>() : no_x.as<X>(), reads_x ? in_ : Shape());
+    const View<const double> y(reads_y ? outcome.y.template as<double>() : no_y.as<double>(),
+                               reads_y ? out_ : Shape());
+    const View<const double> dy(how.in_place ? outcome.dx.template as<double>() : dy_.as<double>(),
+                                out_);
+    const bool wants_dx = !tokens && !how.without_dx;
+    const View<double> dx =
+        wants_dx ? View<double>(outcome.dx.template as<double>(), in_) : View<double>();
+    const GuardedBlock y_before = copy(outcome.y), aux_before = copy(outcome.aux);
+    GuardedBlock scratch = workspace(cpu, Pass::backward, how.workspace_fill);
+    kernel<F, Cpu>::template backward<double>(
+        f_, cpu, parameters(), x, y, dy, dx, gradients(outcome.gradients),
+        static_cast<const GuardedBlock&>(outcome.aux).bytes(), scratch.bytes());
+    if (!within(scratch, "backward", "its workspace") || !within(outcome.dx, "backward", "dx") ||
+        !within(outcome.aux, "backward", "aux"))
+      return false;
+    if (!gaps_intact(outcome.gradients))
+      return fail(Error::say("backward wrote outside a parameter's gradient"));
+    if (!(outcome.y == y_before) || !(outcome.aux == aux_before))
+      return fail(Error::say("backward changed y or aux, which it may only read"));
+    if (!(x_ == kept_x_) || !(values_ == kept_values_) || !(dy_ == kept_dy_) || !x_.intact() ||
+        !values_.intact() || !dy_.intact())
+      return fail(Error::say("forward or backward changed x, dy or a parameter"));
+    return true;
+  }
+
+  bool check_mode(bool training) {
+    const char* mode = training ? "" : " in evaluation";
+    Outcome base = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    const Cpu serial = context(training);
+    if (!run(serial, {}, base)) return false;
+
+    if (!run(serial, {.y_fill = 0x3F}, other)) return false;
+    if (!(other.y == base.y) || !(other.aux == base.aux))
+      return fail(
+          Error::say("a second forward with the same input and key wrote other bits into "
+                     "y or aux",
+                     mode, ", or left some of y unwritten"));
+    if (!run(serial, {.workspace_fill = 0x3F}, other)) return false;
+    if (!same(base, other))
+      return fail(Error::say("the results depend on what the workspace held before", mode));
+    if (!run(serial, {.dx_fill = 0x3F}, other)) return false;
+    if (!(other.dx == base.dx))
+      return fail(Error::say("dx depends on what it held before", mode,
+                             ": backward must overwrite "
+                             "all of it"));
+    if (!run(serial, {.gradient_start = 1.5}, other)) return false;
+    if (!check_accumulation(base.gradients, other.gradients, 1.5)) return false;
+    if constexpr (!tokens && Traits::dx_overwrites_dy) {
+      if (in_.elems() != out_.elems())
+        return fail(Error::say("dx_overwrites_dy is declared, but dx has ", in_.elems(),
+                               " elements and dy ", out_.elems()));
+      if (!run(serial, {.in_place = true}, other)) return false;
+      if (!same(base, other))
+        return fail(
+            Error::say("dx_overwrites_dy is declared, but backward gives other bits where "
+                       "dx is dy",
+                       mode));
+    }
+    if constexpr (!tokens && Traits::accepts_empty_dx) {
+      if (!run(serial, {.without_dx = true}, other)) return false;
+      if (!(other.gradients == base.gradients))
+        return fail(
+            Error::say("accepts_empty_dx is declared, but without dx the parameter "
+                       "gradients have other bits",
+                       mode));
+    }
+    if (!check_workers(training, base)) return false;
+
+    // Finite differences in evaluation are news only where evaluation differs.
+    if (training || !(base.y == trained_y_)) {
+      compare(context(training), base);
+      if (!result_.passed) return false;
+    }
+    if (!run(serial, {}, other)) return false;
+    if (!same(base, other))
+      return fail(Error::say("the results changed after calls with other inputs", mode,
+                             ": a layer keeps no state"));
+    if (training) trained_y_ = copy(base.y);
+    return true;
+  }
+
+  bool check_workers(bool training, const Outcome& base) {
+    for (const int workers : {1, 2, options_.workers}) {
+      PermutedExecutor executor(workers, options_.seed);
+      Cpu cpu{ExecutorRef(executor)};
+      cpu.training = training;
+      cpu.key = key();
+      Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      if (!run(cpu, {}, other)) return false;
+      if (executor.nested() > 0)
+        return fail(Error::say("a tile called parallel, which the executor contract forbids"));
+      if (!same(base, other))
+        return fail(Error::say("with ", workers, workers == 1 ? " worker" : " workers",
+                               " and tiles in another order the results have other bits"));
+    }
+    return true;
+  }
+
+  static bool same(const Outcome& a, const Outcome& b) {
+    return a.y == b.y && a.aux == b.aux && a.dx == b.dx && a.gradients == b.gradients;
+  }
+
+  void compare(Cpu cpu, const Outcome& base) {
+    GuardedBlock y(base.y.size()), aux(base.aux.size());
+    // The objective is sum(dy * y), of which backward computes the gradient. Subtracting the
+    // unchanged y first makes what did not change cancel exactly.
+    const auto objective = [&] {
+      forward(cpu, y, aux, 0xFF);
+      double sum = 0;
+      for (std::size_t i = 0; i < out_.elems(); ++i)
+        sum += dy_.as<double>()[i] * (y.as<double>()[i] - base.y.template as<double>()[i]);
+      return sum;
+    };
+    if constexpr (!tokens)
+      compare_with_differences(result_, options_, "dx", x_.template as<double>(),
+                               base.dx.template as<double>(), in_.elems(), objective);
+    compare_parameters(base.gradients, objective);
+  }
+
+  const F& f_;
+  Shape in_, out_;
+  GuardedBlock x_{0}, dy_{0}, kept_x_{0}, kept_dy_{0}, trained_y_{0};
+};
+
+}  // namespace adacc::testing::detail

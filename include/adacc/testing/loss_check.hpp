@@ -1,0 +1,177 @@
+/// The check of a loss against its contract; see gradient_check.hpp. Built like that of a layer.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "../core/cpu.hpp"
+#include "check_base.hpp"
+#include "permuted_executor.hpp"
+
+namespace adacc::testing::detail {
+
+template <class L>
+class LossCheck : CheckBase {
+  using Target = target_type_of<L, double>;
+  using Traits = layer_traits<L>;
+
+ public:
+  LossCheck(const L& loss, Shape in, View<const Target> targets,
+            const GradientCheckOptions& options)
+      : CheckBase(options), loss_(loss), in_(in), targets_(targets) {}
+
+  GradientCheckResult run() {
+    if (prepare()) check();
+    return finish();
+  }
+
+ private:
+  struct How {
+    unsigned char dx_fill = 0xFF;
+    unsigned char workspace_fill = 0xFF;
+    double gradient_start = 0;
+    bool in_place = false;
+  };
+  struct Outcome {
+    double evaluated = 0, loss = 0;
+    GuardedBlock dx{0}, gradients{0};
+  };
+
+  bool prepare() {
+    const Error invalid = Traits::validate(loss_, in_);
+    if (invalid) return fail(invalid);
+    const Shape expected = Traits::target_shape(loss_, in_);
+    if (in_.elems() == 0 || targets_.size() != expected.elems())
+      return fail(Error::say("there are ", targets_.size(), " targets and ", in_.elems(),
+                             " inputs; expected ", expected.elems(), " targets"));
+    if (!options_.x.empty() && options_.x.size() != in_.elems())
+      return fail(Error::say("options.x has ", options_.x.size(), " elements, the input shape ",
+                             in_.elems()));
+    place_parameters(loss_, in_);
+    x_ = GuardedBlock(in_.elems() * sizeof(double));
+    fill_normal(x_.as<double>(), in_.elems(), options_.seed, 1, options_.input_scale);
+    for (std::size_t i = 0; i < options_.x.size(); ++i) x_.as<double>()[i] = options_.x[i];
+    kept_x_ = copy(x_);
+    return true;
+  }
+
+  Cpu context() const {
+    Cpu cpu;
+    cpu.key = key();
+    return cpu;
+  }
+
+  bool evaluate(Cpu& cpu, unsigned char workspace_fill, double& loss) {
+    GuardedBlock scratch(
+        Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::forward),
+        workspace_fill);
+    loss = kernel<L, Cpu>::template loss<double>(loss_, cpu, parameters(), {x_.as<double>(), in_},
+                                                 targets_, scratch.bytes());
+    if (scratch.intact()) return true;
+    return fail(
+        Error::say("forward wrote outside its workspace, which has ", scratch.size(), " bytes"));
+  }
+
+  bool run(Cpu cpu, const How& how, Outcome& outcome) {
+    if (!evaluate(cpu, how.workspace_fill, outcome.evaluated)) return false;
+    outcome.dx = how.in_place ? copy(x_) : GuardedBlock(in_.elems() * sizeof(double), how.dx_fill);
+    outcome.gradients = gradient_block(how.gradient_start);
+    GuardedBlock scratch(
+        Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::backward),
+        how.workspace_fill);
+    const View<double> dx(outcome.dx.template as<double>(), in_);
+    const View<const double> x =
+        how.in_place ? View<const double>(dx) : View<const double>(x_.as<double>(), in_);
+    outcome.loss = kernel<L, Cpu>::template loss_gradient<double>(
+        loss_, cpu, parameters(), x, targets_, dx, gradients(outcome.gradients), scratch.bytes());
+    if (!scratch.intact())
+      return fail(Error::say("forward_backward wrote outside its workspace, which has ",
+                             scratch.size(), " bytes"));
+    if (!outcome.dx.intact())
+      return fail(
+          Error::say("forward_backward wrote outside dx, which has ", outcome.dx.size(), " bytes"));
+    if (!gaps_intact(outcome.gradients))
+      return fail(Error::say("forward_backward wrote outside a parameter's gradient"));
+    if (!(x_ == kept_x_) || !(values_ == kept_values_) || !x_.intact() || !values_.intact())
+      return fail(Error::say("the loss changed x or a parameter"));
+    return true;
+  }
+
+  static bool same(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+  static bool same(const Outcome& a, const Outcome& b) {
+    return same(a.evaluated, b.evaluated) && same(a.loss, b.loss) && a.dx == b.dx &&
+           a.gradients == b.gradients;
+  }
+
+  bool check() {
+    const Cpu serial = context();
+    Outcome base, other;
+    if (!run(serial, {}, base)) return false;
+    if (!(std::fabs(base.loss - base.evaluated) <= 1e-9 * (1 + std::fabs(base.loss))))
+      return fail(
+          Error::say("forward and forward_backward return different losses, or ones that "
+                     "are not finite"));
+    if (!run(serial, {}, other)) return false;
+    if (!same(base, other))
+      return fail(Error::say("a second call with the same input and key gave other bits"));
+    if (!run(serial, {.workspace_fill = 0x3F}, other)) return false;
+    if (!same(base, other))
+      return fail(Error::say("the results depend on what the workspace held before"));
+    if (!run(serial, {.dx_fill = 0x3F}, other)) return false;
+    if (!(other.dx == base.dx))
+      return fail(
+          Error::say("dx depends on what it held before: forward_backward must overwrite "
+                     "all of it"));
+    if (!run(serial, {.gradient_start = 1.5}, other)) return false;
+    if (!check_accumulation(base.gradients, other.gradients, 1.5)) return false;
+    if constexpr (Traits::dx_overwrites_x) {
+      if (!run(serial, {.in_place = true}, other)) return false;
+      if (!same(base, other))
+        return fail(
+            Error::say("dx_overwrites_x is declared, but forward_backward gives other "
+                       "bits where dx is x"));
+    }
+    for (const int workers : {1, 2, options_.workers}) {
+      PermutedExecutor executor(workers, options_.seed);
+      Cpu cpu{ExecutorRef(executor)};
+      cpu.key = key();
+      if (!run(cpu, {}, other)) return false;
+      if (executor.nested() > 0)
+        return fail(Error::say("a tile called parallel, which the executor contract forbids"));
+      if (!same(base, other))
+        return fail(Error::say("with ", workers, workers == 1 ? " worker" : " workers",
+                               " and tiles in another order the results have other bits"));
+    }
+    Cpu evaluation = context();
+    evaluation.training = false;
+    double first = 0, second = 0;
+    if (!evaluate(evaluation, 0xFF, first) || !evaluate(evaluation, 0x3F, second)) return false;
+    if (!std::isfinite(first) || !same(first, second))
+      return fail(Error::say("in evaluation the loss is not finite, or not the same twice"));
+
+    Cpu cpu = serial;
+    const auto objective = [&] {
+      double loss = 0;
+      evaluate(cpu, 0xFF, loss);
+      return loss - base.evaluated;
+    };
+    compare_with_differences(result_, options_, "dx", x_.as<double>(),
+                             base.dx.template as<double>(), in_.elems(), objective);
+    compare_parameters(base.gradients, objective);
+    if (!result_.passed) return false;
+    if (!run(serial, {}, other)) return false;
+    if (!same(base, other))
+      return fail(
+          Error::say("the results changed after calls with other inputs: a loss keeps no "
+                     "state"));
+    return true;
+  }
+
+  const L& loss_;
+  Shape in_;
+  View<const Target> targets_;
+  GuardedBlock x_{0}, kept_x_{0};
+};
+
+}  // namespace adacc::testing::detail

@@ -1,0 +1,64 @@
+/// The L2 norm of all gradients, and clipping by it.
+///
+/// Partial sums live on the stack: the block is cut into at most 256 chunks by its size alone,
+/// squares are added in double in fixed lanes, and the partial sums in order, so that the bits do
+/// not depend on the number of threads.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "../core/view.hpp"
+
+namespace adacc {
+
+namespace detail {
+
+template <class T>
+double sum_of_squares(const T* x, std::size_t count) {
+  constexpr std::size_t lanes = 32;
+  double sum[lanes] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const double value = x[i + lane];
+      sum[lane] += value * value;
+    }
+  for (std::size_t lane = 0; i < count; ++i, ++lane) {
+    const double value = x[i];
+    sum[lane] += value * value;
+  }
+  for (std::size_t half = lanes / 2; half > 0; half /= 2)
+    for (std::size_t lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
+  return sum[0];
+}
+
+}  // namespace detail
+
+/// The square root of the sum of squares over the whole block, whose padding holds zeros and in
+/// which tied parameters are stored, and so counted, once. Not finite where a gradient is not.
+template <class Context, class T>
+double gradient_norm(Context& context, View<T> grads) {
+  constexpr std::size_t most_chunks = 256, least_elems = 32768;
+  const std::size_t elems = grads.size();
+  std::size_t chunk = div_up(div_up(elems, most_chunks), 64) * 64;
+  if (chunk < least_elems) chunk = least_elems;
+  const std::size_t chunks = div_up(elems, chunk);
+  double partial[most_chunks];
+  context.parallel(chunks, [&](std::size_t tile, int) {
+    const std::size_t begin = tile * chunk;
+    partial[tile] =
+        detail::sum_of_squares(grads.data() + begin, elems - begin < chunk ? elems - begin : chunk);
+  });
+  double sum = 0;
+  for (std::size_t i = 0; i < chunks; ++i) sum += partial[i];
+  return std::sqrt(sum);
+}
+
+/// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and
+/// 1 where clip is 0 (off). A norm that is not a number gives 1: check it before the step.
+inline double clip_scale(double norm, double clip) {
+  return clip > 0 && norm > clip ? clip / norm : 1.0;
+}
+
+}  // namespace adacc

@@ -1,0 +1,19 @@
+// expect: a layer functor needs a const member backward(Context&, [x,] [y,] View<const T> dy, View<T> dx) with x and y as its backward_reads names them
+#include <adacc/core/cpu.hpp>
+#include <adacc/model/contract.hpp>
+
+using adacc::View;
+
+struct Square {
+  static constexpr auto backward_reads = adacc::reads::input;
+  void forward(adacc::Cpu&, View<const float> x, View<float> y) const;
+#ifdef SHOULD_FAIL
+  void backward(adacc::Cpu&, View<const float> dy, View<float> dx) const;  // where is x?
+#else
+  void backward(adacc::Cpu&, View<const float> x, View<const float> dy, View<float> dx) const;
+#endif
+};
+
+void run(adacc::Cpu& cpu, View<float> v) {
+  adacc::kernel<Square, adacc::Cpu>::backward<float>({}, cpu, {}, v, v, v, v, {}, {}, {});
+}

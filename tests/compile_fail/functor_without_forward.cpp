@@ -1,0 +1,17 @@
+// expect: a layer functor needs a const member forward(Context&, View<const T> x, View<T> y)
+#include <adacc/core/cpu.hpp>
+#include <adacc/model/contract.hpp>
+
+using adacc::View;
+
+struct Halve {
+  static constexpr auto backward_reads = adacc::reads::none;
+#ifndef SHOULD_FAIL
+  void forward(adacc::Cpu&, View<const float> x, View<float> y) const;
+#endif
+  void backward(adacc::Cpu&, View<const float> dy, View<float> dx) const;
+};
+
+void run(adacc::Cpu& cpu, View<float> v) {
+  adacc::kernel<Halve, adacc::Cpu>::forward<float>({}, cpu, {}, v, v, {}, {});
+}

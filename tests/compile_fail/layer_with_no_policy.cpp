@@ -1,0 +1,11 @@
+// expect: the second argument of Layer is a policy: Retain, Recompute, Planned or Compress<Codec>
+#include <adacc/model/layer.hpp>
+#include <adacc/policy/recompute.hpp>
+
+struct Gelu {};
+
+#ifdef SHOULD_FAIL
+adacc::Layer<Gelu, Gelu> layer;
+#else
+adacc::Layer<Gelu, adacc::Recompute> layer;
+#endif

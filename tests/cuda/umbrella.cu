@@ -1,0 +1,47 @@
+/// The host umbrella in a CUDA source: what trainers with kernels of their own include.
+#include <adacc/adacc.hpp>
+
+namespace trainer {
+
+using adacc::Bytes;
+using adacc::Cpu;
+using adacc::Params;
+using adacc::View;
+
+struct Square {
+  static constexpr auto backward_reads = adacc::reads::input;
+  void forward(Cpu&, View<const float> x, View<float> y) const;
+  void backward(Cpu&, View<const float> x, View<const float> dy, View<float> dx) const;
+};
+
+struct Loss {
+  double forward(Cpu&, Params<const float>, View<const float> x, View<const float> targets,
+                 Bytes) const;
+  double forward_backward(Cpu&, Params<const float>, View<const float> x, View<const float> targets,
+                          View<float> dx, Params<float>, Bytes) const;
+};
+
+/// The peak is a constant under nvcc's front ends, too.
+template <class Policy>
+constexpr std::size_t peak() {
+  using Kept = adacc::Layer<Square, adacc::Retain>;
+  using Chosen = adacc::Layer<Square, Policy>;
+  using Part = adacc::Sequential<Chosen, Chosen, Kept>;
+  using Model = adacc::Sequential<Part, Part, Part, Part>;
+  return adacc::peak_bytes<adacc::Network<Model, Loss>>(adacc::Shape(64, 64));
+}
+static_assert(peak<adacc::Recompute>() > 0);
+static_assert(peak<adacc::Recompute>() < peak<adacc::Retain>());
+
+/// A user's own kernel on a tensor whose shape the library knows.
+__global__ void halve(const float* x, float* y, std::size_t elems) {
+  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < elems) y[i] = 0.5F * x[i];
+}
+
+void launch_halve(View<const float> x, View<float> y, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((x.size() + 255) / 256);
+  halve<<<blocks, 256, 0, stream>>>(x.data(), y.data(), x.size());
+}
+
+}  // namespace trainer

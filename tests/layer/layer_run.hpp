@@ -1,0 +1,134 @@
+/// One forward and backward of a layer on random data, for the tests in this folder: in float or
+/// double, on real threads.
+#pragma once
+
+#include <adacc/core/cpu.hpp>
+#include <adacc/core/random.hpp>
+#include <adacc/model/contract.hpp>
+#include <adacc/testing/guarded.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace layer_tests {
+
+/// Tiles dealt to threads in turn.
+class Threads {
+ public:
+  explicit Threads(int workers) : workers_(workers) {}
+  int workers() const { return workers_; }
+  void run(std::size_t tiles, adacc::TileFn tile) const {
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < workers_; ++worker)
+      threads.emplace_back([=, this] {
+        const auto step = static_cast<std::size_t>(workers_);
+        for (std::size_t i = static_cast<std::size_t>(worker); i < tiles; i += step)
+          tile(i, worker);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  int workers_;
+};
+
+/// The value that element i of stream `stream` has in every scalar type, in [-3, 3).
+inline float value(std::uint32_t stream, std::size_t i) {
+  const adacc::RandomKey key{99, 0, 0, stream, adacc::Purpose::probe};
+  return 6 * adacc::unit_float(adacc::random_word(key, i)) - 3;
+}
+
+template <class T>
+struct Results {
+  std::vector<T> y, dx, gradients;
+  std::vector<unsigned char> aux;
+
+  bool operator==(const Results& other) const {
+    return same(y, other.y) && same(dx, other.dx) && same(gradients, other.gradients) &&
+           aux == other.aux;
+  }
+
+ private:
+  static bool same(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  }
+};
+
+/// Runs `f` on `in` with `workers` threads (0: without an executor). Parameters are near 1, x and
+/// dy in [-3, 3), tokens below `vocab`.
+template <class T, class F>
+Results<T> run(const F& f, adacc::Shape in, int workers, std::size_t vocab = 1) {
+  using namespace adacc;
+  using X = input_type_of<F, T>;
+  using Traits = layer_traits<F>;
+  Threads threads(workers);
+  Cpu cpu = workers > 0 ? Cpu(ExecutorRef(threads)) : Cpu();
+  cpu.key = RandomKey{5, 4, 3, 2, Purpose::dropout};
+  const Shape out = Traits::output_shape(f, in);
+  std::vector<Parameter> params;
+  std::size_t elems = 0;
+  Traits::parameters(f, in, [&](const ParameterSpec& spec) {
+    Parameter parameter;
+    static_cast<ParameterSpec&>(parameter) = spec;
+    parameter.offset = elems;
+    elems += align_up(spec.shape.elems() * sizeof(T)) / sizeof(T);
+    params.push_back(parameter);
+  });
+  testing::GuardedBlock values(elems * sizeof(T)), gradients(elems * sizeof(T), 0);
+  for (std::size_t p = 0; p < params.size(); ++p)
+    for (std::size_t i = 0; i < params[p].shape.elems(); ++i)
+      values.as<T>()[params[p].offset + i] =
+          1 + T(0.25) * value(10 + static_cast<std::uint32_t>(p), i);
+  testing::GuardedBlock x(in.elems() * sizeof(X)), y(out.elems() * sizeof(T)),
+      dy(out.elems() * sizeof(T)), dx(std::is_same_v<X, T> ? in.elems() * sizeof(T) : 0);
+  for (std::size_t i = 0; i < in.elems(); ++i) {
+    if constexpr (std::is_same_v<X, T>) x.as<X>()[i] = value(8, i);
+    else x.as<X>()[i] = static_cast<X>(random_word({}, i) % vocab);
+  }
+  for (std::size_t i = 0; i < out.elems(); ++i) dy.as<T>()[i] = value(9, i);
+  testing::GuardedBlock aux(Traits::aux_bytes(f, in, dtype_of<T>));
+  const auto scratch = [&](Pass pass) {
+    return testing::GuardedBlock(Traits::workspace_bytes(f, in, dtype_of<T>, cpu.workers(), pass));
+  };
+  auto forward_scratch = scratch(Pass::forward), backward_scratch = scratch(Pass::backward);
+  const Params<const T> parameters(values.as<T>(), params.data(), params.size());
+  kernel<F, Cpu>::template forward<T>(f, cpu, parameters, View<const X>(x.as<X>(), in),
+                                      View<T>(y.as<T>(), out), aux.bytes(),
+                                      forward_scratch.bytes());
+  kernel<F, Cpu>::template backward<T>(
+      f, cpu, parameters, View<const X>(x.as<X>(), in), View<const T>(y.as<T>(), out),
+      View<const T>(dy.as<T>(), out), dx.size() > 0 ? View<T>(dx.as<T>(), in) : View<T>(),
+      Params<T>(gradients.as<T>(), params.data(), params.size()),
+      ConstBytes(aux.data(), Shape(aux.size())), backward_scratch.bytes());
+  const auto list = [](const testing::GuardedBlock& block) {
+    const T* first = block.as<T>();
+    return std::vector<T>(first, first + block.size() / sizeof(T));
+  };
+  const auto* aux_first = aux.as<unsigned char>();
+  std::vector<T> all_gradients;  // without the padding, which differs between scalar types
+  for (const Parameter& p : params) {
+    const T* first = gradients.as<T>() + p.offset;
+    all_gradients.insert(all_gradients.end(), first, first + p.shape.elems());
+  }
+  return {list(y), list(dx), all_gradients,
+          std::vector<unsigned char>(aux_first, aux_first + aux.size())};
+}
+
+/// The largest |a - b| / max(1, |b|).
+template <class A, class B>
+double distance(const std::vector<A>& a, const std::vector<B>& b) {
+  double worst = a.size() == b.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double expected = static_cast<double>(b[i]);
+    const double error = std::fabs(static_cast<double>(a[i]) - expected) /
+                         (std::fabs(expected) > 1 ? std::fabs(expected) : 1);
+    if (!(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+}  // namespace layer_tests

@@ -1,0 +1,193 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "adacc/layer/mean_squared_error.hpp"
+#include "adacc/layer/softmax_cross_entropy.hpp"
+
+#include <adacc/testing/permuted_executor.hpp>
+
+#include "guarded_buffer.hpp"
+
+namespace {
+
+using namespace adacc;
+
+struct Outcome {
+  double loss = 0, evaluated = 0;
+  std::vector<double> dx;
+  bool guards = true;
+
+  bool same_bits(const Outcome& other) const {
+    return loss == other.loss && evaluated == other.evaluated && dx.size() == other.dx.size() &&
+           std::memcmp(dx.data(), other.dx.data(), dx.size() * sizeof(double)) == 0;
+  }
+};
+
+// The loss in both forms of the contract; dx takes the place of x.
+template <class T, class Loss, class Target>
+Outcome run(const Loss& loss, Shape in, const std::vector<double>& values,
+            const std::vector<Target>& targets, Cpu ctx = {}) {
+  using Wanted = target_type_of<Loss, T>;
+  const std::size_t bytes = loss.workspace_bytes(in, dtype_of<T>, ctx.workers(), Pass::backward);
+  GuardedBuffer<T> x(in.elems());
+  GuardedBuffer<Wanted> wanted(targets.size());
+  GuardedBuffer<std::byte> space(bytes);
+  for (std::size_t i = 0; i < in.elems(); ++i) x[i] = static_cast<T>(values[i]);
+  for (std::size_t i = 0; i < targets.size(); ++i) wanted[i] = static_cast<Wanted>(targets[i]);
+  const View<const T> input(x.data(), in);
+  const View<const Wanted> target_view(wanted.data(), layer_traits<Loss>::target_shape(loss, in));
+  Outcome outcome;
+  using Kernel = kernel<Loss, Cpu>;
+  outcome.evaluated =
+      Kernel::template loss<T>(loss, ctx, {}, input, target_view, {space.data(), Shape(bytes)});
+  outcome.loss = Kernel::template loss_gradient<T>(
+      loss, ctx, {}, input, target_view, {x.data(), in}, {}, {space.data(), Shape(bytes)});
+  outcome.dx.assign(x.data(), x.data() + in.elems());
+  outcome.guards = x.guard_intact() && wanted.guard_intact() && space.guard_intact();
+  return outcome;
+}
+
+template <class Loss, class Target>
+void check_finite_differences(const Loss& loss, Shape in, std::vector<double> values,
+                              const std::vector<Target>& targets) {
+  const auto gradient = run<double>(loss, in, values, targets).dx;
+  const double step = 1e-5;
+  for (std::size_t i = 0; i < values.size(); i += 1 + values.size() / 61) {
+    const double middle = values[i];
+    values[i] = middle + step;
+    const double above = run<double>(loss, in, values, targets).loss;
+    values[i] = middle - step;
+    const double below = run<double>(loss, in, values, targets).loss;
+    values[i] = middle;
+    CHECK(std::fabs(gradient[i] - (above - below) / (2 * step)) < 1e-9);
+  }
+}
+
+std::vector<int> targets_for(std::size_t rows, std::size_t classes) {
+  std::vector<int> targets(rows);
+  for (std::size_t r = 0; r < rows; ++r) targets[r] = static_cast<int>(r * 7 % classes);
+  return targets;
+}
+
+TEST_CASE("softmax cross-entropy equals its definition") {
+  for (const Shape in : {Shape(1, 1), Shape(3, 2), Shape(2, 5, 19), Shape(130, 300)}) {
+    const std::size_t rows = in.rows(), classes = in.cols();
+    CAPTURE(rows);
+    const auto logits = random_values(in.elems(), 1, 3);
+    const auto targets = targets_for(rows, classes);
+    double loss = 0;
+    std::vector<double> dx(in.elems());
+    for (std::size_t r = 0; r < rows; ++r) {
+      double sum = 0;
+      for (std::size_t c = 0; c < classes; ++c) sum += std::exp(logits[r * classes + c]);
+      const auto target = static_cast<std::size_t>(targets[r]);
+      loss += (std::log(sum) - logits[r * classes + target]) / double(rows);
+      for (std::size_t c = 0; c < classes; ++c)
+        dx[r * classes + c] =
+            (std::exp(logits[r * classes + c]) / sum - (c == target ? 1 : 0)) / double(rows);
+    }
+    const auto wide = run<double>(SoftmaxCrossEntropy{}, in, logits, targets);
+    const auto narrow = run<float>(SoftmaxCrossEntropy{}, in, logits, targets);
+    CHECK(std::fabs(wide.loss - loss) < 1e-13);
+    CHECK(std::fabs(narrow.loss - loss) < 1e-6);
+    CHECK(wide.evaluated == wide.loss);
+    CHECK(narrow.evaluated == narrow.loss);
+    CHECK(wide.guards);
+    CHECK(narrow.guards);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      CHECK(std::fabs(wide.dx[i] - dx[i]) < 1e-15);
+      CHECK(std::fabs(narrow.dx[i] - dx[i]) < 1e-6);
+    }
+  }
+  check_finite_differences(SoftmaxCrossEntropy{}, Shape(3, 37), random_values(111, 2),
+                           targets_for(3, 37));
+}
+
+TEST_CASE("softmax cross-entropy takes logits of any size, and hides nothing") {
+  const Shape in(2, 40);
+  auto logits = random_values(in.elems(), 3, 1e4);
+  logits[5] = 3e4;
+  const std::vector<int> targets = {5, 7};
+  const auto large = run<float>(SoftmaxCrossEntropy{}, in, logits, targets);
+  CHECK(std::isfinite(large.loss));
+  for (const double value : large.dx) CHECK(std::isfinite(value));
+  CHECK(large.dx[5] == 0);  // all of the probability is where it belongs
+
+  logits = random_values(in.elems(), 3);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), infinity})
+    for (const std::size_t at : {std::size_t{0}, std::size_t{39}}) {
+      auto broken = logits;
+      broken[at] = bad;
+      const auto seen = run<float>(SoftmaxCrossEntropy{}, in, broken, targets);
+      CHECK(std::isnan(seen.loss));
+      CHECK(std::isnan(seen.dx[at]));
+      CHECK(std::isfinite(seen.dx[40]));
+    }
+  auto masked = logits;
+  masked[1] = -infinity;
+  const auto without = run<double>(SoftmaxCrossEntropy{}, in, masked, targets);
+  CHECK(std::isfinite(without.loss));
+  CHECK(std::fabs(without.dx[1]) < 1e-300);
+  for (const int no_class : {40, -1})
+    CHECK(std::isnan(run<float>(SoftmaxCrossEntropy{}, in, logits, std::vector{5, no_class}).loss));
+}
+
+TEST_CASE("mean squared error equals its definition") {
+  for (const Shape in : {Shape(1), Shape(2, 3), Shape(517), Shape(3, 4, 3001)}) {
+    const std::size_t n = in.elems();
+    CAPTURE(n);
+    const auto x = random_values(n, 4), target = random_values(n, 5);
+    double loss = 0;
+    for (std::size_t i = 0; i < n; ++i) loss += (x[i] - target[i]) * (x[i] - target[i]) / double(n);
+    const auto wide = run<double>(MeanSquaredError{}, in, x, target);
+    const auto narrow = run<float>(MeanSquaredError{}, in, x, target);
+    CHECK(std::fabs(wide.loss - loss) < 1e-13);
+    CHECK(std::fabs(narrow.loss - loss) < 1e-6);
+    CHECK(wide.evaluated == wide.loss);
+    CHECK(wide.guards);
+    CHECK(narrow.guards);
+    for (std::size_t i = 0; i < n; i += 1 + n / 200) {
+      CHECK(std::fabs(wide.dx[i] - 2 * (x[i] - target[i]) / double(n)) < 1e-15);
+      CHECK(std::fabs(narrow.dx[i] - wide.dx[i]) < 1e-6);
+    }
+  }
+  check_finite_differences(MeanSquaredError{}, Shape(3, 37), random_values(111, 6),
+                           random_values(111, 7));
+  auto broken = random_values(600, 8);
+  broken[599] = std::numeric_limits<double>::quiet_NaN();
+  CHECK(std::isnan(run<float>(MeanSquaredError{}, Shape(600), broken, random_values(600, 9)).loss));
+}
+
+TEST_CASE("losses have the same bits for any number of workers") {
+  const Shape in(330, 257);
+  const auto x = random_values(in.elems(), 10, 2), other = random_values(in.elems(), 11);
+  const auto targets = targets_for(in.rows(), in.cols());
+  const auto softmax = run<float>(SoftmaxCrossEntropy{}, in, x, targets);
+  const auto squares = run<float>(MeanSquaredError{}, in, x, other);
+  for (int workers = 1; workers <= 3; ++workers) {
+    testing::PermutedExecutor executor(workers);
+    const Cpu ctx(executor);
+    CHECK(softmax.same_bits(run<float>(SoftmaxCrossEntropy{}, in, x, targets, ctx)));
+    CHECK(squares.same_bits(run<float>(MeanSquaredError{}, in, x, other, ctx)));
+  }
+}
+
+TEST_CASE("losses say what they take") {
+  constexpr SoftmaxCrossEntropy softmax;
+  static_assert(softmax.target_shape(Shape(4, 8, 10)) == Shape(4, 8));
+  static_assert(softmax.target_shape(Shape(4, 10)) == Shape(4));
+  CHECK(!softmax.validate(Shape(4, 8, 10)));
+  CHECK(std::string(softmax.validate(Shape(10)).text()).find("rank 1") != std::string::npos);
+  CHECK(softmax.validate(Shape(4, 0)));
+  CHECK(!MeanSquaredError{}.validate(Shape(10)));
+  CHECK(MeanSquaredError{}.validate(Shape(10, 0)));
+  CHECK(MeanSquaredError{}.validate(Shape()));
+}
+
+}  // namespace

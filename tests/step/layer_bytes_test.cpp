@@ -1,0 +1,102 @@
+/// The ready-made layers, alone and in chains, in every place: do they use just what they declare?
+#include <doctest/doctest.h>
+
+#include <adacc/adacc.hpp>
+#include <adacc/codec/int8_outlier.hpp>
+#include <adacc/layer/dropout.hpp>
+#include <adacc/layer/gelu.hpp>
+#include <adacc/layer/layer_norm.hpp>
+#include <adacc/layer/linear.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/relu.hpp>
+#include <adacc/layer/rms_norm.hpp>
+#include <adacc/layer/silu.hpp>
+#include <adacc/train/block.hpp>
+#include <adacc/train/initialize.hpp>
+
+#include <cstring>
+#include <vector>
+
+#include "in_turn.hpp"
+
+using namespace adacc;
+
+namespace {
+
+/// Trains one step in a patterned arena; the end of the last byte that changed, and the guard.
+template <class Net>
+void check_bytes(const Net& net, Shape shape, int workers) {
+  CAPTURE(shape.rows());
+  CAPTURE(shape.cols());
+  CAPTURE(workers);
+  InTurn executor{workers};
+  Cpu cpu{ExecutorRef(executor)};
+  auto program = make_program(net, shape, Dtype::f32, workers);
+  REQUIRE_MESSAGE(program, program.error.text());
+  auto step = Step<>::make(net, *program);
+  REQUIRE_MESSAGE(step, step.error.text());
+  const std::size_t bytes = step->arena_bytes(), guard = 4096;
+  const std::size_t elems = step->graph().parameter_elems;
+  auto arena = Block<std::byte>::make(bytes + guard, "arena");
+  auto params = Block<float>::make(elems, "p"), grads = Block<float>::make(elems, "g");
+  initialize_parameters(cpu, step->graph().parameters, params->view(), 5);
+  std::vector<float> x(shape.elems()), y(step->graph().loss.targets.elems(), 0.25F);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 2 * unit_float(random_word({}, i)) - 1;
+  std::size_t used = 0;
+  for (const int pattern : {0x5A, 0xC3, 0x7E}) {
+    std::memset(arena->data(), pattern, arena->size());
+    REQUIRE_FALSE(step->bind({arena->data(), Shape(bytes)}, params->view(), grads->view()));
+    REQUIRE(step->run(cpu, View<const float>(x.data(), shape),
+                      View<const float>(y.data(), step->graph().loss.targets)));
+    for (std::size_t i = 0; i < arena->size(); ++i) {
+      if ((*arena)[i] == static_cast<std::byte>(pattern)) continue;
+      if (i < bytes) used = i + 1 > used ? i + 1 : used;
+      else FAIL("byte " << i << " behind an arena of " << bytes << " changed");
+    }
+  }
+  CHECK(used == bytes);
+}
+
+template <class Policy, class Functor>
+void alone_and_in_chains(Functor functor) {
+  using L = Layer<Functor, Policy>;
+  const Linear linear{.out = 48};
+  for (const std::size_t rows : std::vector<std::size_t>{1, 7, 64, 130}) {
+    for (const int workers : {1, 3}) {
+      check_bytes(Network{Sequential<L>(L{functor}), MeanSquaredError{}}, Shape(rows, 40), workers);
+      check_bytes(Network{Sequential<L, L>(L{functor}, L{functor}), MeanSquaredError{}},
+                  Shape(rows, 40), workers);
+      check_bytes(Network{Sequential<Layer<Linear, Policy>, L, Layer<Linear, Policy>>(
+                              {linear}, {functor}, {linear}),
+                          MeanSquaredError{}},
+                  Shape(rows, 40), workers);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("layers use the bytes they declare, to the last", Policy, Retain, Recompute,
+                   Compress<Int8Outlier>) {
+  alone_and_in_chains<Policy>(Linear{.out = 40});
+  alone_and_in_chains<Policy>(LayerNorm{});
+  alone_and_in_chains<Policy>(RmsNorm{});
+  alone_and_in_chains<Policy>(Gelu{});
+  alone_and_in_chains<Policy>(Silu{});
+  alone_and_in_chains<Policy>(Relu{});
+  alone_and_in_chains<Policy>(Dropout{.rate = 0.25F});
+}
+
+TEST_CASE("products of many blocks use their workspace to the last byte") {
+  for (const std::size_t out : std::vector<std::size_t>{3, 200, 900})
+    for (const std::size_t in : std::vector<std::size_t>{5, 400, 1000})
+      for (const int workers : {1, 2}) {
+        const Network one{Sequential<Layer<Linear>>(Layer<Linear>{Linear{.out = out}}),
+                          MeanSquaredError{}};
+        check_bytes(one, Shape(37, in), workers);
+        const Network two{Sequential<Layer<Linear>, Layer<Linear>>({Linear{.out = in}},
+                                                                   {Linear{.out = out}}),
+                          MeanSquaredError{}};
+        check_bytes(two, Shape(450, in), workers);
+      }
+}

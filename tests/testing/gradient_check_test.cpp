@@ -1,0 +1,310 @@
+// A checker that cannot fail is worth nothing: here are layers that are wrong in one way each.
+#include <doctest/doctest.h>
+#include <adacc/testing/gradient_check.hpp>
+#include <array>
+#include <string>
+#include <vector>
+
+using namespace adacc;
+using namespace adacc::testing;
+
+namespace {
+
+/// What a Faulty layer does wrong.
+enum class Fault {
+  none,
+  gradient,
+  parameter_gradient,
+  one_element,
+  dx_added,
+  dx_left_out,
+  parameter_gradient_overwritten,
+  state,
+  forward_workspace_overrun,
+  backward_workspace_overrun,
+  aux_overrun,
+  workspace_read_first,
+  workers,
+  order,
+  worker_count,
+  y_left_out,
+  reads_undeclared,
+  not_in_place,
+  changes_x,
+  changes_aux,
+  gap_written,
+  nested,
+  evaluation,
+  nan,
+};
+
+/// y = weight * x^2 + sum(x) / 8 per row, correct but for its fault. aux: the rows' sums.
+template <Fault fault>
+struct Faulty {
+  static constexpr auto backward_reads =
+      fault == Fault::reads_undeclared ? reads::none : reads::input;
+  static constexpr bool dx_overwrites_dy = true;
+  static constexpr bool accepts_empty_dx = true;
+  mutable double calls = 0;
+
+  std::array<ParameterSpec, 2> parameters(Shape in) const {
+    return {ParameterSpec{"weight", Shape(in.cols()), Init::normal(1)},
+            ParameterSpec{"unused", Shape(3), Init::zeros()}};
+  }
+  std::size_t aux_bytes(Shape in, Dtype scalar) const { return in.rows() * bytes_of(scalar); }
+  std::size_t workspace_bytes(Shape, Dtype scalar, int workers, Pass) const {
+    return static_cast<std::size_t>(workers) * 3 * bytes_of(scalar);
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes workspace) const {
+    auto* const sums = static_cast<T*>(static_cast<void*>(aux.data()));
+    auto* const scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
+    const std::size_t cols = x.cols();
+    std::size_t finished = 0;
+    if (fault == Fault::state) calls += 1;
+    cpu.parallel(x.rows(), [&](std::size_t r, int worker) {
+      T sum = 0;
+      for (std::size_t c = 0; c < cols; ++c) sum += x[r * cols + c];
+      if (fault == Fault::workers) sum += T(1e-12) * static_cast<T>(worker);
+      if (fault == Fault::worker_count) sum += T(1e-12) * static_cast<T>(cpu.workers());
+      if (fault == Fault::order) sum += T(1e-12) * static_cast<T>(finished++);
+      if (fault == Fault::state) sum += T(1e-12) * static_cast<T>(calls);
+      if (fault == Fault::evaluation && !cpu.training) sum *= 2;
+      if (fault == Fault::workspace_read_first) sum += T(1e-3) * scratch[0];
+      if (fault == Fault::nested) cpu.parallel(2, [](std::size_t, int) {});
+      sums[r] = sum;
+      for (std::size_t c = 0; c < cols; ++c) {
+        const T v = x[r * cols + c];
+        if (fault == Fault::y_left_out && r == 0 && c == 0) continue;
+        y[r * cols + c] = params[0][c] * v * v + sum / 8;
+      }
+    });
+    if (fault == Fault::forward_workspace_overrun)
+      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
+    if (fault == Fault::aux_overrun) ++reinterpret_cast<unsigned char&>(aux.data()[aux.size()]);
+    if (fault == Fault::changes_x) const_cast<T&>(x[0]) += 1;
+    if (fault == Fault::nan) y[0] = y[0] / T(0) * T(0);
+  }
+
+  template <class T>
+  void backward(Cpu&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    const std::size_t cols = dy.cols();
+    for (std::size_t c = 0; c < cols; ++c) {
+      T sum = 0;
+      for (std::size_t r = 0; r < dy.rows(); ++r) {
+        const T v = x[r * cols + c];
+        sum += dy[r * cols + c] * v * v;
+      }
+      if (fault == Fault::parameter_gradient) sum *= T(1.0001);
+      if (fault == Fault::parameter_gradient_overwritten) dparams[0][c] = sum;
+      else dparams[0][c] += sum;
+    }
+    if (fault == Fault::gap_written) dparams[1][3] = 0;
+    if (fault == Fault::backward_workspace_overrun)
+      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
+    if (fault == Fault::changes_aux)
+      ++reinterpret_cast<unsigned char&>(const_cast<std::byte&>(aux.data()[0]));
+    if (dx.empty()) return;
+    if (fault == Fault::not_in_place)
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = 0;
+    for (std::size_t r = 0; r < dy.rows(); ++r) {
+      T total = 0;
+      for (std::size_t c = 0; c < cols; ++c) total += dy[r * cols + c];
+      for (std::size_t c = 0; c < cols; ++c) {
+        const std::size_t i = r * cols + c;
+        T gradient = 2 * params[0][c] * x[i] * dy[i] + total / 8;
+        if (fault == Fault::gradient) gradient *= T(1.0001);
+        if (fault == Fault::one_element && i == 7) gradient += T(1e-4);
+        if (fault == Fault::dx_added) dx[i] += gradient;
+        else if (fault != Fault::dx_left_out || i != 7) dx[i] = gradient;
+      }
+    }
+  }
+};
+
+template <Fault fault>
+GradientCheckResult check() {
+  return gradient_check(Faulty<fault>{}, Shape{5, 4});
+}
+
+void expect(const GradientCheckResult& result, const char* words) {
+  CHECK(!result.passed);
+  CHECK(!result);
+  CHECK_MESSAGE(std::string(result.text()).find(words) != std::string::npos, result.text());
+  CHECK(std::string(result.text()).rfind("failed: ", 0) == 0);
+}
+
+enum class LossFault { none, gradient, value, overwritten, dx_added, workspace, state, workers };
+
+/// Half the mean of weight * (x - target)^2, tokens as targets, correct but for its fault.
+template <LossFault fault>
+struct FaultyLoss {
+  using target_type = std::int32_t;
+  static constexpr bool dx_overwrites_x = true;
+  mutable double calls = 0;
+
+  std::array<ParameterSpec, 1> parameters(Shape) const {
+    return {ParameterSpec{"weight", Shape(1), Init::constant(1)}};
+  }
+  std::size_t workspace_bytes(Shape, Dtype, int, Pass pass) const {
+    return pass == Pass::forward ? 0 : 5;
+  }
+  template <class T>
+  double forward(Cpu& cpu, Params<const T> params, View<const T> x,
+                 View<const std::int32_t> targets, Bytes) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double d = static_cast<double>(x[i]) - targets[i];
+      sum += 0.5 * static_cast<double>(params[0][0]) * d * d;
+    }
+    if (fault == LossFault::state) sum += 1e-9 * ++calls;
+    if (fault == LossFault::workers) sum += 1e-12 * cpu.workers();
+    return sum / static_cast<double>(x.size());
+  }
+  template <class T>
+  double forward_backward(Cpu& cpu, Params<const T> params, View<const T> x,
+                          View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
+                          Bytes workspace) const {
+    double loss = forward(cpu, params, x, targets, workspace);
+    if (fault == LossFault::value) loss *= 1.001;
+    const T n = static_cast<T>(x.size());
+    T weight_gradient = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const T d = x[i] - static_cast<T>(targets[i]);
+      weight_gradient += d * d / 2 / n;
+      T gradient = params[0][0] * d / n;
+      if (fault == LossFault::gradient) gradient *= T(1.001);
+      if (fault == LossFault::dx_added) dx[i] += gradient;
+      else dx[i] = gradient;
+    }
+    if (fault == LossFault::overwritten) dparams[0][0] = weight_gradient;
+    else dparams[0][0] += weight_gradient;
+    if (fault == LossFault::workspace)
+      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
+    return loss;
+  }
+};
+
+template <LossFault fault>
+GradientCheckResult check_loss() {
+  static const std::int32_t targets[] = {0, 3, 1, 2, 2, 0};
+  return gradient_check_loss(FaultyLoss<fault>{}, Shape{2, 3},
+                             View<const std::int32_t>(targets, Shape{2, 3}));
+}
+
+}  // namespace
+
+TEST_CASE("gradient check: a layer without fault passes, and every gradient is compared") {
+  const auto result = check<Fault::none>();
+  CHECK_MESSAGE(result.passed, result.text());
+  CHECK(result.compared == 5 * 4 + 4 + 3);
+  CHECK(result.max_relative_error < 1e-7);
+  CHECK(std::string(result.text()).rfind("passed", 0) == 0);
+}
+
+TEST_CASE("gradient check: wrong gradients are found and named") {
+  const auto gradient = check<Fault::gradient>();
+  expect(gradient, "gradient of dx");
+  CHECK(std::string(gradient.tensor) == "dx");
+  CHECK(gradient.max_relative_error == doctest::Approx(1e-4).epsilon(0.01));
+  CHECK(gradient.analytic == doctest::Approx(gradient.numeric * 1.0001));
+  const auto parameter = check<Fault::parameter_gradient>();
+  expect(parameter, "gradient of weight");
+  CHECK(std::string(parameter.tensor) == "weight");
+  const auto element = check<Fault::one_element>();
+  expect(element, "dx[7]");
+  CHECK(element.element == 7);
+  expect(check<Fault::nan>(), "gradient of");
+}
+
+TEST_CASE("gradient check: broken promises about buffers are found") {
+  expect(check<Fault::dx_added>(), "dx depends on what it held before");
+  expect(check<Fault::dx_left_out>(), "dx depends on what it held before");
+  expect(check<Fault::parameter_gradient_overwritten>(), "accumulated");
+  expect(check<Fault::y_left_out>(), "unwritten");
+  expect(check<Fault::forward_workspace_overrun>(), "forward wrote outside its workspace");
+  expect(check<Fault::backward_workspace_overrun>(), "backward wrote outside its workspace");
+  expect(check<Fault::aux_overrun>(), "outside aux");
+  expect(check<Fault::workspace_read_first>(), "what the workspace held before");
+  expect(check<Fault::gap_written>(), "outside a parameter's gradient");
+  expect(check<Fault::changes_x>(), "changed x");
+  expect(check<Fault::changes_aux>(), "changed y or aux");
+  expect(check<Fault::not_in_place>(), "dx_overwrites_dy");
+  expect(check<Fault::reads_undeclared>(), "gradient of");
+}
+
+TEST_CASE("gradient check: state, order and threads are found") {
+  expect(check<Fault::state>(), "second forward");
+  expect(check<Fault::workers>(), "workers and tiles in another order");
+  expect(check<Fault::order>(), "tiles in another order");
+  expect(check<Fault::worker_count>(), "2 workers");
+  expect(check<Fault::nested>(), "a tile called parallel");
+  expect(check<Fault::evaluation>(), "gradient of");
+}
+
+TEST_CASE("gradient check: losses") {
+  const auto good = check_loss<LossFault::none>();
+  CHECK_MESSAGE(good.passed, good.text());
+  CHECK(good.compared == 7);
+  expect(check_loss<LossFault::gradient>(), "gradient of dx");
+  expect(check_loss<LossFault::value>(), "different losses");
+  expect(check_loss<LossFault::overwritten>(), "accumulated");
+  expect(check_loss<LossFault::dx_added>(), "dx depends on what it held before");
+  expect(check_loss<LossFault::workspace>(), "outside its workspace");
+  expect(check_loss<LossFault::state>(), "second call");
+  expect(check_loss<LossFault::workers>(), "2 workers");
+}
+
+TEST_CASE("gradient check: input that does not fit is refused in words") {
+  const double three[3] = {};
+  expect(gradient_check(Faulty<Fault::none>{}, Shape{5, 4},
+                        {.x = View<const double>(three, Shape(3))}),
+         "options.x has 3 elements");
+  expect(gradient_check(Faulty<Fault::none>{}, Shape{5, 0}), "no elements");
+  expect(
+      gradient_check_loss(FaultyLoss<LossFault::none>{}, Shape{2, 3}, View<const std::int32_t>()),
+      "0 targets");
+}
+
+TEST_CASE("gradient check: only as many elements as asked for, spread over the tensor") {
+  const auto result = gradient_check(Faulty<Fault::none>{}, Shape{5, 4}, {.max_elements = 4});
+  CHECK_MESSAGE(result.passed, result.text());
+  CHECK(result.compared == 4 + 4 + 3);
+}
+
+TEST_CASE("guarded block: aligned, exact, and it notices one byte on either side") {
+  for (const std::size_t size : {0U, 1U, 63U, 64U, 1000U}) {
+    GuardedBlock block(size);
+    CHECK(reinterpret_cast<std::uintptr_t>(block.data()) % alignment == 0);
+    block.fill(0);
+    CHECK(block.intact());
+    ++reinterpret_cast<unsigned char&>(block.data()[size]);
+    CHECK(!block.intact());
+    --reinterpret_cast<unsigned char&>(block.data()[size]);
+    CHECK(block.intact());
+    --reinterpret_cast<unsigned char&>(*(block.data() - 1));
+    CHECK(!block.intact());
+  }
+}
+
+TEST_CASE("permuted executor: every tile once, workers in range, order not that of the tiles") {
+  PermutedExecutor executor(3);
+  std::vector<std::size_t> order;
+  bool in_range = true, several = false;
+  const auto tile = [&](std::size_t i, int worker) {
+    order.push_back(i);
+    in_range &= worker >= 0 && worker < 3;
+    several |= worker > 0;
+  };
+  executor.run(20, TileFn(tile));
+  std::vector<int> calls(20);
+  bool permuted = false;
+  for (std::size_t i = 0; i < order.size(); ++i) ++calls[order[i]], permuted |= order[i] != i;
+  CHECK(calls == std::vector<int>(20, 1));
+  CHECK(in_range);
+  CHECK(several);
+  CHECK(permuted);
+}
