@@ -1,0 +1,115 @@
+/// The memory of a step against its instructions: what lives, by kind, and the peak.
+///
+/// Schedule and layout are known before a step runs, so the picture is exact.
+#pragma once
+
+#include <adacc/step/program.hpp>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "svg.hpp"
+
+namespace draw {
+
+/// What the bands of the picture are: kept or recomputed values, encoded ones, gradients, scratch.
+struct Band {
+  const char* label;
+  const char* color;
+};
+inline constexpr std::array<Band, 4> bands{{{"activations", "#4e79a7"},
+                                            {"encoded activations", "#76b7b2"},
+                                            {"gradients", "#f28e2b"},
+                                            {"aux and workspaces", "#bab0ac"}}};
+
+inline std::size_t band_of(adacc::BufferKind kind) {
+  switch (kind) {
+    case adacc::BufferKind::activation: return 0;
+    case adacc::BufferKind::encoded: return 1;
+    case adacc::BufferKind::gradient: return 2;
+    default: return 3;
+  }
+}
+
+using LiveBytes = std::vector<std::array<double, 4>>;
+
+/// Live bytes by band, one entry an instruction.
+inline LiveBytes live_bytes(const adacc::Schedule& schedule) {
+  LiveBytes live(schedule.instructions.size(), std::array<double, 4>{});
+  for (const adacc::Buffer& buffer : schedule.buffers)
+    for (int i = buffer.first; i >= 0 && i <= buffer.last; ++i)
+      live[static_cast<std::size_t>(i)][band_of(buffer.kind)] += static_cast<double>(buffer.bytes);
+  return live;
+}
+
+/// Keeps at most `columns` columns, each the fullest of those it stands for.
+inline LiveBytes thinned(const LiveBytes& live, std::size_t columns) {
+  if (live.size() <= columns) return live;
+  LiveBytes out(columns, std::array<double, 4>{});
+  std::vector<double> most(columns, -1);
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    const std::size_t column = i * columns / live.size();
+    double sum = 0;
+    for (const double bytes : live[i]) sum += bytes;
+    if (sum <= most[column]) continue;
+    most[column] = sum;
+    out[column] = live[i];
+  }
+  return out;
+}
+
+/// The legend of the bands in one row.
+inline std::string memory_legend(double x, double y) {
+  std::string svg;
+  for (std::size_t i = 0; i < bands.size(); ++i)
+    svg += key(x + 170 * static_cast<double>(i), y, bands[i].color, bands[i].label);
+  return svg;
+}
+
+/// One step's picture in `box`, whose height stands for `most` bytes. The peak is a red line, the
+/// budget (0: none) a dashed black one, the loss a dashed vertical one.
+inline std::string memory_panel(const adacc::Program& program, const Box& box, double most,
+                                double budget = 0) {
+  const LiveBytes live = thinned(live_bytes(program.schedule), 1400);
+  const double step = box.width / static_cast<double>(live.size());
+  const double bottom = box.top + box.height, right = box.left + box.width;
+  const auto y = [&](double bytes) { return bottom - bytes / most * box.height; };
+  std::string svg;
+  std::vector<double> below(live.size(), 0.0);
+  for (std::size_t band = 0; band < bands.size(); ++band) {
+    std::string upper = print("M%.0f %.1f", box.left, y(below[0]));
+    std::vector<std::string> lower;
+    for (std::size_t i = 0; i < live.size(); ++i) {
+      const double x = box.left + static_cast<double>(i) * step;
+      lower.push_back(print("V%.1fH%.1f", y(below[i]), x));
+      below[i] += live[i][band];
+      upper += print("V%.1fH%.1f", y(below[i]), x + step);
+    }
+    svg += "<path fill='" + std::string(bands[band].color) + "' d='" + upper;
+    for (std::size_t i = lower.size(); i-- > 0;) svg += lower[i];
+    svg += "Z'/>\n";
+  }
+  std::size_t loss = 0;
+  const auto& instructions = program.schedule.instructions;
+  while (loss + 1 < instructions.size() && instructions[loss].op != adacc::Op::loss_gradient)
+    ++loss;
+  const double middle = box.left + (static_cast<double>(loss) + 0.5) /
+                                       static_cast<double>(instructions.size()) * box.width;
+  const double peak = static_cast<double>(program.peak_bytes());
+  svg += print("<path stroke='#333' d='M%.0f %.0f H%.0f'/>\n", box.left, bottom, right);
+  svg += print("<path stroke='#333' stroke-dasharray='2 3' d='M%.1f %.1f V%.1f'/>\n", middle,
+               box.top, bottom);
+  svg += print("<path stroke='#c00' d='M%.0f %.1f H%.0f'/>\n", box.left, y(peak), right);
+  svg += print("<text x='%.0f' y='%.1f' fill='#c00'>%.1f MiB</text>\n", right + 6, y(peak) + 4,
+               peak / adacc::MiB);
+  if (budget <= 0) return svg;
+  const double label = y(budget) > y(peak) - 14 ? y(peak) - 12 : y(budget) + 4;
+  svg += print("<path stroke='#000' stroke-dasharray='6 3' d='M%.0f %.1f H%.0f'/>\n", box.left,
+               y(budget), right);
+  svg +=
+      print("<text x='%.0f' y='%.1f'>budget %.1f</text>\n", right + 6, label, budget / adacc::MiB);
+  return svg;
+}
+
+}  // namespace draw

@@ -1,0 +1,115 @@
+/// One self-contained HTML page about a run: the plan, its memory, the losses, what changed, and
+/// what was predicted against what was measured.
+#pragma once
+
+#include <adacc/plan/planner.hpp>
+#include <adacc/train/file.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../draw/curve.hpp"
+#include "../draw/memory.hpp"
+#include "../draw/plan.hpp"
+
+struct RunReport {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> facts;  ///< name and value, as shown
+  const adacc::Program* program = nullptr;                 ///< the step as it ran last
+  double budget_bytes = 0;                                 ///< 0: none
+  double retain_peak_bytes = 0;
+  /// One line each: name, predicted, measured, in the words that are shown.
+  struct Comparison {
+    std::string name, predicted, measured, deviation;
+  };
+  std::vector<Comparison> comparisons;
+  draw::Points losses, validation;
+  struct Event {
+    double step = 0;
+    std::string text;
+  };
+  std::vector<Event> events;
+  std::vector<std::string> reasons;  ///< one per activation of the first block, or of the network
+};
+
+inline std::string html_table(const std::vector<std::vector<std::string>>& rows) {
+  std::string html = "<table>";
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    html += "<tr>";
+    for (const std::string& cell : rows[r])
+      html += (r == 0 ? "<th>" : "<td>") + draw::escaped(cell) + (r == 0 ? "</th>" : "</td>");
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+inline std::string html_page(const RunReport& report) {
+  std::string html =
+      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n<title>" +
+      draw::escaped(report.title) +
+      "</title>\n<style>body{font:15px/1.45 sans-serif;max-width:980px;margin:24px auto;"
+      "padding:0 16px;color:#222}h1{font-size:22px}h2{font-size:17px;margin-top:32px}"
+      "table{border-collapse:collapse}td,th{padding:3px 14px 3px 0;text-align:left;"
+      "border-bottom:1px solid #eee;vertical-align:top}svg{max-width:100%;height:auto}"
+      "</style></head><body>\n<h1>" +
+      draw::escaped(report.title) + "</h1>\n";
+  std::vector<std::vector<std::string>> facts{{"", ""}};
+  for (const auto& [name, value] : report.facts) facts.push_back({name, value});
+  html += html_table(facts);
+
+  html += "<h2>The plan: what becomes of each activation</h2>\n";
+  const auto plan = draw::plan_picture(report.program->graph, report.program->plan, 0, 0, 940);
+  html += draw::open_svg(940, plan.height) + plan.svg + "</svg>\n";
+  if (!report.reasons.empty()) {
+    html += "<details><summary>Why each activation got its policy</summary><ul>\n";
+    for (const std::string& reason : report.reasons)
+      html += "<li>" + draw::escaped(reason) + "</li>\n";
+    html += "</ul></details>\n";
+  }
+
+  html +=
+      "<h2>Memory against the instructions of a step</h2>\n<p>Forward on the left of the "
+      "dashed line, backward on its right; red: the peak.</p>\n";
+  double most = static_cast<double>(report.program->peak_bytes());
+  if (report.budget_bytes > most) most = report.budget_bytes;
+  if (report.retain_peak_bytes > most && report.retain_peak_bytes < 2 * most)
+    most = report.retain_peak_bytes;
+  html +=
+      draw::open_svg(940, 270) + draw::memory_legend(20, 4) +
+      draw::memory_panel(*report.program, {20, 34, 790, 220}, 1.03 * most, report.budget_bytes) +
+      "</svg>\n";
+
+  html += "<h2>Loss</h2>\n";
+  std::vector<draw::Curve> curves{{"training", "#4e79a7", report.losses}};
+  if (!report.validation.empty())
+    curves.push_back({"validation", "#e15759", report.validation, true});
+  std::vector<double> marks;
+  for (const auto& event : report.events) marks.push_back(event.step);
+  html += draw::open_svg(940, 300) + draw::curves(curves, {60, 30, 860, 220}, "step", marks) +
+          "</svg>\n";
+
+  html += "<h2>Changes of the plan</h2>\n";
+  if (report.events.empty()) html += "<p>None: the plan of the first step served to the end.</p>\n";
+  else {
+    std::vector<std::vector<std::string>> rows{{"step", "what changed"}};
+    for (const auto& event : report.events)
+      rows.push_back({draw::print("%.0f", event.step), event.text});
+    html += html_table(rows);
+  }
+
+  html += "<h2>Predicted and measured</h2>\n";
+  std::vector<std::vector<std::string>> rows{{"", "predicted", "measured", "difference"}};
+  for (const auto& line : report.comparisons)
+    rows.push_back({line.name, line.predicted, line.measured, line.deviation});
+  return html + html_table(rows) + "</body></html>\n";
+}
+
+/// Writes the page beside `path` and renames it.
+inline adacc::Error write_report(const std::string& path, const RunReport& report) {
+  const std::string html = html_page(report);
+  auto file = adacc::AtomicFile::create(path);
+  if (!file) return file.error;
+  if (adacc::Error why = file->write(html.data(), html.size())) return why;
+  return file->commit();
+}
