@@ -11,33 +11,26 @@
 
 #include <Eigen/Core>
 
-#include <adacc/core/eigen_pool.hpp>
-#include <adacc/train/training.hpp>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../examples/gpt.hpp"
+#include "contestant.hpp"
 
 namespace {
 
-double now_ms() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(clock::now().time_since_epoch()).count();
-}
+using contest::Contestant;
+using contest::median;
+using contest::now_ms;
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
+struct Setting : contest::Setting {
+  int pairs = 15;
+  std::string policy = "recompute";
+};
 
 /// C = A B, 1024 x 1024, each thread one block of rows.
 class Sgemm {
@@ -59,89 +52,6 @@ class Sgemm {
  private:
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   Matrix a_, b_, c_;
-};
-
-struct Setting {
-  gpt::Config network{6, 6, 384, 256, 256};
-  std::size_t batch = 4, seq = 256;
-  int threads = 2;
-  int pairs = 15;
-  std::string policy = "recompute";
-};
-
-/// A network's step with its memory and a fixed batch.
-class Contestant {
- public:
-  Contestant(const Setting& setting, const std::string& policy, const adacc::Cpu& cpu)
-      : network_(gpt::make(setting.network)), cpu_(cpu), shape_(setting.batch, setting.seq) {
-    error_ = set_up(setting, policy);
-  }
-
-  const adacc::Error& error() const { return error_; }
-  const adacc::Step<>& step() const { return training_.compiled(); }
-
-  /// Milliseconds of one step, the optimizer's update included; its share of them in `update_ms`.
-  double run(double& update_ms) {
-    auto& t = training_;
-    const double start = now_ms();
-    if (!t.compiled().run(t.cpu(), input(), target())) return 0;
-    const double middle = now_ms();
-    const double norm = adacc::gradient_norm(t.cpu(), t.gradients());
-    t.optimizer.step(t.cpu(), t.params(), t.gradients(), t.m(), t.v(), step().graph().parameters,
-                     ++t.updates, 1e-4, adacc::clip_scale(norm, 1.0));
-    const double end = now_ms();
-    update_ms = end - middle;
-    return end - start;
-  }
-
-  /// Adds the milliseconds of each instruction of one step to `split`, by what it does.
-  void profile(std::map<std::string, double>& split) {
-    adacc::Step<>& step = training_.compiled();
-    if (step.begin(input(), target())) return;
-    for (std::size_t i = 0; i < step.instruction_count(); ++i) {
-      const adacc::Instruction& run = step.program().schedule.instructions[i];
-      const bool loss = run.op == adacc::Op::loss_gradient;
-      const std::string name = std::string(run.again ? "again " : "") + name_of(run.op) + " " +
-                               (loss ? step.graph().loss.name : step.graph().node(run.node).name);
-      const double start = now_ms();
-      step.execute(training_.cpu(), i);
-      split[name] += now_ms() - start;
-    }
-  }
-
- private:
-  adacc::Error set_up(const Setting& setting, const std::string& policy) {
-    using namespace adacc;
-    auto graph = make_graph(network_, shape_, Dtype::f32, setting.threads);
-    if (!graph) return graph.error;
-    auto program =
-        make_program(*graph, gpt::named_plan(policy, setting.network, setting.batch, setting.seq));
-    if (!program) return program.error;
-    auto dispatch = make_dispatch<float, Cpu>(network_);
-    dispatch.add_codec<Int8Outlier>();
-    dispatch.add_codec<Int4Outlier>();
-    auto made = adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_);
-    if (!made) return made.error;
-    training_ = std::move(*made);
-    const RandomKey key{.purpose = Purpose::data};
-    const std::size_t tokens = shape_.elems();
-    inputs_ = std::move(*Block<std::int32_t>::make(tokens, "inputs"));
-    targets_ = std::move(*Block<std::int32_t>::make(tokens, "targets"));
-    for (std::size_t i = 0; i < tokens; ++i) {
-      inputs_[i] = static_cast<std::int32_t>(random_word(key, i) % setting.network.vocab);
-      targets_[i] = static_cast<std::int32_t>(random_word(key, tokens + i) % setting.network.vocab);
-    }
-    return {};
-  }
-  adacc::View<const std::int32_t> input() const { return {inputs_.data(), shape_}; }
-  adacc::View<const std::int32_t> target() const { return {targets_.data(), shape_}; }
-
-  gpt::Gpt<gpt::RetainSet> network_;
-  adacc::Cpu cpu_;
-  adacc::Shape shape_;
-  adacc::Training<> training_;
-  adacc::Block<std::int32_t> inputs_, targets_;
-  adacc::Error error_;
 };
 
 double model_gflop(const Setting& s) {
@@ -186,7 +96,8 @@ int main(int argc, char** argv) {
   adacc::EigenPool pool(s.threads);
   const adacc::Cpu cpu{adacc::ExecutorRef(pool)};
   Sgemm sgemm;
-  Contestant retain(s, "retain", cpu), other(s, s.policy, cpu);
+  Contestant retain(s, contest::named_plan("retain", s), cpu);
+  Contestant other(s, contest::named_plan(s.policy, s), cpu);
   for (const Contestant* contestant : {&retain, &other}) {
     if (!contestant->error()) continue;
     std::fprintf(stderr, "step_bench: %s\n", contestant->error().text());
