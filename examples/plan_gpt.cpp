@@ -1,0 +1,207 @@
+/// Plans a GPT's training step without training it: what would it hold in memory, and how fast
+/// would it be, under a budget?
+///
+/// Also for models far larger than this machine: nothing is allocated but the plan. Costs come from
+/// a profile that train_gpt measured (--profile), or from two numbers that describe a machine.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <adacc/plan/make_plan.hpp>
+#include <adacc/train/file.hpp>
+#include <adacc/train/profile_text.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "budget.hpp"
+#include "draw/memory.hpp"
+#include "draw/plan.hpp"
+#include "gpt.hpp"
+#include "gpt_costs.hpp"
+
+namespace {
+
+struct Options {
+  gpt::Config network{12, 12, 768, 0, 50257};
+  std::size_t batch = 8, seq = 1024;
+  int threads = 1;
+  std::string budget = "50%";
+  double tolerance = 1e-2;
+  double gap = 2e-3;
+  double deadline = 10;
+  std::string profile;
+  gpt::Machine machine;
+  bool json = false;
+  std::string svg;
+};
+
+double now() {
+  using clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+}
+
+int fail(const adacc::Error& why) {
+  std::fprintf(stderr, "plan_gpt: %s\n", why.text());
+  return 2;
+}
+
+double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB; }
+
+/// How often each policy occurs.
+std::map<std::string, int> counts(const adacc::Plan& plan) {
+  std::map<std::string, int> count;
+  for (const adacc::Policy& policy : plan.policies) ++count[name_of(policy)];
+  return count;
+}
+
+void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutcome& found) {
+  const nlohmann::ordered_json out = {{"budget_bytes", budget},
+                                      {"peak_bytes", found.peak_bytes},
+                                      {"retain_peak_bytes", found.retain_peak_bytes},
+                                      {"smallest_peak_bytes", smallest},
+                                      {"predicted_ms", 1e3 * found.seconds},
+                                      {"retain_ms", 1e3 * found.retain_seconds},
+                                      {"gap", found.gap},
+                                      {"solve_ms", 1e3 * found.solve_seconds},
+                                      {"solver", found.solver},
+                                      {"policies", counts(found.plan)}};
+  std::printf("%s\n", out.dump(2).c_str());
+}
+
+void print_table(const Options& options, std::size_t budget, std::size_t smallest,
+                 const adacc::PlanOutcome& found) {
+  const auto share = [&](std::size_t bytes) {
+    return 100 * static_cast<double>(bytes) / static_cast<double>(found.retain_peak_bytes);
+  };
+  std::printf("%s; %zu x %zu tokens\n", gpt::describe(options.network).c_str(), options.batch,
+              options.seq);
+  std::printf("%-26s %12.1f MiB\n", "retain needs", mebi(found.retain_peak_bytes));
+  std::printf("%-26s %12.1f MiB  %5.1f %%\n", "budget", mebi(budget), share(budget));
+  std::printf("%-26s %12.1f MiB  %5.1f %%\n", "peak of the plan", mebi(found.peak_bytes),
+              share(found.peak_bytes));
+  std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
+              share(smallest));
+  std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
+              found.seconds / found.retain_seconds);
+  std::printf("%-26s %12.2f %%\n", "gap to the best possible", 100 * found.gap);
+  std::printf("%-26s %12.2e     of %.0e\n", "gradient error", found.error, options.tolerance);
+  std::printf("%-26s %12.3f ms   per MiB\n", "price of a byte",
+              1e3 * found.seconds_per_byte * adacc::MiB);
+  std::printf("%-26s %12.1f ms   %s%s\n", "planned in", 1e3 * found.solve_seconds, found.solver,
+              found.timed_out ? ", stopped by the deadline" : "");
+  if (found.note) std::printf("note: %s\n", found.note.text());
+  std::printf("policies:");
+  for (const auto& [name, count] : counts(found.plan)) std::printf("  %s %d", name.c_str(), count);
+  std::printf("\n");
+}
+
+adacc::Error draw_plan(const Options& options, const adacc::Graph& graph, std::size_t budget,
+                       const adacc::PlanOutcome& found) {
+  auto program = adacc::make_program(graph, found.plan);
+  if (!program) return program.error;
+  const draw::PlanPicture plan = draw::plan_picture(graph, found.plan, 10, 40, 920);
+  const double height = plan.height + 340;
+  std::string svg = draw::open_svg(940, height);
+  svg += draw::print(
+      "<text x='10' y='24' font-size='14'>A plan for a GPT of %d layers, %zu "
+      "channels, on %zu x %zu tokens in %.1f MiB</text>\n",
+      options.network.layers, options.network.channels, options.batch, options.seq, mebi(budget));
+  svg += plan.svg + draw::memory_legend(20, plan.height + 60);
+  const double most = static_cast<double>(std::max(found.peak_bytes, budget));
+  svg += draw::memory_panel(*program, {20, plan.height + 90, 800, 220}, 1.03 * most,
+                            static_cast<double>(budget)) +
+         "</svg>\n";
+  auto file = adacc::AtomicFile::create(options.svg);
+  if (!file) return file.error;
+  if (adacc::Error why = file->write(svg.data(), svg.size())) return why;
+  return file->commit();
+}
+
+int run(Options options) {
+  using namespace adacc;
+  options.network.context = options.seq;
+  if (options.network.channels % options.network.heads != 0)
+    return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
+                           options.network.channels));
+  const auto budget = parse_budget(options.budget);
+  if (!budget) return fail(Error::say("--budget ", budget.error.text()));
+  auto graph =
+      gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
+  if (!graph) return fail(graph.error);
+  CostProfile profile = gpt::estimated_costs(*graph, options.network, options.seq, options.machine);
+  if (!options.profile.empty()) {
+    auto loaded = load_profile(options.profile, *graph, gpt::describe(options.network));
+    if (!loaded) return fail(loaded.error);
+    profile = std::move(*loaded);
+  }
+  PlanRequest request;
+  request.tolerance = options.tolerance;
+  request.gap = options.gap;
+  request.now = now;
+  request.deadline_seconds = options.deadline;
+  auto retain = make_program(*graph, retain_all(*graph));
+  if (!retain) return fail(retain.error);
+  request.budget_bytes = budget->of(retain->peak_bytes());
+  auto smallest = smallest_peak(*graph, profile, request);
+  if (!smallest) return fail(smallest.error);
+  auto found = make_plan(*graph, profile, request);
+  if (!found) return fail(found.error);
+  if (options.json) print_json(request.budget_bytes, *smallest, *found);
+  else print_table(options, request.budget_bytes, *smallest, *found);
+  if (options.svg.empty()) return 0;
+  if (Error why = draw_plan(options, *graph, request.budget_bytes, *found)) return fail(why);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Plans a GPT's training step under a memory budget, without training it.",
+               "plan_gpt");
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  const CLI::Range size(1, 1 << 20);
+  app.add_option("--layers", options.network.layers, "transformer blocks")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--heads", options.network.heads, "attention heads; must divide the channels")
+      ->check(size);
+  app.add_option("--channels", options.network.channels, "width of the residual stream")
+      ->check(size);
+  app.add_option("--vocab", options.network.vocab, "size of the vocabulary")->check(size);
+  app.add_option("--batch", options.batch, "sequences per step")->check(size);
+  app.add_option("--seq", options.seq, "tokens per sequence")->check(size);
+  app.add_option("--threads", options.threads, "workers that workspaces are sized for")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--budget", options.budget,
+                 "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "
+                 "or % of what retain needs");
+  app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
+      ->check(CLI::Range(0.0, 1e3));
+  app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--deadline", options.deadline, "seconds of planning")
+      ->check(CLI::Range(0.0, 1e6));
+  auto* profile = app.add_option("--profile", options.profile, "costs that train_gpt measured");
+  app.add_option("--gflops", options.machine.gflops, "rate of matrix products, without --profile")
+      ->check(CLI::Range(1e-3, 1e9))
+      ->excludes(profile);
+  app.add_option("--gbps", options.machine.gbps, "bandwidth of memory in GB/s, without --profile")
+      ->check(CLI::Range(1e-3, 1e9))
+      ->excludes(profile);
+  app.add_flag("--json", options.json, "print one JSON object");
+  app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& wrong) {
+    std::fprintf(stderr, "plan_gpt: %s\n", adacc::one_line(wrong.what()).c_str());
+    return 2;
+  }
+  return run(options);
+}

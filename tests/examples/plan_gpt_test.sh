@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# plan_gpt as a user meets it: its numbers agree with each other, and bad input gets one clear line.
+set -u
+export LC_ALL=C
+plan_gpt=$(realpath "$1")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+failures=0
+
+complain() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refuses WORDS... -- ARGS...: plan_gpt ARGS must exit with 2 after one line with all the words.
+refuses() {
+  local words=()
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  "$plan_gpt" "$@" >out 2>err
+  local status=$?
+  [ "$status" -eq 2 ] || complain "status $status, not 2: $*"
+  [ "$(wc -l <err)" -eq 1 ] || complain "other than one line: $*: $(cat err)"
+  local word
+  for word in "${words[@]}"; do
+    grep -qF -- "$word" err || complain "'$word' is not in '$(cat err)': $*"
+  done
+}
+
+# number KEY: its value in the JSON object in `out`.
+number() {
+  sed -n 's/.*"'"$1"'": *\([^,} ]*\).*/\1/p' out
+}
+
+shape=(--layers 6 --heads 6 --channels 384 --seq 256 --batch 4 --vocab 256 --threads 2)
+for budget in 100% 50% 30% 40MiB; do
+  "$plan_gpt" "${shape[@]}" --budget "$budget" --json >out 2>err || complain "$budget: $(cat err)"
+  awk -v peak="$(number peak_bytes)" -v budget="$(number budget_bytes)" \
+      -v smallest="$(number smallest_peak_bytes)" -v retain="$(number retain_peak_bytes)" \
+      -v gap="$(number gap)" -v ms="$(number predicted_ms)" -v retain_ms="$(number retain_ms)" \
+      'BEGIN { exit !(peak > 0 && peak <= budget && smallest <= peak && peak <= retain &&
+                      gap >= 0 && gap <= 0.005 && ms >= 0.999 * retain_ms) }' ||
+    complain "$budget: numbers do not fit: $(cat out)"
+  # One policy for each of the 2 + 6 * 8 activations.
+  sum=$(sed -n '/"policies"/,/}/p' out | sed -n 's/.*": *\([0-9][0-9]*\),*$/\1/p' |
+        awk '{ sum += $1 } END { print sum }')
+  [ "$sum" = 50 ] || complain "$budget: $sum policies, not 50"
+done
+
+# The smallest budget is one that a plan fits, and one byte less is not.
+smallest=$(number smallest_peak_bytes)
+"$plan_gpt" "${shape[@]}" --budget "${smallest}B" --json >out 2>err || complain "smallest: $(cat err)"
+refuses "$smallest" -- "${shape[@]}" --budget "$((smallest - 1))B"
+
+# Far larger than any machine: 96 layers, 12288 channels.
+"$plan_gpt" --layers 96 --heads 96 --channels 12288 --seq 2048 --batch 32 --budget 30% \
+  --svg plan.svg >out 2>err || complain "a large model: $(cat err)"
+grep -q 'gap to the best possible' out || complain "no table: $(cat out)"
+head -c 4 plan.svg | grep -q '<svg' || complain "no picture"
+tail -n 1 plan.svg | grep -q '</svg>' || complain "a cut-off picture"
+
+refuses --budget suffix -- "${shape[@]}" --budget 5
+refuses --budget GiB -- "${shape[@]}" --budget 5XB
+refuses --budget -- "${shape[@]}" --budget -3MiB
+refuses --budget -- "${shape[@]}" --budget nan%
+refuses 'MiB' -- "${shape[@]}" --budget 1KiB
+refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
+refuses --tolerance -- "${shape[@]}" --tolerance -1
+refuses nothere -- "${shape[@]}" --profile nothere
+refuses --layers -- --layers 0
+refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
+"$plan_gpt" --help >out 2>err || complain "--help fails"
+for option in layers heads channels vocab batch seq threads budget tolerance gap deadline profile \
+    gflops gbps json svg; do
+  grep -q -- "--$option" out || complain "--help does not explain --$option"
+done
+
+[ "$failures" -eq 0 ] && echo "all good"
+exit "$((failures > 0))"
