@@ -78,6 +78,7 @@ inline adacc::Error capture(adacc::Training<>& training, adacc::View<const std::
     made.bulk = codec_inputs::bulk_of(made.view());
     captured.activations.push_back(std::move(made));
   }
+  step.abandon();
   return step.error();
 }
 

@@ -38,10 +38,13 @@
 #include "model/repeat.hpp"
 #include "model/residual.hpp"
 #include "model/sequential.hpp"
+#include "model/split.hpp"
 
 #include "plan/exact.hpp"
 #include "plan/plan.hpp"
 
+#include "step/arena.hpp"
+#include "step/cursor.hpp"
 #include "step/dispatch.hpp"
 #include "step/layout.hpp"
 #include "step/program.hpp"

@@ -25,13 +25,14 @@ namespace {
 
 /// Trains one step in a patterned arena; the end of the last byte that changed, and the guard.
 template <class Net>
-void check_bytes(const Net& net, Shape shape, int workers) {
+void check_bytes(const Net& net, Shape shape, int workers, int parts) {
+  CAPTURE(parts);
   CAPTURE(shape.rows());
   CAPTURE(shape.cols());
   CAPTURE(workers);
   InTurn executor{workers};
   Cpu cpu{ExecutorRef(executor)};
-  auto program = make_program(net, shape, Dtype::f32, workers);
+  auto program = make_program(net, shape, Dtype::f32, workers, Mode::train, parts);
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());
@@ -63,13 +64,15 @@ void alone_and_in_chains(Functor functor) {
   const Linear linear{.out = 48};
   for (const std::size_t rows : std::vector<std::size_t>{1, 7, 64, 130}) {
     for (const int workers : {1, 3}) {
-      check_bytes(Network{Sequential<L>(L{functor}), MeanSquaredError{}}, Shape(rows, 40), workers);
+      const int parts = workers;  // whole on one, cut into three on three
+      check_bytes(Network{Sequential<L>(L{functor}), MeanSquaredError{}}, Shape(rows, 40), workers,
+                  parts);
       check_bytes(Network{Sequential<L, L>(L{functor}, L{functor}), MeanSquaredError{}},
-                  Shape(rows, 40), workers);
+                  Shape(rows, 40), workers, parts);
       check_bytes(Network{Sequential<Layer<Linear, Policy>, L, Layer<Linear, Policy>>(
                               {linear}, {functor}, {linear}),
                           MeanSquaredError{}},
-                  Shape(rows, 40), workers);
+                  Shape(rows, 40), workers, parts);
     }
   }
 }
@@ -93,10 +96,11 @@ TEST_CASE("products of many blocks use their workspace to the last byte") {
       for (const int workers : {1, 2}) {
         const Network one{Sequential<Layer<Linear>>(Layer<Linear>{Linear{.out = out}}),
                           MeanSquaredError{}};
-        check_bytes(one, Shape(37, in), workers);
-        const Network two{Sequential<Layer<Linear>, Layer<Linear>>({Linear{.out = in}},
-                                                                   {Linear{.out = out}}),
-                          MeanSquaredError{}};
-        check_bytes(two, Shape(450, in), workers);
+        check_bytes(one, Shape(37, in), workers, 1);
+        const Network two{
+            Sequential<Layer<Linear>, Layer<Linear>>({Linear{.out = in}}, {Linear{.out = out}}),
+            MeanSquaredError{}};
+        check_bytes(two, Shape(450, in), workers, 1);
+        check_bytes(two, Shape(450, in), workers, 4);
       }
 }

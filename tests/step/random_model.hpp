@@ -34,6 +34,7 @@ inline void use_workspace(Cpu& cpu, Bytes workspace) {
 /// y = x + b: parameters, reads nothing, dx in place of dy.
 struct Shift {
   static constexpr const char* name = "shift";
+  static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
   static constexpr bool dx_overwrites_dy = true;
   static constexpr std::array<adacc::ParameterSpec, 1> parameters(Shape in) {
@@ -54,6 +55,7 @@ struct Shift {
 /// y = x^2 / (1 + x^2): reads its input, aux of odd size, workspace for every worker.
 struct Bump {
   static constexpr const char* name = "bump";
+  static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::input;
   static constexpr std::size_t aux_bytes(Shape in, Dtype) { return in.rows() + 3; }
   static constexpr std::size_t workspace_bytes(Shape in, Dtype, int workers, Pass pass) {
@@ -83,6 +85,7 @@ struct Bump {
 /// y = x / (1 + |x|): reads its output, the small contract, dx in place of dy.
 struct Softsign {
   static constexpr const char* name = "softsign";
+  static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::output;
   static constexpr bool dx_overwrites_dy = true;
   template <class T>
@@ -102,6 +105,7 @@ struct Softsign {
 template <std::size_t Up, std::size_t Down>
 struct Resize {
   static constexpr const char* name = Up > Down ? "widen" : "narrow";
+  static constexpr auto split = adacc::Split::batch;
   static constexpr auto backward_reads = adacc::reads::both;
   static constexpr bool accepts_empty_dx = true;
   static constexpr Shape output_shape(Shape in) { return in.with_cols(in.cols() * Up / Down); }
@@ -129,11 +133,13 @@ using Narrow = Resize<1, 2>;
 /// Random noise, drawn again in backward: y = x * u.
 struct Noise {
   static constexpr const char* name = "noise";
+  static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
+    const std::size_t begin = cpu.part.first * x.cols();
     for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = x[i] * static_cast<T>(adacc::unit_float(adacc::random_word(cpu.key, i)));
+      y[i] = x[i] * static_cast<T>(adacc::unit_float(adacc::random_word(cpu.key, begin + i)));
   }
   template <class T>
   void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
@@ -143,6 +149,7 @@ struct Noise {
 
 struct HalfSquare {
   static constexpr const char* name = "half_square";
+  static constexpr auto split = adacc::Split::rows;
   static constexpr bool dx_overwrites_x = true;
   static constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) { return in.cols() + 1; }
   template <class T>

@@ -8,6 +8,15 @@
 
 namespace adacc {
 
+/// The part of a layer's work that a call does, where the runner has cut it (model/split.hpp):
+/// items [first, first + count) of `whole`. No part of anything, where `whole` is 0: the call is
+/// all there is.
+struct Part {
+  std::size_t first = 0;
+  std::size_t count = 0;
+  std::size_t whole = 0;
+};
+
 class Cpu {
  public:
   Cpu() = default;
@@ -32,6 +41,10 @@ class Cpu {
   /// are not. A layer whose gradient suffers from the difference can compute what it saved again.
   bool exact_input = true;
   bool exact_output = true;
+
+  /// Set by the runner for the calls of layers and losses that can be split. Who computes a mean
+  /// over all rows, or draws numbers by element, needs to know which ones it was given.
+  Part part;
 
   /// The stream for the activation whose layer is running; the runner sets it.
   RandomKey key;

@@ -46,6 +46,13 @@ class Shape {
     return shape;
   }
 
+  /// The same shape with another first extent.
+  ADACC_HD constexpr Shape with_first(std::size_t first) const {
+    Shape shape = *this;
+    if (rank_ > 0) shape.extents_[0] = first;
+    return shape;
+  }
+
   /// The same shape with one more, last, extent.
   ADACC_HD constexpr Shape append(std::size_t cols) const {
     Shape shape = *this;

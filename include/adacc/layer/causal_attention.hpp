@@ -46,6 +46,7 @@ struct CausalAttention {
 
   static constexpr const char* name = "causal_attention";
   static constexpr auto backward_reads = reads::both;
+  static constexpr auto split = Split::own;
   /// Scores are exponentiated, so errors of q and k grow with them: ten times as sensitive as
   /// whatever comes second in a GPT.
   using input_codecs = CodecList<Int8Outlier, Bf16>;
@@ -78,6 +79,9 @@ struct CausalAttention {
     return {};
   }
 
+  /// Blocks of queries, head after head.
+  constexpr std::size_t split_items(Shape in) const { return in[0] * heads * div_up(in[1], block); }
+
   constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
     return in[0] * heads * in[1] * bytes_of(scalar);
   }
@@ -95,7 +99,9 @@ struct CausalAttention {
     const std::size_t query_blocks = div_up(in[1], block);
     const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    ctx.parallel(in[0] * heads * query_blocks, [&](std::size_t tile, int worker) {
+    const Part part = part_of(ctx, in);
+    ctx.parallel(part.count, [&](std::size_t index, int worker) {
+      const std::size_t tile = part.first + index;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
       const std::size_t head = tile / query_blocks;
       // The last queries see the most keys: they go first, so that no thread ends alone with them.
@@ -112,16 +118,28 @@ struct CausalAttention {
     const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
     const bool exact = ctx.exact_input && ctx.exact_output;
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    // A tile is a whole head: it alone writes the head's gradients, in a fixed order.
-    ctx.parallel(in[0] * heads, [&](std::size_t head, int worker) {
+    const Part part = part_of(ctx, in);
+    const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
+    const std::size_t first_head = part.first / query_blocks;
+    // A tile is a whole head, or what the part has of it: it alone writes the head's gradients, in
+    // a fixed order.
+    ctx.parallel(div_up(end, query_blocks) - first_head, [&](std::size_t tile, int worker) {
+      const std::size_t head = first_head + tile, head_begin = head * query_blocks;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
-      for (std::size_t first = 0; first < in[1]; first += block)
+      const std::size_t from = part.first > head_begin ? part.first - head_begin : 0;
+      const std::size_t to = end - head_begin < query_blocks ? end - head_begin : query_blocks;
+      for (std::size_t first = from * block; first < to * block; first += block)
         backward_block(head_at(in, head), first, qkv.data(), exact ? out.data() : nullptr,
                        dout.data(), dqkv.data(), sums.data() + head * in[1], own);
     });
   }
 
  private:
+  /// The blocks of queries to work on.
+  Part part_of(const Cpu& ctx, Shape in) const {
+    return ctx.part.whole != 0 ? ctx.part : Part{0, split_items(in), 0};
+  }
+
   /// Where a head's numbers lie.
   struct Head {
     std::size_t time, size;     ///< positions, channels of the head

@@ -31,6 +31,7 @@ struct CrossEntropyHead {
   using target_type = std::int32_t;
   static constexpr const char* name = "cross_entropy_head";
   static constexpr bool dx_overwrites_x = true;
+  static constexpr auto split = Split::rows;
 
   /// At most so many rows and words have logits at a time: 2 MiB of float.
   static constexpr std::size_t tile_rows = 256;
@@ -145,7 +146,8 @@ struct CrossEntropyHead {
     Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
     T* const dx_sum =
         carve<T>(workspace, dx.empty() || one_block ? 0 : scratch_rows * channels).data();
-    const T share = T(1) / static_cast<T>(total_rows);
+    const std::size_t all_rows = detail::mean_rows(ctx, total_rows);
+    const T share = T(1) / static_cast<T>(all_rows);
     const T* const weight = params[0].data();
 
     double total = 0;
@@ -196,7 +198,7 @@ struct CrossEntropyHead {
             dx_tile[r * channels + c] = dx_sum[r * channels + c];
         });
     }
-    return total / static_cast<double>(total_rows);
+    return total / static_cast<double>(all_rows);
   }
 };
 

@@ -61,6 +61,7 @@ struct Dropout {
   float rate = 0;  ///< the probability that an element is dropped, in [0, 1)
 
   static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::rows;
   static constexpr const char* name = "dropout";
   static constexpr bool dx_overwrites_dy = true;
 
@@ -89,19 +90,23 @@ struct Dropout {
     const RandomKey key = cpu.key.with_purpose(Purpose::dropout);
     const auto threshold = static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
     const T scale = 1 / (1 - static_cast<T>(rate));
-    detail::for_each_piece(cpu, from.size(), piece, [&](std::size_t i, std::size_t n) {
-      const auto in = detail::as_array(from.data() + i, n);
-      auto out = detail::as_array(to.data() + i, n);
+    // Pieces are cut where the whole activation is, of which this may be a part: the mask is that
+    // of the whole. The first piece then begins at element `skip` of its words.
+    const std::size_t begin = cpu.part.first * from.cols(), skip = begin % piece;
+    detail::for_each_piece(cpu, skip + from.size(), piece, [&](std::size_t i, std::size_t n) {
+      const std::size_t at = i < skip ? skip : i, count = i + n - at;
+      const auto in = detail::as_array(from.data() + (at - skip), count);
+      auto out = detail::as_array(to.data() + (at - skip), count);
       if (identity) {
         out = in;
         return;
       }
       std::uint32_t words[piece];
-      detail::random_words<piece / 4>(key, i / 4, words);
+      detail::random_words<piece / 4>(key, (begin - skip + i) / 4, words);
       T factor[piece];
       const T kept = scale;  // a reference to scale would keep the loop from becoming vectors
       for (std::size_t k = 0; k < piece; ++k) factor[k] = words[k] < threshold ? T(0) : kept;
-      out = in * detail::as_array(factor, n);
+      out = in * detail::as_array(factor + (at - i), count);
     });
   }
 };

@@ -27,6 +27,7 @@ struct Embedding {
 
   using input_type = std::int32_t;
   static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "embedding";
 
   constexpr Error validate(Shape in) const {

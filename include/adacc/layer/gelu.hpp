@@ -22,6 +22,7 @@ namespace adacc {
 /// Any shape, elementwise. A NaN stays a NaN, forward and backward.
 struct Gelu {
   static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
   /// The slope is smooth and bounded: where it bends, an error of a step of int4 changes it little.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr const char* name = "gelu";

@@ -29,6 +29,7 @@ struct LayerNorm {
   float epsilon = 1e-5F;  ///< added to the variance
 
   static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
   /// The input enters through xhat alone, scaled by exact statistics, and only its part along dy
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;

@@ -56,6 +56,7 @@ struct Linear {
 
   static constexpr const char* name = "linear";
   static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
   /// The input's error meets dy in a sum over all rows, where it averages out.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr bool accepts_empty_dx = true;

@@ -14,6 +14,7 @@ namespace adacc {
 struct MeanSquaredError {
   static constexpr const char* name = "mean_squared_error";
   static constexpr bool dx_overwrites_x = true;
+  static constexpr auto split = Split::rows;
 
   constexpr Error validate(Shape in) const { return detail::check_rows(name, in); }
 
@@ -39,7 +40,8 @@ struct MeanSquaredError {
   double run(Cpu& ctx, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace) const {
     const View<double> sums = carve<double>(workspace, div_up(x.size(), detail::tile_elems));
     for (double& sum : sums) sum = 0;
-    const T factor = T(2) / static_cast<T>(x.size());
+    const std::size_t elems = detail::mean_rows(ctx, x.rows()) * x.cols();
+    const T factor = T(2) / static_cast<T>(elems);
     // Pieces are short, so that a sum in T loses nothing that matters; they add up in double.
     detail::for_each_piece(ctx, x.size(), detail::stack_elems,
                            [&](std::size_t first, std::size_t n) {
@@ -52,7 +54,7 @@ struct MeanSquaredError {
                            });
     double total = 0;
     for (const double sum : sums) total += sum;
-    return total / static_cast<double>(x.size());
+    return total / static_cast<double>(elems);
   }
 
   template <class T>

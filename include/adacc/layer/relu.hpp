@@ -18,6 +18,7 @@ namespace adacc {
 /// zero is 0.
 struct Relu {
   static constexpr auto backward_reads = reads::output;
+  static constexpr auto split = Split::rows;
   /// One bit says all. Int8Outlier and Bf16 are for outputs whose next reader needs values: int8
   /// takes those below half a step for zeros.
   using output_codecs = CodecList<BitMask, Int8Outlier, Bf16>;

@@ -27,6 +27,7 @@ struct RmsNorm {
   float epsilon = 1e-5F;  ///< added to the mean square
 
   static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
   /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;

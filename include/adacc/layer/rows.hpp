@@ -96,6 +96,11 @@ void add_partials(const Cpu& cpu, T* partials, std::size_t count, std::size_t st
   });
 }
 
+/// The rows that a loss takes its mean over: those of all parts, where it sees only some.
+inline std::size_t mean_rows(const Cpu& cpu, std::size_t rows) {
+  return cpu.part.whole == 0 ? rows : cpu.part.whole;
+}
+
 /// What is wrong with `in` as the input of a layer that works on rows of channels.
 constexpr Error check_rows(const char* layer, Shape in) {
   if (in.rank() > 0 && in.elems() > 0) return {};

@@ -87,6 +87,7 @@ struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "softmax_cross_entropy";
   static constexpr bool dx_overwrites_x = true;
+  static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 
@@ -116,7 +117,8 @@ struct SoftmaxCrossEntropy {
              Bytes workspace) const {
     const std::size_t rows = x.rows(), classes = x.cols();
     const View<double> losses = carve<double>(workspace, rows);
-    const T share = T(1) / static_cast<T>(rows);
+    const std::size_t all_rows = detail::mean_rows(ctx, rows);
+    const T share = T(1) / static_cast<T>(all_rows);
     detail::for_each_row(ctx, rows, classes, [&](std::size_t r) {
       const T* const logits = x.data() + r * classes;
       const auto target = static_cast<std::size_t>(targets[r]);
@@ -132,7 +134,7 @@ struct SoftmaxCrossEntropy {
     });
     double total = 0;
     for (const double loss : losses) total += loss;
-    return total / static_cast<double>(rows);
+    return total / static_cast<double>(all_rows);
   }
 };
 

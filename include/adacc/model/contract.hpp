@@ -32,10 +32,13 @@
 ///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
 ///
+///     static constexpr auto split = Split::rows;       // how it may be called in parts
+///     (split.hpp) constexpr std::size_t split_items(Shape in) const;   // for Split::own
+///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
-/// changed x and y: `Cpu::exact_input` and `Cpu::exact_output` tell. A loss ends the network and has
-/// a contract of its own (its result is the mean loss):
+/// changed x and y: `Cpu::exact_input` and `Cpu::exact_output` tell. A loss ends the network and
+/// has a contract of its own (its result is the mean loss):
 ///
 ///     using target_type = std::int32_t;                // default: T
 ///     double forward(Cpu&, Params<const T>, View<const T> x, View<const target_type> targets,
@@ -46,7 +49,9 @@
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
-/// beside `name`, `validate`, `parameters` and `workspace_bytes` as above.
+/// beside `name`, `validate`, `parameters` and `workspace_bytes` as above. One that declares
+/// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
+/// `Cpu::part.whole` items, and dx to match.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +63,7 @@
 #include "../core/view.hpp"
 #include "codec_traits.hpp"
 #include "parameter.hpp"
+#include "split.hpp"
 
 namespace adacc {
 
@@ -133,6 +139,16 @@ struct layer_traits {
     if constexpr (requires { F::accepts_empty_dx; }) return F::accepts_empty_dx;
     else return false;
   }();
+
+  static constexpr Split split = [] {
+    if constexpr (requires { Split{F::split}; }) return Split{F::split};
+    else return Split::none;
+  }();
+  /// The items that `split` cuts, of a tensor of shape `in`.
+  static constexpr std::size_t split_items(const F& f, Shape in) {
+    if constexpr (requires { f.split_items(in); }) return f.split_items(in);
+    else return split == Split::rows ? in.rows() : split == Split::batch ? in[0] : 1;
+  }
 
   static constexpr Reads backward_reads() {
     constexpr bool declared = requires { Reads{F::backward_reads}; };

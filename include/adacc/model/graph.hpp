@@ -29,10 +29,12 @@ struct Node {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   std::size_t output_bytes = 0;
-  std::size_t aux_bytes = 0;
-  std::size_t forward_workspace = 0;
-  std::size_t backward_workspace = 0;
-  Policy policy;  ///< as fixed in types; planned where left open
+  Cut cut;                             ///< how its work is cut into parts
+  std::size_t aux_bytes = 0;           ///< of all parts
+  std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
+  std::size_t forward_workspace = 0;   ///< of the part that needs most
+  std::size_t backward_workspace = 0;  ///< likewise
+  Policy policy;                       ///< as fixed in types; planned where left open
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
   std::size_t first_add = 0;  ///< into Graph::adds: what is added in place to this output
@@ -47,6 +49,7 @@ struct LossNode {
   Shape targets;
   Dtype target_dtype = Dtype::f32;
   bool dx_overwrites_x = false;
+  Cut cut;
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
   std::size_t first_parameter = 0;
@@ -58,6 +61,7 @@ struct Graph {
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
+  int parts = 1;  ///< into how many parts layers are cut, where they can be
   Array<Node> nodes;
   Array<int> adds;  ///< activation ids, -1 for the step's input
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
@@ -81,8 +85,9 @@ struct Graph {
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
 class GraphBuilder {
  public:
-  constexpr GraphBuilder(Shape input, Dtype scalar, int workers) : shape_(input) {
+  constexpr GraphBuilder(Shape input, Dtype scalar, int workers, int parts = 1) : shape_(input) {
     graph_.input = input;
+    graph_.parts = parts;
     graph_.scalar = scalar;
     graph_.input_dtype = scalar;
     graph_.workers = workers;
@@ -116,10 +121,12 @@ class GraphBuilder {
     node.output = traits::output_shape(functor, shape_);
     if (!check_size(node.name, node.output)) return;
     node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
-    node.aux_bytes = traits::aux_bytes(functor, shape_, graph_.scalar);
-    node.forward_workspace = workspace(functor, Pass::forward);
-    node.backward_workspace = workspace(
-        functor, id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    node.cut = cut(functor, node.name, node.output, true);
+    set_aux(functor, node);
+    node.forward_workspace = workspace(functor, node.cut, Pass::forward);
+    node.backward_workspace =
+        workspace(functor, node.cut,
+                  id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
     node.first_parameter = graph_.parameters.size();
     parameters(functor, id, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
@@ -139,8 +146,9 @@ class GraphBuilder {
     if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
     node.targets = traits::target_shape(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
-    node.forward_workspace = workspace(functor, Pass::forward);
-    node.backward_workspace = workspace(functor, Pass::backward);
+    node.cut = cut(functor, node.name, node.targets, false);
+    node.forward_workspace = workspace(functor, node.cut, Pass::forward);
+    node.backward_workspace = workspace(functor, node.cut, Pass::backward);
     node.first_parameter = graph_.parameters.size();
     parameters(functor, -1, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
@@ -242,10 +250,51 @@ class GraphBuilder {
     return bytes != 0;
   }
 
+  /// How the work of `functor` on shape_ is cut, where it makes `output` from that, or reads it
+  /// beside that. Only tensors in the arena are held to its alignment.
   template <class Functor>
-  constexpr std::size_t workspace(const Functor& functor, Pass pass) const {
-    return layer_traits<Functor>::workspace_bytes(functor, shape_, graph_.scalar, graph_.workers,
-                                                  pass);
+  constexpr Cut cut(const Functor& functor, const char* who, Shape output, bool output_in_arena) {
+    using traits = layer_traits<Functor>;
+    constexpr Split split = traits::split;
+    const std::size_t items = traits::split_items(functor, shape_);
+    const bool runs = split == Split::rows || split == Split::batch;
+    bool kept = items != 0;
+    if (kept && runs && output_in_arena)
+      kept = items == (split == Split::rows ? output.rows() : output[0]);
+    if (kept && runs && !output_in_arena) kept = output.elems() % items == 0;
+    if (!kept) {
+      fail(who, Error::say("its input ", shape_, " splits (", name_of(split), ") into ", items,
+                           " items, and ", output, " does not"));
+      return {};
+    }
+    const std::size_t scalar = bytes_of(graph_.scalar);
+    return make_cut(split, items, graph_.parts < 1 ? 1 : static_cast<std::size_t>(graph_.parts),
+                    runs && !traits::takes_tokens ? shape_.elems() / items * scalar : 0,
+                    runs && output_in_arena ? output.elems() / items * scalar : 0);
+  }
+
+  /// The parts' aux lie one after the other, each 64-byte aligned.
+  template <class Functor>
+  constexpr void set_aux(const Functor& functor, Node& node) const {
+    const auto bytes = [&](std::size_t part) {
+      return layer_traits<Functor>::aux_bytes(
+          functor, node.cut.shape(node.input, node.cut.count(part)), graph_.scalar);
+    };
+    const std::size_t last = node.cut.parts() - 1;
+    const bool whole = last == 0 || node.cut.split == Split::own;
+    node.part_aux_bytes = whole ? 0 : bytes(0);
+    node.aux_bytes = whole ? bytes(0) : last * align_up(bytes(0)) + bytes(last);
+  }
+
+  /// The parts use one workspace in turn.
+  template <class Functor>
+  constexpr std::size_t workspace(const Functor& functor, const Cut& cut, Pass pass) const {
+    const auto bytes = [&](std::size_t part) {
+      return layer_traits<Functor>::workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
+                                                    graph_.scalar, graph_.workers, pass);
+    };
+    const std::size_t first = bytes(0), last = bytes(cut.parts() - 1);
+    return first < last ? last : first;
   }
 
   template <class Functor>
@@ -287,11 +336,12 @@ class GraphBuilder {
 };
 
 /// Lowers `network` (model/network.hpp) for an input of shape `input`, activations of type
-/// `scalar` and workspaces for `workers` threads. Errors name the layer and what it needs.
+/// `scalar` and workspaces for `workers` threads. Layers that can be split are cut into `parts`
+/// parts, for steps in slices; bits depend on it. Errors name the layer and what it needs.
 template <class Network>
 constexpr Result<Graph> make_graph(const Network& network, Shape input, Dtype scalar = Dtype::f32,
-                                   int workers = 1) {
-  GraphBuilder builder(input, scalar, workers);
+                                   int workers = 1, int parts = 1) {
+  GraphBuilder builder(input, scalar, workers, parts);
   network.model.visit(builder);
   builder.loss(network.loss);
   return builder.finish();

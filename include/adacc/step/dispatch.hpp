@@ -10,6 +10,7 @@
 #include "../core/array.hpp"
 #include "../model/codec_traits.hpp"
 #include "../model/contract.hpp"
+#include "../model/graph.hpp"
 #include "../policy/policy.hpp"
 
 namespace adacc {
@@ -35,6 +36,8 @@ struct LayerDispatch {
   const void* functor = nullptr;
   void (*forward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
   void (*backward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  /// Whether the graph's node is this layer's: an error that says what differs.
+  Error (*matches)(const void*, const Graph&, const Node&) = nullptr;
 };
 
 template <class T, class Context>
@@ -91,7 +94,8 @@ class DispatchBuilder {
 
   template <class PolicyType, class Functor>
   void layer(const Functor& functor) {
-    dispatch_.layers.push_back({&functor, &forward<Functor>, &backward<Functor>});
+    dispatch_.layers.push_back(
+        {&functor, &forward<Functor>, &backward<Functor>, &matches<Functor>});
     if constexpr (requires { typename PolicyType::codec; })
       dispatch_.template add_codec<typename PolicyType::codec>();
     constexpr Reads reads = layer_traits<Functor>::backward_reads();
@@ -132,6 +136,25 @@ class DispatchBuilder {
     return {static_cast<const X*>(args.targets), args.targets_shape};
   }
 
+  template <class F>
+  static Error matches(const void* functor, const Graph& graph, const Node& node) {
+    using traits = layer_traits<F>;
+    const F& f = *static_cast<const F*>(functor);
+    const Shape output = traits::output_shape(f, node.input);
+    std::size_t count = 0;
+    bool same = true;
+    traits::parameters(f, node.input, [&](const ParameterSpec& spec) {
+      same = same && count < node.parameter_count &&
+             graph.parameters[node.first_parameter + count].shape == spec.shape;
+      ++count;
+    });
+    if (traits::backward_reads() == node.reads && traits::split == node.cut.split &&
+        output == node.output && same && count == node.parameter_count)
+      return {};
+    return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
+                      node.parameter_count, " parameters, and the network has ", traits::name(),
+                      ", ", node.input, " to ", output, " with ", count);
+  }
   template <class F>
   static void forward(const void* functor, Context& context, const KernelArgs<T>& args) {
     kernel<F, Context>::template forward<T>(*static_cast<const F*>(functor), context, args.params,

@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "../model/graph.hpp"
+#include "../plan/exact.hpp"
 #include "../plan/plan.hpp"
 #include "layout.hpp"
 #include "schedule.hpp"
@@ -20,6 +21,7 @@ struct Program {
   Mode mode = Mode::train;
   Schedule schedule;
   Layout layout;
+  Array<bool> exact;  ///< by activation: whether backward reads what forward computed
 
   /// Bytes of arena the step needs, exactly: the activation peak.
   constexpr std::size_t peak_bytes() const { return layout.arena_bytes; }
@@ -31,6 +33,7 @@ constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode:
   Program program;
   program.schedule = make_schedule(graph, plan, mode);
   program.layout = make_layout(program.schedule);
+  program.exact = exact_in_backward(graph, plan);
   program.graph = static_cast<Graph&&>(graph);
   program.plan = static_cast<Plan&&>(plan);
   program.mode = mode;
@@ -41,8 +44,8 @@ constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode:
 template <class Network>
 constexpr Result<Program> make_program(const Network& network, Shape input,
                                        Dtype scalar = Dtype::f32, int workers = 1,
-                                       Mode mode = Mode::train) {
-  Result<Graph> graph = make_graph(network, input, scalar, workers);
+                                       Mode mode = Mode::train, int parts = 1) {
+  Result<Graph> graph = make_graph(network, input, scalar, workers, parts);
   if (!graph) return graph.error;
   Plan plan = plan_from_types(*graph);
   return make_program(static_cast<Graph&&>(*graph), static_cast<Plan&&>(plan), mode);
@@ -51,8 +54,10 @@ constexpr Result<Program> make_program(const Network& network, Shape input,
 /// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
 /// where it cannot be built for that input (make_program says why).
 template <class Network>
-constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int workers = 1) {
-  const Result<Program> program = make_program(Network{}, input, scalar, workers);
+constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int workers = 1,
+                                 int parts = 1) {
+  const Result<Program> program =
+      make_program(Network{}, input, scalar, workers, Mode::train, parts);
   return program ? program->peak_bytes() : 0;
 }
 

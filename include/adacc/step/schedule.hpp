@@ -46,6 +46,7 @@ struct Instruction {
   Op op = Op::forward;
   bool again = false;  ///< part of a recomputation
   int node = 0;        ///< whose activation; the last one for the loss
+  int parts = 1;       ///< calls that it is made of, one after the other
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
 };
@@ -160,7 +161,7 @@ class Scheduler {
   constexpr void produce(int k, bool again) {
     const Node& node = graph_.node(k);
     State& mine = state(k);
-    Instruction run{Op::forward, again, k};
+    Instruction run{Op::forward, again, k, static_cast<int>(node.cut.parts())};
     run.x = k > 0 ? state(k - 1).value : -1;
     mine.value = run.y = buffer(BufferKind::activation, k, node.output_bytes);
     if (mine.aux < 0 && node.aux_bytes > 0) mine.aux = buffer(BufferKind::aux, k, node.aux_bytes);
@@ -169,11 +170,18 @@ class Scheduler {
     out_.instructions.push_back(run);
     for (std::size_t i = 0; i < node.add_count; ++i) {
       const int source = graph_.add_source(node, i);
-      Instruction sum{Op::add, again, k};
+      Instruction sum{Op::add, again, k, sum_parts(node)};
       sum.x = source < 0 ? -1 : state(source).value;
       sum.y = mine.value;
       out_.instructions.push_back(sum);
     }
+  }
+
+  /// A sum is cut like the layers, down to a few thousand elements.
+  constexpr int sum_parts(const Node& node) const {
+    const std::size_t most = div_up(node.output.elems(), 4096);
+    const auto wanted = static_cast<std::size_t>(graph_.parts < 1 ? 1 : graph_.parts);
+    return static_cast<int>(most < wanted ? most : wanted);
   }
 
   /// Once node k has run forward, some of what it read has no further reader there.
@@ -218,7 +226,8 @@ class Scheduler {
       return;
     }
     const bool train = mode_ == Mode::train;
-    Instruction loss{train ? Op::loss_gradient : Op::loss, false, last};
+    Instruction loss{train ? Op::loss_gradient : Op::loss, false, last,
+                     static_cast<int>(graph_.loss.cut.parts())};
     loss.x = mine.value;
     loss.workspace =
         workspace(last, train ? graph_.loss.backward_workspace : graph_.loss.forward_workspace);
@@ -275,7 +284,7 @@ class Scheduler {
   constexpr void backward(int k) {
     const Node& node = graph_.node(k);
     State& mine = state(k);
-    Instruction run{Op::backward, false, k};
+    Instruction run{Op::backward, false, k, static_cast<int>(node.cut.parts())};
     if (reads_input(node.reads) && k > 0) {
       materialize(k - 1);
       run.x = state(k - 1).value;
@@ -309,7 +318,7 @@ class Scheduler {
   constexpr void add_residual_gradients(int source) {
     for (int edge = state(source).first_add; edge >= 0;
          edge = next_add_[static_cast<std::size_t>(edge)]) {
-      Instruction sum{Op::add_gradient, false, source};
+      Instruction sum{Op::add_gradient, false, source, sum_parts(graph_.node(source))};
       sum.dx = state(source).gradient;
       sum.dy = state(add_node_[static_cast<std::size_t>(edge)]).gradient;
       out_.instructions.push_back(sum);

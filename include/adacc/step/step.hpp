@@ -9,8 +9,9 @@
 #include <cstdint>
 
 #include "../core/cpu.hpp"
-#include "../plan/exact.hpp"
+#include "arena.hpp"
 #include "dispatch.hpp"
+#include "memory_check.hpp"
 #include "program.hpp"
 
 namespace adacc {
@@ -36,12 +37,18 @@ class Step {
       if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
         return Error::say("the program has a layer ", node.layer, ", and the network only ",
                           dispatch.layers.size(), " layers: it was made for another network");
+    for (const Node& node : program.graph.nodes) {
+      const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
+      if (layer.matches == nullptr) continue;
+      if (const Error why = layer.matches(layer.functor, program.graph, node))
+        return Error::say("the program was made for another network: as layer ", node.layer,
+                          " it has ", why.text());
+    }
     for (const Policy& policy : program.plan.policies)
       if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
         return Error::say("the plan uses the codec ", policy.codec->name,
                           ", which no type of the network names: add it to the dispatch table");
     Step step;
-    step.exact_ = exact_in_backward(program.graph, program.plan);
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.program_ = static_cast<Program&&>(program);
     return step;
@@ -56,9 +63,11 @@ class Step {
   std::size_t instruction_count() const { return program_.schedule.instructions.size(); }
 
   /// Lends the step its memory: an arena of at least arena_bytes(), the parameters and, for
-  /// training, their gradients, each graph().parameter_elems elements, all 64-byte aligned.
+  /// training, their gradients, each graph().parameter_elems elements, all 64-byte aligned and
+  /// apart from each other. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}) {
     const Graph& graph = program_.graph;
+    if (active_) return under_way();
     if (arena.size() < arena_bytes())
       return Error::say("the step needs an arena of ", shown(arena_bytes()), ", and got ",
                         shown(arena.size()));
@@ -68,57 +77,103 @@ class Step {
     if (program_.mode == Mode::train && gradients.size() < graph.parameter_elems)
       return Error::say("training needs ", graph.parameter_elems,
                         " gradient elements, padding included, and got ", gradients.size());
-    for (const void* start :
-         {static_cast<const void*>(arena.data()), static_cast<const void*>(params.data()),
-          static_cast<const void*>(gradients.data())})
-      if (reinterpret_cast<std::uintptr_t>(start) % alignment != 0)
-        return Error::say("arena, parameters and gradients must start 64-byte aligned");
+    const std::size_t bytes = graph.parameter_elems * sizeof(T);
+    if (const Error why = detail::check_memory(
+            {{"bytes of the arena", arena.data(), arena_bytes()},
+             {"parameters", params.data(), bytes},
+             {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
+      return why;
     arena_ = arena;
     params_ = params;
     gradients_ = gradients;
+    watched_ = nullptr;
     bound_ = true;
     return {};
   }
 
-  /// Sets the input and, but for Mode::infer, the targets of the next step; both stay the caller's.
+  /// The same with an arena that several steps share: begin() refuses where another one is under
+  /// way in it. The Arena must outlive the binding.
+  Error bind(Arena& arena, View<const T> params, View<T> gradients = {}) {
+    if (const Error why = bind(arena.memory(), params, gradients)) return why;
+    watched_ = &arena;
+    return {};
+  }
+
+  /// Sets the input and, but for Mode::infer, the targets of the next step; both stay the caller's,
+  /// apart from the memory that the step writes, until its end. The step is under way until its
+  /// last instruction has run or abandon() is called; until then no other may begin.
   template <class X, class Y>
   Error begin(View<X> input, View<Y> targets) {
     const Graph& graph = program_.graph;
     using Input = std::remove_const_t<X>;
     using Target = std::remove_const_t<Y>;
     if (!bound_) return Error::say("bind() must lend the step an arena before it begins");
+    if (active_) return under_way();
+    const bool infer = program_.mode == Mode::infer;
     if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
       return Error::say("the step takes an input of ", name_of(graph.input_dtype), " ", graph.input,
                         ", and got ", name_of(dtype_of<Input>), " ", input.shape());
-    if (program_.mode != Mode::infer &&
+    if (!infer &&
         (dtype_of<Target> != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
       return Error::say("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
                         graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
                         targets.shape());
+    const detail::LentMemory read[] = {
+        {"elements of the input", input.data(), input.size() * sizeof(X), alignof(X)},
+        {"targets", targets.data(), infer ? 0 : targets.size() * sizeof(Y), alignof(Y)}};
+    const std::size_t elems = program_.mode == Mode::train ? graph.parameter_elems : 0;
+    for (const detail::LentMemory& block : read)
+      if (const Error why =
+              detail::check_memory({block,
+                                    {"bytes of the arena", arena_.data(), arena_bytes()},
+                                    {"gradients", gradients_.data(), elems * sizeof(T)}}))
+        return why;
+    if (watched_ != nullptr) {
+      const std::uint64_t use = watched_->take();
+      if (use == 0)
+        return Error::say(
+            "another step is under way in the arena: it must end, or be abandoned, "
+            "before this one begins");
+      use_ = use;
+    }
     input_ = input.data();
     targets_ = targets.data();
     loss_ = 0;
     error_ = {};
+    active_ = true;
+    ++begun_;
     return {};
+  }
+
+  /// Whether a step has begun and not ended.
+  bool active() const { return active_; }
+  /// How many steps have begun: names the one that is under way.
+  std::uint64_t begun() const { return begun_; }
+
+  /// Gives up the step under way, if any. Gradients keep what it has added to them.
+  void abandon() {
+    if (active_ && watched_ != nullptr) watched_->give(use_);
+    active_ = false;
+  }
+
+  /// Calls that instruction i is made of.
+  std::size_t parts(std::size_t i) const {
+    return static_cast<std::size_t>(program_.schedule.instructions[i].parts);
   }
 
   /// Runs instruction i, 0 <= i < instruction_count(), in order, once begin() has succeeded.
   void execute(Context& context, std::size_t i) {
+    for (std::size_t part = 0; part < parts(i); ++part) execute(context, i, part);
+  }
+
+  /// Runs one of its parts, in order too. After the last one of the last instruction the step has
+  /// ended.
+  void execute(Context& context, std::size_t i, std::size_t part) {
     const Instruction& run = program_.schedule.instructions[i];
     context.training = program_.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(run.node);
-    switch (run.op) {
-      case Op::forward: return forward(context, run);
-      case Op::backward: return backward(context, run);
-      case Op::add: return accumulate(context, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
-      case Op::add_gradient: return accumulate(context, tensor(run.dy), tensor(run.dx));
-      case Op::encode:
-        return note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
-      case Op::decode:
-        return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y)));
-      case Op::loss:
-      case Op::loss_gradient: loss_ = loss(context, run); return;
-    }
+    perform(context, run, part);
+    if (i + 1 == instruction_count() && part + 1 == parts(i)) abandon();
   }
 
   /// One whole step; the mean loss. Gradients are added to what the gradient block holds.
@@ -143,6 +198,28 @@ class Step {
   }
 
  private:
+  Error under_way() const {
+    return Error::say(
+        "a step is under way: run it to its end, or abandon() it, before the next "
+        "begins or memory changes");
+  }
+
+  void perform(Context& context, const Instruction& run, std::size_t part) {
+    switch (run.op) {
+      case Op::forward: return forward(context, run, part);
+      case Op::backward: return backward(context, run, part);
+      case Op::add:
+        return accumulate(context, run, part, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
+      case Op::add_gradient: return accumulate(context, run, part, tensor(run.dy), tensor(run.dx));
+      case Op::encode:
+        return note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
+      case Op::decode:
+        return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y)));
+      case Op::loss:
+      case Op::loss_gradient: loss_ += loss(context, run, part); return;
+    }
+  }
+
   Bytes bytes(int id) const {
     if (id < 0) return {};
     const auto i = static_cast<std::size_t>(id);
@@ -179,34 +256,64 @@ class Step {
     args.dparams = {gradients_.data(), table, count};
   }
 
-  KernelArgs<T> arguments(const Instruction& run, const Node& node) const {
+  /// The items of part `part` of a tensor that holds `whole`.
+  static View<T> cut_view(const Cut& cut, View<T> whole, std::size_t part) {
+    if (whole.data() == nullptr || cut.parts() == 1) return whole;
+    return {whole.data() + cut.offset(whole.size(), cut.first(part)),
+            cut.shape(whole.shape(), cut.count(part))};
+  }
+
+  static void say_which_part(Context& context, const Cut& cut, std::size_t part) {
+    if constexpr (requires { context.part = Part{}; })
+      context.part = {cut.first(part), cut.count(part), cut.items};
+  }
+  static void say_no_part(Context& context) {
+    if constexpr (requires { context.part = Part{}; }) context.part = {};
+  }
+
+  KernelArgs<T> arguments(const Instruction& run, const Node& node, std::size_t part) const {
     KernelArgs<T> args;
     set_parameters(args, node.first_parameter, node.parameter_count);
-    args.x_shape = node.input;
-    args.x = run.x >= 0 ? tensor(run.x).data() : run.node == 0 ? input_ : nullptr;
+    const Cut& cut = node.cut;
+    args.x_shape = cut.shape(node.input, cut.count(part));
+    const void* x = run.x >= 0 ? tensor(run.x).data() : run.node == 0 ? input_ : nullptr;
+    const std::size_t x_bytes = run.node == 0 ? bytes_of(program_.graph.input_dtype) : sizeof(T);
+    if (x != nullptr)
+      args.x = static_cast<const std::byte*>(x) +
+               cut.offset(node.input.elems(), cut.first(part)) * x_bytes;
     args.aux = bytes(run.aux);
+    if (cut.parts() > 1 && node.part_aux_bytes != 0) {
+      const std::size_t begin = part * align_up(node.part_aux_bytes);
+      const bool last = part + 1 == cut.parts();
+      args.aux = {args.aux.data() + begin,
+                  Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
+    }
     args.workspace = bytes(run.workspace);
     return args;
   }
 
-  void forward(Context& context, const Instruction& run) const {
+  void forward(Context& context, const Instruction& run, std::size_t part) const {
     const Node& node = program_.graph.node(run.node);
-    KernelArgs<T> args = arguments(run, node);
-    args.out = tensor(run.y, node.output);
+    KernelArgs<T> args = arguments(run, node, part);
+    args.out = cut_view(node.cut, tensor(run.y, node.output), part);
+    say_which_part(context, node.cut, part);
     const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
     call.forward(call.functor, context, args);
+    say_no_part(context);
   }
 
-  void backward(Context& context, const Instruction& run) const {
+  void backward(Context& context, const Instruction& run, std::size_t part) const {
     const Node& node = program_.graph.node(run.node);
-    KernelArgs<T> args = arguments(run, node);
+    KernelArgs<T> args = arguments(run, node, part);
     if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
-    args.y = tensor(run.y, node.output);
-    args.dy = tensor(run.dy, node.output);
-    args.out = tensor(run.dx, node.input);
+    args.y = cut_view(node.cut, tensor(run.y, node.output), part);
+    args.dy = cut_view(node.cut, tensor(run.dy, node.output), part);
+    args.out = cut_view(node.cut, tensor(run.dx, node.input), part);
     say_what_is_exact(context, run.node);
+    say_which_part(context, node.cut, part);
     const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
     call.backward(call.functor, context, args);
+    say_no_part(context);
   }
 
   /// A layer that ran forward again did so on what backward reads, so all of it agrees.
@@ -215,40 +322,52 @@ class Step {
       const auto k = static_cast<std::size_t>(node);
       const bool again = program_.plan[node].kind == PolicyKind::recompute &&
                          reads_output(graph().node(node).reads);
-      context.exact_input = again || node == 0 || exact_[k - 1];
-      context.exact_output = again || exact_[k];
+      context.exact_input = again || node == 0 || program_.exact[k - 1];
+      context.exact_output = again || program_.exact[k];
     }
   }
 
-  double loss(Context& context, const Instruction& run) const {
+  double loss(Context& context, const Instruction& run, std::size_t part) const {
     const LossNode& node = program_.graph.loss;
+    const Cut& cut = node.cut;
+    const Shape output = program_.graph.output();
     KernelArgs<T> args;
     set_parameters(args, node.first_parameter, node.parameter_count);
-    args.x = tensor(run.x).data();
-    args.x_shape = program_.graph.output();
-    args.out = tensor(run.dx, args.x_shape);
+    const View<T> x = cut_view(cut, tensor(run.x, output), part);
+    args.x = x.data();
+    args.x_shape = x.shape();
+    args.out = cut_view(cut, tensor(run.dx, output), part);
     args.workspace = bytes(run.workspace);
-    args.targets = targets_;
-    args.targets_shape = node.targets;
+    const std::size_t targets = node.targets.elems();
+    args.targets = static_cast<const std::byte*>(targets_) +
+                   cut.offset(targets, cut.first(part)) * bytes_of(node.target_dtype);
+    args.targets_shape =
+        cut.parts() == 1 ? node.targets : Shape(targets / cut.items * cut.count(part));
+    say_which_part(context, cut, part);
     const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
-    return call(dispatch_.loss.functor, context, args);
+    const double share = call(dispatch_.loss.functor, context, args);
+    say_no_part(context);
+    return share;
   }
 
   /// to += from, element by element, in tiles.
-  static void accumulate(Context& context, View<const T> from, View<T> to) {
+  static void accumulate(Context& context, const Instruction& run, std::size_t part,
+                         View<const T> from, View<T> to) {
     constexpr std::size_t tile = 16 * KiB;
-    const std::size_t size = to.size();
-    const T* source = from.data();
-    T* sum = to.data();
+    const std::size_t share = div_up(to.size(), static_cast<std::size_t>(run.parts));
+    const std::size_t first = least(part * share, to.size());
+    const std::size_t size = least(share, to.size() - first);
+    const T* source = from.data() + first;
+    T* sum = to.data() + first;
     context.parallel(div_up(size, tile), [=](std::size_t i, int) {
-      const std::size_t end = (i + 1) * tile < size ? (i + 1) * tile : size;
+      const std::size_t end = least((i + 1) * tile, size);
       for (std::size_t e = i * tile; e < end; ++e) sum[e] += source[e];
     });
   }
+  static constexpr std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
   Program program_;
   Dispatch<T, Context> dispatch_;
-  Array<bool> exact_;  ///< by activation
   Bytes arena_;
   View<const T> params_;
   View<T> gradients_;
@@ -256,7 +375,11 @@ class Step {
   const void* targets_ = nullptr;
   double loss_ = 0;
   Error error_;
+  Arena* watched_ = nullptr;
+  std::uint64_t use_ = 0;    ///< of the watched arena
+  std::uint64_t begun_ = 0;  ///< steps so far
   bool bound_ = false;
+  bool active_ = false;
 };
 
 }  // namespace adacc

@@ -1,0 +1,75 @@
+/// How a layer's work can be cut into parts, so that a step may stop within a layer.
+///
+/// A game that gives training two milliseconds of a frame cannot wait for a layer that takes five.
+/// Rows of most layers do not know of each other: forward on some rows is forward on all of them,
+/// restricted, and backward adds up parameter gradients row after row. So a layer that says
+///
+///     static constexpr auto split = adacc::Split::rows;
+///
+/// is called once for every run of rows, with views, aux and workspace of those rows alone, and
+/// needs no other code. The cut is fixed with the graph, from shapes alone. A whole step uses it
+/// too: where it stops in between changes no bit, and parameter gradients add up in one order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/bytes.hpp"
+#include "../core/shape.hpp"
+
+namespace adacc {
+
+enum class Split : std::uint8_t {
+  none,   ///< the layer runs whole
+  rows,   ///< calls with x (n, cols) for any n rows; output and targets have as many rows
+  batch,  ///< calls with x (n, …) for any n of the first extent; output and targets likewise
+  own     ///< calls with whole tensors; `part` of the context names a run of split_items(in) items
+};
+
+constexpr const char* name_of(Split split) {
+  constexpr const char* names[] = {"none", "rows", "batch", "own"};
+  return names[static_cast<int>(split)];
+}
+
+/// A layer's work, cut: runs of `part_items` items, the last of which may be shorter.
+struct Cut {
+  Split split = Split::none;
+  std::size_t items = 1;
+  std::size_t part_items = 1;
+
+  constexpr std::size_t parts() const { return div_up(items, part_items); }
+  constexpr std::size_t first(std::size_t part) const { return part * part_items; }
+  constexpr std::size_t count(std::size_t part) const {
+    return items - first(part) < part_items ? items - first(part) : part_items;
+  }
+
+  /// The shape of `count` items of a tensor of shape `whole`.
+  constexpr Shape shape(Shape whole, std::size_t count) const {
+    if (parts() == 1) return whole;
+    if (split == Split::rows) return Shape(count, whole.cols());
+    if (split == Split::batch) return whole.with_first(count);
+    return whole;
+  }
+
+  /// Where item `first` begins in a tensor of `elems` elements.
+  constexpr std::size_t offset(std::size_t elems, std::size_t first) const {
+    return split == Split::own ? 0 : elems / items * first;
+  }
+};
+
+/// Cuts `items` into at most `parts` runs of equal length but for the last. Each begins 64-byte
+/// aligned in tensors that have `in_bytes` and `out_bytes` for an item; 0 where that is no matter.
+constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
+                       std::size_t out_bytes) {
+  Cut cut{split, items, items};
+  if (split == Split::none || parts < 2 || items < 2) return {split, items, items};
+  std::size_t unit = 1;
+  while (in_bytes % alignment * unit % alignment != 0 ||
+         out_bytes % alignment * unit % alignment != 0)
+    unit *= 2;
+  cut.part_items = div_up(div_up(items, parts), unit) * unit;
+  if (cut.part_items > items) cut.part_items = items;
+  return cut;
+}
+
+}  // namespace adacc

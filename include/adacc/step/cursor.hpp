@@ -1,0 +1,147 @@
+/// A step in slices: runs some of its parts now and goes on later, with the bits of a whole step.
+///
+/// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says
+/// into how many of them the layers are cut. Time is the caller's: a functor that returns the ticks
+/// of any clock, as std::int64_t. The cursor remembers how long the parts of each instruction took
+/// at most, in this step and in those before, and starts none that would, by that, pass the
+/// deadline. A part that never ran starts whenever there is time left, so run one step without a
+/// deadline before the first that has one.
+///
+///     auto cursor = Cursor<>::make(step);                          // once
+///     cursor->begin(input, targets);                               // every step
+///     auto slice = cursor->run_until(cpu, now, now() + 2'000'000); // every frame, until
+///     if (slice && slice->ended) update(cursor->loss());           // the step has ended
+///
+/// One interruption by the operating system can make a part look longer than any slice, and then
+/// no slice starts it. A slice that starts nothing for that reason says so (`stalled`): give it
+/// more time, cut the layers into more parts, or forget() the time if it is not to be believed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "step.hpp"
+
+namespace adacc {
+
+/// What a slice did.
+struct Slice {
+  std::size_t parts = 0;     ///< that it ran
+  bool ended = false;        ///< the step has ended
+  bool stalled = false;      ///< it ran nothing, because the next part has once taken too long
+  std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
+};
+
+template <class T = float, class Context = Cpu>
+class Cursor {
+ public:
+  Cursor() = default;
+
+  /// A cursor over the steps of `step`, which must stay where it is as long as the cursor is used.
+  /// It needs instruction_count() times, which it keeps in `times` if that has room for them.
+  static Result<Cursor> make(Step<T, Context>& step, Array<std::int64_t> times = {}) {
+    if (step.instruction_count() == 0)
+      return Error::say("the step has no instructions: make() it before its cursor");
+    Cursor cursor;
+    cursor.step_ = &step;
+    cursor.times_ = static_cast<Array<std::int64_t>&&>(times);
+    cursor.times_.clear();
+    cursor.times_.resize(step.instruction_count());
+    return cursor;
+  }
+
+  /// Begins a step; input and targets stay untouched by the caller until it has ended.
+  template <class X, class Y>
+  Error begin(View<X> input, View<Y> targets) {
+    if (step_ == nullptr) return Error::say("the cursor has no step: make() it of one");
+    if (const Error why = step_->begin(input, targets)) return why;
+    number_ = step_->begun();
+    instruction_ = part_ = 0;
+    return {};
+  }
+
+  /// Runs parts until the clock, `std::int64_t now()`, reads `deadline`, or the step ends.
+  template <class Clock>
+  Result<Slice> run_until(Context& context, Clock&& now, std::int64_t deadline) {
+    if (const Error why = check()) return why;
+    Slice slice;
+    std::int64_t start = now();
+    while (!slice.ended) {
+      const std::int64_t known = times_[instruction_];
+      if (start >= deadline || known > deadline - start) {
+        slice.stalled = slice.parts == 0 && start < deadline;
+        slice.longest = known;
+        return slice;
+      }
+      const std::size_t running = instruction_;
+      advance(context, slice);
+      const std::int64_t end = now();
+      if (end - start > times_[running]) times_[running] = end - start;
+      start = end;
+    }
+    return finish(slice);
+  }
+
+  /// Runs `count` parts, or as many as the step still has.
+  Result<Slice> run(Context& context, std::size_t count) {
+    if (const Error why = check()) return why;
+    Slice slice;
+    while (slice.parts < count && !slice.ended) advance(context, slice);
+    if (!slice.ended) {
+      slice.longest = times_[instruction_];
+      return slice;
+    }
+    return finish(slice);
+  }
+
+  /// Whether a step of this cursor is under way.
+  bool active() const { return step_ != nullptr && step_->active() && step_->begun() == number_; }
+
+  /// Forgets how long the parts of the next instruction took.
+  void forget() { times_[instruction_] = 0; }
+
+  /// The next instruction, and its next part.
+  std::size_t instruction() const { return instruction_; }
+  std::size_t part() const { return part_; }
+  /// Ticks that a part of instruction i has taken at most; 0 if run_until() never ran one.
+  std::int64_t longest(std::size_t i) const { return times_[i]; }
+
+  /// The mean loss of the step that ended last.
+  double loss() const { return loss_; }
+
+ private:
+  Error check() const {
+    if (step_ == nullptr) return Error::say("the cursor has no step: make() it of one");
+    if (number_ == 0) return Error::say("the cursor's step has not begun: begin() it first");
+    if (step_->begun() != number_)
+      return Error::say("another step has begun since the cursor's: begin() a new one");
+    if (!step_->active())
+      return Error::say("the cursor's step has ended: begin() another one before running it");
+    return {};
+  }
+
+  void advance(Context& context, Slice& slice) {
+    step_->execute(context, instruction_, part_);
+    ++slice.parts;
+    if (++part_ < step_->parts(instruction_)) return;
+    part_ = 0;
+    if (++instruction_ < step_->instruction_count()) return;
+    instruction_ = 0;
+    slice.ended = true;
+  }
+
+  Result<Slice> finish(const Slice& slice) {
+    loss_ = step_->loss();
+    if (step_->error()) return step_->error();
+    return slice;
+  }
+
+  Step<T, Context>* step_ = nullptr;
+  Array<std::int64_t> times_;  ///< by instruction
+  std::uint64_t number_ = 0;   ///< which of the step's steps is ours
+  std::size_t instruction_ = 0;
+  std::size_t part_ = 0;
+  double loss_ = 0;
+};
+
+}  // namespace adacc

@@ -1,0 +1,54 @@
+/// What can be wrong with the memory that a caller lends a step, said in words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "../core/bytes.hpp"
+#include "../core/error.hpp"
+
+namespace adacc::detail {
+
+/// One of the blocks that a step works on: as many bytes of it as the step needs.
+struct LentMemory {
+  const char* name;
+  const void* data;
+  std::size_t bytes;
+  std::size_t boundary = alignment;
+};
+
+/// Bytes that two blocks share.
+inline std::size_t shared_bytes(const LentMemory& a, const LentMemory& b) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto second = reinterpret_cast<std::uintptr_t>(b.data);
+  const std::uintptr_t begin = first < second ? second : first;
+  const std::uintptr_t end =
+      first + a.bytes < second + b.bytes ? first + a.bytes : second + b.bytes;
+  return begin < end ? end - begin : 0;
+}
+
+/// A block that is missing or begins at an odd place, or two that overlap.
+inline Error check_memory(std::initializer_list<LentMemory> blocks) {
+  for (const LentMemory& block : blocks) {
+    if (block.bytes == 0) continue;
+    if (block.data == nullptr)
+      return Error::say("the ", block.name, " have no address; ", shown(block.bytes),
+                        " are needed");
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(block.data) % block.boundary;
+    if (beyond != 0)
+      return Error::say("the ", block.name, " must start ", block.boundary,
+                        "-byte aligned, and they start ", beyond, " bytes behind such an address");
+  }
+  for (const LentMemory& a : blocks)
+    for (const LentMemory& b : blocks) {
+      if (&a >= &b) continue;
+      if (const std::size_t shared = shared_bytes(a, b))
+        return Error::say("the ", a.name, " (", shown(a.bytes), ") and the ", b.name, " (",
+                          shown(b.bytes), ") overlap by ", shown(shared),
+                          "; each needs memory of its own");
+    }
+  return {};
+}
+
+}  // namespace adacc::detail

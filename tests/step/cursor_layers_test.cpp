@@ -1,0 +1,194 @@
+// The ready-made layers in slices: bits of the whole step, gradients of the uncut one, and no part
+// that does more than a tenth of a step's work.
+#include <doctest/doctest.h>
+
+#include <adacc/adacc.hpp>
+#include <adacc/core/eigen_pool.hpp>
+#include <adacc/layer/dropout.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/relu.hpp>
+#include <adacc/layer/rms_norm.hpp>
+#include <adacc/layer/silu.hpp>
+#include <adacc/layer/softmax_cross_entropy.hpp>
+#include <adacc/train/block.hpp>
+#include <adacc/train/initialize.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../../examples/gpt.hpp"
+
+using namespace adacc;
+
+namespace {
+
+struct Outcome {
+  double loss = 0;
+  std::vector<float> gradients;
+  bool operator==(const Outcome& other) const {
+    return std::memcmp(&loss, &other.loss, sizeof loss) == 0 &&
+           gradients.size() == other.gradients.size() &&
+           std::memcmp(gradients.data(), other.gradients.data(), gradients.size() * 4) == 0;
+  }
+};
+
+/// One step with `parts`, whole where slice_parts is 0.
+template <class X, class Y, class Net>
+Outcome run(const Net& net, Shape shape, int threads, int parts, std::size_t slice_parts) {
+  EigenPool pool(threads);
+  Cpu cpu{ExecutorRef(pool)};
+  cpu.key.seed = 3;
+  auto program = make_program(net, shape, Dtype::f32, threads, Mode::train, parts);
+  REQUIRE_MESSAGE(program, program.error.text());
+  auto step = Step<>::make(net, *program);
+  REQUIRE_MESSAGE(step, step.error.text());
+  const std::size_t elems = step->graph().parameter_elems;
+  auto arena = Block<std::byte>::make(step->arena_bytes(), "arena");
+  auto params = Block<float>::make(elems, "p"), grads = Block<float>::make(elems, "g");
+  initialize_parameters(cpu, step->graph().parameters, params->view(), 5);
+  REQUIRE_FALSE(step->bind(arena->view(), params->view(), grads->view()));
+  auto x = Block<X>::make(shape.elems(), "x");
+  auto y = Block<Y>::make(step->graph().loss.targets.elems(), "y");
+  for (std::size_t i = 0; i < x->size(); ++i) {
+    if constexpr (std::is_same_v<X, float>) (*x)[i] = 2 * unit_float(random_word({}, i)) - 1;
+    else (*x)[i] = static_cast<X>(random_word({}, i) % 16);
+  }
+  for (std::size_t i = 0; i < y->size(); ++i) (*y)[i] = static_cast<Y>(i * 7 % 10);
+  const View<const X> input(x->data(), shape);
+  const View<const Y> targets(y->data(), step->graph().loss.targets);
+  Outcome outcome;
+  if (slice_parts == 0) {
+    const auto loss = step->run(cpu, input, targets);
+    REQUIRE_MESSAGE(loss, loss.error.text());
+    outcome.loss = *loss;
+  } else {
+    auto cursor = Cursor<>::make(*step);
+    REQUIRE_FALSE(cursor->begin(input, targets));
+    while (cursor->active()) REQUIRE(cursor->run(cpu, slice_parts));
+    outcome.loss = cursor->loss();
+  }
+  outcome.gradients.assign(grads->data(), grads->data() + elems);
+  return outcome;
+}
+
+template <class X, class Y, class Net>
+void check(const Net& net, Shape shape) {
+  const Outcome uncut = run<X, Y>(net, shape, 1, 1, 0);
+  for (const int parts : {2, 5, 10}) {
+    CAPTURE(parts);
+    const Outcome whole = run<X, Y>(net, shape, 1, parts, 0);
+    CHECK(run<X, Y>(net, shape, 1, parts, 1) == whole);
+    CHECK(run<X, Y>(net, shape, 2, parts, 7) == whole);
+    CHECK(whole.loss == doctest::Approx(uncut.loss).epsilon(1e-5));
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < uncut.gradients.size(); ++i) {
+      const double a = whole.gradients[i], b = uncut.gradients[i];
+      difference += (a - b) * (a - b);
+      norm += b * b;
+    }
+    CHECK(difference <= 1e-8 * norm);
+    CHECK(norm > 0);
+  }
+}
+
+template <class Policy>
+auto mlp() {
+  using Model = Sequential<Layer<Linear, Policy>, Layer<LayerNorm, Policy>, Layer<Gelu, Policy>,
+                           Layer<Dropout, Policy>,
+                           Residual<Layer<RmsNorm, Policy>, Layer<Linear, Policy>,
+                                    Layer<Silu, Policy>, Layer<Linear, Policy>>,
+                           Layer<Relu, Policy>, Layer<Linear, Policy>>;
+  return Model{{Linear{.out = 48}},
+               {},
+               {},
+               {{.rate = 0.25F}},
+               {{}, {Linear{.out = 40}}, {}, {Linear{.out = 48}}},
+               {},
+               {Linear{.out = 10}}};
+}
+
+/// Multiply-adds of a part, with ten for each element that is only passed over: an estimate of its
+/// own, not the library's.
+double work(const Program& program, const Instruction& run, std::size_t part) {
+  const Graph& graph = program.graph;
+  if (run.op == Op::add || run.op == Op::add_gradient)
+    return 10.0 * static_cast<double>(graph.node(run.node).output.elems()) / run.parts;
+  const bool loss = run.op == Op::loss_gradient;
+  const Node& node = graph.node(run.node);
+  const Cut& cut = loss ? graph.loss.cut : node.cut;
+  const double share = static_cast<double>(cut.count(part)) / static_cast<double>(cut.items);
+  const Shape in = loss ? graph.output() : node.input;
+  const double in_elems = static_cast<double>(in.elems()), passes = run.op == Op::forward ? 1 : 2;
+  const std::string name = loss ? graph.loss.name : node.name;
+  if (name == "linear") return share * passes * in_elems * static_cast<double>(node.output.cols());
+  if (name == "cross_entropy_head")
+    return share * 3 * in_elems *
+           static_cast<double>(graph.parameters[graph.loss.first_parameter].shape[0]);
+  if (name == "causal_attention") {
+    const std::size_t blocks = (in[1] + 63) / 64;
+    double sum = 0;  // of the query blocks of this part, each against the keys before its end
+    for (std::size_t i = cut.first(part); i < cut.first(part) + cut.count(part); ++i) {
+      const std::size_t block = run.op == Op::forward ? blocks - 1 - i % blocks : i % blocks;
+      const double heads = static_cast<double>(cut.items / blocks / in[0]);
+      sum += 64.0 * 64 * static_cast<double>(block + 1) * static_cast<double>(in[2] / 3) / heads *
+             (run.op == Op::forward ? 2 : 5);
+    }
+    return sum;
+  }
+  return share * 10 * passes *
+         static_cast<double>(name == "embedding" ? node.output.elems() : in.elems());
+}
+
+/// The largest share that a part has in the step's work.
+double largest_share(const Program& program) {
+  double total = 0, largest = 0;
+  for (const Instruction& run : program.schedule.instructions)
+    for (std::size_t part = 0; part < static_cast<std::size_t>(run.parts); ++part) {
+      const double done = work(program, run, part);
+      total += done;
+      largest = std::fmax(largest, done);
+    }
+  return largest / total;
+}
+
+}  // namespace
+
+TEST_CASE("the layers of a network in slices, cut by rows") {
+  const Network classifier{mlp<Retain>(), SoftmaxCrossEntropy{}};
+  check<float, std::int32_t>(classifier, Shape(70, 24));
+  const Network frugal{mlp<Recompute>(), MeanSquaredError{}};
+  check<float, float>(frugal, Shape(3, 29, 24));
+  CHECK(run<float, float>(frugal, Shape(70, 24), 1, 10, 3) ==
+        run<float, float>(Network{mlp<Retain>(), MeanSquaredError{}}, Shape(70, 24), 1, 10, 0));
+}
+
+TEST_CASE("a GPT in slices, cut by rows, sequences and blocks of queries") {
+  const gpt::Config config{2, 3, 48, 150, 16};
+  check<std::int32_t, std::int32_t>(gpt::make<gpt::RetainSet>(config), Shape(3, 131));
+  check<std::int32_t, std::int32_t>(gpt::make<gpt::MixedSet>(config), Shape(2, 40));
+}
+
+TEST_CASE("in ten parts no instruction does more than a tenth of a step's work") {
+  const auto share = [](const auto& net, Shape shape, int parts) {
+    const auto program = make_program(net, shape, Dtype::f32, 1, Mode::train, parts);
+    REQUIRE_MESSAGE(program, program.error.text());
+    return largest_share(*program);
+  };
+  using Wide = Sequential<Layer<Linear>, Layer<Gelu>, Layer<Linear>>;
+  const Network wide{Wide{{Linear{.out = 64}}, {}, {Linear{.out = 4}}}, MeanSquaredError{}};
+  CHECK(share(wide, Shape(256, 32), 1) > 0.3);  // uncut, it is one large layer
+  CHECK(share(wide, Shape(256, 32), 10) <= 0.1);
+  CHECK(share(wide, Shape(64, 32), 10) <= 0.1);
+  const Network one{Sequential<Layer<LayerNorm>>{Layer<LayerNorm>{}}, MeanSquaredError{}};
+  CHECK(share(one, Shape(64, 32), 10) <= 0.1);
+  const Network deep{mlp<Recompute>(), MeanSquaredError{}};
+  CHECK(share(deep, Shape(64, 48), 10) <= 0.1);
+  for (const std::size_t time : std::vector<std::size_t>{128, 256, 1024}) {
+    const gpt::Config config{1, 4, 64, 1024, 256};
+    CAPTURE(time);
+    CHECK(share(gpt::make(config), Shape(1, time), 10) <= 0.1);
+    CHECK(share(gpt::make<gpt::RecomputeSet>(config), Shape(1, time), 10) <= 0.1);
+  }
+}
