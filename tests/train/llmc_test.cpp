@@ -6,55 +6,17 @@
 #include <limits>
 
 #include "adacc/train/block.hpp"
+#include "llmc_graph.hpp"
 #include "support.hpp"
 
 namespace {
 
 using namespace adacc;
-using train_test::add_parameter;
 using train_test::bytes_of;
 using train_test::Folder;
 using train_test::says;
+using train_test::StubGraph;
 using train_test::write_file;
-
-struct StubNode {
-  int layer = 0;
-  int copy = 0;
-};
-
-/// GPT-2's storage as a graph has it: block by block, the head's weight tied and the loss's own.
-struct StubGraph {
-  Array<Parameter> parameters;
-  Array<StubNode> nodes;
-  std::size_t parameter_elems = 0;
-
-  StubGraph(std::size_t vocab, std::size_t context, std::size_t layers, std::size_t c) {
-    add_node(0, 0);
-    add(Shape(vocab, c));
-    add(Shape(context, c));
-    for (std::size_t l = 0; l < layers; ++l) {
-      const std::size_t rows[] = {1, 3 * c, c, 1, 4 * c, c}, cols[] = {c, c, c, c, c, 4 * c};
-      for (int i = 0; i < 6; ++i) {
-        add_node(1 + i, static_cast<int>(l));
-        const std::size_t r = rows[i];
-        add(r == 1 ? Shape(c) : Shape(r, cols[i]));
-        add(r == 1 ? Shape(c) : Shape(r));
-      }
-    }
-    add_node(7, 0);
-    add(Shape(c));
-    add(Shape(c));
-    Parameter head = parameters[0];
-    head.owner = false;
-    head.node = -1;
-    parameters.push_back(head);
-  }
-
-  void add_node(int layer, int copy) { nodes.push_back({layer, copy}); }
-  void add(Shape shape) {
-    add_parameter(parameters, parameter_elems, shape, static_cast<int>(nodes.size()) - 1);
-  }
-};
 
 /// A model file whose numbers count up from 1.
 struct ModelFile {

@@ -30,13 +30,6 @@
 #include "../core/config.hpp"
 #include "blob.hpp"
 
-/// Before a loop whose arrays shall be registers.
-#if defined(__CUDA_ARCH__)
-#define ADACC_UNROLL _Pragma("unroll")
-#else
-#define ADACC_UNROLL
-#endif
-
 namespace adacc::detail {
 
 /// What one thread moves at a time: 16 bytes.

@@ -1,24 +1,58 @@
-/// The one page of configuration: what a build may choose, and what is found out about it.
+/// The one page of configuration: every macro of adacc.
 ///
-/// There is nothing to set. adacc has no feature macros, because two translation units that see
-/// different definitions of one inline function are a bug that no linker reports. What differs from
-/// build to build is told by the compiler:
+/// Yours to define, before the first header of adacc and alike in the whole program (two
+/// translation units that see different definitions of one inline function are a bug that no linker
+/// reports):
 ///
-///     ADACC_HD   before a function: it runs on the host and, where the file is compiled as CUDA,
-///                on the device as well. Codecs put it before the arithmetic of one element, which
-///                their CUDA twins (.cuh, the same stem) share, so that both make the same bytes
-///                and tests on a CPU cover both. A function so marked calls none but such functions
-///                and compiler built-ins, and touches only its arguments and constants.
+///     ADACC_ASSERT(holds, text)   called with false and with what was needed, where adacc finds a
+///                                 mistake of the calling code, before it returns that as an Error.
+///                                 Default: assert() of <cassert>; nothing where NDEBUG is defined
 ///
-/// Choices that belong to a program rather than to a build are elsewhere: options of codecs and
-/// policies are template arguments, threads and memory are arguments.
+/// Ours:
+///
+///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
+///     ADACC_HD           before a function: it runs on the host and, where the file is compiled as
+///                        CUDA, on the device as well. Codecs put it before the arithmetic of one
+///                        element, which their CUDA twins (.cuh, the same stem) share, so that both
+///                        make the same bytes and tests on a CPU cover both. A function so marked
+///                        calls none but such functions and compiler built-ins, and touches only
+///                        its arguments and constants
+///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
+///     ADACC_ONE_LIBRARY  before what launches kernels: invisible outside of one shared library, so
+///                        that each library runs the kernels it brought along (CUDA registers
+///                        kernels by library)
+///
+/// There are no feature macros. Choices that belong to a program rather than to a build are
+/// elsewhere: options of codecs and policies are template arguments, threads and memory are
+/// arguments.
 #pragma once
+
+#define ADACC_VERSION_MAJOR 0
+#define ADACC_VERSION_MINOR 1
+#define ADACC_VERSION_PATCH 0
+
+#if !defined(ADACC_ASSERT)
+#if defined(NDEBUG)
+#define ADACC_ASSERT(holds, text) static_cast<void>(0)
+#else
+#include <cassert>
+#define ADACC_ASSERT(holds, text) assert((holds) && (text))
+#endif
+#endif
 
 #if defined(__CUDACC__)
 #define ADACC_HD __host__ __device__
 #else
 #define ADACC_HD
 #endif
+
+#if defined(__CUDA_ARCH__)
+#define ADACC_UNROLL _Pragma("unroll")
+#else
+#define ADACC_UNROLL
+#endif
+
+#define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))
 
 namespace adacc::detail {
 

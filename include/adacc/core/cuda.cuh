@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "config.hpp"
 #include "error.hpp"
 #include "random.hpp"
 
@@ -43,7 +44,3 @@ inline Error launch_error(const char* name) {
 }  // namespace detail
 
 }  // namespace adacc
-
-/// For what launches kernels: invisible outside of one shared library, so that each library runs
-/// the kernels it brought along. (CUDA registers kernels by library.)
-#define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "bytes.hpp"
+#include "config.hpp"
 #include "shape.hpp"
 
 namespace adacc {
@@ -88,6 +89,13 @@ class Error {
   char text_[capacity] = {};
   std::size_t size_ = 0;
 };
+
+/// For errors that only a mistake in the calling code can make, such as a span that is too small:
+/// `why`, after a debug build has asserted (ADACC_ASSERT in config.hpp).
+constexpr Error misuse(const Error& why) {
+  if (!__builtin_is_constant_evaluated()) ADACC_ASSERT(false, why.text());
+  return why;
+}
 
 /// A value, or the error that stands in its place.
 template <class T>

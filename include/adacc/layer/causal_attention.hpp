@@ -253,10 +253,10 @@ struct CausalAttention {
       T* const column = score + lane;
       const V before = V::load(maximum + lane);
       V top = before;
-      for (std::size_t k = 0; k < mixed; ++k) top = max(top, V::load(column + k * block));
+      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(column + k * block));
       for (std::size_t k = mixed; k < end; ++k)
-        top = max(top,
-                  V::load(column + k * block).unless_less(query, V::all(static_cast<T>(k)), none));
+        top = larger(
+            top, V::load(column + k * block).unless_less(query, V::all(static_cast<T>(k)), none));
 
       const V shrink = exp(before - top);
       V total = V::load(sum + lane) * shrink;
@@ -341,9 +341,9 @@ struct CausalAttention {
       const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
       const V before = V::load(maximum + lane);
       V top = before;
-      for (std::size_t k = 0; k < mixed; ++k) top = max(top, V::load(score + k * block + lane));
+      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(score + k * block + lane));
       for (std::size_t k = mixed; k < end; ++k)
-        top = max(
+        top = larger(
             top,
             V::load(score + k * block + lane).unless_less(query, V::all(static_cast<T>(k)), none));
 

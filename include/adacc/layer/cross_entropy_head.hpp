@@ -45,7 +45,7 @@ struct CrossEntropyHead {
   }
 
   constexpr Error validate(Shape in) const {
-    constexpr std::size_t most_words = std::numeric_limits<std::int32_t>::max();
+    constexpr std::size_t most_words = (std::numeric_limits<std::int32_t>::max)();
     if (vocab == 0 || weight_rows() > most_words)
       return Error::say(name, ": a vocabulary of ", weight_rows(),
                         " words; token ids are 32-bit, so 1 to ", most_words, " are possible");

@@ -34,7 +34,7 @@ struct Embedding {
     if (vocab == 0 || context == 0 || channels == 0)
       return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
                         "; each must be at least 1");
-    constexpr std::size_t most_tokens = std::numeric_limits<std::int32_t>::max();
+    constexpr std::size_t most_tokens = (std::numeric_limits<std::int32_t>::max)();
     if (vocab > most_tokens)
       return Error::say("embedding: a vocabulary of ", vocab, " tokens; token ids are 32-bit, so ",
                         most_tokens, " is the limit");

@@ -44,7 +44,7 @@ struct Gelu {
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
       // Two values that are used twice each; an expression would be computed twice.
       const auto in = detail::as_array(x.data() + i, n);
-      const detail::StackArray<T> held = in.max(-limit<T>).min(limit<T>);
+      const detail::StackArray<T> held = ((in.max)(-limit<T>).min)(limit<T>);
       const detail::StackArray<T> s =
           (T(1) + (held * (held.square() * (-2 * b) - 2 * a)).exp()).inverse();
       detail::as_array(dx.data() + i, n) =

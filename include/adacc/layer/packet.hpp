@@ -44,7 +44,7 @@ struct Vec {
   friend Vec operator+(Vec a, Vec b) { return {Eigen::internal::padd(a.raw, b.raw)}; }
   friend Vec operator-(Vec a, Vec b) { return {Eigen::internal::psub(a.raw, b.raw)}; }
   friend Vec operator*(Vec a, Vec b) { return {Eigen::internal::pmul(a.raw, b.raw)}; }
-  friend Vec max(Vec a, Vec b) { return {Eigen::internal::pmax(a.raw, b.raw)}; }
+  friend Vec larger(Vec a, Vec b) { return {Eigen::internal::pmax(a.raw, b.raw)}; }
   friend Vec exp(Vec a) { return {Eigen::internal::pexp(a.raw)}; }
 
   /// this * b + c, with one rounding where the machine can.

@@ -29,7 +29,7 @@ struct SoftmaxSum {
     constexpr std::size_t lanes = max_lanes<T>;
     const std::size_t whole = n / lanes * lanes;
     V tops = V::all(maximum);
-    for (std::size_t i = 0; i < whole; i += lanes) tops = max(tops, V::load(logits + i));
+    for (std::size_t i = 0; i < whole; i += lanes) tops = larger(tops, V::load(logits + i));
     T top = tops.maximum();
     for (std::size_t i = whole; i < n; ++i) top = top < logits[i] ? logits[i] : top;
 

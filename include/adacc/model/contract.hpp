@@ -198,13 +198,13 @@ struct kernel {
   static void forward(const F& f, Context& context, Params<const T> params,
                       View<const input_type_of<F, T>> x, View<T> y, Bytes aux, Bytes workspace) {
     constexpr bool full = requires { f.forward(context, params, x, y, aux, workspace); };
-    constexpr bool small = requires { f.forward(context, x, y); };
-    static_assert(full || small,
+    constexpr bool minimal = requires { f.forward(context, x, y); };
+    static_assert(full || minimal,
                   "adacc: a layer functor needs a const member forward(Context&, View<const T> x, "
                   "View<T> y), or forward(Context&, Params<const T>, View<const T> x, View<T> y, "
                   "Bytes aux, Bytes workspace)");
     if constexpr (full) f.forward(context, params, x, y, aux, workspace);
-    else if constexpr (small) f.forward(context, x, y);
+    else if constexpr (minimal) f.forward(context, x, y);
   }
 
   template <class T>
@@ -215,7 +215,7 @@ struct kernel {
     constexpr bool full = requires {
       f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
     };
-    constexpr bool small = [] {
+    constexpr bool minimal = [] {
       if constexpr (reads == Reads::both)
         return requires(const F& g, Context& c, View<const input_type_of<F, T>> a, View<const T> b,
                         View<T> d) {
@@ -237,14 +237,14 @@ struct kernel {
     constexpr bool declared = requires {
       Reads{F::backward_reads};
     };  // else: one message is enough
-    static_assert(full || small || !declared,
+    static_assert(full || minimal || !declared,
                   "adacc: a layer functor needs a const member backward(Context&, [x,] [y,] "
                   "View<const T> dy, View<T> dx) with x and y as its backward_reads names them, or "
                   "backward(Context&, Params<const T>, View<const T> x, View<const T> y, "
                   "View<const T> dy, View<T> dx, Params<T> dparams, ConstBytes aux, "
                   "Bytes workspace)");
     if constexpr (full) f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
-    else if constexpr (!small) return;
+    else if constexpr (!minimal) return;
     else if constexpr (reads == Reads::both) f.backward(context, x, y, dy, dx);
     else if constexpr (reads == Reads::input) f.backward(context, x, dy, dx);
     else if constexpr (reads == Reads::output) f.backward(context, y, dy, dx);

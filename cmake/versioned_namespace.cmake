@@ -1,0 +1,33 @@
+# Puts the version into the namespace of every header, `namespace adacc::inline v0_1 {`, so that two
+# shared libraries that were built with different versions can live in one program. Users write
+# adacc:: all the same. Run it after changing the version in core/config.hpp, or adding a header:
+#
+#   cmake [-DCHECK=ON] -P cmake/versioned_namespace.cmake
+#
+# With CHECK nothing is written: headers that would change are errors.
+cmake_minimum_required(VERSION 3.25)
+
+set(root "${CMAKE_CURRENT_LIST_DIR}/../include/adacc")
+cmake_path(NORMAL_PATH root)
+foreach(part IN ITEMS MAJOR MINOR)
+  file(STRINGS "${root}/core/config.hpp" line REGEX "^#define ADACC_VERSION_${part} [0-9]+$")
+  string(REGEX MATCH "[0-9]+" ${part} "${line}")
+endforeach()
+set(versioned "adacc::inline v${MAJOR}_${MINOR}")
+
+file(GLOB_RECURSE headers "${root}/*.hpp" "${root}/*.cuh")
+foreach(header IN LISTS headers)
+  file(READ "${header}" text)
+  # First out with a version that stands there, then in with this one.
+  string(REGEX REPLACE "(\n(}  // )?namespace adacc)::inline v[0-9_]+" "\\1" new "${text}")
+  string(REGEX REPLACE "(\n(}  // )?namespace )adacc(::| {|\n)" "\\1${versioned}\\3" new "${new}")
+  if(new STREQUAL text)
+    continue()
+  elseif(CHECK)
+    message(SEND_ERROR "${header}: its namespace is not ${versioned}; "
+                       "run cmake -P cmake/versioned_namespace.cmake")
+  else()
+    message(STATUS "${header}")
+    file(WRITE "${header}" "${new}")
+  endif()
+endforeach()

@@ -1,0 +1,243 @@
+/// Every reader of files, fed with what libFuzzer makes up.
+///
+/// The first byte chooses the reader; the rest is the file, or for plans the text. A checkpoint is
+/// guarded by sizes and a checksum that a fuzzer hardly guesses, so a second kind of it gets both
+/// mended before it is read. What holds of every file: a reader returns an error of one line, or
+/// what it read is sound; what a failed reader was to fill is as before where it promises that.
+/// `file_fuzz --write-seeds FOLDER` fills a new folder with a good file for each reader, and ends.
+#include <adacc/adacc.hpp>
+#include <adacc/train/checkpoint.hpp>
+#include <adacc/train/llmc.hpp>
+#include <adacc/train/llmc_tokens.hpp>
+#include <adacc/train/plan_text.hpp>
+#include <adacc/train/text.hpp>
+
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "../train/llmc_graph.hpp"
+
+namespace {
+
+using namespace adacc;
+
+enum Reader : std::uint8_t { checkpoint, mended_checkpoint, model, tokens, text, plan, readers };
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "file_fuzz: %s\n", what);
+  std::abort();
+}
+
+/// An error, or none where `good`: exactly one, and a line of text.
+void require_sense(const Error& error, bool good) {
+  require(static_cast<bool>(error) != good, "neither an error nor a result, or both");
+  for (const char* c = error.text(); *c != '\0'; ++c)
+    require(static_cast<unsigned char>(*c) >= 32 && *c != 127, "an error of more than one line");
+}
+
+/// A file in memory, the same one for all inputs.
+class MemoryFile {
+ public:
+  MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    require(fd_ >= 0, "no file in memory");
+    path_ = "/proc/self/fd/" + std::to_string(fd_);
+  }
+  const std::string& hold(const std::string& bytes) const {
+    require(::ftruncate(fd_, 0) == 0 && ::lseek(fd_, 0, SEEK_SET) == 0 &&
+                detail::write_all(fd_, bytes.data(), bytes.size()) == 0,
+            "the file in memory cannot be written");
+    return path_;
+  }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+const std::string& as_file(const std::string& bytes) {
+  static const MemoryFile file;
+  return file.hold(bytes);
+}
+
+/// The sizes and the checksum that a checkpoint of these bytes should have.
+void mend(std::string& bytes) {
+  if (bytes.size() < 96) return;
+  bytes.resize(bytes.size() / 8 * 8);
+  const std::uint64_t size = bytes.size();
+  std::memcpy(bytes.data() + 16, &size, 8);
+  Checksum sum;
+  sum.add(bytes.data(), bytes.size() - 8);
+  const std::uint64_t value = sum.value();
+  std::memcpy(bytes.data() + bytes.size() - 8, &value, 8);
+}
+
+constexpr const char* model_text = "model";
+constexpr std::size_t elems = 5;
+constexpr float untouched = 0.125F;
+
+bool read_checkpoint(const std::string& bytes) {
+  const std::string& path = as_file(bytes);
+  const Result<CheckpointInfo> info = read_checkpoint_info(path);
+  require_sense(info.error, static_cast<bool>(info));
+  std::vector<float> block(3 * elems, untouched);
+  const auto part = [&](std::size_t i) { return View(block.data() + i * elems, Shape(elems)); };
+  const Result<CheckpointInfo> loaded =
+      load_checkpoint(path, model_text, part(0), part(1), part(2));
+  require_sense(loaded.error, static_cast<bool>(loaded));
+  require(info || !loaded, "a checkpoint that cannot be read was loaded");
+  if (loaded)
+    require(loaded->model == model_text && loaded->parameter_elems == elems &&
+                loaded->scalar == Dtype::f32,
+            "another model's checkpoint was loaded");
+  else
+    for (const float value : block) require(value == untouched, "a failed load left its traces");
+  return static_cast<bool>(loaded);
+}
+
+/// The shape of the model that llm.c's seed is a file of.
+constexpr int context = 3, vocabulary = 5, layers = 2, heads = 2, channels = 4, padded = 7;
+
+bool read_model(const std::string& bytes) {
+  const std::string& path = as_file(bytes);
+  const Result<LlmcHeader> header = read_llmc_header(path);
+  require_sense(header.error, static_cast<bool>(header));
+  static const train_test::StubGraph graph(vocabulary, context, layers, channels);
+  std::vector<float> params(graph.parameter_elems, 0);
+  const Error error = read_llmc_parameters(path, graph, View(params.data(), Shape(params.size())));
+  require_sense(error, !error);
+  require(header || error, "a model without a good header was read");
+  if (!error)
+    for (const float value : params) require(std::isfinite(value), "a number that is none");
+  return !error;
+}
+
+bool read_tokens(const std::string& bytes) {
+  const Result<Tokens> read = read_llmc_tokens(as_file(bytes), 300);
+  require_sense(read.error, static_cast<bool>(read));
+  if (!read) return false;
+  require(read->size() != 0 && llmc_header_bytes + 2 * read->size() == bytes.size(), "lost tokens");
+  for (std::size_t i = 0; i < read->size(); ++i) require((*read)[i] < 300, "an impossible token");
+  return true;
+}
+
+bool read_as_text(const std::string& bytes) {
+  const Result<Tokens> read = read_text(as_file(bytes));
+  require_sense(read.error, static_cast<bool>(read));
+  require(static_cast<bool>(read) == !bytes.empty(), "only an empty file is no text");
+  for (std::size_t i = 0; read && i < bytes.size(); ++i)
+    require(read->size() == bytes.size() && (*read)[i] == static_cast<unsigned char>(bytes[i]),
+            "text was changed");
+  return static_cast<bool>(read);
+}
+
+struct Plain {
+  static constexpr const char* name = "plain";
+  static constexpr auto backward_reads = reads::both;
+};
+struct Half {
+  static constexpr const char* name = "half";
+  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype) {
+    return rows * cols * 2;
+  }
+};
+struct NoLoss {};
+using Net = Network<Sequential<Layer<Plain>, Layer<Plain, Compress<Half>>, Layer<Plain, Recompute>>,
+                    NoLoss>;
+
+bool read_plan(const std::string& bytes) {
+  static const Graph graph = *make_graph(Net{}, Shape(2, 4));
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Half>);
+  codecs.push_back(nullptr);
+  const Result<Plan> read = parse_plan(bytes, graph, codecs);
+  require(static_cast<bool>(read.error) != static_cast<bool>(read), "neither a plan nor an error");
+  if (read) require(plan_text(graph, *read) == bytes, "a plan's text was read as another");
+  return static_cast<bool>(read);
+}
+
+/// True where the reader took it.
+bool read(Reader reader, std::string bytes) {
+  switch (reader) {
+    case mended_checkpoint: mend(bytes); [[fallthrough]];
+    case checkpoint: return read_checkpoint(bytes);
+    case model: return read_model(bytes);
+    case tokens: return read_tokens(bytes);
+    case text: return read_as_text(bytes);
+    case plan: return read_plan(bytes);
+    default: return false;
+  }
+}
+
+template <class T>
+std::string bytes_of(const std::vector<T>& numbers) {
+  return train_test::bytes_of(numbers);
+}
+
+/// What this reader reads without complaint.
+std::string good(Reader reader) {
+  if (reader == checkpoint || reader == mended_checkpoint) {
+    const train_test::Folder folder;
+    CheckpointInfo info;
+    info.model = model_text;
+    info.plan = "0 plain retain\n";
+    const float numbers[elems] = {1, 2, 3, 4, 5};
+    const View<const float> block(numbers, Shape(elems));
+    require(!save_checkpoint(folder / "seed", info, block, block, block), "no checkpoint");
+    return train_test::read_file(folder / "seed");
+  }
+  std::vector<std::int32_t> words(256);
+  if (reader == model) {
+    const std::int32_t start[] = {20240326, 3,     context,  vocabulary,
+                                  layers,   heads, channels, padded};
+    for (std::size_t i = 0; i < 8; ++i) words[i] = start[i];
+    const int c = channels;
+    return bytes_of(words) + bytes_of(std::vector<float>(static_cast<std::size_t>(
+                                 (padded + context) * c + layers * (12 * c * c + 13 * c) + 2 * c)));
+  }
+  if (reader == tokens) {
+    words[0] = 20240520, words[1] = 1, words[2] = 4;
+    return bytes_of(words) + bytes_of(std::vector<std::uint16_t>{1, 2, 3, 299});
+  }
+  return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
+}
+
+void write_seeds(const std::filesystem::path& folder) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  for (std::uint8_t i = 0; i < readers; ++i) {
+    const std::string bytes = good(static_cast<Reader>(i));
+    require(read(static_cast<Reader>(i), bytes), "a good file was refused");
+    std::ofstream(folder / ("seed_" + std::to_string(i)), std::ios::binary)
+        << static_cast<char>(i) << bytes;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  if (*argc == 3 && std::string((*argv)[1]) == "--write-seeds") {
+    write_seeds((*argv)[2]);
+    std::exit(0);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return -1;
+  const auto reader = static_cast<Reader>(data[0] % readers);
+  read(reader, std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  return 0;
+}

@@ -1,0 +1,6 @@
+/// Every header of adacc in the opposite order.
+#include <all_backwards.hpp>
+
+#include "train.hpp"
+
+Findings find_backwards() { return train(); }
