@@ -1,0 +1,150 @@
+/// What a codec does to the gradient, measured by repeating a step: v = E|g' - g|^2 / |g|^2.
+///
+/// Two steps on one batch, whose plans differ in one class of activations, give two gradients;
+/// their sketches tell how far they are apart (step/gradient_sketch.hpp), and no second gradient is
+/// held. Errors of different activations add up, so one probe compresses all copies of a layer and
+/// divides by their number. Codecs that round to nearest err the same way whenever they see the
+/// same batch, so v is a mean over batches, and where rounding is stochastic over its keys as well.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "../plan/probing_plans.hpp"
+#include "gradient_sketch.hpp"
+#include "step.hpp"
+
+namespace adacc {
+
+/// Squared distances of gradients, class by class, summed over batches.
+class GradientErrors {
+ public:
+  struct Entry {
+    ErrorClass what;
+    double squared_distance = 0;  ///< of one copy
+    double squared_norm = 0;
+    int batches = 0;
+
+    /// Relative squared error that one activation of the class adds to the gradient.
+    constexpr double error() const {
+      return squared_norm > 0 ? squared_distance / squared_norm : 0;
+    }
+  };
+
+  constexpr void add(const ErrorClass& what, double squared_distance, double squared_norm) {
+    Entry& entry = find(what);
+    entry.squared_distance += squared_distance;
+    entry.squared_norm += squared_norm;
+    ++entry.batches;
+  }
+
+  constexpr const Array<Entry>& entries() const { return entries_; }
+
+  /// The entry of `what`; one without batches where it was never probed.
+  constexpr Entry entry(const ErrorClass& what) const {
+    for (const Entry& entry : entries_)
+      if (same(entry.what, what)) return entry;
+    return {what, 0, 0, 0};
+  }
+
+  /// Writes what was probed into a profile of the same graph, for every copy of each layer.
+  constexpr void write(const Graph& graph, CostProfile& profile) const {
+    for (const Entry& entry : entries_) {
+      const int column = profile.column(entry.what.codec);
+      for (int k = 0; column >= 0 && k < graph.node_count(); ++k) {
+        if (graph.node(k).layer != entry.what.layer) continue;
+        CodecCost& cost = profile.codec_cost(k, column);
+        (entry.what.carried ? cost.carried_error : cost.error) = entry.error();
+      }
+    }
+  }
+
+ private:
+  static constexpr bool same(const ErrorClass& a, const ErrorClass& b) {
+    return a.layer == b.layer && a.codec == b.codec && a.carried == b.carried;
+  }
+  constexpr Entry& find(const ErrorClass& what) {
+    for (Entry& entry : entries_)
+      if (same(entry.what, what)) return entry;
+    entries_.push_back({what, 0, 0, 0});
+    return entries_.back();
+  }
+
+  Array<Entry> entries_;
+};
+
+/// Gradients of one batch under different plans, compared by their sketches.
+///
+/// Holds views alone: arena, parameters and gradients are lent as to Step::bind, by training
+/// between two of its steps. What `gradients` held is lost; they hold zeros in the end, and the
+/// context is what it was.
+template <class T, class Context, class X, class Y>
+class GradientProbe {
+ public:
+  /// All outlive the probe.
+  GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
+                Bytes arena, std::type_identity_t<View<const T>> params,
+                std::type_identity_t<View<T>> gradients, View<X> input, View<Y> targets)
+      : context_(context), before_(context), dispatch_(dispatch), graph_(graph), arena_(arena),
+        params_(params), gradients_(gradients), input_(input), targets_(targets) {}
+  GradientProbe(const GradientProbe&) = delete;
+  GradientProbe& operator=(const GradientProbe&) = delete;
+  ~GradientProbe() {
+    clear();
+    context_ = before_;
+  }
+
+  /// Adds the error of one class on this batch to `errors`. `turn` chooses copies where the arena
+  /// is too small to probe all at once.
+  Error probe(const ErrorClass& what, GradientErrors& errors, int turn = 0) {
+    const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);
+    if (!pair) return pair.error;
+    if (pair->copies == 0) return {};
+    // Every plan that loses nothing has the same gradient, to the bit.
+    Result<GradientSketch> reference = exact_;
+    if (what.carried || !have_exact_) reference = sketch(pair->reference);
+    if (!reference) return reference.error;
+    if (!what.carried) exact_ = *reference, have_exact_ = true;
+    const Result<GradientSketch> lossy = sketch(pair->lossy);
+    if (!lossy) return lossy.error;
+    errors.add(what, squared_distance(*lossy, *reference) / pair->copies, reference->squared_norm);
+    return {};
+  }
+
+  /// The sketch of the batch's gradient under `plan`.
+  Result<GradientSketch> sketch(const Plan& plan) {
+    Result<Program> program = make_program(graph_, plan);
+    if (!program) return program.error;
+    auto step = Step<T, Context>::make(dispatch_, static_cast<Program&&>(*program));
+    if (!step) return step.error;
+    if (const Error why = step->bind(arena_, params_, gradients_)) return why;
+    clear();
+    context_ = before_;
+    const Result<double> loss = step->run(context_, input_, targets_);
+    context_ = before_;
+    if (!loss) return loss.error;
+    const GradientSketch made = sketch_of(context_, gradients_, before_.key);
+    if (!(made.squared_norm <= 1e300))
+      return Error::say("the gradient of the probed batch is not finite");
+    return made;
+  }
+
+ private:
+  void clear() {
+    for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = T{};
+  }
+
+  Context& context_;
+  const Context before_;
+  const Dispatch<T, Context>& dispatch_;
+  const Graph& graph_;
+  Bytes arena_;
+  View<const T> params_;
+  View<T> gradients_;
+  View<X> input_;
+  View<Y> targets_;
+  GradientSketch exact_;
+  bool have_exact_ = false;
+};
+
+}  // namespace adacc
