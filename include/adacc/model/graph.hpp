@@ -3,7 +3,8 @@
 /// Lowering takes types and functors to a flat list; everything after it (plan, schedule, layout)
 /// works on this list alone and never sees a user's type. Layers form a chain: activation k is
 /// what node k produces, and node k's input is activation k - 1 (-1 is the step's own input).
-/// Residual sums are the only edges beside the chain.
+/// Residual sums are the only edges beside the chain. A trainer written by hand (stash/) has no
+/// chain: its nodes list what they read, and forward values and gradients are its own memory.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,12 @@ struct Node {
   std::size_t add_count = 0;
   std::size_t first_candidate = 0;  ///< into Graph::candidates
   std::size_t candidate_count = 0;
+  bool recomputable = true;      ///< its forward can run again in backward
+  bool read_by_listing = false;  ///< some backward lists it (listed_reads)
+  std::size_t first_source = 0;  ///< into Graph::listed: what else its forward reads
+  std::size_t source_count = 0;
+  std::size_t first_read = 0;  ///< into Graph::listed: what else its backward reads
+  std::size_t read_count = 0;
 };
 
 /// The loss that ends the network; it reads the last activation.
@@ -70,12 +77,48 @@ struct Graph {
   LossNode loss;
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
+  /// The caller runs forward and backward in memory of its own: forward values pass by outside of
+  /// the arena, so do gradients, there is no loss, and no node reads the one before it.
+  bool by_hand = false;
+  Array<int> listed;  ///< activation ids
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
   constexpr int add_source(const Node& node, std::size_t i) const {
     return adds[node.first_add + i];
   }
+  constexpr int listed_source(const Node& node, std::size_t i) const {
+    return listed[node.first_source + i];
+  }
+  constexpr int listed_read(const Node& node, std::size_t i) const {
+    return listed[node.first_read + i];
+  }
+
+  /// visit(id) for every activation that forward of node `k` reads; the step's input is none.
+  template <class Visit>
+  constexpr void forward_reads(int k, const Visit& visit) const {
+    const Node& reader = node(k);
+    if (k > 0 && !by_hand) visit(k - 1);
+    for (std::size_t i = 0; i < reader.add_count; ++i)
+      if (add_source(reader, i) >= 0) visit(add_source(reader, i));
+    for (std::size_t i = 0; i < reader.source_count; ++i) visit(listed_source(reader, i));
+  }
+
+  /// visit(id) for every activation that backward of node `k` reads.
+  template <class Visit>
+  constexpr void backward_reads(int k, const Visit& visit) const {
+    const Node& reader = node(k);
+    if (k > 0 && reads_input(reader.reads)) visit(k - 1);
+    if (reads_output(reader.reads)) visit(k);
+    for (std::size_t i = 0; i < reader.read_count; ++i) visit(listed_read(reader, i));
+  }
+
+  /// Whether some node's backward reads activation `id`.
+  constexpr bool read_in_backward(int id) const {
+    return node(id).read_by_listing || reads_output(node(id).reads) ||
+           (id + 1 < node_count() && reads_input(node(id + 1).reads));
+  }
+
   constexpr CodecSpan candidates_of(const Node& node) const {
     return {candidates.data() + node.first_candidate, node.candidate_count};
   }

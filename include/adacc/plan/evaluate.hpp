@@ -58,10 +58,7 @@ constexpr std::size_t live_bytes(const Schedule& schedule) {
 }
 
 /// Whether some layer's backward reads activation `id`.
-constexpr bool read_in_backward(const Graph& graph, int id) {
-  return reads_output(graph.node(id).reads) ||
-         (id + 1 < graph.node_count() && reads_input(graph.node(id + 1).reads));
-}
+constexpr bool read_in_backward(const Graph& graph, int id) { return graph.read_in_backward(id); }
 
 /// The gradient error of `plan` under the additive model: each activation that backward reads
 /// decoded adds its codec's error, and each that it reads computed again adds what it carries from
@@ -70,18 +67,14 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
   Array<std::uint64_t> lossy(graph.nodes.size());  // columns behind each activation's value
   double error = 0;
   for (int k = 0; k < graph.node_count(); ++k) {
-    const Node& node = graph.node(k);
     const Policy& policy = plan[k];
     std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
     const int column = policy.codec == nullptr ? -1 : profile.column(policy.codec);
     if (column >= 0 && !policy.codec->lossless) mine = std::uint64_t{1} << column;
-    if (policy.kind == PolicyKind::recompute) {
-      if (k > 0) mine |= lossy[static_cast<std::size_t>(k - 1)];
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (const int source = graph.add_source(node, i); source >= 0)
-          mine |= lossy[static_cast<std::size_t>(source)];
-    }
-    if (!read_in_backward(graph, k)) continue;
+    if (policy.kind == PolicyKind::recompute)
+      graph.forward_reads(
+          k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
+    if (!graph.read_in_backward(k)) continue;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       if ((mine >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));

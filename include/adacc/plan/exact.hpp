@@ -21,12 +21,8 @@ constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
     if (policy.kind == PolicyKind::compress) {
       same = policy.codec->lossless;
     } else if (policy.kind == PolicyKind::recompute) {
-      const Node& node = graph.node(k);
-      same = k == 0 || exact[static_cast<std::size_t>(k - 1)];
-      for (std::size_t i = 0; i < node.add_count; ++i) {
-        const int source = graph.add_source(node, i);
-        same = same && (source < 0 || exact[static_cast<std::size_t>(source)]);
-      }
+      graph.forward_reads(
+          k, [&](int source) { same = same && exact[static_cast<std::size_t>(source)]; });
     }
     exact[static_cast<std::size_t>(k)] = same;
   }

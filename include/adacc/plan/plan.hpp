@@ -45,17 +45,15 @@ constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
   const Node& node = graph.node(id);
   const CodecInfo* codec = plan[id].codec;
   const bool named = graph.candidates_of(node).contains(codec);
-  const bool next_reads = id + 1 < graph.node_count() && reads_input(graph.node(id + 1).reads);
-  if (!named && (next_reads || reads_output(node.reads)))
+  if (!named && graph.read_in_backward(id))
     return Error::say("the codec ", codec->name,
                       " keeps no values, and a layer whose backward "
                       "reads activation ",
                       id, " (", node.name, ") needs them");
   for (int k = id + 1; k < graph.node_count(); ++k) {
     if (plan[k].kind != PolicyKind::recompute) continue;
-    bool reads = k == id + 1;
-    for (std::size_t i = 0; i < graph.node(k).add_count; ++i)
-      reads |= graph.add_source(graph.node(k), i) == id;
+    bool reads = false;
+    graph.forward_reads(k, [&](int source) { reads |= source == id; });
     if (reads)
       return Error::say("the codec ", codec->name, " keeps no values, and activation ", k, " (",
                         graph.node(k).name, ") is recomputed from activation ", id, " (", node.name,
@@ -79,6 +77,9 @@ constexpr Error check(const Graph& graph, const Plan& plan) {
     if ((policy.kind == PolicyKind::compress) != (policy.codec != nullptr))
       return Error::say("the plan's entry for activation ", i, " (", graph.nodes[i].name,
                         ") must name a codec if, and only if, it compresses");
+    if (policy.kind == PolicyKind::recompute && !graph.nodes[i].recomputable)
+      return Error::say("the plan recomputes activation ", i, " (", graph.nodes[i].name,
+                        "), and nothing says how");
     const Shape shape = graph.nodes[i].output;
     if (policy.codec != nullptr &&
         policy.codec->encoded_bytes(shape.rows(), shape.cols(), graph.scalar) == 0)

@@ -94,13 +94,16 @@ class Scheduler {
     out_.instructions.reserve(nodes * 5 + 8);
     out_.buffers.reserve(nodes * 5 + 8);
     for (int k = 0; k < graph_.node_count(); ++k) {
-      produce(k, false);
-      retire_forward_sources(k);
+      if (graph_.by_hand) {
+        take_over(k);
+      } else {
+        produce(k, false);
+        retire_forward_sources(k);
+      }
     }
-    finish_forward();
+    if (!graph_.by_hand) finish_forward();
     if (mode_ == Mode::train)
       for (int k = graph_.node_count() - 1; k >= 0; --k) backward(k);
-    set_lifetimes();
     return static_cast<Schedule&&>(out_);
   }
 
@@ -138,13 +141,9 @@ class Scheduler {
   /// Backward readers first; then, from the end, whatever a needed recomputation reads.
   constexpr void mark_needed() {
     for (int k = graph_.node_count() - 1; k >= 0; --k) {
-      const Node& node = graph_.node(k);
-      if (reads_output(node.reads)) state(k).needed = true;
-      if (reads_input(node.reads) && k > 0) state(k - 1).needed = true;
+      graph_.backward_reads(k, [&](int id) { state(id).needed = true; });
       if (!state(k).needed || plan_[k].kind != PolicyKind::recompute) continue;
-      if (k > 0) state(k - 1).needed = true;
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (graph_.add_source(node, i) >= 0) state(graph_.add_source(node, i)).needed = true;
+      graph_.forward_reads(k, [&](int id) { state(id).needed = true; });
     }
   }
 
@@ -157,23 +156,51 @@ class Scheduler {
     return bytes == 0 ? -1 : buffer(BufferKind::workspace, activation, bytes);
   }
 
+  /// Appends an instruction; the buffers that it names live at least until then.
+  constexpr void append(const Instruction& run) {
+    out_.instructions.push_back(run);
+    for (const int id : {run.x, run.y, run.dx, run.dy, run.aux, run.workspace, run.blob}) touch(id);
+  }
+
+  /// Buffer `id` lives at the instruction appended last.
+  constexpr void touch(int id) {
+    if (id < 0) return;
+    Buffer& used = out_.buffers[static_cast<std::size_t>(id)];
+    used.last = static_cast<int>(out_.instructions.size()) - 1;
+    if (used.first < 0) used.first = used.last;
+  }
+
+  /// The caller's forward of node k is done: what of its output the arena takes over.
+  constexpr void take_over(int k) {
+    const Node& node = graph_.node(k);
+    if (node.output_bytes == 0) return;
+    State& mine = state(k);
+    Instruction run{Op::forward, false, k};
+    if (mine.needed && plan_[k].kind == PolicyKind::retain)
+      mine.value = run.y = buffer(BufferKind::activation, k, node.output_bytes);
+    append(run);
+    retire(k);
+  }
+
   /// Forward of node k and the sums that end there; its sources have values.
   constexpr void produce(int k, bool again) {
     const Node& node = graph_.node(k);
     State& mine = state(k);
     Instruction run{Op::forward, again, k, static_cast<int>(node.cut.parts())};
-    run.x = k > 0 ? state(k - 1).value : -1;
+    run.x = k > 0 && !graph_.by_hand ? state(k - 1).value : -1;
     mine.value = run.y = buffer(BufferKind::activation, k, node.output_bytes);
     if (mine.aux < 0 && node.aux_bytes > 0) mine.aux = buffer(BufferKind::aux, k, node.aux_bytes);
     run.aux = mine.aux;
     run.workspace = workspace(k, node.forward_workspace);
-    out_.instructions.push_back(run);
+    append(run);
+    for (std::size_t i = 0; i < node.source_count; ++i)
+      touch(state(graph_.listed_source(node, i)).value);
     for (std::size_t i = 0; i < node.add_count; ++i) {
       const int source = graph_.add_source(node, i);
       Instruction sum{Op::add, again, k, sum_parts(node)};
       sum.x = source < 0 ? -1 : state(source).value;
       sum.y = mine.value;
-      out_.instructions.push_back(sum);
+      append(sum);
     }
   }
 
@@ -213,7 +240,7 @@ class Scheduler {
       Instruction encode{Op::encode, false, id};
       encode.x = mine.value;
       encode.blob = mine.blob;
-      out_.instructions.push_back(encode);
+      append(encode);
     }
     mine.value = -1;
   }
@@ -235,7 +262,7 @@ class Scheduler {
       const bool in_place = graph_.loss.dx_overwrites_x && !mine.needed;
       mine.gradient = loss.dx = in_place ? mine.value : gradient(last);
     }
-    out_.instructions.push_back(loss);
+    append(loss);
     retire(last);
   }
 
@@ -256,7 +283,7 @@ class Scheduler {
         Instruction decode{Op::decode, false, top};
         decode.blob = mine.blob;
         mine.value = decode.y = buffer(BufferKind::activation, top, graph_.node(top).output_bytes);
-        out_.instructions.push_back(decode);
+        append(decode);
         stack_.pop_back();
       } else if (!push_missing_sources(top)) {
         produce(top, true);
@@ -268,13 +295,18 @@ class Scheduler {
   constexpr bool push_missing_sources(int id) {
     const Node& node = graph_.node(id);
     bool missing = false;
+    for (std::size_t i = node.source_count; i-- > 0;) {
+      if (state(graph_.listed_source(node, i)).value >= 0) continue;
+      stack_.push_back(graph_.listed_source(node, i));
+      missing = true;
+    }
     for (std::size_t i = node.add_count; i-- > 0;) {
       const int source = graph_.add_source(node, i);
       if (source < 0 || state(source).value >= 0) continue;
       stack_.push_back(source);
       missing = true;
     }
-    if (id > 0 && state(id - 1).value < 0) {
+    if (id > 0 && !graph_.by_hand && state(id - 1).value < 0) {
       stack_.push_back(id - 1);
       missing = true;
     }
@@ -293,10 +325,12 @@ class Scheduler {
       materialize(k);
       run.y = mine.value;
     }
+    for (std::size_t i = 0; i < node.read_count; ++i) materialize(graph_.listed_read(node, i));
+    if (graph_.by_hand && node.read_count == 0) return;
     run.aux = mine.aux;
     run.dy = mine.gradient;
     const bool wants_dx = !node.takes_tokens && !(k == 0 && node.accepts_empty_dx);
-    if (wants_dx) {
+    if (wants_dx && !graph_.by_hand) {
       run.dx =
           node.dx_overwrites_dy && !awaits_sum(node) && node.input == node.output
               ? run.dy
@@ -304,8 +338,10 @@ class Scheduler {
       if (k > 0) state(k - 1).gradient = run.dx;
     }
     run.workspace = workspace(k, node.backward_workspace);
-    out_.instructions.push_back(run);
-    if (k > 0) add_residual_gradients(k - 1);
+    append(run);
+    for (std::size_t i = 0; i < node.read_count; ++i)
+      touch(state(graph_.listed_read(node, i)).value);
+    if (k > 0 && !graph_.by_hand) add_residual_gradients(k - 1);
   }
 
   /// True where a sum that ends at `node` still has to hand its gradient to its source.
@@ -321,20 +357,7 @@ class Scheduler {
       Instruction sum{Op::add_gradient, false, source, sum_parts(graph_.node(source))};
       sum.dx = state(source).gradient;
       sum.dy = state(add_node_[static_cast<std::size_t>(edge)]).gradient;
-      out_.instructions.push_back(sum);
-    }
-  }
-
-  constexpr void set_lifetimes() {
-    for (std::size_t i = 0; i < out_.instructions.size(); ++i) {
-      const Instruction& instruction = out_.instructions[i];
-      for (const int id : {instruction.x, instruction.y, instruction.dx, instruction.dy,
-                           instruction.aux, instruction.workspace, instruction.blob}) {
-        if (id < 0) continue;
-        Buffer& used = out_.buffers[static_cast<std::size_t>(id)];
-        if (used.first < 0) used.first = static_cast<int>(i);
-        used.last = static_cast<int>(i);
-      }
+      append(sum);
     }
   }
 

@@ -33,6 +33,8 @@ class Step {
     if (program.graph.scalar != dtype_of<T>)
       return Error::say("the program computes in ", name_of(program.graph.scalar),
                         ", and this Step in ", name_of(dtype_of<T>));
+    if (program.graph.by_hand)
+      return Error::say("the program's steps are run by the caller (Stash), not by a Step");
     for (const Node& node : program.graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
         return Error::say("the program has a layer ", node.layer, ", and the network only ",

@@ -1,0 +1,140 @@
+/// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
+/// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
+#include <adacc/stash/measure.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+// ---- The trainer as it was: L layers z = h W, h = softsign(z), on B rows of C channels. ----
+
+static constexpr int L = 8, B = 256, C = 64, N = B * C, W = C * C, steps = 20;
+static float w[L * W], dw[L * W], input[N], target[N], dy[N], dz[N];
+
+static void linear(const float* x, const float* weight, float* y) {
+  memset(y, 0, sizeof(float) * N);
+  for (int b = 0; b < B; ++b)
+    for (int i = 0; i < C; ++i)
+      for (int o = 0; o < C; ++o) y[b * C + o] += x[b * C + i] * weight[i * C + o];
+}
+
+static void linear_backward(const float* x, const float* weight, const float* dout, float* dx,
+                            float* dweight) {
+  for (int b = 0; b < B; ++b)
+    for (int i = 0; i < C; ++i) {
+      dx[b * C + i] = 0;
+      for (int o = 0; o < C; ++o) {
+        dx[b * C + i] += dout[b * C + o] * weight[i * C + o];
+        dweight[i * C + o] += x[b * C + i] * dout[b * C + o];
+      }
+    }
+}
+
+static void softsign(const float* z, float* h) {
+  for (int i = 0; i < N; ++i) h[i] = z[i] / (1 + fabsf(z[i]));
+}
+
+static void softsign_backward(const float* z, const float* dh, float* dx) {
+  for (int i = 0; i < N; ++i) dx[i] = dh[i] / ((1 + fabsf(z[i])) * (1 + fabsf(z[i])));
+}
+
+static double loss(const float* h, float* dh) {
+  double sum = 0;
+  for (int i = 0; i < N; ++i) {
+    dh[i] = (h[i] - target[i]) / static_cast<float>(B);
+    sum += 0.5 * static_cast<double>((h[i] - target[i]) * dh[i]);
+  }
+  return sum;
+}
+
+static void fill(float* x, int count, unsigned state) {
+  for (int i = 0; i < count; ++i)
+    x[i] = (static_cast<float>((state = state * 1664525U + 1013904223U) >> 8) / (1 << 23) - 1) / 4;
+}
+
+static void update() {
+  for (int i = 0; i < L * W; ++i) w[i] -= 0.05F * dw[i];
+  memset(dw, 0, sizeof dw);
+}
+
+static double step_before(float z[L][N], float h[L][N]) {
+  for (int l = 0; l < L; ++l) {
+    linear(l ? h[l - 1] : input, w + l * W, z[l]);
+    softsign(z[l], h[l]);
+  }
+  const double mean = loss(h[L - 1], dy);
+  for (int l = L - 1; l >= 0; --l) {
+    softsign_backward(z[l], dy, dz);
+    linear_backward(l ? h[l - 1] : input, w + l * W, dz, dy, dw + l * W);
+  }
+  update();
+  return mean;
+}
+
+// ---- With a stash, z[L][N] and h[L][N] become one row of each, and an arena. ----
+
+static double step_after(adacc::Stash<>& stash, const int* z_id, const int* h_id, float* z,
+                         float* h) {
+  adacc::Cpu cpu;
+  stash.begin(cpu);
+  for (int l = 0; l < L; ++l) {
+    linear(l ? h : input, w + l * W, z);
+    stash.put(z_id[l], {z, adacc::Shape(B, C)});
+    softsign(z, h);
+    stash.put(h_id[l], {h, adacc::Shape(B, C)});
+  }
+  const double mean = loss(h, dy);
+  for (int l = L - 1; l >= 0; --l) {
+    softsign_backward(stash.get(z_id[l])->data(), dy, dz);
+    linear_backward(l ? stash.get(h_id[l - 1])->data() : input, w + l * W, dz, dy, dw + l * W);
+  }
+  update();
+  return mean;
+}
+
+int main() {
+  alignas(64) static float rows[2 * L][N];
+  alignas(64) static std::byte arena[sizeof rows];
+  double expected[steps];
+  fill(input, N, 1), fill(target, N, 2), fill(w, L * W, 3);
+  for (double& mean : expected) mean = step_before(rows, rows + L);
+
+  // Which backward stages read what, and how it is made again: all that a plan has to know.
+  struct Product {
+    const float *x, *weight;
+    void operator()(const adacc::View<const float>* h, adacc::View<float> z) const {
+      linear(x ? x : h[0].data(), weight, z.data());
+    }
+  } product[L];
+  const auto activate = [](const adacc::View<const float>* z, adacc::View<float> h) {
+    softsign(z[0].data(), h.data());
+  };
+  adacc::StashModel<> model;
+  int z[L], h[L];
+  for (int l = 0; l < L; ++l) {
+    product[l] = {l ? nullptr : input, w + l * W};
+    z[l] = model.add("z", adacc::Shape(B, C), {l});
+    model.recompute(z[l], {h + l - 1, l ? 1U : 0U}, product[l]);
+    h[l] = model.add("h", adacc::Shape(B, C), {l + 1});
+    model.recompute(h[l], {z[l]}, activate);
+  }
+  const adacc::Graph graph = *model.graph();
+  for (int saved = 0; saved < 3; ++saved) {
+    adacc::Plan plan = adacc::retain_all(graph);
+    for (std::size_t l = 0; l < L; ++l) {
+      if (saved >= 1) plan.policies[2 * l + 1] = {adacc::PolicyKind::recompute, nullptr};
+      if (saved == 2 && l % 3 != 0) plan.policies[2 * l] = {adacc::PolicyKind::recompute, nullptr};
+    }
+    auto stash = adacc::Stash<>::make(model, plan);
+    if (!stash) return printf("%s\n", stash.error.text()), 1;
+    if (const auto why = stash->bind({arena, adacc::Shape(sizeof arena)}))
+      return printf("%s\n", why.text()), 1;
+    fill(w, L * W, 3);
+    int same = 0;
+    for (const double mean : expected) same += step_after(*stash, z, h, rows[0], rows[1]) == mean;
+    printf("%8zu bytes of %zu: %d of %d losses have the same bits\n", stash->arena_bytes(),
+           sizeof rows, same, steps);
+    if (same != steps) return 1;
+  }
+}

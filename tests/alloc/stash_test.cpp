@@ -1,0 +1,83 @@
+/// A stash allocates nothing between begin and the last get, whatever the policies.
+#include <doctest/doctest.h>
+
+#include <adacc/codec/int8_outlier.hpp>
+#include <adacc/stash/stash.hpp>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+// glibc's own entry points behind the public names.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+
+void* malloc(std::size_t size) {
+  ++allocations;
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t count, std::size_t size) {
+  ++allocations;
+  return __libc_calloc(count, size);
+}
+void* realloc(void* block, std::size_t size) {
+  ++allocations;
+  return __libc_realloc(block, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  ++allocations;
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
+  ++allocations;
+  *block = __libc_memalign(alignment, size);
+  return *block == nullptr ? ENOMEM : 0;
+}
+}
+
+using namespace adacc;
+
+TEST_CASE("a step with a stash allocates nothing") {
+  alignas(64) static float x[32 * 64];
+  alignas(64) static std::byte arena[1 << 16];
+  for (std::size_t i = 0; i < 32 * 64; ++i) x[i] = static_cast<float>(i % 97) - 48;
+  StashModel<> model;
+  const auto twice = [](const View<const float>* from, View<float> y) {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = 2 * from[0][i];
+  };
+  const long before_set_up = allocations;
+  for (int i = 0; i < 6; ++i) {
+    const int id = model.add("x", Shape(32, 64), {i});
+    model.allow<Int8Outlier>(id, 1e-4);
+    if (i % 3 == 2) model.recompute(id, {id - 1}, twice);
+  }
+  const auto graph = model.graph();
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  Plan plan = retain_all(*graph);
+  for (const std::size_t i : {1U, 4U})
+    plan.policies[i] = {PolicyKind::compress, &codec_info<Int8Outlier>};
+  for (const std::size_t i : {2U, 5U}) plan.policies[i] = {PolicyKind::recompute, nullptr};
+  auto stash = Stash<>::make(model, plan);
+  REQUIRE_MESSAGE(stash, stash.error.text());
+  REQUIRE_FALSE(stash->bind({arena, Shape(sizeof arena)}));
+  CHECK(allocations > before_set_up);  // the counter counts
+
+  Cpu cpu;
+  const long before = allocations;
+  bool fine = true;
+  for (int step = 0; step < 3; ++step) {
+    fine = fine && !stash->begin(cpu);
+    for (int id = 0; id < 6; ++id) fine = fine && !stash->put(id, View<const float>(x, {32, 64}));
+    for (int id = 5; id >= 0; --id) fine = fine && stash->get(id);
+    fine = fine && !stash->get(17) && stash->put(0, View<const float>(x, {32, 64}));
+  }
+  CHECK(allocations == before);
+  CHECK(fine);
+}
