@@ -34,6 +34,15 @@ class Error {
     return error;
   }
 
+  /// The same for what only a mistake in the calling code can cause, such as a span that is too
+  /// small: a debug build asserts first (ADACC_ASSERT in config.hpp).
+  template <class... Pieces>
+  static constexpr Error misuse(const Pieces&... pieces) {
+    const Error error = say(pieces...);
+    if (!__builtin_is_constant_evaluated()) ADACC_ASSERT(false, error.text());
+    return error;
+  }
+
   /// True where there is an error.
   constexpr explicit operator bool() const { return size_ != 0; }
   constexpr const char* text() const { return text_; }
@@ -89,13 +98,6 @@ class Error {
   char text_[capacity] = {};
   std::size_t size_ = 0;
 };
-
-/// For errors that only a mistake in the calling code can make, such as a span that is too small:
-/// `why`, after a debug build has asserted (ADACC_ASSERT in config.hpp).
-constexpr Error misuse(const Error& why) {
-  if (!__builtin_is_constant_evaluated()) ADACC_ASSERT(false, why.text());
-  return why;
-}
 
 /// A value, or the error that stands in its place.
 template <class T>

@@ -41,7 +41,7 @@ class Cursor {
   /// It needs instruction_count() times, which it keeps in `times` if that has room for them.
   static Result<Cursor> make(Step<T, Context>& step, Array<std::int64_t> times = {}) {
     if (step.instruction_count() == 0)
-      return Error::say("the step has no instructions: make() it before its cursor");
+      return Error::misuse("the step has no instructions: make() it before its cursor");
     Cursor cursor;
     cursor.step_ = &step;
     cursor.times_ = static_cast<Array<std::int64_t>&&>(times);
@@ -53,7 +53,7 @@ class Cursor {
   /// Begins a step; input and targets stay untouched by the caller until it has ended.
   template <class X, class Y>
   Error begin(View<X> input, View<Y> targets) {
-    if (step_ == nullptr) return Error::say("the cursor has no step: make() it of one");
+    if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (const Error why = step_->begin(input, targets)) return why;
     number_ = step_->begun();
     instruction_ = part_ = 0;
@@ -111,12 +111,12 @@ class Cursor {
 
  private:
   Error check() const {
-    if (step_ == nullptr) return Error::say("the cursor has no step: make() it of one");
-    if (number_ == 0) return Error::say("the cursor's step has not begun: begin() it first");
+    if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
+    if (number_ == 0) return Error::misuse("the cursor's step has not begun: begin() it first");
     if (step_->begun() != number_)
-      return Error::say("another step has begun since the cursor's: begin() a new one");
+      return Error::misuse("another step has begun since the cursor's: begin() a new one");
     if (!step_->active())
-      return Error::say("the cursor's step has ended: begin() another one before running it");
+      return Error::misuse("the cursor's step has ended: begin() another one before running it");
     return {};
   }
 

@@ -33,20 +33,21 @@ inline Error check_memory(std::initializer_list<LentMemory> blocks) {
   for (const LentMemory& block : blocks) {
     if (block.bytes == 0) continue;
     if (block.data == nullptr)
-      return Error::say("the ", block.name, " have no address; ", shown(block.bytes),
-                        " are needed");
+      return Error::misuse("the ", block.name, " have no address; ", shown(block.bytes),
+                           " are needed");
     const std::size_t beyond = reinterpret_cast<std::uintptr_t>(block.data) % block.boundary;
     if (beyond != 0)
-      return Error::say("the ", block.name, " must start ", block.boundary,
-                        "-byte aligned, and they start ", beyond, " bytes behind such an address");
+      return Error::misuse("the ", block.name, " must start ", block.boundary,
+                           "-byte aligned, and they start ", beyond,
+                           " bytes behind such an address");
   }
   for (const LentMemory& a : blocks)
     for (const LentMemory& b : blocks) {
       if (&a >= &b) continue;
       if (const std::size_t shared = shared_bytes(a, b))
-        return Error::say("the ", a.name, " (", shown(a.bytes), ") and the ", b.name, " (",
-                          shown(b.bytes), ") overlap by ", shown(shared),
-                          "; each needs memory of its own");
+        return Error::misuse("the ", a.name, " (", shown(a.bytes), ") and the ", b.name, " (",
+                             shown(b.bytes), ") overlap by ", shown(shared),
+                             "; each needs memory of its own");
     }
   return {};
 }

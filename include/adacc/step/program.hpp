@@ -29,7 +29,7 @@ struct Program {
 
 /// Compiles a step of `graph` under `plan`. Fails where the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
-  if (const Error why = check(graph, plan)) return why;
+  if (const Error why = check(graph, plan)) return Error::misuse(why.text());
   Program program;
   program.schedule = make_schedule(graph, plan, mode);
   program.layout = make_layout(program.schedule);

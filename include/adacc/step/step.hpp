@@ -31,25 +31,25 @@ class Step {
   /// The same from a dispatch table, for plans with codecs that no type of the network names.
   static Result<Step> make(Dispatch<T, Context> dispatch, Program program) {
     if (program.graph.scalar != dtype_of<T>)
-      return Error::say("the program computes in ", name_of(program.graph.scalar),
-                        ", and this Step in ", name_of(dtype_of<T>));
+      return Error::misuse("the program computes in ", name_of(program.graph.scalar),
+                           ", and this Step in ", name_of(dtype_of<T>));
     if (program.graph.by_hand)
-      return Error::say("the program's steps are run by the caller (Stash), not by a Step");
+      return Error::misuse("the program's steps are run by the caller (Stash), not by a Step");
     for (const Node& node : program.graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
-        return Error::say("the program has a layer ", node.layer, ", and the network only ",
-                          dispatch.layers.size(), " layers: it was made for another network");
+        return Error::misuse("the program has a layer ", node.layer, ", and the network only ",
+                             dispatch.layers.size(), " layers: it was made for another network");
     for (const Node& node : program.graph.nodes) {
       const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
       if (layer.matches == nullptr) continue;
       if (const Error why = layer.matches(layer.functor, program.graph, node))
-        return Error::say("the program was made for another network: as layer ", node.layer,
-                          " it has ", why.text());
+        return Error::misuse("the program was made for another network: as layer ", node.layer,
+                             " it has ", why.text());
     }
     for (const Policy& policy : program.plan.policies)
       if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
-        return Error::say("the plan uses the codec ", policy.codec->name,
-                          ", which no type of the network names: add it to the dispatch table");
+        return Error::misuse("the plan uses the codec ", policy.codec->name,
+                             ", which no type of the network names: add it to the dispatch table");
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.program_ = static_cast<Program&&>(program);
@@ -71,14 +71,14 @@ class Step {
     const Graph& graph = program_.graph;
     if (active_) return under_way();
     if (arena.size() < arena_bytes())
-      return Error::say("the step needs an arena of ", shown(arena_bytes()), ", and got ",
-                        shown(arena.size()));
+      return Error::misuse("the step needs an arena of ", shown(arena_bytes()), ", and got ",
+                           shown(arena.size()));
     if (params.size() < graph.parameter_elems)
-      return Error::say("the network has ", graph.parameter_elems,
-                        " parameter elements, padding included, and got ", params.size());
+      return Error::misuse("the network has ", graph.parameter_elems,
+                           " parameter elements, padding included, and got ", params.size());
     if (program_.mode == Mode::train && gradients.size() < graph.parameter_elems)
-      return Error::say("training needs ", graph.parameter_elems,
-                        " gradient elements, padding included, and got ", gradients.size());
+      return Error::misuse("training needs ", graph.parameter_elems,
+                           " gradient elements, padding included, and got ", gradients.size());
     const std::size_t bytes = graph.parameter_elems * sizeof(T);
     if (const Error why = detail::check_memory(
             {{"bytes of the arena", arena.data(), arena_bytes()},
@@ -109,17 +109,17 @@ class Step {
     const Graph& graph = program_.graph;
     using Input = std::remove_const_t<X>;
     using Target = std::remove_const_t<Y>;
-    if (!bound_) return Error::say("bind() must lend the step an arena before it begins");
+    if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
     if (active_) return under_way();
     const bool infer = program_.mode == Mode::infer;
     if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
-      return Error::say("the step takes an input of ", name_of(graph.input_dtype), " ", graph.input,
-                        ", and got ", name_of(dtype_of<Input>), " ", input.shape());
+      return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
+                           graph.input, ", and got ", name_of(dtype_of<Input>), " ", input.shape());
     if (!infer &&
         (dtype_of<Target> != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
-      return Error::say("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
-                        graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
-                        targets.shape());
+      return Error::misuse("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
+                           graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
+                           targets.shape());
     const detail::LentMemory read[] = {
         {"elements of the input", input.data(), input.size() * sizeof(X), alignof(X)},
         {"targets", targets.data(), infer ? 0 : targets.size() * sizeof(Y), alignof(Y)}};
@@ -133,7 +133,7 @@ class Step {
     if (watched_ != nullptr) {
       const std::uint64_t use = watched_->take();
       if (use == 0)
-        return Error::say(
+        return Error::misuse(
             "another step is under way in the arena: it must end, or be abandoned, "
             "before this one begins");
       use_ = use;
@@ -201,7 +201,7 @@ class Step {
 
  private:
   Error under_way() const {
-    return Error::say(
+    return Error::misuse(
         "a step is under way: run it to its end, or abandon() it, before the next "
         "begins or memory changes");
   }
