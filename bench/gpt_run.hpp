@@ -24,10 +24,11 @@ using Int4Stochastic =
     adacc::Int4OutlierWith<adacc::Int4Options{.rounding = adacc::Rounding::stochastic}>;
 using Int8Stochastic =
     adacc::Int8OutlierWith<adacc::Int8Options{.rounding = adacc::Rounding::stochastic}>;
-/// One scale for a whole row, and nothing kept exactly.
+/// One symmetric scale for a whole row, and nothing kept exactly.
 using Int4Coarse =
     adacc::Int4OutlierWith<adacc::Int4Options{.group = adacc::whole_row,
                                               .outliers = adacc::Outliers::none,
+                                              .symmetric = true,
                                               .rounding = adacc::Rounding::stochastic}>;
 
 struct Setting {

@@ -40,6 +40,7 @@ const Column columns[] = {
     {"int4 stoch.", compress<study::Int4Stochastic>, Statistics::again},
     {"int8, saved", compress<adacc::Int8Outlier>, Statistics::saved},
     {"int4 st., saved", compress<study::Int4Stochastic>, Statistics::saved},
+    {"coarse4, saved", compress<study::Int4Coarse>, Statistics::saved},
 };
 
 const char* const classes[] = {"residual stream",  "norm output", "q, k, v",
