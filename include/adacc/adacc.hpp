@@ -46,6 +46,7 @@
 #include "step/arena.hpp"
 #include "step/cursor.hpp"
 #include "step/dispatch.hpp"
+#include "step/fixed_program.hpp"
 #include "step/layout.hpp"
 #include "step/program.hpp"
 #include "step/schedule.hpp"

@@ -2,7 +2,8 @@
 ///
 /// The graph, the schedule and the layout are computed by the same functions at compile time and
 /// at run time. std::vector cannot carry them: clang 16 rejects libstdc++ 12's constexpr
-/// constructor and resize. This is the little that they need, over new T[].
+/// constructor and resize. This is the little that they need, over new T[], or, where there is no
+/// heap, over memory that the caller lends.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,16 @@ class Array {
     swap(other);
     return *this;
   }
-  constexpr ~Array() { delete[] data_; }
+  constexpr ~Array() { release(); }
+
+  /// `size` elements of `data`, which has room for `capacity` and must outlive the array and those
+  /// it is moved to. Only what grows beyond that, or is copied, takes memory of its own.
+  static constexpr Array over(T* data, std::size_t size, std::size_t capacity) {
+    Array array;
+    array.data_ = data, array.size_ = size, array.capacity_ = capacity;
+    array.lent_ = true;
+    return array;
+  }
 
   constexpr std::size_t size() const { return size_; }
   constexpr bool empty() const { return size_ == 0; }
@@ -44,9 +54,10 @@ class Array {
     if (capacity <= capacity_) return;
     T* grown = new T[capacity]{};
     for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
-    delete[] data_;
+    release();
     data_ = grown;
     capacity_ = capacity;
+    lent_ = false;
   }
 
   /// New elements are value-initialized.
@@ -75,11 +86,16 @@ class Array {
   }
 
  private:
+  constexpr void release() {
+    if (!lent_) delete[] data_;
+  }
+
   constexpr void swap(Array& other) {
     T* data = data_;
     std::size_t size = size_, capacity = capacity_;
-    data_ = other.data_, size_ = other.size_, capacity_ = other.capacity_;
-    other.data_ = data, other.size_ = size, other.capacity_ = capacity;
+    const bool lent = lent_;
+    data_ = other.data_, size_ = other.size_, capacity_ = other.capacity_, lent_ = other.lent_;
+    other.data_ = data, other.size_ = size, other.capacity_ = capacity, other.lent_ = lent;
   }
 
   constexpr void assign(const Array& other) {
@@ -91,6 +107,7 @@ class Array {
   T* data_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
+  bool lent_ = false;
 };
 
 /// Heap sort: std::sort would bring <algorithm> into every includer.

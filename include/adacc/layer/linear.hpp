@@ -12,17 +12,11 @@
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
 #include "gemm.hpp"
+#include "shapes.hpp"
 
 namespace adacc {
 
 namespace detail {
-
-/// 1 / sqrt(x) for x >= 1, also in constant expressions; Newton's method from above.
-constexpr float reciprocal_root(double x) {
-  double root = x;
-  while (root * root > x * (1 + 1e-12)) root = (root + x / root) / 2;
-  return static_cast<float>(1 / root);
-}
 
 /// sums[j] += the sum over rows of matrix[r][j], rows in order, in parallel over columns.
 template <class T>

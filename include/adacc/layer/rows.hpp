@@ -13,8 +13,8 @@
 
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
-#include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "shapes.hpp"
 
 namespace adacc::detail {
 
@@ -94,21 +94,6 @@ void add_partials(const Cpu& cpu, T* partials, std::size_t count, std::size_t st
     for (std::size_t k = 1; k < count; ++k) total += as_array(partials + k * stride + first, n);
     as_array(sum.data() + first, n) += total;
   });
-}
-
-/// The rows that a loss takes its mean over: those of all parts, where it sees only some.
-inline std::size_t mean_rows(const Cpu& cpu, std::size_t rows) {
-  return cpu.part.whole == 0 ? rows : cpu.part.whole;
-}
-
-/// What is wrong with `in` as the input of a layer that works on rows of channels.
-constexpr Error check_rows(const char* layer, Shape in) {
-  if (in.rank() > 0 && in.elems() > 0) return {};
-  return Error::say(layer, ": the input has rank ", in.rank(),
-                    in.rank() == 0 ? " and no elements"
-                                   : " and an extent of 0, or more elements "
-                                     "than fit std::size_t",
-                    "; expected (..., channels), each at least 1");
 }
 
 }  // namespace adacc::detail

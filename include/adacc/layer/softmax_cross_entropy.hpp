@@ -60,24 +60,6 @@ struct SoftmaxSum {
   }
 };
 
-/// The shape of one number per row: without the last extent.
-constexpr Shape without_cols(Shape in) {
-  switch (in.rank()) {
-    case 2: return Shape(in[0]);
-    case 3: return Shape(in[0], in[1]);
-    case 4: return Shape(in[0], in[1], in[2]);
-    default: return Shape();
-  }
-}
-
-/// What is wrong with `in` as the rows that a loss over classes reads.
-constexpr Error check_loss_rows(const char* loss, Shape in) {
-  if (in.rank() < 2)
-    return Error::say(loss, ": the input has rank ", in.rank(),
-                      "; expected rows of channels, rank 2 to 4");
-  return check_rows(loss, in);
-}
-
 }  // namespace detail
 
 /// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in

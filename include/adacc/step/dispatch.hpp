@@ -184,10 +184,10 @@ class DispatchBuilder {
 
 }  // namespace detail
 
-/// The dispatch table of `network`, which must outlive it.
+/// The dispatch table of `network`, which must outlive it. `dispatch` may bring arrays over memory
+/// of the caller's.
 template <class T, class Context, class Network>
-Dispatch<T, Context> make_dispatch(const Network& network) {
-  Dispatch<T, Context> dispatch;
+Dispatch<T, Context> make_dispatch(const Network& network, Dispatch<T, Context> dispatch = {}) {
   detail::DispatchBuilder<T, Context> builder(dispatch);
   network.model.visit(builder);
   builder.loss(network.loss);

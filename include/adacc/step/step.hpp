@@ -46,6 +46,11 @@ class Step {
         return Error::misuse("the program was made for another network: as layer ", node.layer,
                              " it has ", why.text());
     }
+    if constexpr (!requires(Context & context) { context.part = Part{}; }) {
+      if (program.graph.parts > 1)
+        return Error::say("the program's layers are cut into ", program.graph.parts,
+                          " parts, and this context has no member `part` to name them");
+    }
     for (const Policy& policy : program.plan.policies)
       if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
         return Error::misuse("the plan uses the codec ", policy.codec->name,

@@ -1,0 +1,276 @@
+/// Training on a device: a network learns to tell faults of a machine from its vibrations, in
+/// static memory whose size the compiler proves.
+///
+/// A sensor on the housing of a rotating machine measures acceleration on three axes. The machine
+/// is healthy, out of balance, has a damaged bearing, or is loose on its mount. The data comes from
+/// a physical model: on each axis a mass on a spring with a damper, driven by what the fault does,
+/// integrated eight times between two samples.
+///
+/// There is no heap here: `operator new` ends the program, and a test counts calls of malloc. What
+/// the build says about size and stack comes from footprint.cmake.
+#include <adacc/adacc.hpp>
+#include <adacc/codec/bf16.hpp>
+#include <adacc/layer/plain/conv1d.hpp>
+#include <adacc/layer/plain/linear.hpp>
+#include <adacc/layer/plain/mean_over_time.hpp>
+#include <adacc/layer/plain/relu.hpp>
+#include <adacc/layer/plain/softmax_cross_entropy.hpp>
+#include <adacc/train/adamw.hpp>
+#include <adacc/train/initialize.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+// Nothing may call these: the device has no heap.
+void* operator new(std::size_t) { std::abort(); }
+void* operator new[](std::size_t) { std::abort(); }
+void operator delete(void*) noexcept {}
+void operator delete[](void*) noexcept {}
+void operator delete(void*, std::size_t) noexcept {}
+void operator delete[](void*, std::size_t) noexcept {}
+
+namespace {
+
+using namespace adacc;
+
+// The network, and what its training needs: all of it known to the compiler.
+
+constexpr std::size_t batch = 16, samples = 128, axes = 3, classes = 4;
+constexpr Shape windows(batch, samples, axes);
+
+/// Four convolutions, each with a ReLU whose output is `Stored` until its two readers in backward.
+/// A convolution's own output is read by nobody there.
+template <class Stored>
+struct Detector {
+  template <class Functor, class Policy = Retain>
+  using L = Layer<Functor, Policy>;
+  using Convolution = L<plain::Conv1d>;
+  using Activation = L<plain::Relu, Stored>;
+  using Model =
+      Sequential<Convolution, Activation, Convolution, Activation, Convolution, Activation,
+                 Convolution, L<plain::Relu>, L<plain::MeanOverTime>, L<plain::Linear>>;
+  static constexpr Network<Model, plain::SoftmaxCrossEntropy> net{
+      Model{{plain::Conv1d{.out = 12, .kernel = 9, .stride = 2}},
+            {},
+            {plain::Conv1d{.out = 12}},
+            {},
+            {plain::Conv1d{.out = 12}},
+            {},
+            {plain::Conv1d{.out = 16, .kernel = 5, .stride = 2}},
+            {},
+            {},
+            {plain::Linear{.out = classes}}},
+      {}};
+};
+constexpr const auto& net = Detector<Compress<Bf16>>::net;
+
+constexpr auto make_training = [] { return make_program(net, windows); };
+constexpr auto make_inference = [] {
+  return make_program(net, windows, Dtype::f32, 1, Mode::infer);
+};
+constinit FixedProgram<decltype(make_training)> training;
+constinit FixedProgram<decltype(make_inference)> inference;
+FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
+
+struct Memory {
+  alignas(64) std::byte arena[training.peak_bytes];
+  alignas(64) float params[training.parameter_elems];
+  alignas(64) float gradients[training.parameter_elems];
+  alignas(64) float first_moments[training.parameter_elems];
+  alignas(64) float second_moments[training.parameter_elems];
+  alignas(64) float input[windows.elems()];
+  alignas(64) std::int32_t targets[batch];
+};
+constexpr std::size_t device_bytes = 256 * KiB;
+constexpr std::size_t used_bytes = sizeof(Memory) + sizeof training + sizeof inference +
+                                   sizeof training_calls + sizeof inference_calls;
+static_assert(used_bytes <= device_bytes, "training does not fit the device");
+static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");
+// Kept as they are, the activations would not leave room for the rest.
+static_assert(used_bytes - training.peak_bytes +
+                      make_program(Detector<Retain>::net, windows)->peak_bytes() >
+                  device_bytes,
+              "nothing needs to be compressed");
+Memory memory;
+Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
+
+// The machine.
+
+enum Fault : std::int32_t { healthy, imbalance, bearing, loose };
+constexpr const char* fault_names[] = {"healthy", "imbalance", "bearing", "loose"};
+
+/// Numbers for one window: a stream of its own, so any window can be drawn again.
+class Random {
+ public:
+  explicit Random(std::uint32_t window) { key_.step = window, key_.purpose = Purpose::data; }
+  float uniform(float low, float high) {
+    return low + (high - low) * unit_float(random_word(key_, next_++));
+  }
+  /// Nearly normal with standard deviation 1: the sum of four uniform numbers.
+  float noise() {
+    return 1.7320508F * (uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) +
+                         uniform(-0.5F, 0.5F));
+  }
+
+ private:
+  RandomKey key_;
+  std::uint64_t next_ = 0;
+};
+
+/// Writes `samples` accelerations of three axes, in m/s^2, and returns the fault.
+Fault simulate(std::uint32_t window, float* out) {
+  constexpr float tau = 6.2831853F, sample_rate = 1000;
+  constexpr int substeps = 8;
+  constexpr float dt = 1 / (sample_rate * substeps);
+  constexpr float resonance[axes] = {170, 150, 240};  // Hz
+  constexpr float damping = 0.05F;
+  Random random(window);
+  const auto fault = static_cast<Fault>(random_word({.seed = 99, .step = window}, 0) % classes);
+
+  const float speed = random.uniform(22, 34);  // revolutions per second
+  const float severity = random.uniform(0.5F, 1.5F);
+  const float unbalance = random.uniform(4, 10) + (fault == imbalance ? 40 * severity : 0);
+  const float strike = fault == bearing ? 30 * severity : 0;
+  const float gap = fault == loose ? 1e-6F / severity : 1;  // m; the mount lifts beyond it
+  const float strike_rate = 3.58F * speed;  // balls that pass a flaw of the outer race
+  const float sensor_noise = random.uniform(0.2F, 0.4F);
+
+  float position[axes] = {}, velocity[axes] = {}, acceleration[axes] = {};
+  float angle = random.uniform(0, tau), next_strike = random.uniform(0, 1 / strike_rate);
+  const int settle = 64;  // samples until the start no longer shows
+  for (int sample = -settle; sample < static_cast<int>(samples); ++sample) {
+    for (int k = 0; k < substeps; ++k) {
+      angle += tau * speed * dt;
+      next_strike -= dt;
+      float blow = 0;
+      if (next_strike < 0) {
+        next_strike += random.uniform(0.95F, 1.05F) / strike_rate;
+        blow = strike;
+      }
+      const float turning[axes] = {unbalance * std::cos(angle), unbalance * std::sin(angle),
+                                   0.1F * unbalance * std::sin(angle)};
+      const float struck[axes] = {0.6F * blow, 0.8F * blow, 0.3F * blow};
+      for (std::size_t a = 0; a < axes; ++a) {
+        const float omega = tau * resonance[a];
+        // A loose mount pulls with a fifth of its stiffness once it has lifted.
+        const float spring = position[a] < gap ? position[a] : gap + 0.2F * (position[a] - gap);
+        acceleration[a] = turning[a] + struck[a] + 0.5F * random.uniform(-1, 1) -
+                          omega * omega * spring - 2 * damping * omega * velocity[a];
+        velocity[a] += dt * acceleration[a];
+        position[a] += dt * velocity[a];
+      }
+    }
+    if (sample < 0) continue;
+    for (std::size_t a = 0; a < axes; ++a)
+      out[static_cast<std::size_t>(sample) * axes + a] =
+          acceleration[a] + sensor_noise * random.noise();
+  }
+  return fault;
+}
+
+/// Fills input and targets with windows first, first + 1, …
+void simulate_batch(std::uint32_t first) {
+  for (std::size_t b = 0; b < batch; ++b)
+    memory.targets[b] =
+        simulate(first + static_cast<std::uint32_t>(b), memory.input + b * samples * axes);
+}
+
+// Learning.
+
+Step<> learn, judge;
+constexpr std::uint32_t steps = 400, fresh_windows = 1024, fresh_from = 1U << 30;
+constexpr double stated_accuracy = 0.98;
+
+const View<const float> input_view(memory.input, windows);
+const View<const std::int32_t> target_view(memory.targets, Shape(batch));
+constexpr Shape elems(training.parameter_elems);
+
+int fail(const Error& why) {
+  std::printf("tiny_device: %s\n", why.text());
+  return 1;
+}
+
+Error set_up(Cpu& cpu) {
+  auto made = Step<>::make(training_calls.make(net), training.program());
+  if (!made) return made.error;
+  learn = static_cast<Step<>&&>(*made);
+  made = Step<>::make(inference_calls.make(net), inference.program());
+  if (!made) return made.error;
+  judge = static_cast<Step<>&&>(*made);
+  const View<float> params(memory.params, elems);
+  if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, elems))) return why;
+  if (const Error why = judge.bind(arena, params)) return why;
+  initialize_parameters(cpu, learn.graph().parameters, params, 7);
+  return {};
+}
+
+Error train(Cpu& cpu) {
+  AdamW optimizer;
+  double mean = 0;
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    simulate_batch(i * batch);
+    cpu.key.step = i;
+    const Result<double> loss = learn.run(cpu, input_view, target_view);
+    if (!loss) return loss.error;
+    const double rate = 4e-3 * (1 - 0.9 * i / steps);
+    optimizer.step(cpu, View<float>(memory.params, elems), View<float>(memory.gradients, elems),
+                   View<float>(memory.first_moments, elems),
+                   View<float>(memory.second_moments, elems), learn.graph().parameters, i + 1,
+                   rate);
+    mean += *loss;
+    if ((i + 1) % 100 != 0) continue;
+    std::printf("step %4u  loss %.4f\n", static_cast<unsigned>(i + 1), mean / 100);
+    mean = 0;
+  }
+  return {};
+}
+
+/// The share of windows never seen in training whose fault is named right.
+Result<double> accuracy(Cpu& cpu) {
+  std::uint32_t right[classes] = {}, seen[classes] = {}, all_right = 0;
+  for (std::uint32_t first = 0; first < fresh_windows; first += batch) {
+    simulate_batch(fresh_from + first);
+    if (const Result<double> ran = judge.run(cpu, input_view, target_view); !ran) return ran.error;
+    for (std::size_t b = 0; b < batch; ++b) {
+      const float* const logits = judge.output().row(b);
+      std::int32_t best = 0;
+      for (std::int32_t c = 1; c < static_cast<std::int32_t>(classes); ++c)
+        if (logits[c] > logits[best]) best = c;
+      const std::int32_t fault = memory.targets[b];
+      ++seen[fault];
+      right[fault] += best == fault;
+      all_right += best == fault;
+    }
+  }
+  for (std::size_t c = 0; c < classes; ++c)
+    std::printf("%-10s %4u of %4u\n", fault_names[c], static_cast<unsigned>(right[c]),
+                static_cast<unsigned>(seen[c]));
+  return static_cast<double>(all_right) / fresh_windows;
+}
+
+}  // namespace
+
+int main() {
+  static char text[512];  // stdio would ask malloc for it
+  std::setvbuf(stdout, text, _IOLBF, sizeof text);
+  std::printf("static memory for training: %zu of %zu bytes, proven by the compiler\n", used_bytes,
+              device_bytes);
+  std::printf(
+      "  activations, their gradients and encoded forms %zu, parameters %zu, gradients and "
+      "moments %zu, batch %zu, program %zu\n",
+      sizeof memory.arena, sizeof memory.params, 3 * sizeof memory.params,
+      sizeof memory.input + sizeof memory.targets, used_bytes - sizeof memory);
+  Cpu cpu;
+  cpu.key.seed = 7;
+  if (const Error why = set_up(cpu)) return fail(why);
+  if (const Error why = train(cpu)) return fail(why);
+  const Result<double> share = accuracy(cpu);
+  if (!share) return fail(share.error);
+  std::printf("accuracy %.4f on %u fresh windows (stated: %.2f)\n", *share,
+              static_cast<unsigned>(fresh_windows), stated_accuracy);
+  return *share >= stated_accuracy ? 0 : 1;
+}

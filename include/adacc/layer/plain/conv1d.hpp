@@ -1,0 +1,94 @@
+/// A convolution over time in plain loops: for sensors' signals.
+///
+///     y[b][t][o] = bias[o] + sum over k, c of x[b][t * stride + k][c] * weight[o][k][c]
+///
+/// No padding. A window of k samples and all channels is contiguous in x, and so is an output's
+/// weight: the inner loop is one dot product of k * C elements.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "../../model/contract.hpp"
+#include "../shapes.hpp"
+
+namespace adacc::plain {
+
+/// x (B, T, C) to y (B, (T - kernel) / stride + 1, out). Parameters: "weight" (out, kernel, C),
+/// which starts uniform in +-1/sqrt(kernel * C), and "bias" (out).
+struct Conv1d {
+  std::size_t out = 0;
+  std::size_t kernel = 3;  ///< samples
+  std::size_t stride = 1;  ///< samples from one window to the next
+
+  static constexpr const char* name = "plain_conv1d";
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::batch;
+  static constexpr bool accepts_empty_dx = true;
+
+  constexpr Shape output_shape(Shape in) const { return Shape(in[0], windows(in), out); }
+
+  constexpr Error validate(Shape in) const {
+    if (out == 0 || kernel == 0 || stride == 0)
+      return Error::say(name, ": ", out, " outputs, kernel ", kernel, ", stride ", stride,
+                        "; each must be at least 1");
+    if (in.rank() != 3 || in.elems() == 0)
+      return Error::say(name, ": the input is ", in, "; expected (batch, time, channels)");
+    if (in[1] < kernel)
+      return Error::say(name, ": the input ", in, " has fewer samples than the kernel's ", kernel);
+    return {};
+  }
+
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    const float width = detail::reciprocal_root(static_cast<double>(kernel * in.cols()));
+    return {ParameterSpec{"weight", Shape(out, kernel, in.cols()), Init::uniform(width)},
+            ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
+  }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
+    const std::size_t size = kernel * x.cols();
+    T* to = y.data();
+    for_each_window(x, [&](std::size_t begin) {
+      const T* const window = x.data() + begin;
+      const T* weight = params[0].data();
+      for (std::size_t o = 0; o < out; ++o, weight += size) {
+        T sum = params[1][o];
+        for (std::size_t i = 0; i < size; ++i) sum += window[i] * weight[i];
+        *to++ = sum;
+      }
+    });
+  }
+
+  template <class Context, class T>
+  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
+    const std::size_t size = kernel * x.cols();
+    for (T& element : dx) element = 0;
+    const T* from = dy.data();
+    for_each_window(x, [&](std::size_t begin) {
+      for (std::size_t o = 0; o < out; ++o) {
+        const T up = *from++;
+        T* const dweight = dparams[0].data() + o * size;
+        for (std::size_t i = 0; i < size; ++i) dweight[i] += up * x[begin + i];
+        dparams[1][o] += up;
+        if (dx.empty()) continue;
+        const T* const weight = params[0].data() + o * size;
+        for (std::size_t i = 0; i < size; ++i) dx[begin + i] += up * weight[i];
+      }
+    });
+  }
+
+ private:
+  constexpr std::size_t windows(Shape in) const { return (in[1] - kernel) / stride + 1; }
+
+  /// Calls body(begin) with the first element of every window of x, in order.
+  template <class T, class Body>
+  void for_each_window(View<const T> x, const Body& body) const {
+    const Shape in = x.shape();
+    for (std::size_t b = 0; b < in[0]; ++b)
+      for (std::size_t t = 0; t < windows(in); ++t) body((b * in[1] + t * stride) * in[2]);
+  }
+};
+
+}  // namespace adacc::plain

@@ -1,0 +1,73 @@
+/// A linear layer in plain loops: y = x W^T + b over the last extent.
+///
+/// For devices that cannot carry a packed matrix product: some hundred bytes of code and no
+/// workspace. The inner loops run over contiguous memory, and every sum has one order. On a
+/// processor with vector units adacc::Linear is many times as fast.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "../../model/contract.hpp"
+#include "../shapes.hpp"
+
+namespace adacc::plain {
+
+/// x (..., in) to y (..., out). Parameters: "weight" (out, in), "bias" (out), which starts at zero
+/// and does not decay.
+struct Linear {
+  std::size_t out = 0;
+
+  static constexpr const char* name = "plain_linear";
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
+  static constexpr bool accepts_empty_dx = true;
+
+  constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
+
+  constexpr Error validate(Shape in) const {
+    if (out == 0) return Error::say(name, ": the number of outputs is 0; expected at least 1");
+    return detail::check_rows(name, in);
+  }
+
+  /// The weight starts uniform in +-1/sqrt(in).
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    const float width = detail::reciprocal_root(static_cast<double>(in.cols()));
+    return {ParameterSpec{"weight", Shape(out, in.cols()), Init::uniform(width)},
+            ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
+  }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
+    const std::size_t in = x.cols();
+    for (std::size_t r = 0; r < x.rows(); ++r)
+      for (std::size_t o = 0; o < out; ++o) {
+        const T* const row = x.row(r);
+        const T* const weight = params[0].row(o);
+        T sum = params[1][o];
+        for (std::size_t i = 0; i < in; ++i) sum += row[i] * weight[i];
+        y.row(r)[o] = sum;
+      }
+  }
+
+  template <class Context, class T>
+  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
+    const std::size_t in = x.cols();
+    for (T& element : dx) element = 0;
+    for (std::size_t r = 0; r < x.rows(); ++r)
+      for (std::size_t o = 0; o < out; ++o) {
+        const T up = dy.row(r)[o];
+        const T* const row = x.row(r);
+        T* const dweight = dparams[0].row(o);
+        for (std::size_t i = 0; i < in; ++i) dweight[i] += up * row[i];
+        dparams[1][o] += up;
+        if (dx.empty()) continue;
+        const T* const weight = params[0].row(o);
+        T* const down = dx.row(r);
+        for (std::size_t i = 0; i < in; ++i) down[i] += up * weight[i];
+      }
+  }
+};
+
+}  // namespace adacc::plain

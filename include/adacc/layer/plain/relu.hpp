@@ -1,0 +1,29 @@
+/// ReLU in a plain loop: negative elements become zero.
+#pragma once
+
+#include <cstddef>
+
+#include "../../model/contract.hpp"
+
+namespace adacc::plain {
+
+/// Any shape, elementwise. Backward reads the output, whose sign says all that the input's would.
+/// A NaN stays a NaN: forward, and in dx where y is one. The derivative at zero is 0.
+struct Relu {
+  static constexpr const char* name = "plain_relu";
+  static constexpr auto backward_reads = reads::output;
+  static constexpr auto split = Split::rows;
+  static constexpr bool dx_overwrites_dy = true;
+
+  template <class Context, class T>
+  void forward(Context&, View<const T> x, View<T> y) const {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] < 0 ? T(0) : x[i];
+  }
+
+  template <class Context, class T>
+  void backward(Context&, View<const T> y, View<const T> dy, View<T> dx) const {
+    for (std::size_t i = 0; i < y.size(); ++i) dx[i] = y[i] > 0 ? dy[i] : y[i] == 0 ? T(0) : y[i];
+  }
+};
+
+}  // namespace adacc::plain

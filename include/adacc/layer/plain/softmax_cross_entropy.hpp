@@ -1,0 +1,64 @@
+/// Softmax cross-entropy of logits in plain loops.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "../../model/contract.hpp"
+#include "../shapes.hpp"
+
+namespace adacc::plain {
+
+/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
+/// [0, classes); one that is no class makes the loss NaN. The gradient, (softmax - one-hot) / rows,
+/// may overwrite the logits.
+struct SoftmaxCrossEntropy {
+  using target_type = std::int32_t;
+  static constexpr const char* name = "plain_softmax_cross_entropy";
+  static constexpr bool dx_overwrites_x = true;
+  static constexpr auto split = Split::rows;
+
+  constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+  constexpr Error validate(Shape in) const { return detail::check_loss_rows(name, in); }
+
+  template <class Context, class T>
+  double forward(Context& context, Params<const T>, View<const T> x,
+                 View<const std::int32_t> targets, Bytes) const {
+    return run(context, x, targets, View<T>());
+  }
+
+  template <class Context, class T>
+  double forward_backward(Context& context, Params<const T>, View<const T> x,
+                          View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes) const {
+    return run(context, x, targets, dx);
+  }
+
+ private:
+  template <class Context, class T>
+  double run(Context& context, View<const T> x, View<const std::int32_t> targets,
+             View<T> dx) const {
+    const std::size_t classes = x.cols(), rows = detail::mean_rows(context, x.rows());
+    double total = 0;
+    for (std::size_t r = 0; r < x.rows(); ++r) {
+      const T* const logits = x.row(r);
+      // exp never overflows: no logit is above the largest.
+      T top = logits[0];
+      for (std::size_t c = 1; c < classes; ++c) top = top < logits[c] ? logits[c] : top;
+      T sum = 0;
+      for (std::size_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - top);
+      const auto target = static_cast<std::size_t>(targets[r]);
+      const T chosen = target < classes ? logits[target] : std::numeric_limits<T>::quiet_NaN();
+      total += static_cast<double>(std::log(sum) - (chosen - top));
+      if (dx.empty()) continue;
+      T* const to = dx.row(r);
+      for (std::size_t c = 0; c < classes; ++c)
+        to[c] = std::exp(logits[c] - top) / sum / static_cast<T>(rows);
+      if (target < classes) to[target] -= 1 / static_cast<T>(rows);
+    }
+    return total / static_cast<double>(rows);
+  }
+};
+
+}  // namespace adacc::plain
