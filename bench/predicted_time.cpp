@@ -135,26 +135,40 @@ int main(int argc, char** argv) {
   auto arena = Block<std::byte>::make(arena_bytes, "arena");
   if (!arena) return fail(arena.error);
   std::vector<Array<double>> times(plans.size());
+  std::vector<std::vector<Array<double>>> parts(plans.size());
   for (int round = -1; round < rounds; ++round)
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (Error why = steps[i].bind({arena->data(), Shape(arena->size())}, training->params(),
-                                    training->gradients()))
+      Step<>& step = steps[i];
+      if (Error why = step.bind({arena->data(), Shape(arena->size())}, training->params(),
+                                training->gradients()))
         return fail(why);
+      if (Error why = step.begin(view, view)) return fail(why);
+      parts[i].resize(step.instruction_count());
       const double before = now();
-      const auto loss = steps[i].run(training->cpu(), view, view);
-      const double after = now();
-      if (!loss) return fail(loss.error);
-      if (round >= 0) times[i].push_back(after - before);
+      double then = before;
+      for (std::size_t j = 0; j < step.instruction_count(); ++j) {
+        step.execute(training->cpu(), j);
+        const double after = now();
+        if (round >= 0) parts[i][j].push_back(after - then);
+        then = after;
+      }
+      if (round >= 0) times[i].push_back(then - before);
     }
-  std::printf("%-12s%14s%14s%14s%22s\n", "plan", "predicted ms", "measured ms", "error %",
-              "over retain: p, m");
+  std::printf("%-12s%14s%14s%14s%28s%14s\n", "plan", "predicted ms", "measured ms", "error %",
+              "over retain: p, m, medians", "error %");
+  const auto medians = [&](std::size_t i) {
+    double sum = 0;
+    for (const Array<double>& part : parts[i]) sum += detail::median(part);
+    return sum;
+  };
   const double retain_predicted = evaluate(graph, *profile, plans[0].plan).seconds;
-  const double retain_measured = detail::median(times[0]);
+  const double retain_measured = detail::median(times[0]), retain_medians = medians(0);
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const double predicted = evaluate(graph, *profile, plans[i].plan).seconds;
     const double measured = detail::median(times[i]);
-    std::printf("%-12s%14.1f%14.1f%14.1f%11.3f%11.3f\n", plans[i].name.c_str(), 1e3 * predicted,
-                1e3 * measured, 100 * (predicted / measured - 1), predicted / retain_predicted,
-                measured / retain_measured);
+    const double p = predicted / retain_predicted, m = medians(i) / retain_medians;
+    std::printf("%-12s%14.1f%14.1f%14.1f%11.3f%9.3f%9.3f%13.1f\n", plans[i].name.c_str(),
+                1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1), p,
+                measured / retain_measured, m, 100 * (p / m - 1));
   }
 }

@@ -156,6 +156,7 @@ TEST_CASE("damage and nonsense are refused, wherever they are") {
   CHECK(why("layer 0 wide 0.001 ", "layer 0 wide -1 ").find("not negative") != std::string::npos);
   CHECK(why("layer 0 wide 0.001 ", "layer 0 wide ").find("12 numbers") != std::string::npos);
   CHECK(why("node 1 ", "node 9 ").find("a node from 0 to 7") != std::string::npos);
+  CHECK(why("threads 2\n", "threads\n").find("is wrong in line 3") == 0);
   CHECK(why("codec bf16\n", "").find("numbers") != std::string::npos);
 }
 

@@ -133,7 +133,7 @@ class ProfileReader {
       const std::string found(line());
       if (found == expected) continue;
       const std::string key = expected.substr(0, expected.find(' '));
-      if (found.compare(0, key.size(), key) != 0) return wrong(found, key + " ...");
+      if (found.compare(0, key.size() + 1, key + ' ') != 0) return wrong(found, key + " ...");
       const bool counted = key == "threads" || key == "nodes";
       return Error::say("was measured with another ", counted ? "number of " : "", key.c_str(),
                         ": there \"", one_line(found.substr(key.size() + 1), 80).c_str(),
