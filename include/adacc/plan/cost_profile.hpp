@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
@@ -81,6 +82,16 @@ constexpr CostProfile empty_profile(const Graph& graph) {
   profile.codecs = codecs_of(graph);
   profile.codec_costs.resize(graph.nodes.size() * profile.codecs.size());
   return profile;
+}
+
+/// Multiplies all times by `factor`; CostProfile::rest, which no instruction takes, stays.
+constexpr void scale(CostProfile& profile, double factor) {
+  for (NodeCost& cost : profile.nodes)
+    for (double* seconds : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
+      *seconds *= factor;
+  for (CodecCost& cost : profile.codec_costs)
+    for (double* seconds : {&cost.encode, &cost.decode}) *seconds *= factor;
+  profile.loss *= factor;
 }
 
 /// An error where `profile` does not describe `graph`, or holds a number that is no cost: negative,

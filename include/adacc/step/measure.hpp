@@ -3,13 +3,16 @@
 ///
 /// Steps run under a few plans (plan/measuring_plans.hpp) on the caller's batch, in turn, so that a
 /// machine that slows down slows all of them; each instruction is timed in place, and the medians
-/// make the profile. Nothing of it is left behind: parameters are only read, gradients are zero
-/// afterwards and the context is what it was.
+/// make the profile. A median leaves out what hits few instructions of each step, as other programs
+/// on the machine do; so all times are scaled to make a whole step as long as it was. Nothing of it
+/// is left behind: parameters are only read, gradients are zero afterwards and the context is what
+/// it was.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
+#include "../plan/evaluate.hpp"
 #include "../plan/measuring_plans.hpp"
 #include "cost_samples.hpp"
 #include "step.hpp"
@@ -85,6 +88,7 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
   }
 
   CostSamples samples(graph);
+  Array<Array<double>> totals(steps.size());
   Array<double> seconds(longest);
   const Context before = context;
   Error error;
@@ -93,13 +97,27 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
       error = detail::timed_step(context, steps[p], input, targets, now, seconds);
       if (error || round < 0) continue;
       const Program& program = steps[p].program();
-      for (std::size_t i = 0; i < steps[p].instruction_count(); ++i)
+      double total = 0;
+      for (std::size_t i = 0; i < steps[p].instruction_count(); ++i) {
         samples.add(program.plan, program.schedule.instructions[i], seconds[i]);
+        total += seconds[i];
+      }
+      totals[p].push_back(total);
     }
   context = before;
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = T{};
   if (error) return error;
-  return samples.profile();
+  CostProfile profile = samples.profile();
+  Array<double> ratios;
+  for (std::size_t p = 0; p < steps.size(); ++p) {
+    const Program& program = steps[p].program();
+    double sum = 0;
+    for (const Instruction& run : program.schedule.instructions)
+      sum += seconds_of(profile, program.plan, run);
+    for (const double total : totals[p]) ratios.push_back(total / sum);
+  }
+  scale(profile, detail::median(ratios));
+  return profile;
 }
 
 }  // namespace adacc
