@@ -44,6 +44,7 @@ class Step {
                           ", which no type of the network names: add it to the dispatch table");
     Step step;
     step.exact_ = exact_in_backward(program.graph, program.plan);
+    step.statistics_.resize(program.graph.nodes.size());
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.program_ = static_cast<Program&&>(program);
     return step;
@@ -115,7 +116,8 @@ class Step {
       case Op::add: return accumulate(context, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
       case Op::add_gradient: return accumulate(context, tensor(run.dy), tensor(run.dx));
       case Op::encode:
-        return note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
+        note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
+        return look(run);
       case Op::decode:
         return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y)));
       case Op::loss:
@@ -138,6 +140,16 @@ class Step {
   /// The first error that a codec reported in the step that ran last; none for codecs that keep
   /// their contract.
   const Error& error() const { return error_; }
+
+  /// Whether the steps that follow read the statistics of what they encode, straight from the
+  /// blobs.
+  void watch(bool on) { watching_ = on; }
+
+  /// What the codec of activation `id` saw in the last step that was watched; without elements
+  /// where nothing was encoded, or the codec does not say.
+  const CodecStatistics& statistics(int id) const {
+    return statistics_[static_cast<std::size_t>(id)];
+  }
 
   /// In Mode::infer, the last activation, valid until the next step.
   View<const T> output() const {
@@ -165,6 +177,15 @@ class Step {
   }
   View<const T> input() const {
     return {static_cast<const T*>(input_), Shape(program_.graph.input.elems())};
+  }
+
+  /// A blob's place is taken by others later in the step, so now is when to read it.
+  void look(const Instruction& run) {
+    const auto read = codec(run).statistics;
+    if (!watching_ || read == nullptr) return;
+    const Shape shape = program_.graph.node(run.node).output;
+    statistics_[static_cast<std::size_t>(run.node)] =
+        read(bytes(run.blob), shape.rows(), shape.cols(), dtype_of<T>);
   }
 
   void note(const Error& error) {
@@ -250,7 +271,8 @@ class Step {
 
   Program program_;
   Dispatch<T, Context> dispatch_;
-  Array<bool> exact_;  ///< by activation
+  Array<bool> exact_;                  ///< by activation
+  Array<CodecStatistics> statistics_;  ///< by activation
   Bytes arena_;
   View<const T> params_;
   View<T> gradients_;
@@ -259,6 +281,7 @@ class Step {
   double loss_ = 0;
   Error error_;
   bool bound_ = false;
+  bool watching_ = false;
 };
 
 }  // namespace adacc
