@@ -60,10 +60,10 @@ constexpr std::size_t live_bytes(const Schedule& schedule) {
 /// Whether some layer's backward reads activation `id`.
 constexpr bool read_in_backward(const Graph& graph, int id) { return graph.read_in_backward(id); }
 
-/// visit(k, error) for each activation whose value in backward is not the one of forward, with what
-/// that adds to the gradient's error: its codec's error where backward reads it decoded; where it
-/// is computed again, what it carries from every lossy codec among the activations it is made from.
-/// At most 64 codecs.
+/// visit(k, error) for each activation whose value in backward is not the one of forward, and each
+/// codec that is to blame, with what that adds to the gradient's error: the codec's error where
+/// backward reads it decoded; where it is computed again, what it carries from every lossy codec
+/// among the activations it is made from. At most 64 codecs.
 template <class Visit>
 constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,
                           const Visit& visit) {
@@ -76,13 +76,11 @@ constexpr void each_error(const Graph& graph, const CostProfile& profile, const 
     if (policy.kind == PolicyKind::recompute)
       graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
     if (mine == 0 || !graph.read_in_backward(k)) continue;
-    double error = 0;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       if ((mine >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
-      error += policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error;
+      visit(k, policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
     }
-    visit(k, error);
   }
 }
 

@@ -281,7 +281,7 @@ class Evolution {
     planned_.resize(graph_.nodes.size());
     planned_error_ = 0;
     each_error(graph_, seen, plan(), [&](int k, double error) {
-      planned_[static_cast<std::size_t>(k)] = error;
+      planned_[static_cast<std::size_t>(k)] += error;
       planned_error_ += error;
     });
     fell_below_ = planned_error_;
@@ -296,13 +296,15 @@ class Evolution {
   void judge(std::uint64_t step, EvolutionUpdate& update) {
     const CostProfile seen = observed_profile();
     Array<bool> failing(graph_.nodes.size());
+    Array<double> errors(graph_.nodes.size());
     bool misfit = false;
     double sum = 0;
     each_error(graph_, seen, plan(), [&](int k, double error) {
-      const auto i = static_cast<std::size_t>(k);
+      errors[static_cast<std::size_t>(k)] += error;
       sum += error;
-      failing[i] = error > options_.above * planned_[i];
     });
+    for (std::size_t i = 0; i < errors.size(); ++i)
+      failing[i] = errors[i] > options_.above * planned_[i];
     for (int k = 0; k < graph_.node_count(); ++k) {
       const int column = profile_.column(plan()[k].codec);
       if (column < 0) continue;
