@@ -1,5 +1,6 @@
 /// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
 /// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
+#include <adacc/plan/direct.hpp>
 #include <adacc/stash/measure.hpp>
 
 #include <chrono>
@@ -120,13 +121,18 @@ int main() {
     model.recompute(h[l], {z[l]}, activate);
   }
   const adacc::Graph graph = *model.graph();
-  for (int saved = 0; saved < 3; ++saved) {
-    adacc::Plan plan = adacc::retain_all(graph);
-    for (std::size_t l = 0; l < L; ++l) {
-      if (saved >= 1) plan.policies[2 * l + 1] = {adacc::PolicyKind::recompute, nullptr};
-      if (saved == 2 && l % 3 != 0) plan.policies[2 * l] = {adacc::PolicyKind::recompute, nullptr};
-    }
-    auto stash = adacc::Stash<>::make(model, plan);
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  adacc::Cpu cpu;
+  const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)}, {.now = now});
+  if (!profile) return printf("%s\n", profile.error.text()), 1;
+  for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
+    const auto plan = adacc::plan_exactly(
+        graph, *profile, {.budget_bytes = sizeof rows / 100 * percent, .tolerance = 0, .now = now});
+    if (!plan) return printf("%s\n", plan.error.text()), 1;
+    auto stash = adacc::Stash<>::make(model, plan->plan);
     if (!stash) return printf("%s\n", stash.error.text()), 1;
     if (const auto why = stash->bind({arena, adacc::Shape(sizeof arena)}))
       return printf("%s\n", why.text()), 1;

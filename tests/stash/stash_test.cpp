@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/bf16.hpp>
-#include <adacc/plan/evaluate.hpp>
+#include <adacc/plan/direct.hpp>
 #include <adacc/stash/measure.hpp>
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../plan/brute_force.hpp"
 #include "../step/random_model.hpp"
 
 using namespace adacc;
@@ -86,10 +87,10 @@ struct Drawn {
   int stage_count = 0;
 };
 
-void draw(unsigned seed, Drawn& drawn) {
+void draw(unsigned seed, Drawn& drawn, unsigned most = 12) {
   std::mt19937 random(seed);
   const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
-  const int count = 1 + below(12);
+  const int count = 1 + below(most);
   drawn.stage_count = 1 + below(10);
   for (int id = 0; id < count; ++id) {
     std::vector<int> stages, sources;
@@ -221,6 +222,51 @@ TEST_CASE("random trainers get what they put, under every policy, inside the pre
     }
   }
   CHECK(smaller > 300);
+}
+
+TEST_CASE("the exact planner finds the best plan of a stash, as brute force does") {
+  std::size_t found = 0, squeezed = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Drawn drawn;
+    draw(seed, drawn, 6);
+    const Result<Graph> graph = drawn.model.graph();
+    REQUIRE(graph);
+    std::mt19937 random(seed);
+    const auto unit = [&] { return static_cast<double>(random() % 1000 + 1) / 1000; };
+    CostProfile profile = empty_profile(*graph);
+    for (NodeCost& cost : profile.nodes) cost.forward = unit(), cost.backward = unit();
+    for (CodecCost& cost : profile.codec_costs)
+      cost = {unit() / 4, unit() / 4, unit() / 100, unit() / 30};
+    brute_force::AllPlans all(*graph, profile);
+    REQUIRE(all.size() > 0);
+    for (int i = 0; i < 6; ++i) {
+      PlanRequest request;
+      request.gap = 0;
+      request.tolerance = i % 2 == 0 ? 1e9 : all[random() % all.size()].cost.error;
+      const std::size_t smallest = all.smallest(request.tolerance);
+      const std::size_t most = evaluate(*graph, profile, retain_all(*graph)).live_bytes;
+      request.budget_bytes = smallest + random() % (most + 65 - smallest);
+      if (i == 1) request.budget_bytes = smallest;
+      if (request.budget_bytes == 0) continue;  // nothing is read in backward
+      const auto outcome = plan_exactly(*graph, profile, request);
+      REQUIRE_MESSAGE(outcome, outcome.error.text());
+      CHECK(outcome->seconds ==
+            doctest::Approx(all.best(request.budget_bytes, request.tolerance)->cost.seconds));
+      CHECK(outcome->peak_bytes <= request.budget_bytes);
+      CHECK(outcome->gap <= 1e-12);
+      const auto stash = Stash<>::make(drawn.model, outcome->plan);
+      REQUIRE(stash);
+      CHECK(stash->arena_bytes() == outcome->peak_bytes);
+      ++found;
+      if (outcome->seconds > outcome->retain_seconds) ++squeezed;
+      if (smallest < 2) continue;
+      request.budget_bytes = smallest - 1;
+      CHECK_FALSE(plan_exactly(*graph, profile, request));
+    }
+  }
+  CHECK(found > 1000);
+  CHECK(squeezed > 100);
 }
 
 TEST_CASE("the profile has times for all that a plan may run, and errors where sources are lossy") {

@@ -25,6 +25,7 @@
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "statistics.hpp"
 
 namespace adacc {
 
@@ -86,6 +87,14 @@ struct codec_kernel {
                        "View<T> x)");
     if constexpr (has) return Codec::decode(context, blob, x);
     else return {};
+  }
+
+  /// What encode saw, from a blob that the host can read.
+  static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
+                                    Dtype dtype)
+    requires requires { Codec::statistics(blob, rows, cols, dtype); }
+  {
+    return Codec::statistics(blob, rows, cols, dtype);
   }
 };
 

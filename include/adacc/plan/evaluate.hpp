@@ -60,28 +60,35 @@ constexpr std::size_t live_bytes(const Schedule& schedule) {
 /// Whether some layer's backward reads activation `id`.
 constexpr bool read_in_backward(const Graph& graph, int id) { return graph.read_in_backward(id); }
 
-/// The gradient error of `plan` under the additive model: each activation that backward reads
-/// decoded adds its codec's error, and each that it reads computed again adds what it carries from
-/// every lossy codec among the activations it is made from. At most 64 codecs.
-constexpr double error_of(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+/// visit(k, error) for each activation whose value in backward is not the one of forward, and each
+/// codec that is to blame, with what that adds to the gradient's error: the codec's error where
+/// backward reads it decoded; where it is computed again, what it carries from every lossy codec
+/// among the activations it is made from. At most 64 codecs.
+template <class Visit>
+constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                          const Visit& visit) {
   Array<std::uint64_t> lossy(graph.nodes.size());  // columns behind each activation's value
-  double error = 0;
   for (int k = 0; k < graph.node_count(); ++k) {
     const Policy& policy = plan[k];
     std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
     const int column = policy.codec == nullptr ? -1 : profile.column(policy.codec);
     if (column >= 0 && !policy.codec->lossless) mine = std::uint64_t{1} << column;
     if (policy.kind == PolicyKind::recompute)
-      graph.forward_reads(
-          k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
-    if (!graph.read_in_backward(k)) continue;
+      graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
+    if (mine == 0 || !graph.read_in_backward(k)) continue;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       if ((mine >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
-      error += policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error;
+      visit(k, policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
     }
   }
-  return error;
+}
+
+/// The gradient error of `plan` under the additive model.
+constexpr double error_of(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+  double sum = 0;
+  each_error(graph, profile, plan, [&](int, double error) { sum += error; });
+  return sum;
 }
 
 /// Evaluates `plan`, which must have passed check(graph, plan), as must the profile.

@@ -30,7 +30,7 @@ constexpr Array<Policy> policies_of(const Graph& graph, int id) {
     for (const Policy& other : policies) known = known || other == policy;
     if (!known) policies.push_back(policy);
   }
-  policies.push_back({PolicyKind::recompute, nullptr});
+  if (node.recomputable) policies.push_back({PolicyKind::recompute, nullptr});
   return policies;
 }
 
@@ -58,14 +58,10 @@ constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int 
 constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> needed(graph.nodes.size());
   for (int k = graph.node_count() - 1; k >= 0; --k) {
-    const Node& node = graph.node(k);
-    if (reads_output(node.reads)) needed[static_cast<std::size_t>(k)] = true;
-    if (reads_input(node.reads) && k > 0) needed[static_cast<std::size_t>(k - 1)] = true;
+    const auto need = [&](int id) { needed[static_cast<std::size_t>(id)] = true; };
+    graph.backward_reads(k, need);
     if (!needed[static_cast<std::size_t>(k)] || plan[k].kind != PolicyKind::recompute) continue;
-    if (k > 0) needed[static_cast<std::size_t>(k - 1)] = true;
-    for (std::size_t i = 0; i < node.add_count; ++i)
-      if (const int source = graph.add_source(node, i); source >= 0)
-        needed[static_cast<std::size_t>(source)] = true;
+    graph.forward_reads(k, need);
   }
   return needed;
 }

@@ -48,17 +48,15 @@ class PartialPlan {
       describe(k);
     }
     for (int k = 0; k < count; ++k) {
-      if (k > 0) retires(k - 1, k);
-      const Node& node = graph.node(k);
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (const int source = graph.add_source(node, i); source >= 0) retires(source, k);
+      graph.forward_reads(k, [&](int source) { retires(source, k); });
     }
-    trace_gradients();
+    if (!graph.by_hand) trace_gradients();
     base_seconds_ = profile.rest + profile.loss;
     for (int k = 0; k < count; ++k) {
       const NodeCost& cost = profile.node(k);
-      base_seconds_ += cost.forward + cost.backward;
       const Node& node = graph.node(k);
+      if (!graph.by_hand || node.output_bytes > 0) base_seconds_ += cost.forward;
+      if (!graph.by_hand || node.read_count > 0) base_seconds_ += cost.backward;
       for (std::size_t i = 0; i < node.add_count; ++i) {
         base_seconds_ += cost.add;
         if (const int source = graph.add_source(node, i); source >= 0)
@@ -144,9 +142,7 @@ class PartialPlan {
     std::size_t first_option = 0;
     std::size_t option_count = 0;
     int last_forward_reader = 0;
-    int own_reads = 0;  ///< backward steps that read it: 0 to 2
-    bool reads_input = false;
-    bool reads_output = false;
+    int own_reads = 0;  ///< backward steps that read it
     // What changes during the search:
     int choice = -1;
     bool needed = false;
@@ -192,10 +188,7 @@ class PartialPlan {
     mine.aux = align_up(node.aux_bytes);
     mine.forward_workspace = align_up(node.forward_workspace);
     mine.backward_workspace = align_up(node.backward_workspace);
-    mine.reads_input = k > 0 && reads_input(node.reads);
-    mine.reads_output = reads_output(node.reads);
-    if (mine.reads_output) ++mine.own_reads;
-    if (mine.reads_input) ++fact(k - 1).own_reads;
+    graph_.backward_reads(k, [&](int id) { ++fact(id).own_reads; });
   }
 
   constexpr void retires(int source, int reader) { fact(source).last_forward_reader = reader; }
@@ -208,7 +201,7 @@ class PartialPlan {
       for (std::size_t i = 0; i < graph_.node(k).add_count; ++i)
         if (graph_.add_source(graph_.node(k), i) >= 0) ++sums[static_cast<std::size_t>(k)];
     std::size_t live = fact(last).value;
-    loss_in_place_ = graph_.loss.dx_overwrites_x && !fact(last).reads_output;
+    loss_in_place_ = graph_.loss.dx_overwrites_x && !reads_output(graph_.node(last).reads);
     for (int k = last; k >= 0; --k) {
       const Node& node = graph_.node(k);
       Fact& mine = fact(k);
@@ -234,13 +227,10 @@ class PartialPlan {
   /// Calls visit(node) for every node whose forward reads activation `k`; some twice.
   template <class Visit>
   constexpr void readers(int k, const Visit& visit) const {
-    if (k + 1 < node_count()) visit(k + 1);
-    for (int reader = k + 1; reader <= fact(k).last_forward_reader && reader < node_count();
-         ++reader) {
-      const Node& node = graph_.node(reader);
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (graph_.add_source(node, i) == k) visit(reader);
-    }
+    for (int reader = k + 1; reader <= fact(k).last_forward_reader; ++reader)
+      graph_.forward_reads(reader, [&](int source) {
+        if (source == k) visit(reader);
+      });
   }
 
   /// Needs, uses and seconds.
@@ -254,10 +244,7 @@ class PartialPlan {
       if (!fact(k).needed) continue;
       cost_.seconds += chosen(k).seconds;
       if (!recomputed(k)) continue;
-      if (k > 0) use_again(k - 1);
-      const Node& node = graph_.node(k);
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (const int source = graph_.add_source(node, i); source >= 0) use_again(source);
+      graph_.forward_reads(k, [&](int source) { use_again(source); });
     }
   }
   constexpr void use_again(int k) {
@@ -284,6 +271,7 @@ class PartialPlan {
 
   constexpr void forward() {
     live_ = open_live_ = gradients_ = 0;
+    if (graph_.by_hand) return take_over();
     for (int k = 0; k < node_count(); ++k) {
       in_window_ = k >= first_open_;
       take(k);
@@ -298,6 +286,16 @@ class PartialPlan {
     if (drops(last)) drop(last);
     else if (encodes(last)) encode(last);
     gradients_ = 0;
+  }
+
+  /// Forward values pass by outside, but for what is kept of them.
+  constexpr void take_over() {
+    for (int k = 0; k < node_count(); ++k) {
+      in_window_ = k >= first_open_;
+      if (!drops(k) && encodes(k)) live_ += chosen(k).blob;
+      else if (!drops(k)) take(k);
+      note(0);
+    }
   }
 
   /// What no later forward step reads: dropped first, then encoded, in the schedule's order.
@@ -329,13 +327,11 @@ class PartialPlan {
 
   constexpr void backward(int k) {
     Fact& mine = fact(k);
-    in_window_ = k > first_open_;
+    in_window_ = k > first_open_ && !graph_.by_hand;  // by hand, any stage may be the last reader
     gradients_ = mine.gradients_before;
-    if (mine.reads_input) materialize(k - 1);
-    if (mine.reads_output) materialize(k);
+    graph_.backward_reads(k, [&](int id) { materialize(id); });
     note(mine.gradients + mine.backward_workspace);
-    if (mine.reads_input) used(k - 1);
-    if (mine.reads_output) used(k);
+    graph_.backward_reads(k, [&](int id) { used(id); });
     live_ -= mine.aux;
   }
 
@@ -364,20 +360,20 @@ class PartialPlan {
   constexpr bool push_missing_sources(int k) {
     const Node& node = graph_.node(k);
     const std::size_t before = stack_.size();
+    for (std::size_t i = node.source_count; i-- > 0;)
+      if (const int source = graph_.listed_source(node, i); !held(source).value)
+        stack_.push_back(source);
     for (std::size_t i = node.add_count; i-- > 0;)
       if (const int source = graph_.add_source(node, i); source >= 0 && !held(source).value)
         stack_.push_back(source);
-    if (k > 0 && !held(k - 1).value) stack_.push_back(k - 1);
+    if (k > 0 && !graph_.by_hand && !held(k - 1).value) stack_.push_back(k - 1);
     return stack_.size() != before;
   }
 
   constexpr void produce(int k) {
     take(k);
     note(gradients_ + fact(k).forward_workspace);
-    if (k > 0) used(k - 1);
-    const Node& node = graph_.node(k);
-    for (std::size_t i = 0; i < node.add_count; ++i)
-      if (const int source = graph_.add_source(node, i); source >= 0) used(source);
+    graph_.forward_reads(k, [&](int source) { used(source); });
   }
 
   /// As error_of(); open activations carry nothing.
@@ -389,11 +385,9 @@ class PartialPlan {
       mine = option.column >= 0 ? std::uint64_t{1} << option.column : 0;
       if (option.column >= 0 && read(k)) sum += profile_.codec_cost(k, option.column).error;
       if (option.policy.kind != PolicyKind::recompute) continue;
-      if (k > first_open_) mine |= lossy_[static_cast<std::size_t>(k - 1)];
-      const Node& node = graph_.node(k);
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (const int source = graph_.add_source(node, i); source >= first_open_)
-          mine |= lossy_[static_cast<std::size_t>(source)];
+      graph_.forward_reads(k, [&](int source) {
+        if (source >= first_open_) mine |= lossy_[static_cast<std::size_t>(source)];
+      });
       if (mine == 0 || !read(k)) continue;
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
         if ((mine >> c & 1) != 0) sum += profile_.codec_cost(k, static_cast<int>(c)).carried_error;

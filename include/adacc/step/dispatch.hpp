@@ -52,6 +52,8 @@ struct CodecDispatch {
   const CodecInfo* info = nullptr;
   Error (*encode)(Context&, View<const T>, Bytes) = nullptr;
   Error (*decode)(Context&, ConstBytes, View<T>) = nullptr;
+  /// What encode saw, from its blob; null where the codec does not say, or not in this context.
+  CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
 };
 
 /// All that a network's steps can call in a context.
@@ -79,7 +81,10 @@ struct Dispatch {
                       },
                       [](Context& context, ConstBytes blob, View<T> x) {
                         return kernel::template decode<T>(context, blob, x);
-                      }});
+                      },
+                      nullptr});
+    if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
+      codecs.back().statistics = &kernel::statistics;
   }
 };
 

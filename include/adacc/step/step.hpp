@@ -199,6 +199,20 @@ class Step {
   /// their contract.
   const Error& error() const { return error_; }
 
+  /// Whether the steps that follow read the statistics of what they encode, straight from the
+  /// blobs. Not during a step.
+  void watch(bool on) {
+    watching_ = on;
+    if (on) statistics_.resize(graph().nodes.size());
+  }
+
+  /// What the codec of activation `id` saw in the last step that was watched; without elements
+  /// where nothing was encoded, or the codec does not say.
+  CodecStatistics statistics(int id) const {
+    const auto i = static_cast<std::size_t>(id);
+    return i < statistics_.size() ? statistics_[i] : CodecStatistics{};
+  }
+
   /// In Mode::infer, the last activation, valid until the next step.
   View<const T> output() const {
     return {tensor(program_.schedule.output).data(), program_.graph.output()};
@@ -219,7 +233,8 @@ class Step {
         return accumulate(context, run, part, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
       case Op::add_gradient: return accumulate(context, run, part, tensor(run.dy), tensor(run.dx));
       case Op::encode:
-        return note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
+        note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
+        return look(run);
       case Op::decode:
         return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y)));
       case Op::loss:
@@ -247,6 +262,15 @@ class Step {
   }
   View<const T> input() const {
     return {static_cast<const T*>(input_), Shape(program_.graph.input.elems())};
+  }
+
+  /// A blob's place is taken by others later in the step, so now is when to read it.
+  void look(const Instruction& run) {
+    const auto read = codec(run).statistics;
+    if (!watching_ || read == nullptr) return;
+    const Shape shape = program_.graph.node(run.node).output;
+    statistics_[static_cast<std::size_t>(run.node)] =
+        read(bytes(run.blob), shape.rows(), shape.cols(), dtype_of<T>);
   }
 
   void note(const Error& error) {
@@ -375,6 +399,7 @@ class Step {
 
   Program program_;
   Dispatch<T, Context> dispatch_;
+  Array<CodecStatistics> statistics_;  ///< by activation, once watched
   Bytes arena_;
   View<const T> params_;
   View<T> gradients_;
@@ -387,6 +412,7 @@ class Step {
   std::uint64_t begun_ = 0;  ///< steps so far
   bool bound_ = false;
   bool active_ = false;
+  bool watching_ = false;
 };
 
 }  // namespace adacc
