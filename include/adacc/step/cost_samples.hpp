@@ -30,8 +30,10 @@ constexpr Typical typical_of(Array<double> values) {
   double root = 1;  // of n, by Newton: <cmath> is not for everybody who includes this
   for (int i = 0; i < 64; ++i) root = 0.5 * (root + static_cast<double>(n) / root);
   const double middle = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
-  const double quartiles = values[n - 1 - n / 4] - values[n / 4];
-  return {middle, n < 3 ? middle : 1.2533 / 1.349 * quartiles / root};  // two tell nothing of it
+  // The quartiles of a few are chance themselves, and two tell nothing.
+  const std::size_t first = n < 8 ? 0 : n / 4;
+  const double spread = values[n - 1 - first] - values[first];
+  return {middle, n < 3 ? middle : 1.2533 / 1.349 * spread / root};
 }
 
 constexpr double median(Array<double> values) {
