@@ -1,9 +1,9 @@
 /// Seconds of instructions, collected over steps, and the cost profile that their medians make.
 ///
-/// Copies of a repeated block share their samples. What a decoded or recomputed activation costs is
-/// more, or less, than the instruction that makes it: its reader finds it in the cache, or, being
-/// told that it is not exact, computes again what it had saved. So the difference between the
-/// reader's backward on it and on a retained activation is added to the cost of making it.
+/// Copies of a repeated block share their samples. A decoded activation may cost more than the
+/// instruction that makes it: a reader that is told that it is not exact may compute again what it
+/// had saved. So where the reader's backward takes longer on it than on a retained one, and by more
+/// than chance explains, the difference is added to the cost of decoding.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,27 @@ namespace adacc {
 
 namespace detail {
 
-/// The median; the mean of the two in the middle where their number is even. 0 of none.
-constexpr double median(Array<double> values) {
+/// The middle of some numbers, and how far it may be off.
+struct Typical {
+  double median = 0;  ///< the mean of the two in the middle where their number is even; 0 of none
+  double deviation = 0;  ///< standard deviation of the median, from the quartiles as of a Gaussian
+};
+
+constexpr Typical typical_of(Array<double> values) {
   sort(values, [](double a, double b) { return a < b; });
   const std::size_t n = values.size();
-  return n == 0 ? 0 : 0.5 * (values[(n - 1) / 2] + values[n / 2]);
+  if (n == 0) return {};
+  double root = 1;  // of n, by Newton: <cmath> is not for everybody who includes this
+  for (int i = 0; i < 64; ++i) root = 0.5 * (root + static_cast<double>(n) / root);
+  const double middle = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
+  // The quartiles of a few are chance themselves, and two tell nothing.
+  const std::size_t first = n < 8 ? 0 : n / 4;
+  const double spread = values[n - 1 - first] - values[first];
+  return {middle, n < 3 ? middle : 1.2533 / 1.349 * spread / root};
+}
+
+constexpr double median(Array<double> values) {
+  return typical_of(static_cast<Array<double>&&>(values)).median;
 }
 
 }  // namespace detail
@@ -46,21 +62,21 @@ class CostSamples {
   /// The costs so far. Gradient errors are zero, as is the rest of the step. Where a codec was
   /// never timed at one node it costs there what it costs elsewhere, element for element.
   constexpr CostProfile profile() const {
-    Array<double> typical(samples_.size());
-    for (std::size_t i = 0; i < samples_.size(); ++i) typical[i] = detail::median(samples_[i]);
+    Array<detail::Typical> typical(samples_.size());
+    for (std::size_t i = 0; i < samples_.size(); ++i) typical[i] = detail::typical_of(samples_[i]);
     CostProfile profile = empty_profile(graph_);
     profile.loss = detail::median(loss_);
     for (int k = 0; k < graph_.node_count(); ++k) {
       NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
-      cost.forward = shown(typical[place(k, forward)]);
+      cost.forward = shown(typical[place(k, forward)].median);
       cost.backward = shown(backward_seconds(typical, k));
-      cost.add = typical[place(k, add_sum)];
-      cost.add_gradient = typical[place(k, add_gradient)];
+      cost.add = typical[place(k, add_sum)].median;
+      cost.add_gradient = typical[place(k, add_gradient)].median;
       for (std::size_t c = 0; c < codecs_.size(); ++c) {
         CodecCost& codec = profile.codec_cost(k, static_cast<int>(c));
-        codec.encode = typical[place(k, encode(c))];
-        codec.decode = typical[place(k, decode(c))];
-        if (codec.decode > 0) codec.decode = shown(codec.decode + extra_seconds(typical, k, c + 1));
+        codec.encode = typical[place(k, encode(c))].median;
+        codec.decode = typical[place(k, decode(c))].median;
+        if (codec.decode > 0) codec.decode += extra_seconds(typical, k, c + 1);
       }
     }
     fill_gaps(profile);
@@ -117,21 +133,25 @@ class CostSamples {
 
   /// Backward of node k on what was retained; where all plans were too small for that, on whatever
   /// it was seen with.
-  constexpr double backward_seconds(const Array<double>& typical, int k) const {
-    double seconds = typical[place(k, retained)];
+  constexpr double backward_seconds(const Array<detail::Typical>& typical, int k) const {
+    double seconds = typical[place(k, retained)].median;
     for (std::size_t way = 0; way < ways() && seconds <= 0; ++way) {
-      seconds = typical[place(k, from_input(way))];
-      if (seconds <= 0) seconds = typical[place(k, from_output(way))];
+      seconds = typical[place(k, from_input(way))].median;
+      if (seconds <= 0) seconds = typical[place(k, from_output(way))].median;
     }
     return seconds;
   }
 
-  /// What reading activation k costs its readers more where it was made in this way.
-  constexpr double extra_seconds(const Array<double>& typical, int k, std::size_t way) const {
+  /// What reading activation k costs its readers more where it was made in this way, beyond doubt.
+  constexpr double extra_seconds(const Array<detail::Typical>& typical, int k,
+                                 std::size_t way) const {
     double extra = 0;
     const auto compare = [&](int reader, std::size_t kind) {
-      const double kept = typical[place(reader, retained)], made = typical[place(reader, kind)];
-      if (kept > 0 && made > 0) extra += made - kept;
+      const detail::Typical kept = typical[place(reader, retained)];
+      const detail::Typical made = typical[place(reader, kind)];
+      const double more = made.median - kept.median;
+      if (kept.median <= 0 || made.median <= 0) return;
+      if (more > 4 * (made.deviation + kept.deviation)) extra += more;
     };
     if (k + 1 < graph_.node_count() && reads_previous(k + 1)) compare(k + 1, from_input(way));
     if (reads_output(graph_.node(k).reads)) compare(k, from_output(way));
