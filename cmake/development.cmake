@@ -38,6 +38,8 @@ if(ADACC_SANITIZE)
   add_link_options(-fsanitize=${ADACC_SANITIZE})
 endif()
 
+include("${CMAKE_CURRENT_LIST_DIR}/nvcc.cmake")
+
 # adacc_executable(target source... [LINK library...]): one of our own programs.
 function(adacc_executable target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")

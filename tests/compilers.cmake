@@ -3,4 +3,3 @@
 # Version suffixes first: the toolchain floor is what a user may have.
 find_program(ADACC_GXX NAMES g++-12 g++)
 find_program(ADACC_CLANGXX NAMES clang++-16 clang++)
-find_program(ADACC_NVCC NAMES nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)

@@ -166,10 +166,9 @@ struct SplitDevice {
     const std::size_t blocks = job.format.blocks();
     for (std::size_t i = div_up(16 * blocks, 256); i-- > 0;) detail::split_prepare(block, i, job);
     const auto shared = std::make_unique<detail::SplitShared>();
-    using Encoder = detail::TileEncoder<bits, O, T, Block>;
-    for (std::size_t i = Encoder::parts(job.format); i-- > 0;) {
+    for (std::size_t i = detail::split_encode_parts<O>(job.format); i-- > 0;) {
       std::memset(static_cast<void*>(shared.get()), 0xEE, sizeof *shared);
-      Encoder(block, *shared, job).encode(i);
+      detail::split_encode_part<bits, O>(block, *shared, i, job);
     }
     const auto samples = std::make_unique<detail::SampleShared>();
     for (std::size_t i = div_up(blocks, 4); i-- > 0;)

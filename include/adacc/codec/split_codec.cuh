@@ -45,13 +45,13 @@ static __global__ void __launch_bounds__(CudaBlock::threads) split_prepare_kerne
 template <unsigned Bits, std::uint64_t Options, class T>
 static __global__ void __launch_bounds__(CudaBlock::threads, 2)
     split_encode_kernel(const __grid_constant__ SplitJob<T> job) {
-  using Encoder = TileEncoder<Bits, unpacked_options(Options), T, CudaBlock>;
+  constexpr SplitOptions options = unpacked_options(Options);
   __shared__ typename CudaBlock::Storage storage;
   __shared__ SplitShared shared;
   CudaBlock block(storage);
-  const std::size_t parts = Encoder::parts(job.format);
+  const std::size_t parts = split_encode_parts<options>(job.format);
   for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
-    Encoder(block, shared, job).encode(part);
+    split_encode_part<Bits, options>(block, shared, part, job);
 }
 
 template <unsigned Bits, std::uint64_t Options, class T>
@@ -90,7 +90,7 @@ struct ADACC_ONE_LIBRARY codec_kernel<SplitCodec<Bits, O>, Cuda> {
     if (Error error = check_encode<T>(Codec::name, x, blob, bytes)) return error;
     const detail::SplitJob<T> job = job_of(x, blob.data(), cuda.key);
     const std::size_t blocks = job.format.blocks();
-    const std::size_t parts = detail::TileEncoder<Bits, O, T, detail::CudaBlock>::parts(job.format);
+    const std::size_t parts = detail::split_encode_parts<O>(job.format);
     detail::split_prepare_kernel<T>
         <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
     if (Error error = detail::launch_error(Codec::name)) return error;

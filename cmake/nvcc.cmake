@@ -1,0 +1,35 @@
+# What the tests and benchmarks build with nvcc. They call it themselves: no CUDA language is
+# enabled, so that the project builds alike where there is no CUDA.
+
+find_program(ADACC_NVCC NAMES nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+mark_as_advanced(ADACC_NVCC)
+set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include")
+
+# adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...]): `target` builds
+# `program` in the current binary folder, with code for any device from sm_80 on.
+function(adacc_nvcc_program target program)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "ALL" "" "SOURCES;HEADERS")
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/adacc/*.hpp"
+       "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -arch=compute_80 -code=compute_80
+            -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES}
+    DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
+    COMMENT "Building ${program} with nvcc" VERBATIM)
+  if(arg_ALL)
+    add_custom_target(${target} ALL DEPENDS "${CMAKE_CURRENT_BINARY_DIR}/${program}")
+  else()
+    add_custom_target(${target} DEPENDS "${CMAKE_CURRENT_BINARY_DIR}/${program}")
+  endif()
+endfunction()
+
+# adacc_nvcc_test(name source): a test that `source` compiles for sm_80 and sm_90, without warnings.
+function(adacc_nvcc_test name source)
+  add_test(NAME cuda_compile_${name}
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -Werror all-warnings
+            -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+            -Xcompiler=-Wall,-Wextra,-Wconversion,-Wsign-conversion,-Werror
+            -c -o /dev/null "${source}")
+  set_tests_properties(cuda_compile_${name} PROPERTIES LABELS compile)
+endfunction()
