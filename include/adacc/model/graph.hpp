@@ -342,26 +342,38 @@ class GraphBuilder {
 
   template <class Functor>
   constexpr void parameters(const Functor& functor, int node, const char* who) {
-    layer_traits<Functor>::parameters(functor, shape_, [&](const ParameterSpec& spec) {
-      if (!check_size(who, spec.shape)) return;
-      Parameter parameter;
-      static_cast<ParameterSpec&>(parameter) = spec;
-      parameter.node = node;
-      for (const Parameter& earlier : graph_.parameters) {
-        if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
-        if (!(spec.shape == earlier.shape))
-          return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
-                                      " in one layer and ", spec.shape, " in another"));
-        parameter.offset = earlier.offset;
-        parameter.owner = false;
-      }
-      if (parameter.owner) {
-        parameter.offset = graph_.parameter_elems;
-        graph_.parameter_elems +=
-            align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
-      }
-      graph_.parameters.push_back(parameter);
-    });
+    layer_traits<Functor>::parameters(functor, shape_, AddParameter{*this, node, who});
+  }
+
+  /// A type of its own, and no lambda, because a lambda would be compiled for every functor.
+  struct AddParameter {
+    GraphBuilder& builder;
+    int node;
+    const char* who;
+    constexpr void operator()(const ParameterSpec& spec) const {
+      builder.parameter(spec, node, who);
+    }
+  };
+
+  constexpr void parameter(const ParameterSpec& spec, int node, const char* who) {
+    if (!check_size(who, spec.shape)) return;
+    Parameter parameter;
+    static_cast<ParameterSpec&>(parameter) = spec;
+    parameter.node = node;
+    for (const Parameter& earlier : graph_.parameters) {
+      if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
+      if (!(spec.shape == earlier.shape))
+        return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
+                                    " in one layer and ", spec.shape, " in another"));
+      parameter.offset = earlier.offset;
+      parameter.owner = false;
+    }
+    if (parameter.owner) {
+      parameter.offset = graph_.parameter_elems;
+      graph_.parameter_elems +=
+          align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
+    }
+    graph_.parameters.push_back(parameter);
   }
 
   static constexpr bool same(const char* a, const char* b) {
