@@ -52,16 +52,37 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--threads", options.threads, "threads; the results do not depend on it")
       ->check(threads);
 
+  std::vector<std::string> policies{"auto"};
+  policies.insert(policies.end(), std::begin(gpt::set_names), std::end(gpt::set_names));
   app.add_option(
          "--policy", options.policy,
-         "what becomes of activations: retain; recompute (all inside a block); int8 or int4 "
+         "what becomes of activations: auto (measured, planned within --budget, and planned again "
+         "as training goes on); retain; recompute (all inside a block); int8 or int4 "
          "(compress all with one codec); tolerated (compress each as far as the layers "
          "that read it tolerate); mixed (recompute norms and GELU, compress GELU's input "
-         "and attention's output) [default: retain, or the checkpoint's plan]")
-      ->check(CLI::IsMember(
-          std::vector<std::string>(std::begin(gpt::set_names), std::end(gpt::set_names))));
+         "and attention's output) [default: auto, or the checkpoint's plan]")
+      ->check(CLI::IsMember(policies));
+  app.add_option_function<std::string>(
+         "--budget",
+         [&options](const std::string& text) {
+           const auto budget = parse_budget(text);
+           if (!budget) throw CLI::ValidationError("--budget", budget.error.text());
+           options.budget = *budget;
+         },
+         "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or B, "
+         "KiB, GiB) or as 50% of what retain needs")
+      ->default_str("100%");
+  app.add_option("--tolerance", options.tolerance,
+                 "for auto: the largest relative squared error of the gradient")
+      ->check(CLI::Range(0.0, 1e3));
+  app.add_option("--profile", options.profile,
+                 "for auto: read the costs of layers and codecs from this file, or, where it is "
+                 "missing or not of this machine and model, measure and write it");
 
   app.add_option("--log", options.log, "write one JSON object a step to this file");
+  app.add_option("--report", options.report,
+                 "write a page about the run here (HTML): plan, memory, losses, changes, "
+                 "predicted and measured");
   auto* save = app.add_option("--save", options.save, "write a checkpoint here when training ends");
   app.add_option("--save-every", options.save_every, "... and every so many steps")
       ->needs(save)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "../budget.hpp"
 #include "../gpt.hpp"
 
 struct Options {
@@ -22,7 +23,11 @@ struct Options {
   double min_lr = -1;
   std::uint64_t seed = 1;
   int threads = 1;
-  std::string policy;  ///< empty: retain, or what the checkpoint says
+  std::string policy;  ///< empty: auto, or what the checkpoint says
+  Budget budget;       ///< of the activations, for the policy auto
+  double tolerance = 1e-2;
+  std::string profile;
+  std::string report;
   std::string log;
   std::string save;
   std::uint64_t save_every = 0;
