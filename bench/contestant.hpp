@@ -3,6 +3,7 @@
 #pragma once
 
 #include <adacc/core/eigen_pool.hpp>
+#include <adacc/step/measure.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
@@ -45,6 +46,15 @@ class Contestant {
 
   const adacc::Error& error() const { return error_; }
   const adacc::Step<>& step() const { return training_.compiled(); }
+
+  /// The costs of this model's instructions, measured in this contestant's memory.
+  adacc::Result<adacc::CostProfile> measure(const adacc::Graph& graph,
+                                            const adacc::MeasureOptions& options) {
+    auto& t = training_;
+    return adacc::measure(
+        t.cpu(), adacc::make_dispatch<float, adacc::Cpu>(network_), graph, t.arena(), t.params(),
+        t.gradients(), input(), target(), [] { return 1e-3 * now_ms(); }, options);
+  }
 
   /// Milliseconds of one step, the optimizer's update included; its share of them in `update_ms`.
   double run(double& update_ms) {

@@ -46,6 +46,17 @@ inline KindError error_of_kind(const adacc::Graph& graph, int k) {
   return {2.2e-7, 2.2e-6, 5.8e-4};  // the residual stream
 }
 
+/// Writes the reference model's gradient errors into a profile of a Gpt's graph. What is computed
+/// again from lossy values is taken to suffer twice what its own encoding would.
+inline void assume_errors(const adacc::Graph& graph, int layers, adacc::CostProfile& profile) {
+  for (int k = 0; k < graph.node_count(); ++k)
+    for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+      adacc::CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+      cost.error = error_of_kind(graph, k).of(*profile.codecs[c]) / layers;
+      cost.carried_error = 2 * cost.error;
+    }
+}
+
 /// The profile of `graph`, which must be a Gpt's, on `machine`.
 inline adacc::CostProfile estimated_costs(const adacc::Graph& graph, const Config& config,
                                           std::size_t time, const Machine& machine) {
@@ -68,16 +79,14 @@ inline adacc::CostProfile estimated_costs(const adacc::Graph& graph, const Confi
     cost.forward = seconds(flops, in + out);
     cost.backward = seconds(2 * flops, 2 * (in + out));
     cost.add = cost.add_gradient = 3 * out * byte;
-    const double layers = config.layers > 0 ? config.layers : 1;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       adacc::CodecCost& codec = profile.codec_cost(k, static_cast<int>(c));
       const double copy = 2 * out * byte;  // the time of copying the floats
       codec.encode = 1.0 * copy;
       codec.decode = 0.8 * copy;
-      codec.error = error_of_kind(graph, k).of(*profile.codecs[c]) / layers;
-      codec.carried_error = 2 * codec.error;
     }
   }
+  assume_errors(graph, config.layers, profile);
   const double logits = 2 * static_cast<double>(graph.output().elems() * config.vocab);
   profile.loss = seconds(3 * logits, 0);
   profile.rest = 28 * static_cast<double>(graph.parameter_elems) * byte;  // AdamW's 7 floats

@@ -1,0 +1,214 @@
+/// What does a budget cost? Throughput against the peak of a step: planned, and under policies that
+/// are the same for every block.
+///
+/// Every plan's step is timed in the same rounds as retain's, and what is reported is the median of
+/// its ratios to retain's, because machines are shared and drift. Updates are left out of the
+/// times: they do not depend on the plan.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <adacc/plan/make_plan.hpp>
+#include <adacc/train/file.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../examples/budget.hpp"
+#include "../examples/draw/curve.hpp"
+#include "../examples/gpt_costs.hpp"
+#include "contestant.hpp"
+
+namespace {
+
+using contest::Contestant;
+using contest::median;
+
+constexpr const char* uniform[] = {"retain", "recompute", "int8", "int4", "tolerated", "mixed"};
+
+struct Options : contest::Setting {
+  int rounds = 15;
+  std::vector<std::string> budgets{"50%", "30%", "recompute", "smallest"};
+  double tolerance = 1e-2;
+  adacc::MeasureOptions measure;
+  std::string json, svg;
+};
+
+double now() { return 1e-3 * contest::now_ms(); }
+
+/// One plan in the race.
+struct Entry {
+  std::string name;
+  adacc::PlanOutcome outcome;  ///< of a planned one
+  std::size_t budget = 0;      ///< 0: uniform
+  std::unique_ptr<Contestant> contestant;
+  std::vector<double> ratios;  ///< time over retain's, by round
+  std::size_t peak() const { return contestant->step().arena_bytes(); }
+  double throughput() const { return 1 / median(ratios); }
+};
+
+int fail(const adacc::Error& why) {
+  std::fprintf(stderr, "policy_bench: %s\n", why.text());
+  return 2;
+}
+
+/// The fastest uniform policy that fits `bytes`; retain where none does.
+const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) {
+  const Entry* best = nullptr;
+  for (const Entry& entry : entries)
+    if (entry.budget == 0 && entry.peak() <= bytes &&
+        (best == nullptr || entry.throughput() > best->throughput()))
+      best = &entry;
+  return best == nullptr ? entries[0] : *best;
+}
+
+adacc::Error write_text(const std::string& path, const std::string& text) {
+  auto file = adacc::AtomicFile::create(path);
+  if (!file) return file.error;
+  if (adacc::Error why = file->write(text.data(), text.size())) return why;
+  return file->commit();
+}
+
+std::string picture(const std::vector<Entry>& entries) {
+  const auto retain = static_cast<double>(entries[0].peak());
+  draw::Curve planned{"auto", "#e15759", {}},
+      others{"the same policy in every block", "#4e79a7", {}, true};
+  std::string names;
+  for (const Entry& entry : entries) {
+    const double x = 100 * static_cast<double>(entry.peak()) / retain, y = entry.throughput();
+    (entry.budget == 0 ? others : planned).points.push_back({x, y});
+  }
+  std::sort(planned.points.begin(), planned.points.end());
+  draw::Curve dots = planned;
+  dots.dots = true;
+  dots.label.clear();
+  std::string svg = draw::open_svg(760, 400);
+  svg += "<text x='60' y='22' font-size='14'>Throughput over retain's, against the peak</text>\n";
+  svg += draw::curves({planned, others, dots}, {60, 56, 660, 280}, "peak, % of retain's");
+  return svg + "</svg>\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("Times planned steps at several budgets, and uniform policies, beside retain's.",
+               "policy_bench");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--layers", o.network.layers)->check(CLI::Range(1, 4096));
+  app.add_option("--heads", o.network.heads)->check(CLI::PositiveNumber);
+  app.add_option("--channels", o.network.channels)->check(CLI::PositiveNumber);
+  app.add_option("--seq", o.seq)->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
+  app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
+  app.add_option("--rounds", o.rounds, "in which every plan runs one step")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--budgets", o.budgets,
+                 "as 50% of retain's peak, as 96MiB, or: recompute (its peak), smallest");
+  app.add_option("--tolerance", o.tolerance, "largest relative squared error of the gradient")
+      ->check(CLI::Range(0.0, 1e3));
+  app.add_option("--measure-steps", o.measure.steps, "steps of each kind that are measured first");
+  app.add_option("--json", o.json, "write the figures to this file as well");
+  app.add_option("--svg", o.svg, "draw them into this file");
+  CLI11_PARSE(app, argc, argv);
+  o.network.context = o.seq;
+
+  using namespace adacc;
+  EigenPool pool(o.threads);
+  const Cpu cpu{ExecutorRef(pool)};
+  std::vector<Entry> entries;
+  for (const char* name : uniform) {
+    Entry entry;
+    entry.name = name;
+    entry.contestant = std::make_unique<Contestant>(o, contest::named_plan(name, o), cpu);
+    if (entry.contestant->error()) return fail(entry.contestant->error());
+    entries.push_back(std::move(entry));
+  }
+  auto graph = gpt::graph<gpt::PlannedSet>(o.network, o.batch, o.seq, o.threads);
+  if (!graph) return fail(graph.error);
+  auto profile = entries[0].contestant->measure(*graph, o.measure);
+  if (!profile) return fail(profile.error);
+  gpt::assume_errors(*graph, o.network.layers, *profile);
+
+  PlanRequest request;
+  request.tolerance = o.tolerance;
+  request.now = now;
+  request.budget_bytes = entries[0].peak();
+  const auto smallest = smallest_peak(*graph, *profile, request);
+  if (!smallest) return fail(smallest.error);
+  for (const std::string& text : o.budgets) {
+    if (text == "recompute") {
+      request.budget_bytes = entries[1].peak();
+    } else if (text == "smallest") {
+      request.budget_bytes = *smallest;
+    } else {
+      const auto budget = parse_budget(text);
+      if (!budget) return fail(budget.error);
+      request.budget_bytes = budget->of(entries[0].peak());
+    }
+    auto outcome = make_plan(*graph, *profile, request);
+    if (!outcome) return fail(outcome.error);
+    Entry entry;
+    entry.name = "auto " + text;
+    entry.budget = request.budget_bytes;
+    entry.contestant = std::make_unique<Contestant>(o, outcome->plan, cpu);
+    if (entry.contestant->error()) return fail(entry.contestant->error());
+    entry.outcome = std::move(*outcome);
+    entries.push_back(std::move(entry));
+  }
+
+  for (int round = -2; round < o.rounds; ++round) {  // two rounds warm up
+    double retain = 0;
+    for (Entry& entry : entries) {
+      double update = 0;
+      const double ms = entry.contestant->run(update) - update;
+      if (&entry == &entries[0]) retain = ms;
+      if (round >= 0) entry.ratios.push_back(ms / retain);
+    }
+  }
+
+  std::printf("%d layers, %zu heads, %zu channels, T %zu, B %zu, %d threads, %d rounds\n",
+              o.network.layers, o.network.heads, o.network.channels, o.seq, o.batch, o.threads,
+              o.rounds);
+  std::printf("%-16s %10s %8s %11s %10s %8s  %s\n", "policy", "peak", "of retain", "throughput",
+              "predicted", "gap", "best uniform that fits");
+  nlohmann::ordered_json figures = nlohmann::ordered_json::array();
+  const auto retain_peak = static_cast<double>(entries[0].peak());
+  for (const Entry& entry : entries) {
+    const double share = static_cast<double>(entry.peak()) / retain_peak;
+    std::printf("%-16s %6.1f MiB %8.3f %11.3f", entry.name.c_str(),
+                static_cast<double>(entry.peak()) / MiB, share, entry.throughput());
+    nlohmann::ordered_json line = {
+        {"policy", entry.name}, {"peak_bytes", entry.peak()}, {"throughput", entry.throughput()}};
+    if (entry.budget > 0) {
+      const double predicted = entry.outcome.retain_seconds / entry.outcome.seconds;
+      const Entry& other = best_uniform(entries, entry.budget);
+      const bool fits = other.peak() <= entry.budget;
+      std::printf(" %10.3f %6.2f %%  %s %.3f", predicted, 100 * entry.outcome.gap,
+                  fits ? other.name.c_str() : "none", fits ? other.throughput() : 0.0);
+      line["budget_bytes"] = entry.budget;
+      line["predicted_throughput"] = predicted;
+      line["gap"] = entry.outcome.gap;
+      line["error"] = entry.outcome.error;
+    }
+    std::printf("\n");
+    figures.push_back(line);
+  }
+  for (const Entry& entry : entries) {
+    if (entry.budget == 0) continue;
+    std::map<std::string, int> counts;
+    for (const Policy& policy : entry.outcome.plan.policies) ++counts[name_of(policy)];
+    std::printf("%-16s", entry.name.c_str());
+    for (const auto& [name, count] : counts) std::printf("  %s %d", name.c_str(), count);
+    std::printf("\n");
+  }
+  if (!o.json.empty())
+    if (Error why = write_text(o.json, figures.dump(2) + "\n")) return fail(why);
+  if (!o.svg.empty())
+    if (Error why = write_text(o.svg, picture(entries))) return fail(why);
+  return 0;
+}
