@@ -94,3 +94,28 @@ TEST_CASE("the same at run time") {
 }
 
 }  // namespace
+
+TEST_CASE("an array over lent memory stays there until it outgrows it") {
+  int memory[4] = {1, 2, 3, 4};
+  {
+    auto lent = adacc::Array<int>::over(memory, 2, 4);
+    CHECK(lent.size() == 2);
+    lent.push_back(7);
+    CHECK(memory[2] == 7);
+    CHECK(lent.data() == memory);
+    adacc::Array<int> copy = lent;  // has memory of its own
+    copy[0] = 9;
+    CHECK(memory[0] == 1);
+    adacc::Array<int> moved = static_cast<adacc::Array<int>&&>(lent);
+    CHECK(moved.data() == memory);
+    moved.clear();
+    for (int i = 0; i < 5; ++i) moved.push_back(i);
+    CHECK(moved.data() != memory);
+    CHECK(moved.size() == 5);
+    CHECK(moved[4] == 4);
+    CHECK(memory[3] == 3);
+    copy = static_cast<adacc::Array<int>&&>(moved);
+    CHECK(copy[4] == 4);
+  }
+  CHECK(memory[0] == 0);  // and is not freed
+}

@@ -99,6 +99,10 @@ class Cursor {
 
   /// Forgets how long the parts of the next instruction took.
   void forget() { times_[instruction_] = 0; }
+  /// Forgets all times: each instruction may then pass a deadline once.
+  void forget_all() {
+    for (std::int64_t& time : times_) time = 0;
+  }
 
   /// The next instruction, and its next part.
   std::size_t instruction() const { return instruction_; }

@@ -32,14 +32,22 @@ class FixedProgram {
     const Result<Program> result = Make{}();
     const Graph& graph = result->graph;
     const Schedule& schedule = result->schedule;
-    Sizes sizes{static_cast<bool>(result),    graph.nodes.size(),      graph.adds.size(),
-                graph.candidates.size(),      graph.parameters.size(), result->plan.policies.size(),
-                schedule.instructions.size(), schedule.buffers.size(), 0,
-                result->peak_bytes(),         graph.parameter_elems};
-    for (const Node& node : graph.nodes)
-      if (static_cast<std::size_t>(node.layer) >= sizes.layers)
-        sizes.layers = static_cast<std::size_t>(node.layer) + 1;
-    return sizes;
+    Sizes found;
+    found.made = static_cast<bool>(result);
+    found.nodes = graph.nodes.size();
+    found.adds = graph.adds.size();
+    found.candidates = graph.candidates.size();
+    found.parameters = graph.parameters.size();
+    found.policies = result->plan.policies.size();
+    found.instructions = schedule.instructions.size();
+    found.buffers = schedule.buffers.size();
+    found.peak_bytes = result->peak_bytes();
+    found.parameter_elems = graph.parameter_elems;
+    for (const Node& node : graph.nodes) {
+      const auto layers = static_cast<std::size_t>(node.layer) + 1;
+      if (layers > found.layers) found.layers = layers;
+    }
+    return found;
   }
   static constexpr Sizes sizes = measure();
   static_assert(sizes.made,
