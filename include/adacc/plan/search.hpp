@@ -1,0 +1,281 @@
+/// The fastest plan within a budget, or the smallest plan of all, by branch and bound.
+///
+/// Activations are decided from the last to the first (plan/partial.hpp says why), each node of
+/// the tree under three bounds:
+///
+///   - live bytes: open activations stored in no bytes and back in no time;
+///   - seconds: whatever is open and read in backward is stored in the worst instruction of the
+///     window, so its stored bytes must fit beside it. For any price of a byte, the cheapest policy
+///     of each at that price bounds the time from below (the dual of the fractional knapsack);
+///   - error: what the decided ones add, carried errors included.
+///
+/// A leaf counts once its schedule has been laid out: the budget holds for the arena.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../step/layout.hpp"
+#include "../step/schedule.hpp"
+#include "partial.hpp"
+
+namespace adacc::detail {
+
+/// For every prefix of activations, bounds on the seconds that its stored bytes cost.
+class StoragePrices {
+ public:
+  constexpr explicit StoragePrices(const PartialPlan& partial)
+      : nodes_(static_cast<std::size_t>(partial.node_count()) + 1) {
+    collect(partial);
+    least_.resize(nodes_);
+    seconds_.resize(prices_.size() * nodes_);
+    for (std::size_t k = 0; k + 1 < nodes_; ++k) {
+      const int id = static_cast<int>(k);
+      least_[k + 1] = least_[k];
+      for (std::size_t p = 0; p < prices_.size(); ++p) at(p, k + 1) = at(p, k);
+      if (!partial.read(id)) continue;
+      std::size_t least = partial.option(id, 0).stored;
+      for (std::size_t i = 1; i < partial.option_count(id); ++i)
+        if (partial.option(id, i).stored < least) least = partial.option(id, i).stored;
+      least_[k + 1] += least;
+      for (std::size_t p = 0; p < prices_.size(); ++p) {
+        double best = cost(partial.option(id, 0), prices_[p]);
+        for (std::size_t i = 1; i < partial.option_count(id); ++i)
+          if (const double c = cost(partial.option(id, i), prices_[p]); c < best) best = c;
+        at(p, k + 1) += best;
+      }
+    }
+  }
+
+  /// The fewest bytes in which activations below `end` can be stored.
+  constexpr std::size_t least_bytes(int end) const { return least_[static_cast<std::size_t>(end)]; }
+
+  /// No policies of the activations below `end` store at most `bytes` in fewer seconds. Concave in
+  /// the price: climbs from the price that was best before.
+  constexpr double seconds(int end, std::size_t bytes) {
+    const auto k = static_cast<std::size_t>(end);
+    const auto value = [&](std::size_t p) {
+      return at(p, k) - prices_[p] * static_cast<double>(bytes);
+    };
+    double best = value(last_);
+    while (last_ + 1 < prices_.size() && value(last_ + 1) > best) best = value(++last_);
+    while (last_ > 0 && value(last_ - 1) > best) best = value(--last_);
+    return best > 0 ? best : 0;
+  }
+
+  /// The price, in seconds per byte, at the bound computed last.
+  constexpr double price() const { return prices_[last_]; }
+
+ private:
+  static constexpr double cost(const PlanOption& option, double price) {
+    return option.seconds + price * static_cast<double>(option.stored);
+  }
+  constexpr double& at(std::size_t price, std::size_t k) { return seconds_[price * nodes_ + k]; }
+
+  /// Every rate at which some activation can give bytes for seconds, thinned to a few.
+  constexpr void collect(const PartialPlan& partial) {
+    constexpr std::size_t most = 64;
+    Array<double> all;
+    all.push_back(0);
+    for (int k = 0; k < partial.node_count(); ++k) {
+      if (!partial.read(k)) continue;
+      for (std::size_t i = 0; i < partial.option_count(k); ++i)
+        for (std::size_t j = 0; j < partial.option_count(k); ++j) {
+          const PlanOption &small = partial.option(k, i), &fast = partial.option(k, j);
+          if (small.stored < fast.stored && small.seconds > fast.seconds)
+            all.push_back((small.seconds - fast.seconds) /
+                          static_cast<double>(fast.stored - small.stored));
+        }
+    }
+    sort(all, [](double a, double b) { return a < b; });
+    std::size_t distinct = 0;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i == 0 || all[i] > all[distinct - 1]) all[distinct++] = all[i];
+    const std::size_t count = distinct < most ? distinct : most;
+    for (std::size_t i = 0; i < count; ++i)
+      prices_.push_back(all[count == distinct ? i : i * (distinct - 1) / (count - 1)]);
+  }
+
+  std::size_t nodes_;
+  Array<double> prices_;      // ascending
+  Array<std::size_t> least_;  // per prefix
+  Array<double> seconds_;     // per price and prefix
+  std::size_t last_ = 0;
+};
+
+struct SearchLimits {
+  bool smallest = false;         ///< look for the smallest arena, whatever its time
+  std::size_t budget_bytes = 0;  ///< of the arena; unused with `smallest`
+  double tolerance = 0;
+  double gap = 0;
+  std::size_t most_nodes = 0;  ///< of the tree
+  double (*now)() = nullptr;
+  double deadline = 0;  ///< of that clock
+};
+
+struct SearchResult {
+  bool found = false;
+  bool finished = false;  ///< the whole tree was searched or cut off
+  Plan plan;
+  std::size_t arena_bytes = 0;
+  double bound_seconds = 0;  ///< no plan is faster; unused with `smallest`
+};
+
+class Search {
+ public:
+  constexpr Search(const Graph& graph, const CostProfile& profile, const SearchLimits& limits)
+      : graph_(graph), limits_(limits), partial_(graph, profile), prices_(partial_) {}
+
+  constexpr SearchResult run() {
+    result_.bound_seconds = infinite;
+    branch();
+    while (!frames_.empty() && !stopped_) {
+      Frame& frame = frames_.back();
+      partial_.open_to(frame.node);
+      if (frame.next == children_.size()) {
+        children_.resize(frame.begin);
+        frames_.pop_back();
+        continue;
+      }
+      const Child child = children_[frame.next++];
+      if (hopeless(child.cost)) continue;
+      partial_.decide(child.option);
+      branch();
+    }
+    result_.finished = frames_.empty();
+    leave_open();
+    if (result_.found && best_.seconds < result_.bound_seconds)
+      result_.bound_seconds = best_.seconds;
+    if (result_.bound_seconds == infinite) result_.bound_seconds = partial_.base_seconds();
+    return static_cast<SearchResult&&>(result_);
+  }
+
+ private:
+  static constexpr double infinite = 1e300;
+  static constexpr double rounding = 1e-12;  ///< relative: sums of one plan in different orders
+
+  struct Child {
+    std::size_t option = 0;
+    PartialCost cost;  ///< bounds
+  };
+  /// A node of the tree: its children are children_[begin, the next frame's begin).
+  struct Frame {
+    int node = 0;  ///< the activation that its children decide
+    std::size_t begin = 0;
+    std::size_t next = 0;
+  };
+
+  /// Lexicographic: seconds, live bytes, error. A bound that is no better than the best plan.
+  constexpr bool no_better(const PartialCost& bound) const {
+    if (!result_.found) return false;
+    if (limits_.smallest) return bound.live_bytes >= result_.arena_bytes;
+    const double slack = rounding * best_.seconds;
+    if (bound.seconds > best_.seconds + slack) return true;
+    if (bound.seconds < best_.seconds - slack) return false;
+    if (bound.live_bytes != best_.live_bytes) return bound.live_bytes > best_.live_bytes;
+    return bound.error >= best_.error;
+  }
+
+  constexpr bool hopeless(const PartialCost& bound) {
+    if (no_better(bound)) return true;
+    if (limits_.smallest || limits_.gap <= 0 || !result_.found) return false;
+    if (bound.seconds < best_.seconds * (1 - limits_.gap)) return false;
+    if (bound.seconds < result_.bound_seconds) result_.bound_seconds = bound.seconds;
+    return true;
+  }
+
+  /// Bounds below the current node; false where no plan below it fits.
+  constexpr bool bound(PartialCost& cost) {
+    count_node();
+    cost = partial_.cost();
+    if (cost.error > limits_.tolerance) return false;
+    const int open = partial_.first_open();
+    const std::size_t stored = cost.window_bytes + prices_.least_bytes(open);
+    if (stored > cost.live_bytes) cost.live_bytes = stored;
+    if (limits_.smallest) return true;
+    if (cost.live_bytes > limits_.budget_bytes) return false;
+    cost.seconds += prices_.seconds(open, limits_.budget_bytes - cost.window_bytes);
+    return true;
+  }
+
+  /// Below the current node: decides what leaves no choice, then lists the children of what does.
+  constexpr void branch() {
+    while (partial_.first_open() > 0) {
+      const int k = partial_.first_open() - 1;
+      const bool fixed = partial_.option_count(k) == 1;
+      if (!fixed && partial_.needed(k)) return list_children(k);
+      if (!partial_.allowed(0)) return;
+      partial_.decide(0);  // where backward does not need it, its policy says nothing
+    }
+    judge();
+  }
+
+  constexpr void list_children(int k) {
+    const std::size_t begin = children_.size();
+    for (std::size_t i = 0; i < partial_.option_count(k); ++i) {
+      if (!partial_.allowed(i)) continue;
+      Child child{i, {}};
+      partial_.decide(i);
+      const bool fits = bound(child.cost);
+      partial_.open_to(k);
+      if (!fits || hopeless(child.cost)) continue;
+      std::size_t at = children_.size();
+      while (at > begin && before(child.cost, children_[at - 1].cost)) --at;
+      children_.insert(at, child);
+    }
+    frames_.push_back({k, begin, begin});
+  }
+
+  constexpr bool before(const PartialCost& a, const PartialCost& b) const {
+    if (limits_.smallest && a.live_bytes != b.live_bytes) return a.live_bytes < b.live_bytes;
+    return a.seconds < b.seconds;
+  }
+
+  /// A whole plan.
+  constexpr void judge() {
+    PartialCost cost;
+    if (!bound(cost) || no_better(cost)) return;
+    Plan plan = partial_.plan();
+    const std::size_t arena = make_layout(make_schedule(graph_, plan)).arena_bytes;
+    if (limits_.smallest ? result_.found && arena >= result_.arena_bytes
+                         : arena > limits_.budget_bytes)
+      return;
+    result_.found = true;
+    result_.plan = static_cast<Plan&&>(plan);
+    result_.arena_bytes = arena;
+    best_ = cost;
+  }
+
+  constexpr void count_node() {
+    ++nodes_;
+    if (nodes_ >= limits_.most_nodes) stopped_ = true;
+    if (limits_.now != nullptr && nodes_ % 64 == 0 && limits_.now() >= limits_.deadline)
+      stopped_ = true;
+  }
+
+  /// The search ended early: the bound is that of what it left.
+  constexpr void leave_open() {
+    for (std::size_t f = 0; f < frames_.size(); ++f) {
+      const std::size_t end = f + 1 < frames_.size() ? frames_[f + 1].begin : children_.size();
+      // The child that the search was in has been listed by the next frame, if there is one.
+      std::size_t next = frames_[f].next;
+      if (f + 1 == frames_.size() && next > frames_[f].begin) --next;
+      for (; next < end; ++next)
+        if (const double seconds = children_[next].cost.seconds; seconds < result_.bound_seconds)
+          result_.bound_seconds = seconds;
+    }
+  }
+
+  const Graph& graph_;
+  SearchLimits limits_;
+  PartialPlan partial_;
+  StoragePrices prices_;
+  Array<Frame> frames_;
+  Array<Child> children_;
+  SearchResult result_;
+  PartialCost best_;
+  std::size_t nodes_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace adacc::detail

@@ -1,0 +1,71 @@
+/// The smallest budget that some plan fits, and what limits it.
+///
+/// Not the plan of least stored bytes: what is not stored comes back in backward, and a long run of
+/// recomputation holds many activations at once. So the arena itself is searched for its minimum.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/error.hpp"
+#include "planner.hpp"
+#include "search.hpp"
+
+namespace adacc {
+
+struct SmallestPlan {
+  bool found = false;   ///< false where fixed policies alone pass the tolerance
+  bool proven = false;  ///< no plan within the tolerance has a smaller arena
+  Plan plan;
+  std::size_t arena_bytes = 0;
+};
+
+/// The plan with the smallest arena among those within `request.tolerance`; the budget says
+/// nothing here. Looks at `most_nodes` partial plans, and no longer than the request's deadline.
+constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
+                                     const PlanRequest& request, std::size_t most_nodes = 1000000) {
+  detail::SearchLimits limits;
+  limits.smallest = true;
+  limits.tolerance = request.tolerance;
+  limits.most_nodes = most_nodes;
+  limits.now = request.now;
+  if (request.now != nullptr) limits.deadline = request.now() + request.deadline_seconds;
+  detail::SearchResult result = detail::Search(graph, profile, limits).run();
+  return {result.found, result.finished, static_cast<Plan&&>(result.plan), result.arena_bytes};
+}
+
+/// The first instruction of `schedule` at which most bytes live.
+constexpr std::size_t worst_instruction(const Schedule& schedule) {
+  std::size_t worst = 0, most = 0;
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const int now = static_cast<int>(i);
+    std::size_t live = 0;
+    for (const Buffer& buffer : schedule.buffers)
+      if (buffer.first >= 0 && buffer.first <= now && now <= buffer.last)
+        live += align_up(buffer.bytes);
+    if (live > most) most = live, worst = i;
+  }
+  return worst;
+}
+
+/// The error for a budget that no plan fits: it names the smallest one that can be met and the
+/// instruction of `smallest` that limits it.
+constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
+                            const SmallestPlan& smallest) {
+  if (!smallest.found)
+    return Error::say(
+        "no plan is within the tolerance of the gradient's error: the codecs that "
+        "types fix pass it by themselves");
+  const Schedule schedule = make_schedule(graph, smallest.plan);
+  const std::size_t worst = worst_instruction(schedule);
+  const Instruction& run = schedule.instructions[worst];
+  const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
+  return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
+                    smallest.proven ? ": the smallest that can be met is "
+                                    : ": the smallest known that can be met is ",
+                    shown(smallest.arena_bytes), ", limited by ",
+                    run.again ? "the recomputing " : "", name_of(run.op), " of activation ",
+                    run.node, " (", name, "), instruction ", worst, " of ",
+                    schedule.instructions.size());
+}
+
+}  // namespace adacc
