@@ -57,7 +57,7 @@ need() {
 }
 
 PACKAGES=(g++ cmake ninja-build libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev
-          libbenchmark-dev)
+          libbenchmark-dev liblpsolve55-dev)
 
 # number KEY FILE: KEY's value in every line of a log, one a line.
 number() {

@@ -1,0 +1,216 @@
+/// Solves a LinearProgram with lp_solve 5.5: link adacc::lp_solve.
+///
+/// lp_lib.h defines about 500 macros, so the functions that we call are declared here; a test
+/// compares them with the header. The model is built afresh for every solve, as lp_solve keeps
+/// state between them. Its tolerances are absolute: costs and rows are scaled to size 1 first, for
+/// a step takes 1e-3 seconds and 1e9 bytes.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "linear_program.hpp"
+
+struct _lprec;  // lp_solve's own name for a model
+
+namespace adacc {
+
+namespace lp_solve_c {
+
+extern "C" {
+_lprec* make_lp(int rows, int columns);
+void delete_lp(_lprec* lp);
+void set_verbose(_lprec* lp, int verbose);
+void set_timeout(_lprec* lp, long seconds);
+void put_abortfunc(_lprec* lp, int (*stop)(_lprec*, void*), void* handle);
+void set_mip_gap(_lprec* lp, unsigned char absolute, double gap);
+unsigned char set_obj_fnex(_lprec* lp, int count, double* row, int* columns);
+unsigned char set_add_rowmode(_lprec* lp, unsigned char on);
+unsigned char add_constraintex(_lprec* lp, int count, double* row, int* columns, int type,
+                               double rhs);
+unsigned char set_bounds(_lprec* lp, int column, double lower, double upper);
+unsigned char set_int(_lprec* lp, int column, unsigned char on);
+int solve(_lprec* lp);
+unsigned char get_ptr_variables(_lprec* lp, double** values);
+unsigned char get_ptr_dual_solution(_lprec* lp, double** duals);
+}
+
+/// Its constants, by their names in lp_lib.h.
+enum RowType : int { le = 1, ge = 2, eq = 3 };
+enum Outcome : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3, timeout = 7 };
+
+}  // namespace lp_solve_c
+
+struct LinearOptions {
+  double gap = 0;  ///< relative: end the search once the solution is this close to its bound
+  double (*now)() = nullptr;  ///< seconds of some clock; null: no limit
+  double deadline = 0;        ///< of that clock
+};
+
+namespace detail {
+
+/// A model in lp_solve's memory.
+class LpSolve {
+ public:
+  LpSolve(const LinearProgram& program, bool integers, const LinearOptions& options)
+      : program_(program), options_(options),
+        lp_(lp_solve_c::make_lp(0, static_cast<int>(program.columns.size()))) {
+    if (lp_ != nullptr) ready_ = build(integers);
+  }
+  LpSolve(const LpSolve&) = delete;
+  LpSolve& operator=(const LpSolve&) = delete;
+  ~LpSolve() {
+    if (lp_ != nullptr) lp_solve_c::delete_lp(lp_);
+  }
+
+  LinearSolution::Status run(LinearSolution& solution, bool duals) {
+    using Status = LinearSolution::Status;
+    if (!ready_) return Status::failed;
+    const int outcome = lp_solve_c::solve(lp_);
+    switch (outcome) {
+      case lp_solve_c::optimal:
+      case lp_solve_c::suboptimal: break;
+      case lp_solve_c::infeasible: return Status::infeasible;
+      case lp_solve_c::unbounded: return Status::unbounded;
+      default:
+        return outcome == lp_solve_c::timeout || stopped_ ? Status::timed_out : Status::failed;
+    }
+    if (!read(solution, duals)) return Status::failed;
+    return outcome == lp_solve_c::optimal ? Status::optimal : Status::feasible;
+  }
+
+ private:
+  static int stop(_lprec*, void* self) {
+    LpSolve& mine = *static_cast<LpSolve*>(self);
+    mine.stopped_ = mine.stopped_ || mine.options_.now() >= mine.options_.deadline;
+    return mine.stopped_ ? 1 : 0;
+  }
+
+  static double magnitude(double value) { return value < 0 ? -value : value; }
+
+  bool build(bool integers) {
+    const std::size_t count = program_.columns.size();
+    lp_solve_c::set_verbose(lp_, 0);
+    if (options_.now != nullptr) {
+      const double left = options_.deadline - options_.now();
+      if (left <= 0) return !(stopped_ = true);
+      if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
+      lp_solve_c::put_abortfunc(lp_, &stop, this);
+    }
+    // lp_solve measures a gap against 1 + |objective|: costs are scaled so that the 1 is little.
+    lp_solve_c::set_mip_gap(lp_, 1, 0);
+    lp_solve_c::set_mip_gap(lp_, 0, options_.gap);
+    Array<double> values(count);
+    Array<int> columns(count);
+    for (const LinearProgram::Column& column : program_.columns)
+      if (magnitude(column.cost) > largest_cost_) largest_cost_ = magnitude(column.cost);
+    for (std::size_t j = 0; j < count; ++j) {
+      values[j] = program_.columns[j].cost * cost_scale();
+      columns[j] = static_cast<int>(j) + 1;
+    }
+    bool good = lp_solve_c::set_obj_fnex(lp_, static_cast<int>(count), values.data(),
+                                         columns.data()) != 0 &&
+                lp_solve_c::set_add_rowmode(lp_, 1) != 0;
+    for (const LinearProgram::Row& row : program_.rows) good = good && add(row, values, columns);
+    lp_solve_c::set_add_rowmode(lp_, 0);
+    for (std::size_t j = 0; j < count; ++j) {
+      const LinearProgram::Column& column = program_.columns[j];
+      const int at = static_cast<int>(j) + 1;
+      good = good && lp_solve_c::set_bounds(lp_, at, column.lower, column.upper) != 0;
+      if (integers && column.integer) good = good && lp_solve_c::set_int(lp_, at, 1) != 0;
+    }
+    return good;
+  }
+
+  bool add(const LinearProgram::Row& row, Array<double>& values, Array<int>& columns) {
+    double largest = 0;
+    for (std::size_t i = 0; i < row.term_count; ++i) {
+      const LinearProgram::Term& term = program_.terms[row.first_term + i];
+      values[i] = term.value;
+      columns[i] = term.column + 1;
+      if (magnitude(term.value) > largest) largest = magnitude(term.value);
+    }
+    if (largest == 0) largest = 1;
+    for (std::size_t i = 0; i < row.term_count; ++i) values[i] /= largest;
+    row_scales_.push_back(largest);
+    const int types[] = {lp_solve_c::le, lp_solve_c::ge, lp_solve_c::eq};
+    return lp_solve_c::add_constraintex(lp_, static_cast<int>(row.term_count), values.data(),
+                                        columns.data(), types[static_cast<int>(row.sense)],
+                                        row.rhs / largest) != 0;
+  }
+
+  /// The largest cost becomes 1e4.
+  double cost_scale() const { return largest_cost_ > 0 ? 1e4 / largest_cost_ : 1; }
+
+  bool read(LinearSolution& solution, bool duals) const {
+    double* found = nullptr;
+    if (lp_solve_c::get_ptr_variables(lp_, &found) == 0 || found == nullptr) return false;
+    solution.values.resize(program_.columns.size());
+    solution.objective = 0;
+    for (std::size_t j = 0; j < solution.values.size(); ++j) {
+      solution.values[j] = found[j];
+      solution.objective += program_.columns[j].cost * found[j];
+    }
+    if (!duals) return true;
+    if (lp_solve_c::get_ptr_dual_solution(lp_, &found) == 0 || found == nullptr) return false;
+    solution.duals.resize(program_.rows.size());
+    for (std::size_t r = 0; r < solution.duals.size(); ++r)
+      solution.duals[r] = found[r + 1] / row_scales_[r] / cost_scale();
+    return true;
+  }
+
+  const LinearProgram& program_;
+  LinearOptions options_;
+  _lprec* lp_ = nullptr;
+  Array<double> row_scales_;
+  double largest_cost_ = 0;
+  bool ready_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace detail
+
+/// Solves `program`: its relaxation first, for duals and bound, then, where that is not integral,
+/// the program itself. Prints nothing.
+inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
+                                          const LinearOptions& options = {}) {
+  using Status = LinearSolution::Status;
+  LinearSolution solution;
+  const auto timed = [&] { return options.now != nullptr && options.now() >= options.deadline; };
+  solution.status = detail::LpSolve(program, false, options).run(solution, true);
+  if (solution.status == Status::feasible) solution.status = Status::failed;
+  if (solution.status != Status::optimal) {
+    if (timed()) solution.status = Status::timed_out;
+    solution.values.clear();
+    return solution;
+  }
+  solution.bound = dual_bound(program, solution.duals);
+  bool integral = true;
+  for (std::size_t j = 0; j < program.columns.size(); ++j) {
+    if (!program.columns[j].integer) continue;
+    const double value = solution.values[j];
+    const double whole =
+        static_cast<double>(static_cast<long long>(value + (value < 0 ? -0.5 : 0.5)));
+    integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
+  }
+  if (integral) return solution;
+
+  LinearSolution whole;
+  whole.status = detail::LpSolve(program, true, options).run(whole, false);
+  if (whole.status == Status::failed && timed()) whole.status = Status::timed_out;
+  whole.duals = static_cast<Array<double>&&>(solution.duals);
+  whole.bound = solution.bound;
+  if (whole.status == Status::optimal) {
+    // The search ended: what it cut off is within the gap.
+    double largest = 0;
+    for (const LinearProgram::Column& column : program.columns)
+      if (const double size = column.cost < 0 ? -column.cost : column.cost; size > largest)
+        largest = size;
+    const double size = whole.objective < 0 ? -whole.objective : whole.objective;
+    const double searched = whole.objective - options.gap * (size + 1e-4 * largest);
+    if (searched > whole.bound) whole.bound = searched;
+  }
+  return whole;
+}
+
+}  // namespace adacc
