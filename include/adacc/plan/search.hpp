@@ -124,7 +124,9 @@ struct SearchResult {
 class Search {
  public:
   constexpr Search(const Graph& graph, const CostProfile& profile, const SearchLimits& limits)
-      : graph_(graph), limits_(limits), partial_(graph, profile), prices_(partial_) {}
+      : graph_(graph), limits_(limits), partial_(graph, profile), prices_(partial_),
+        live_budget_(limits.budget_bytes + padding < padding ? limits.budget_bytes
+                                                             : limits.budget_bytes + padding) {}
 
   constexpr SearchResult run() {
     result_.bound_seconds = infinite;
@@ -154,6 +156,9 @@ class Search {
   static constexpr double infinite = 1e300;
   static constexpr double rounding = 1e-12;  ///< relative: sums of one plan in different orders
 
+  /// An arena ends with the last byte of its highest buffer, live bytes with that one's padding.
+  static constexpr std::size_t padding = alignment - 1;
+
   struct Child {
     std::size_t option = 0;
     PartialCost cost;  ///< bounds
@@ -168,7 +173,7 @@ class Search {
   /// Lexicographic: seconds, live bytes, error. A bound that is no better than the best plan.
   constexpr bool no_better(const PartialCost& bound) const {
     if (!result_.found) return false;
-    if (limits_.smallest) return bound.live_bytes >= result_.arena_bytes;
+    if (limits_.smallest) return bound.live_bytes >= result_.arena_bytes + padding;
     const double slack = rounding * best_.seconds;
     if (bound.seconds > best_.seconds + slack) return true;
     if (bound.seconds < best_.seconds - slack) return false;
@@ -193,8 +198,8 @@ class Search {
     const std::size_t stored = cost.window_bytes + prices_.least_bytes(open);
     if (stored > cost.live_bytes) cost.live_bytes = stored;
     if (limits_.smallest) return true;
-    if (cost.live_bytes > limits_.budget_bytes) return false;
-    cost.seconds += prices_.seconds(open, limits_.budget_bytes - cost.window_bytes);
+    if (cost.live_bytes > live_budget_) return false;
+    cost.seconds += prices_.seconds(open, live_budget_ - cost.window_bytes);
     return true;
   }
 
@@ -270,6 +275,7 @@ class Search {
   SearchLimits limits_;
   PartialPlan partial_;
   StoragePrices prices_;
+  std::size_t live_budget_;
   Array<Frame> frames_;
   Array<Child> children_;
   SearchResult result_;

@@ -1,0 +1,151 @@
+#include <doctest/doctest.h>
+
+#include <adacc/plan/direct.hpp>
+
+#include <cstdlib>
+#include <string>
+
+#include "brute_force.hpp"
+#include "random_graph.hpp"
+
+using namespace adacc;
+using brute_force::AllPlans;
+using random_graph::Source;
+
+namespace {
+
+// Sanitizers are twenty times slower.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr unsigned graphs = 60;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr unsigned graphs = 60;
+#else
+constexpr unsigned graphs = 600;
+#endif
+#else
+constexpr unsigned graphs = 600;
+#endif
+
+std::size_t up_to(Source& random, std::size_t least, std::size_t most) {
+  return least + random.below(most - least + 1);
+}
+
+/// The number of bytes that follows `words` in an error.
+std::size_t bytes_behind(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string::npos) return 0;
+  const std::string rest = text.substr(at + words.size(), text.find(',', at) - at - words.size());
+  const std::size_t open = rest.find('(');
+  return static_cast<std::size_t>(
+      std::strtoull(rest.c_str() + (open == std::string::npos ? 0 : open + 1), nullptr, 10));
+}
+
+}  // namespace
+
+TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the schedule's peak") {
+  for (unsigned seed = 0; seed < 2 * graphs; ++seed) {
+    CAPTURE(seed);
+    Source random(seed);
+    const Graph graph = random_graph::draw(random, 11);
+    const CostProfile profile = random_graph::draw_profile(random, graph, false);
+    PartialPlan partial(graph, profile);
+    detail::StoragePrices prices(partial);
+    for (int i = 0; i < 8; ++i) {
+      // A random plan, decided from the last activation to the first.
+      std::vector<PartialCost> bounds;
+      bool valid = true;
+      partial.open_to(graph.node_count() - 1);
+      bounds.push_back(partial.cost());
+      for (int k = graph.node_count() - 1; valid && k >= 0; --k) {
+        const std::size_t option = random.below(partial.option_count(k));
+        valid = partial.allowed(option);
+        if (!valid) break;
+        partial.decide(option);
+        bounds.push_back(partial.cost());
+      }
+      if (!valid) continue;
+      const Plan plan = partial.plan();
+      CHECK(!check(graph, plan));
+      const PlanCost cost = evaluate(graph, profile, plan);
+      const Array<bool> needed = needed_in_backward(graph, plan);
+      for (int k = 0; k < graph.node_count(); ++k)
+        CHECK(needed[static_cast<std::size_t>(k)] == partial.needed(k));
+      CHECK(bounds.back().live_bytes == cost.live_bytes);
+      CHECK(bounds.back().error == cost.error);
+      CHECK(bounds.back().seconds == doctest::Approx(cost.seconds).epsilon(1e-12));
+      for (std::size_t b = 0; b < bounds.size(); ++b) {
+        const int open = graph.node_count() - static_cast<int>(b);
+        std::size_t stored = 0;
+        for (int k = 0; k < open; ++k)
+          if (partial.read(k))
+            stored += partial.option(k, static_cast<std::size_t>(partial.choice(k))).stored;
+        CHECK(bounds[b].live_bytes <= cost.live_bytes);
+        CHECK(bounds[b].window_bytes + stored <= cost.live_bytes);
+        CHECK(prices.least_bytes(open) <= stored);
+        CHECK(bounds[b].error <= cost.error);
+        const double seconds =
+            bounds[b].seconds + prices.seconds(open, cost.live_bytes - bounds[b].window_bytes);
+        CHECK(seconds <= cost.seconds * (1 + 1e-12));
+      }
+    }
+  }
+}
+
+TEST_CASE("the exact planner finds what brute force finds, at every budget") {
+  std::size_t plans = 0, searched = 0, refused = 0;
+  double waste = 0;
+  for (unsigned seed = 0; seed < graphs; ++seed) {
+    CAPTURE(seed);
+    Source random(seed);
+    const Graph graph = random_graph::draw(random, 1 + static_cast<int>(random.below(8)));
+    const CostProfile profile = random_graph::draw_profile(random, graph, seed % 4 == 0);
+    AllPlans all(graph, profile);
+    plans += all.size();
+    if (all.size() == 0) {
+      PlanRequest request;
+      request.budget_bytes = 1;
+      CHECK(!plan_exactly(graph, profile, request));
+      continue;
+    }
+    for (int i = 0; i < 6; ++i) {
+      PlanRequest request;
+      request.gap = 0;
+      request.tolerance = i % 2 == 0 ? 1e9 : all[random.below(all.size())].cost.error;
+      const std::size_t smallest = all.smallest(request.tolerance);
+      std::size_t most = 0;
+      for (std::size_t p = 0; p < all.size(); ++p) most = std::max(most, all[p].cost.live_bytes);
+      request.budget_bytes = i == 0   ? most
+                             : i == 1 ? smallest
+                             : i == 2 ? smallest - 1
+                                      : up_to(random, smallest, most);
+      CAPTURE(request.budget_bytes);
+      const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
+      const Result<PlanOutcome> outcome = plan_exactly(graph, profile, request);
+      ++searched;
+      REQUIRE(static_cast<bool>(outcome) == (best != nullptr));
+      if (!outcome) {
+        ++refused;
+        CHECK(bytes_behind(outcome.error.text(), "that can be met is ") == smallest);
+        CHECK(request.budget_bytes < smallest);
+        continue;
+      }
+      CHECK(outcome->seconds == doctest::Approx(best->cost.seconds).epsilon(1e-12));
+      CHECK(outcome->live_bytes == best->cost.live_bytes);
+      CHECK(outcome->error == best->cost.error);
+      CHECK(outcome->peak_bytes <= request.budget_bytes);
+      CHECK(outcome->live_bytes <= align_up(request.budget_bytes));
+      CHECK(outcome->error <= request.tolerance);
+      CHECK(outcome->gap <= 1e-12);
+      CHECK(!outcome->timed_out);
+      CHECK(!check(graph, outcome->plan));
+      for (int k = 0; k < graph.node_count(); ++k)
+        if (graph.node(k).policy.kind != PolicyKind::planned)
+          CHECK(outcome->plan[k] == graph.node(k).policy);
+      waste = std::max(waste, static_cast<double>(outcome->peak_bytes) /
+                                  static_cast<double>(outcome->live_bytes));
+    }
+  }
+  MESSAGE(searched << " searches over " << plans << " plans, " << refused
+                   << " budgets refused; arena over live bytes at worst " << waste);
+}

@@ -1,0 +1,123 @@
+/// Random graphs and profiles for planners, drawn number by number rather than from layers: any
+/// mixture of readers, sizes, workspaces, residual sums, fixed policies and codecs.
+#pragma once
+
+#include <adacc/plan/evaluate.hpp>
+#include <adacc/plan/options.hpp>
+
+#include <random>
+#include <vector>
+
+namespace random_graph {
+
+using namespace adacc;
+
+/// A codec that stores Num / Den of the bytes, and a few more.
+template <std::size_t Num, std::size_t Den, std::size_t More>
+constexpr std::size_t part(std::size_t rows, std::size_t cols, Dtype dtype) {
+  return rows * cols * bytes_of(dtype) * Num / Den + More;
+}
+
+inline constexpr CodecInfo codecs[] = {
+    {"half", &part<1, 2, 0>, false, true},     {"quarter", &part<1, 4, 24>, false, true},
+    {"eighth", &part<1, 8, 70>, false, true},  {"mask", &part<1, 32, 8>, true, false},
+    {"lossless", &part<3, 4, 16>, true, true}, {"larger", &part<9, 8, 5>, false, true},
+};
+inline constexpr std::size_t mask = 3, larger = 5;
+
+class Source {
+ public:
+  explicit Source(unsigned seed) : engine_(seed) {}
+  std::size_t below(std::size_t n) { return engine_() % n; }
+  bool one_in(std::size_t n) { return below(n) == 0; }
+  double unit() { return static_cast<double>(engine_() >> 8) / 16777216.0; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// The residual sum from `source` to `node` crosses none that is there.
+inline bool nests(const Graph& graph, int source, int node) {
+  for (int k = 0; k < node; ++k)
+    for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
+      const int other = graph.add_source(graph.node(k), i);
+      if (source < k && source > other) return false;
+    }
+  return true;
+}
+
+/// Up to `most_free` open activations among at most three more; `rows` scales all sizes.
+inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
+  Graph graph;
+  const std::size_t widths[] = {16, 16, 32, 40};
+  graph.input = Shape(rows, 16);
+  graph.loss.name = "loss";
+  graph.loss.dx_overwrites_x = random.one_in(2);
+  graph.loss.backward_workspace = random.one_in(2) ? random.below(900) : 0;
+  const int count = most_free + static_cast<int>(random.below(4));
+  int free = 0;
+  for (int k = 0; k < count; ++k) {
+    Node node;
+    node.name = "node";
+    node.layer = k;
+    node.input = k == 0 ? graph.input : graph.node(k - 1).output;
+    node.output = random.one_in(2) ? node.input : Shape(rows, widths[random.below(4)]);
+    node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
+    const Reads reads[] = {Reads::none, Reads::input, Reads::output, Reads::both, Reads::input};
+    node.reads = reads[random.below(5)];
+    node.dx_overwrites_dy = random.one_in(2);
+    node.accepts_empty_dx = random.one_in(2);
+    node.aux_bytes = random.one_in(3) ? 1 + random.below(300) : 0;
+    node.forward_workspace = random.one_in(3) ? random.below(3000) : 0;
+    node.backward_workspace = random.one_in(3) ? random.below(3000) : 0;
+    node.first_add = graph.adds.size();
+    for (int sums = random.one_in(2) ? 1 : random.one_in(3) ? 2 : 0; sums > 0; --sums) {
+      const int source = static_cast<int>(random.below(static_cast<std::size_t>(k) + 1)) - 1;
+      const Shape from = source < 0 ? graph.input : graph.node(source).output;
+      if (reads_output(node.reads) || source == k || !(from == node.output)) continue;
+      if (!nests(graph, source, k)) continue;
+      graph.adds.push_back(source);
+      ++node.add_count;
+    }
+    graph.nodes.push_back(node);
+  }
+  for (int k = 0; k < count; ++k) {
+    Node& node = graph.nodes[static_cast<std::size_t>(k)];
+    const bool next_reads = k + 1 < count && reads_input(graph.node(k + 1).reads);
+    node.first_candidate = graph.candidates.size();
+    if (read_in_backward(graph, k))
+      for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {
+        const std::size_t drawn = random.below(6);
+        if (drawn == larger || (drawn == mask && next_reads)) continue;
+        if (node.output_bytes <= codecs[drawn].encoded_bytes(rows, node.output.cols(), Dtype::f32))
+          continue;
+        graph.candidates.push_back(&codecs[drawn]);
+        ++node.candidate_count;
+      }
+    const std::size_t fixed = random.below(free < most_free ? 24 : 4);
+    if (fixed == 0) node.policy = {PolicyKind::retain, nullptr};
+    else if (fixed == 1) node.policy = {PolicyKind::recompute, nullptr};
+    else if (fixed == 2) node.policy = {PolicyKind::compress, &codecs[larger]};
+    else if (fixed == 3) node.policy = {PolicyKind::compress, &codecs[random.below(2)]};
+    else ++free;
+  }
+  return graph;
+}
+
+/// Times of a few microseconds to a millisecond; with `even`, all alike, so that plans tie.
+inline CostProfile draw_profile(Source& random, const Graph& graph, bool even) {
+  CostProfile profile = empty_profile(graph);
+  const auto time = [&](double most) {
+    return even ? most * static_cast<double>(1 + random.below(2)) : most * (0.05 + random.unit());
+  };
+  for (NodeCost& cost : profile.nodes) cost = {time(1e-3), time(2e-3), time(1e-4), time(1e-4)};
+  for (CodecCost& cost : profile.codec_costs) {
+    cost = {time(2e-4), time(2e-4), time(1e-3), 0};
+    cost.carried_error = cost.error * (even ? 2 : 10 * random.unit());
+  }
+  profile.loss = time(1e-4);
+  profile.rest = time(1e-4);
+  return profile;
+}
+
+}  // namespace random_graph
