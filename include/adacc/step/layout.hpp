@@ -5,14 +5,16 @@
 /// the order in which buffers come to life: activations kept from forward to backward then form a
 /// stack, and nothing short-lived leaves holes in it. A handful of thresholds is tried and the
 /// smallest arena kept; each try takes time linear in the number of buffers, as there are few
-/// holes. Where none of them is perfect and the schedule is short, larger buffers are placed first
-/// instead. `live_bytes`, the largest sum of live bytes, is what no layout can go below.
+/// holes. Where none of them is perfect and the schedule is short, step/layout_search.hpp tries
+/// orders of placing them. `live_bytes`, the largest sum of live bytes, is what no layout can go
+/// below.
 #pragma once
 
 #include <cstddef>
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "layout_search.hpp"
 #include "schedule.hpp"
 
 namespace adacc {
@@ -147,83 +149,30 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
   return layout;
 }
 
-/// Buffers in the given order, each at the lowest offset free during its whole life. Rarely leaves
-/// a gap, but takes time quadratic in the number of buffers. Stores in `highest` the position in
-/// `order` of the buffer that ends highest.
-constexpr Layout place_in_order(const Schedule& schedule, const Array<std::size_t>& order,
-                                std::size_t& highest) {
-  struct Placed {
-    std::size_t begin = 0, end = 0;
-    int first = 0, last = 0;
-  };
-  Layout layout;
-  layout.offsets.resize(schedule.buffers.size());
-  Array<Placed> placed;  // by begin
-  placed.reserve(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Buffer& buffer = schedule.buffers[order[i]];
-    const std::size_t bytes = align_up(buffer.bytes);
-    std::size_t offset = 0;
-    for (const Placed& other : placed) {
-      if (other.first > buffer.last || buffer.first > other.last) continue;
-      if (other.begin >= offset + bytes) break;
-      if (other.end > offset) offset = other.end;
-    }
-    layout.offsets[order[i]] = offset;
-    if (offset + bytes > layout.arena_bytes) {
-      layout.arena_bytes = offset + bytes;
-      highest = i;
-    }
-    std::size_t at = placed.size();
-    while (at > 0 && placed[at - 1].begin > offset) --at;
-    placed.insert(at, {offset, offset + bytes, buffer.first, buffer.last});
-  }
-  return layout;
-}
-
-/// Larger (or, by area, larger and longer-lived) buffers first; then, while there is waste,
-/// whichever ended highest goes to the front.
-constexpr void improve(Layout& best, const Schedule& schedule, bool by_area) {
-  Array<std::size_t> order;
-  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
-    if (schedule.buffers[b].first >= 0) order.push_back(b);
-  const auto rank = [&](std::size_t b) {
-    const Buffer& buffer = schedule.buffers[b];
-    const int life = by_area ? buffer.last - buffer.first + 1 : 1;
-    return buffer.bytes * static_cast<std::size_t>(life);
-  };
-  sort(order, [&](std::size_t a, std::size_t b) {
-    return rank(a) != rank(b) ? rank(a) > rank(b) : a < b;
-  });
-  for (int tries = 16; tries > 0 && best.arena_bytes > best.live_bytes; --tries) {
-    std::size_t highest = 0;
-    Layout layout = place_in_order(schedule, order, highest);
-    if (layout.arena_bytes < best.arena_bytes) {
-      best.arena_bytes = layout.arena_bytes;
-      best.offsets = static_cast<Array<std::size_t>&&>(layout.offsets);
-    }
-    const std::size_t buffer = order[highest];
-    order.erase(highest);
-    order.insert(0, buffer);
-  }
-}
-
 }  // namespace detail
 
-/// Offsets for `schedule`. Linear time above `quadratic_limit` buffers.
+/// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
+/// quadratic time where that saves memory; above `long_limit` is content with 0.1 % of waste.
 constexpr Layout make_layout(const Schedule& schedule) {
-  constexpr std::size_t quadratic_limit = 768;
+  constexpr std::size_t short_limit = 768, long_limit = 8192;
+  const std::size_t buffers = schedule.buffers.size();
   const detail::Timeline timeline(schedule);
-  Layout best = detail::place(schedule, timeline, 0);
-  for (int threshold = 2; threshold < static_cast<int>(timeline.size()); threshold *= 2) {
-    if (best.arena_bytes == best.live_bytes) break;
+  const int longest = static_cast<int>(timeline.size());
+  // What lives within a layer does so for up to 16 instructions: this threshold serves deep
+  // networks best.
+  Layout best = detail::place(schedule, timeline, 16);
+  const std::size_t good_enough =
+      best.live_bytes + (buffers > long_limit ? best.live_bytes / 1024 : 0);
+  const auto attempt = [&](int threshold) {
+    if (best.arena_bytes <= good_enough) return;
     Layout layout = detail::place(schedule, timeline, threshold);
     if (layout.arena_bytes < best.arena_bytes) best = static_cast<Layout&&>(layout);
-  }
-  if (schedule.buffers.size() <= quadratic_limit) {
-    detail::improve(best, schedule, false);
-    detail::improve(best, schedule, true);
-  }
+  };
+  for (int threshold = 32; threshold < longest; threshold *= 2) attempt(threshold);
+  for (int threshold = 8; threshold > 0; threshold /= 2) attempt(threshold);  // slower: more holes
+  attempt(0);
+  if (buffers <= short_limit && best.arena_bytes > best.live_bytes)
+    detail::LayoutSearch(schedule, best.live_bytes, best.offsets, best.arena_bytes).run();
   best.arena_bytes = 0;  // padding behind the highest buffer is not used
   for (std::size_t b = 0; b < best.offsets.size(); ++b) {
     const std::size_t end = best.offsets[b] + schedule.buffers[b].bytes;
