@@ -38,6 +38,52 @@ struct PartialCost {
 };
 
 class PartialPlan {
+  struct Fact {
+    std::size_t value = 0;  ///< bytes, aligned as all here
+    std::size_t aux = 0;
+    std::size_t forward_workspace = 0;
+    std::size_t backward_workspace = 0;
+    std::size_t gradients_before = 0;  ///< alive while backward(k)'s inputs are made ready
+    std::size_t gradients = 0;         ///< alive in backward(k)
+    std::size_t first_option = 0;
+    std::size_t option_count = 0;
+    int last_forward_reader = 0;
+    int own_reads = 0;  ///< backward steps that read it: 0 to 2
+    bool reads_input = false;
+    bool reads_output = false;
+    // What changes during the search:
+    int choice = -1;
+    bool needed = false;
+  };
+  /// Of the simulation.
+  struct Held {
+    int uses = 0;  ///< in backward, yet to come
+    bool value = false;
+  };
+
+  constexpr Fact& fact(int k) { return facts_[static_cast<std::size_t>(k)]; }
+  constexpr const Fact& fact(int k) const { return facts_[static_cast<std::size_t>(k)]; }
+  constexpr Held& held(int k) { return held_[static_cast<std::size_t>(k)]; }
+  constexpr const PlanOption& chosen(int k) const {
+    return options_[fact(k).first_option + static_cast<std::size_t>(fact(k).choice)];
+  }
+  constexpr bool decided(int k) const { return fact(k).choice >= 0; }
+  constexpr bool recomputed(int k) const {
+    return decided(k) && chosen(k).policy.kind == PolicyKind::recompute;
+  }
+
+  /// Calls visit(node) for every node whose forward reads activation `k`; some twice.
+  template <class Visit>
+  constexpr void readers(int k, const Visit& visit) const {
+    if (k + 1 < node_count()) visit(k + 1);
+    for (int reader = k + 1; reader <= fact(k).last_forward_reader && reader < node_count();
+         ++reader) {
+      const Node& node = graph_.node(reader);
+      for (std::size_t i = 0; i < node.add_count; ++i)
+        if (graph_.add_source(node, i) == k) visit(reader);
+    }
+  }
+
  public:
   constexpr PartialPlan(const Graph& graph, const CostProfile& profile)
       : graph_(graph), profile_(profile), facts_(graph.nodes.size()), held_(graph.nodes.size()),
@@ -123,6 +169,22 @@ class PartialPlan {
   }
   constexpr int choice(int k) const { return fact(k).choice; }
 
+  /// For every k, the bytes that live at the worst instruction of backward of node k, open
+  /// activations that others than it read not counted.
+  constexpr Array<std::size_t> stage_bytes() {
+    Array<std::size_t> bytes(facts_.size());
+    cost_ = {};
+    mark();
+    forward();
+    for (int k = node_count() - 1; k >= 0; --k) {
+      cost_.live_bytes = 0;
+      backward(k);
+      bytes[static_cast<std::size_t>(k)] = cost_.live_bytes;
+    }
+    return bytes;
+  }
+
+  /// Lower bounds on what every completion costs.
   constexpr PartialCost cost() {
     cost_ = {};
     cost_.seconds = base_seconds_;
@@ -134,40 +196,6 @@ class PartialPlan {
   }
 
  private:
-  struct Fact {
-    std::size_t value = 0;  ///< bytes, aligned as all here
-    std::size_t aux = 0;
-    std::size_t forward_workspace = 0;
-    std::size_t backward_workspace = 0;
-    std::size_t gradients_before = 0;  ///< alive while backward(k)'s inputs are made ready
-    std::size_t gradients = 0;         ///< alive in backward(k)
-    std::size_t first_option = 0;
-    std::size_t option_count = 0;
-    int last_forward_reader = 0;
-    int own_reads = 0;  ///< backward steps that read it: 0 to 2
-    bool reads_input = false;
-    bool reads_output = false;
-    // What changes during the search:
-    int choice = -1;
-    bool needed = false;
-  };
-  /// Of the simulation.
-  struct Held {
-    int uses = 0;  ///< in backward, yet to come
-    bool value = false;
-  };
-
-  constexpr Fact& fact(int k) { return facts_[static_cast<std::size_t>(k)]; }
-  constexpr const Fact& fact(int k) const { return facts_[static_cast<std::size_t>(k)]; }
-  constexpr Held& held(int k) { return held_[static_cast<std::size_t>(k)]; }
-  constexpr const PlanOption& chosen(int k) const {
-    return options_[fact(k).first_option + static_cast<std::size_t>(fact(k).choice)];
-  }
-  constexpr bool decided(int k) const { return fact(k).choice >= 0; }
-  constexpr bool recomputed(int k) const {
-    return decided(k) && chosen(k).policy.kind == PolicyKind::recompute;
-  }
-
   constexpr void add_options(int k) {
     fact(k).first_option = options_.size();
     for (const Policy& policy : policies_of(graph_, k)) {
@@ -228,18 +256,6 @@ class PartialPlan {
               --sums[static_cast<std::size_t>(reader)] == 0)
             live -= fact(reader).value;
       }
-    }
-  }
-
-  /// Calls visit(node) for every node whose forward reads activation `k`; some twice.
-  template <class Visit>
-  constexpr void readers(int k, const Visit& visit) const {
-    if (k + 1 < node_count()) visit(k + 1);
-    for (int reader = k + 1; reader <= fact(k).last_forward_reader && reader < node_count();
-         ++reader) {
-      const Node& node = graph_.node(reader);
-      for (std::size_t i = 0; i < node.add_count; ++i)
-        if (graph_.add_source(node, i) == k) visit(reader);
     }
   }
 

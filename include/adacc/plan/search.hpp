@@ -5,8 +5,8 @@
 ///
 ///   - live bytes: open activations stored in no bytes and back in no time;
 ///   - seconds: whatever is open and read in backward is stored in the worst instruction of the
-///     window, so its stored bytes must fit beside it. For any price of a byte, the cheapest policy
-///     of each at that price bounds the time from below (the dual of the fractional knapsack);
+///     window, so its stored bytes must fit beside it: an exact knapsack
+///     (plan/storage_frontier.hpp) bounds the time from below;
 ///   - error: what the decided ones add, carried errors included.
 ///
 /// A leaf counts once its schedule has been laid out: the budget holds for the arena.
@@ -18,90 +18,9 @@
 #include "../step/layout.hpp"
 #include "../step/schedule.hpp"
 #include "partial.hpp"
+#include "storage_frontier.hpp"
 
 namespace adacc::detail {
-
-/// For every prefix of activations, bounds on the seconds that its stored bytes cost.
-class StoragePrices {
- public:
-  constexpr explicit StoragePrices(const PartialPlan& partial)
-      : nodes_(static_cast<std::size_t>(partial.node_count()) + 1) {
-    collect(partial);
-    least_.resize(nodes_);
-    seconds_.resize(prices_.size() * nodes_);
-    for (std::size_t k = 0; k + 1 < nodes_; ++k) {
-      const int id = static_cast<int>(k);
-      least_[k + 1] = least_[k];
-      for (std::size_t p = 0; p < prices_.size(); ++p) at(p, k + 1) = at(p, k);
-      if (!partial.read(id)) continue;
-      std::size_t least = partial.option(id, 0).stored;
-      for (std::size_t i = 1; i < partial.option_count(id); ++i)
-        if (partial.option(id, i).stored < least) least = partial.option(id, i).stored;
-      least_[k + 1] += least;
-      for (std::size_t p = 0; p < prices_.size(); ++p) {
-        double best = cost(partial.option(id, 0), prices_[p]);
-        for (std::size_t i = 1; i < partial.option_count(id); ++i)
-          if (const double c = cost(partial.option(id, i), prices_[p]); c < best) best = c;
-        at(p, k + 1) += best;
-      }
-    }
-  }
-
-  /// The fewest bytes in which activations below `end` can be stored.
-  constexpr std::size_t least_bytes(int end) const { return least_[static_cast<std::size_t>(end)]; }
-
-  /// No policies of the activations below `end` store at most `bytes` in fewer seconds. Concave in
-  /// the price: climbs from the price that was best before.
-  constexpr double seconds(int end, std::size_t bytes) {
-    const auto k = static_cast<std::size_t>(end);
-    const auto value = [&](std::size_t p) {
-      return at(p, k) - prices_[p] * static_cast<double>(bytes);
-    };
-    double best = value(last_);
-    while (last_ + 1 < prices_.size() && value(last_ + 1) > best) best = value(++last_);
-    while (last_ > 0 && value(last_ - 1) > best) best = value(--last_);
-    return best > 0 ? best : 0;
-  }
-
-  /// The price, in seconds per byte, at the bound computed last.
-  constexpr double price() const { return prices_[last_]; }
-
- private:
-  static constexpr double cost(const PlanOption& option, double price) {
-    return option.seconds + price * static_cast<double>(option.stored);
-  }
-  constexpr double& at(std::size_t price, std::size_t k) { return seconds_[price * nodes_ + k]; }
-
-  /// Every rate at which some activation can give bytes for seconds, thinned to a few.
-  constexpr void collect(const PartialPlan& partial) {
-    constexpr std::size_t most = 64;
-    Array<double> all;
-    all.push_back(0);
-    for (int k = 0; k < partial.node_count(); ++k) {
-      if (!partial.read(k)) continue;
-      for (std::size_t i = 0; i < partial.option_count(k); ++i)
-        for (std::size_t j = 0; j < partial.option_count(k); ++j) {
-          const PlanOption &small = partial.option(k, i), &fast = partial.option(k, j);
-          if (small.stored < fast.stored && small.seconds > fast.seconds)
-            all.push_back((small.seconds - fast.seconds) /
-                          static_cast<double>(fast.stored - small.stored));
-        }
-    }
-    sort(all, [](double a, double b) { return a < b; });
-    std::size_t distinct = 0;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (i == 0 || all[i] > all[distinct - 1]) all[distinct++] = all[i];
-    const std::size_t count = distinct < most ? distinct : most;
-    for (std::size_t i = 0; i < count; ++i)
-      prices_.push_back(all[count == distinct ? i : i * (distinct - 1) / (count - 1)]);
-  }
-
-  std::size_t nodes_;
-  Array<double> prices_;      // ascending
-  Array<std::size_t> least_;  // per prefix
-  Array<double> seconds_;     // per price and prefix
-  std::size_t last_ = 0;
-};
 
 struct SearchLimits {
   bool smallest = false;         ///< look for the smallest arena, whatever its time
@@ -109,6 +28,8 @@ struct SearchLimits {
   double tolerance = 0;
   double gap = 0;
   std::size_t most_nodes = 0;  ///< of the tree
+  /// With `smallest`, nodes spent on less than one buffer's padding of up to 63 bytes.
+  std::size_t most_ties = 0;
   double (*now)() = nullptr;
   double deadline = 0;  ///< of that clock
 };
@@ -117,16 +38,17 @@ struct SearchResult {
   bool found = false;
   bool finished = false;  ///< the whole tree was searched or cut off
   Plan plan;
-  std::size_t arena_bytes = 0;
-  double bound_seconds = 0;  ///< no plan is faster; unused with `smallest`
+  std::size_t arena_bytes = 0;  ///< with `smallest`
+  double bound_seconds = 0;     ///< no plan is faster; unused with `smallest`
 };
 
 class Search {
  public:
   constexpr Search(const Graph& graph, const CostProfile& profile, const SearchLimits& limits)
-      : graph_(graph), limits_(limits), partial_(graph, profile), prices_(partial_),
+      : graph_(graph), limits_(limits), partial_(graph, profile),
         live_budget_(limits.budget_bytes + padding < padding ? limits.budget_bytes
-                                                             : limits.budget_bytes + padding) {}
+                                                             : limits.budget_bytes + padding),
+        frontier_(partial_, limits.smallest ? static_cast<std::size_t>(-1) : live_budget_) {}
 
   constexpr SearchResult run() {
     result_.bound_seconds = infinite;
@@ -173,7 +95,8 @@ class Search {
   /// Lexicographic: seconds, live bytes, error. A bound that is no better than the best plan.
   constexpr bool no_better(const PartialCost& bound) const {
     if (!result_.found) return false;
-    if (limits_.smallest) return bound.live_bytes >= result_.arena_bytes + padding;
+    if (limits_.smallest)
+      return bound.live_bytes >= result_.arena_bytes + (ties_ < limits_.most_ties ? padding : 0);
     const double slack = rounding * best_.seconds;
     if (bound.seconds > best_.seconds + slack) return true;
     if (bound.seconds < best_.seconds - slack) return false;
@@ -183,6 +106,7 @@ class Search {
 
   constexpr bool hopeless(const PartialCost& bound) {
     if (no_better(bound)) return true;
+    if (limits_.smallest && result_.found && bound.live_bytes >= result_.arena_bytes) ++ties_;
     if (limits_.smallest || limits_.gap <= 0 || !result_.found) return false;
     if (bound.seconds < best_.seconds * (1 - limits_.gap)) return false;
     if (bound.seconds < result_.bound_seconds) result_.bound_seconds = bound.seconds;
@@ -195,12 +119,13 @@ class Search {
     cost = partial_.cost();
     if (cost.error > limits_.tolerance) return false;
     const int open = partial_.first_open();
-    const std::size_t stored = cost.window_bytes + prices_.least_bytes(open);
+    const std::size_t stored = cost.window_bytes + frontier_.least_bytes(open);
     if (stored > cost.live_bytes) cost.live_bytes = stored;
     if (limits_.smallest) return true;
     if (cost.live_bytes > live_budget_) return false;
-    cost.seconds += prices_.seconds(open, live_budget_ - cost.window_bytes);
-    return true;
+    const double seconds = frontier_.seconds(open, live_budget_ - cost.window_bytes);
+    cost.seconds += seconds;
+    return seconds < StorageFrontier::none;
   }
 
   /// Below the current node: decides what leaves no choice, then lists the children of what does.
@@ -241,14 +166,26 @@ class Search {
     PartialCost cost;
     if (!bound(cost) || no_better(cost)) return;
     Plan plan = partial_.plan();
-    const std::size_t arena = make_layout(make_schedule(graph_, plan)).arena_bytes;
-    if (limits_.smallest ? result_.found && arena >= result_.arena_bytes
-                         : arena > limits_.budget_bytes)
+    const Schedule schedule = make_schedule(graph_, plan);
+    if (limits_.smallest) {
+      const std::size_t arena = make_layout(schedule).arena_bytes;
+      if (result_.found && arena >= result_.arena_bytes) return;
+      result_.arena_bytes = arena;
+    } else if (!fits(schedule)) {
       return;
+    }
     result_.found = true;
     result_.plan = static_cast<Plan&&>(plan);
-    result_.arena_bytes = arena;
     best_ = cost;
+  }
+
+  /// Whether the layout fits the budget. Often a first placement does, and a search for the best
+  /// one, dear in constant expressions, would say nothing new.
+  constexpr bool fits(const Schedule& schedule) const {
+    const Timeline timeline(schedule);
+    return place(schedule, timeline, 16).arena_bytes <= limits_.budget_bytes ||
+           place(schedule, timeline, 4).arena_bytes <= limits_.budget_bytes ||
+           make_layout(schedule).arena_bytes <= limits_.budget_bytes;
   }
 
   constexpr void count_node() {
@@ -274,13 +211,14 @@ class Search {
   const Graph& graph_;
   SearchLimits limits_;
   PartialPlan partial_;
-  StoragePrices prices_;
   std::size_t live_budget_;
+  StorageFrontier frontier_;
   Array<Frame> frames_;
   Array<Child> children_;
   SearchResult result_;
   PartialCost best_;
   std::size_t nodes_ = 0;
+  std::size_t ties_ = 0;
   bool stopped_ = false;
 };
 

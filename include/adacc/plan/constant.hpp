@@ -1,0 +1,105 @@
+/// A plan that the compiler makes.
+///
+///     constexpr auto plan = adacc::plan<Net>(adacc::Shape(32, 16), 48 * adacc::KiB);
+///     static_assert(plan, "no plan fits");
+///     auto step = adacc::make_program(graph, plan);
+///
+/// The exact search of plan/direct.hpp over estimated costs, for networks of about a dozen
+/// activations: compilers count the steps of a constant expression and stop at a million or so.
+#pragma once
+
+#include <cstddef>
+
+#include "estimate.hpp"
+#include "outcome.hpp"
+#include "smallest.hpp"
+
+namespace adacc {
+
+/// A plan of `Size` activations: an array, so that it can be a constant.
+template <std::size_t Size>
+struct ConstantPlan {
+  Policy policies[Size] = {};
+  double seconds = 0;   ///< as estimated
+  bool proven = false;  ///< no plan within the budget is faster, by the estimate
+  Error error;          ///< why there is none
+
+  static constexpr std::size_t size() { return Size; }
+  constexpr explicit operator bool() const { return !error; }
+  constexpr const Policy& operator[](int activation) const {
+    return policies[static_cast<std::size_t>(activation)];
+  }
+
+  /// For everything that takes a Plan; one without policies where there is none.
+  constexpr operator Plan() const {
+    Plan plan;
+    if (error) return plan;
+    plan.policies.reserve(Size);
+    for (const Policy& policy : policies) plan.policies.push_back(policy);
+    return plan;
+  }
+};
+
+namespace detail {
+
+/// Counts layers as a model visits it.
+struct LayerCounter {
+  std::size_t count = 0;
+
+  template <class PolicyType, class Functor>
+  constexpr void layer(const Functor&) {
+    ++count;
+  }
+  constexpr int current() const { return static_cast<int>(count) - 1; }
+  constexpr void add(int) {}
+  template <class Block>
+  constexpr void repeat(int copies, const Block& block) {
+    for (int i = 0; i < copies; ++i) block.visit(*this);
+  }
+};
+
+template <class Network>
+constexpr std::size_t layer_count() {
+  LayerCounter counter;
+  Network{}.model.visit(counter);
+  return counter.count;
+}
+
+}  // namespace detail
+
+/// The fastest plan, by estimated_profile(), of a training step of a default-constructed Network on
+/// inputs of shape `input`, whose arena takes at most `budget_bytes`. Where none fits, the result's
+/// error names the smallest budget that can be met.
+template <class Network>
+constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::size_t budget_bytes,
+                                                            double tolerance = 1e-2,
+                                                            Dtype scalar = Dtype::f32,
+                                                            int workers = 1) {
+  ConstantPlan<detail::layer_count<Network>()> result;
+  const Result<Graph> graph = make_graph(Network{}, input, scalar, workers);
+  if (!graph) {
+    result.error = graph.error;
+    return result;
+  }
+  const CostProfile profile = estimated_profile(*graph);
+  PlanRequest request;
+  request.budget_bytes = budget_bytes;
+  request.tolerance = tolerance;
+  result.error = check(*graph, profile, request);
+  if (result.error) return result;
+  detail::SearchLimits limits;
+  limits.budget_bytes = budget_bytes;
+  limits.tolerance = tolerance;
+  limits.most_nodes = 100000;
+  const detail::SearchResult found = detail::Search(*graph, profile, limits).run();
+  if (!found.found) {
+    result.error = over_budget(*graph, request, smallest_plan(*graph, profile, request, 300));
+    return result;
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) result.policies[i] = found.plan.policies[i];
+  result.seconds = evaluate(*graph, profile, found.plan).seconds;
+  result.proven = found.finished;
+  return result;
+}
+
+}  // namespace adacc
