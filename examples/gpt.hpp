@@ -41,6 +41,17 @@ struct RetainSet {
   using Output = adacc::Retain;  ///< the residual stream between blocks, and around them
 };
 
+/// Leave every choice to the planner.
+struct PlannedSet {
+  using Norm = adacc::Planned;
+  using Qkv = adacc::Planned;
+  using Attention = adacc::Planned;
+  using Middle = adacc::Planned;
+  using Hidden = adacc::Planned;
+  using Gelu = adacc::Planned;
+  using Output = adacc::Planned;
+};
+
 /// Checkpoint block outputs, run everything inside a block again.
 struct RecomputeSet {
   using Norm = adacc::Recompute;
