@@ -1,0 +1,350 @@
+/// From patterns to a plan: a search from the last segment to the first, exact in bytes.
+///
+/// A partial plan of the segments behind a boundary is known by what it needs on top of whatever
+/// lies before (a maximum, so it does not depend on the budget), its seconds and its error. Every
+/// one that may still become the best is kept where that is possible; where there are too many, the
+/// most promising of each range of needs and errors. Promise is its cost plus the bound for the
+/// segments before it. What is dropped is remembered by the smallest of these sums: no plan that
+/// was dropped is faster.
+#pragma once
+
+#include <cstddef>
+
+#include "prefix.hpp"
+
+namespace adacc::detail {
+
+/// The least that any listed plan of the segments before a boundary stores, and so on.
+struct PrefixMinima {
+  struct Least {
+    double stored = unreachable, run = unreachable, making = unreachable, error = unreachable;
+  };
+  Array<Least> least;  ///< boundary * states + state
+  std::size_t states = 1;
+
+  explicit PrefixMinima(const Chain& chain) : states(static_cast<std::size_t>(chain.states)) {
+    least.resize(chain.size() * states);
+    least[0] = {0, unreachable, unreachable, 0};
+    bool complete = true;
+    const auto lower = [](double& least_yet, double value) {
+      if (value < least_yet) least_yet = value;
+    };
+    for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
+      const SegmentMoves& moves = chain.moves_of(j);
+      complete = complete && moves.complete;
+      for (const Move& move : moves.moves) {
+        const Least& from = least[j * states + move.from];
+        Least& to = least[(j + 1) * states + move.to];
+        if (from.stored >= unreachable) continue;
+        const PatternBytes& bytes = move.bytes;
+        lower(to.stored, from.stored + static_cast<double>(bytes.stored));
+        lower(to.error, from.error + move.error);
+        if (move.to == 0) continue;
+        lower(to.run, (bytes.keeps_run ? from.run : from.stored) + static_cast<double>(bytes.run));
+        double making = from.stored + static_cast<double>(bytes.making_on_stored);
+        if (move.from > 0) {
+          const double on_run = from.run + static_cast<double>(bytes.making_on_run);
+          const double on_making = from.making + static_cast<double>(bytes.making_on_making);
+          making = on_run > making ? on_run : making;
+          making = on_making > making ? on_making : making;
+        }
+        lower(to.making, making);
+      }
+      if (complete) continue;
+      for (std::size_t s = 0; s < states; ++s) least[(j + 1) * states + s] = {0, 0, 0, 0};
+    }
+  }
+
+  const Least& at(std::size_t boundary, int state) const {
+    return least[boundary * states + static_cast<std::size_t>(state)];
+  }
+};
+
+/// Bytes that a pattern turned out to need beyond its schedule, because the layout has gaps.
+struct ExtraNeed {
+  std::size_t segment = 0;
+  int pattern = 0;
+  SignedBytes bytes = 0;
+};
+
+struct PlacementLimits {
+  SignedBytes budget = 0;
+  double tolerance = 0;
+  Prices prices;           ///< the error's is part of every plan's cost in comparisons
+  std::size_t needs = 32;  ///< ranges of needs, per state; 0: look for the smallest need instead
+  std::size_t errors = 1;  ///< ranges of errors
+  double cutoff = unreachable;  ///< plans that cost as much are of no interest
+  double root = -unreachable;   ///< a bound for all plans
+  double (*now)() = nullptr;
+  double deadline = 0;
+};
+
+struct PlacedPlan {
+  SignedBytes need = 0;
+  double seconds = unreachable;  ///< beyond the chain's base
+  double error = 0;
+  std::size_t trace = 0;
+};
+
+class Placement {
+ public:
+  /// `bounds` may be null only where the smallest need is looked for.
+  Placement(const Chain& chain, const PrefixMinima& minima, const PrefixBounds* bounds,
+            const Array<ExtraNeed>& extra, const PlacementLimits& limits)
+      : chain_(chain), minima_(minima), bounds_(bounds), extra_(extra), limits_(limits),
+        smallest_(limits.needs == 0), dropped_(unreachable) {}
+
+  /// Plans of the whole chain, the best first. Empty where none was found.
+  Array<PlacedPlan> run() {
+    const auto states = static_cast<std::size_t>(chain_.states);
+    labels_.resize(states);
+    labels_[0].push_back(Label{});
+    labels_[0][0].score = limits_.root;
+    for (std::size_t j = chain_.size(); j-- > 0;) {
+      if (limits_.now != nullptr && (j & 15) == 0 && limits_.now() > limits_.deadline) {
+        timed_out_ = true;
+        return {};
+      }
+      extend(j);
+    }
+    Array<PlacedPlan> plans;
+    for (const Label& label : labels_[0])
+      plans.push_back({label.need, label.seconds, label.error, label.trace});
+    sort(plans, [&](const PlacedPlan& a, const PlacedPlan& b) {
+      if (smallest_ && a.need != b.need) return a.need < b.need;
+      if (a.seconds != b.seconds) return a.seconds < b.seconds;
+      return a.need != b.need ? a.need < b.need : a.trace < b.trace;
+    });
+    return plans;
+  }
+
+  /// No plan that is missing among run()'s is below this: in seconds beyond the base (where the
+  /// smallest need is looked for, in bytes).
+  double dropped() const { return dropped_; }
+  bool timed_out() const { return timed_out_; }
+  std::size_t extensions() const { return extensions_; }
+
+  /// Which pattern each segment has in a plan.
+  Array<int> patterns(const PlacedPlan& plan) const {
+    Array<int> patterns(chain_.size());
+    std::size_t trace = plan.trace;
+    for (std::size_t j = 0; j < chain_.size(); ++j) {
+      patterns[j] = traces_[trace].pattern;
+      trace = traces_[trace].behind;
+    }
+    return patterns;
+  }
+
+ private:
+  struct Label {
+    SignedBytes need = no_bytes, on_run = no_bytes, on_making = no_bytes;
+    double seconds = 0;
+    double error = 0;
+    double score = 0;  ///< a bound for every plan that it is part of
+    std::size_t trace = 0;
+    int pattern = 0;
+  };
+  struct Trace {
+    std::size_t behind = 0;
+    int pattern = 0;
+  };
+
+  static SignedBytes larger(SignedBytes a, SignedBytes b) { return a > b ? a : b; }
+
+  void extend(std::size_t j) {
+    const SegmentMoves& moves = chain_.moves_of(j);
+    prepare_extra(j);
+    for (int from = 0; from < chain_.states; ++from) {
+      open(j, from);
+      if (minima_.at(j, from).stored >= unreachable) continue;
+      for (int to = 0; to < chain_.states; ++to)
+        for (const Label& behind : labels_[static_cast<std::size_t>(to)])
+          for (const Move& move : moves.between(from, to)) consider(from, behind, move);
+      close(from);
+    }
+    if (!moves.complete)
+      for (const Array<Label>& list : labels_)
+        for (const Label& label : list) drop(label.score);
+    for (std::size_t s = 0; s < labels_.size(); ++s) {
+      labels_[s].clear();
+      for (Label& label : next_[s]) {
+        traces_.push_back({label.trace, label.pattern});
+        label.trace = traces_.size() - 1;
+        labels_[s].push_back(label);
+      }
+    }
+  }
+
+  void prepare_extra(std::size_t j) {
+    extra_here_.clear();
+    for (const ExtraNeed& extra : extra_)
+      if (extra.segment == j) extra_here_.push_back(extra);
+  }
+
+  void consider(int from, const Label& behind, const Move& move) {
+    ++extensions_;
+    const PatternBytes& bytes = move.bytes;
+    SignedBytes own = 0;
+    for (const ExtraNeed& extra : extra_here_)
+      if (extra.pattern == move.pattern) own += extra.bytes;
+    Label label;
+    label.need = larger(bytes.need + own, behind.need + bytes.stored);
+    if (move.to > 0) {
+      label.need = larger(label.need, behind.on_making + bytes.making_on_stored);
+      if (!bytes.keeps_run) label.need = larger(label.need, behind.on_run + bytes.run);
+    }
+    if (from > 0) {
+      label.on_run = bytes.need_on_run + own;
+      label.on_making = bytes.need_on_making + own;
+      if (move.to > 0) {
+        label.on_run = larger(label.on_run, behind.on_making + bytes.making_on_run);
+        if (bytes.keeps_run) label.on_run = larger(label.on_run, behind.on_run + bytes.run);
+        label.on_making = larger(label.on_making, behind.on_making + bytes.making_on_making);
+      }
+    }
+    label.seconds = behind.seconds + move.seconds;
+    label.error = behind.error + move.error;
+    if (label.error > room_for_error_) return;
+    label.trace = behind.trace;
+    label.pattern = move.pattern;
+    if (smallest_) {
+      label.score = peak(label);
+    } else {
+      if (static_cast<double>(label.need) > room_) return;
+      if (from > 0 && (static_cast<double>(label.on_run) > run_room_ ||
+                       static_cast<double>(label.on_making) > making_room_))
+        return;
+      label.score = score(label);
+      if (label.score >= limits_.cutoff) return drop(label.score);
+    }
+    keep(label);
+  }
+
+  /// The smallest peak that a label may lead to.
+  double peak(const Label& label) const {
+    double most = static_cast<double>(label.need) + least_.stored;
+    const auto raise = [&](SignedBytes need, double least) {
+      if (need > no_bytes / 2 && static_cast<double>(need) + least > most)
+        most = static_cast<double>(need) + least;
+    };
+    raise(label.on_run, least_.run);
+    raise(label.on_making, least_.making);
+    return most;
+  }
+
+  double score(const Label& label) const {
+    double bound = -unreachable;
+    const auto budget = static_cast<double>(limits_.budget);
+    const auto raise = [&](SignedBytes need, const double* values) {
+      const double over = static_cast<double>(need) - budget;
+      for (std::size_t i = 0; i < bounds_->price_count(); ++i)
+        if (const double value = values[i] + bounds_->price(i) * over; value > bound) bound = value;
+    };
+    raise(label.need, stored_);
+    if (label.on_run > no_bytes / 2) raise(label.on_run, run_);
+    if (label.on_making > no_bytes / 2) raise(label.on_making, making_);
+    return bound + label.seconds + limits_.prices.error * (label.error - limits_.tolerance);
+  }
+
+  /// Empty ranges for the labels of one boundary and state.
+  void open(std::size_t j, int from) {
+    next_.resize(labels_.size());
+    next_[static_cast<std::size_t>(from)].clear();
+    least_ = minima_.at(j, from);
+    if (least_.stored >= unreachable) return;
+    const auto budget = static_cast<double>(limits_.budget);
+    room_ = budget - least_.stored;
+    run_room_ = budget - least_.run;
+    making_room_ = budget - least_.making;
+    room_for_error_ = limits_.tolerance - least_.error;
+    room_for_error_ += 1e-12 * limits_.tolerance;
+    if (bounds_ != nullptr) {
+      stored_ = bounds_->values(j, from, PrefixBounds::stored);
+      run_ = bounds_->values(j, from, PrefixBounds::run);
+      making_ = bounds_->values(j, from, PrefixBounds::making);
+    }
+    is_run_ = from > 0;
+    needs_ = smallest_ ? (is_run_ ? 16 : 1) : is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
+    slots_.clear();
+    slots_.resize(needs_ * limits_.errors);
+    candidates_.clear();
+  }
+
+  std::size_t slot_of(const Label& label) const {
+    const auto clamp = [](double at, std::size_t count) {
+      const double scaled = at * static_cast<double>(count);
+      if (!(scaled > 0)) return std::size_t{0};
+      return scaled >= static_cast<double>(count) ? count - 1 : static_cast<std::size_t>(scaled);
+    };
+    const double room = is_run_ ? run_room_ : room_;
+    const auto need = static_cast<double>(is_run_ ? label.on_run : label.need);
+    const std::size_t n = clamp(need / room, needs_);
+    const std::size_t e =
+        limits_.errors == 1 ? 0 : clamp(label.error / room_for_error_, limits_.errors);
+    return n * limits_.errors + e;
+  }
+
+  void keep(const Label& label) {
+    std::size_t& slot = slots_[slot_of(label)];
+    if (slot == 0) {
+      candidates_.push_back(label);
+      slot = candidates_.size();
+      return;
+    }
+    Label& holder = candidates_[slot - 1];
+    if (label.score < holder.score) {
+      if (!as_good(label, holder)) drop(holder.score);
+      holder = label;
+    } else if (!as_good(holder, label)) {
+      drop(label.score);
+    }
+  }
+
+  static bool as_good(const Label& a, const Label& b) {
+    return a.need <= b.need && a.seconds <= b.seconds && a.error <= b.error &&
+           a.on_run <= b.on_run && a.on_making <= b.on_making;
+  }
+
+  /// Hands the candidates on in the order of their ranges, without those that another dominates.
+  void close(int from) {
+    Array<Label>& out = next_[static_cast<std::size_t>(from)];
+    for (const std::size_t slot : slots_) {
+      if (slot == 0) continue;
+      const Label& label = candidates_[slot - 1];
+      bool best = true;
+      constexpr std::size_t looked_at = 64;
+      for (std::size_t i = out.size(), n = 0; i-- > 0 && n < looked_at && best; ++n)
+        best = !as_good(out[i], label);
+      if (best) out.push_back(label);
+    }
+  }
+
+  void drop(double score) {
+    if (score < dropped_) dropped_ = score;
+  }
+
+  const Chain& chain_;
+  const PrefixMinima& minima_;
+  const PrefixBounds* bounds_;
+  const Array<ExtraNeed>& extra_;
+  PlacementLimits limits_;
+  bool smallest_;
+  double dropped_;
+  bool timed_out_ = false;
+  std::size_t extensions_ = 0;
+  Array<Array<Label>> labels_, next_;  ///< by state
+  Array<Trace> traces_{1};
+  Array<ExtraNeed> extra_here_;
+  // Of the boundary and state whose labels are being collected.
+  PrefixMinima::Least least_;
+  double room_ = 0, run_room_ = 0, making_room_ = 0, room_for_error_ = 0;
+  const double* stored_ = nullptr;
+  const double* run_ = nullptr;
+  const double* making_ = nullptr;
+  bool is_run_ = false;
+  std::size_t needs_ = 1;
+  Array<std::size_t> slots_;
+  Array<Label> candidates_;
+};
+
+}  // namespace adacc::detail
