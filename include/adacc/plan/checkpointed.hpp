@@ -1,4 +1,4 @@
-/// Plans that keep little and lose nothing: some activations stay, all others are recomputed.
+/// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
 /// A residual sum that reaches across an activation would have to be kept beside it, so what is
 /// kept are cuts: activations that everything after them is made from. Which share of the cuts to
@@ -36,46 +36,50 @@ constexpr Array<int> cuts_of(const Graph& graph) {
   return cuts;
 }
 
-/// The candidate of activation `id` that takes the fewest bytes and keeps values; null without any.
-constexpr const CodecInfo* smallest_codec(const Graph& graph, int id) {
+/// What becomes of the activations that such a plan keeps.
+enum class Kept : unsigned char {
+  whole,    ///< retained: nothing is lost
+  precise,  ///< compressed with the candidate that takes the most bytes
+  small,    ///< compressed with the one that takes the fewest
+};
+
+/// The policy of activation `id` where it is kept; retain where it has no candidate that keeps
+/// values.
+constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
-  const CodecInfo* smallest = nullptr;
-  std::size_t least = 0;
-  for (std::size_t i = 0; i < node.candidate_count; ++i) {
+  Policy policy{PolicyKind::retain, nullptr};
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < node.candidate_count && kept != Kept::whole; ++i) {
     const CodecInfo* codec = graph.candidates_of(node)[i];
     if (!codec->keeps_values) continue;
     const std::size_t bytes =
         codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
-    if (smallest != nullptr && bytes >= least) continue;
-    smallest = codec;
-    least = bytes;
+    const bool better = kept == Kept::small ? bytes < best : bytes > best;
+    if (policy.codec != nullptr && !better) continue;
+    policy = {PolicyKind::compress, codec};
+    best = bytes;
   }
-  return smallest;
+  return policy;
 }
 
-/// Keeps every `stride`th of `cuts`, from the first on, and recomputes the rest. Where `compressed`
-/// the kept ones go through their smallest codec.
+/// Keeps every `stride`th of `cuts`, from the first on, and recomputes the rest.
 constexpr Plan checkpointed(const Graph& graph, const Array<int>& cuts, std::size_t stride,
-                            bool compressed) {
+                            Kept kept) {
   Plan plan;
   for (std::size_t k = 0; k < graph.nodes.size(); ++k)
     plan.policies.push_back({PolicyKind::recompute, nullptr});
-  for (std::size_t i = 0; i < cuts.size(); i += stride) {
-    const CodecInfo* codec = compressed ? smallest_codec(graph, cuts[i]) : nullptr;
-    plan.policies[static_cast<std::size_t>(cuts[i])] = codec == nullptr
-                                                           ? Policy{PolicyKind::retain, nullptr}
-                                                           : Policy{PolicyKind::compress, codec};
-  }
+  for (std::size_t i = 0; i < cuts.size(); i += stride)
+    plan.policies[static_cast<std::size_t>(cuts[i])] = kept_policy(graph, cuts[i], kept);
   return plan;
 }
 
 /// The one of them, over strides that are powers of 2, with the fewest live bytes.
-constexpr Plan smallest_checkpointed(const Graph& graph, bool compressed) {
+constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
   const Array<int> cuts = cuts_of(graph);
   Plan best;
   std::size_t least = 0;
   for (std::size_t stride = 1; stride <= cuts.size(); stride *= 2) {
-    Plan plan = checkpointed(graph, cuts, stride, compressed);
+    Plan plan = checkpointed(graph, cuts, stride, kept);
     const std::size_t bytes = live_bytes(make_schedule(graph, plan));
     if (best.policies.size() != 0 && bytes >= least) continue;
     best = static_cast<Plan&&>(plan);
