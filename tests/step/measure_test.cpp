@@ -29,10 +29,10 @@ struct TickingClock {
 
 }  // namespace
 
-TEST_CASE("cuts are what no residual sum reaches across") {
+TEST_CASE("checkpoint sites are what no residual sum reaches across") {
   const Run gpt;
   const Graph& graph = gpt.graph();
-  const Array<int> cuts = cuts_of(graph);
+  const Array<int> sites = checkpoint_sites(graph);
   // Independent: k is a cut where no sum has its source before k and its end behind k.
   std::vector<int> expected;
   for (int k = 0; k < graph.node_count(); ++k) {
@@ -42,12 +42,12 @@ TEST_CASE("cuts are what no residual sum reaches across") {
         cut = cut && graph.add_source(graph.node(end), i) >= k;
     if (cut) expected.push_back(k);
   }
-  CHECK(std::vector<int>(cuts.begin(), cuts.end()) == expected);
+  CHECK(std::vector<int>(sites.begin(), sites.end()) == expected);
   CHECK(expected.size() == 2 + 2 * static_cast<std::size_t>(gpt.config.layers));
-  const Plan small = smallest_checkpointed(graph, false);
+  const Plan small = smallest_checkpointed(graph, Kept::whole);
   CHECK_FALSE(check(graph, small));
   CHECK(peak_bytes(graph, small) < peak_bytes(graph, retain_all(graph)) / 2);
-  CHECK(peak_bytes(graph, smallest_checkpointed(graph, true)) < peak_bytes(graph, small));
+  CHECK(peak_bytes(graph, smallest_checkpointed(graph, Kept::small)) < peak_bytes(graph, small));
 }
 
 TEST_CASE("every cost that a plan can have is measured, in each of the possible arenas") {

@@ -1,7 +1,7 @@
-/// Plans that keep little and lose nothing: some activations stay, all others are recomputed.
+/// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
-/// A residual sum that reaches across an activation would have to be kept beside it, so what is
-/// kept are cuts: activations that everything after them is made from. Which share of the cuts to
+/// A residual sum that reaches across an activation would have to be kept beside it, so only those
+/// are kept that everything after them is made from, and of these not all. Which share of them to
 /// keep is a trade (Chen et al., arXiv:1604.06174, keep about a square root of them); here the
 /// shares 1, 1/2, 1/4, ... are tried on the very schedule. These plans are not the planner's: they
 /// give measurements, which come before any plan, a step that fits into little memory.
@@ -17,9 +17,8 @@
 namespace adacc {
 
 /// The activations that no residual sum reaches across, in order; never empty.
-constexpr Array<int> cuts_of(const Graph& graph) {
-  Array<int> opened(graph.nodes.size() +
-                    1);  // sums that begin to reach across, less those that end
+constexpr Array<int> checkpoint_sites(const Graph& graph) {
+  Array<int> opened(graph.nodes.size() + 1);  // sums that begin to reach across, less those ending
   for (int k = 0; k < graph.node_count(); ++k)
     for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
       const int source = graph.add_source(graph.node(k), i);
@@ -27,55 +26,59 @@ constexpr Array<int> cuts_of(const Graph& graph) {
       ++opened[static_cast<std::size_t>(source) + 1];
       --opened[static_cast<std::size_t>(k)];
     }
-  Array<int> cuts;
+  Array<int> sites;
   int across = 0;
   for (int k = 0; k < graph.node_count(); ++k) {
     across += opened[static_cast<std::size_t>(k)];
-    if (across == 0) cuts.push_back(k);
+    if (across == 0) sites.push_back(k);
   }
-  return cuts;
+  return sites;
 }
 
-/// The candidate of activation `id` that takes the fewest bytes and keeps values; null without any.
-constexpr const CodecInfo* smallest_codec(const Graph& graph, int id) {
+/// What becomes of the activations that such a plan keeps.
+enum class Kept : unsigned char {
+  whole,    ///< retained: nothing is lost
+  precise,  ///< compressed with the candidate that takes the most bytes
+  small,    ///< compressed with the one that takes the fewest
+};
+
+/// The policy of activation `id` where it is kept; retain where it has no candidate that keeps
+/// values.
+constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
-  const CodecInfo* smallest = nullptr;
-  std::size_t least = 0;
-  for (std::size_t i = 0; i < node.candidate_count; ++i) {
+  Policy policy{PolicyKind::retain, nullptr};
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < node.candidate_count && kept != Kept::whole; ++i) {
     const CodecInfo* codec = graph.candidates_of(node)[i];
     if (!codec->keeps_values) continue;
     const std::size_t bytes =
         codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
-    if (smallest != nullptr && bytes >= least) continue;
-    smallest = codec;
-    least = bytes;
+    const bool better = kept == Kept::small ? bytes < best : bytes > best;
+    if (policy.codec != nullptr && !better) continue;
+    policy = {PolicyKind::compress, codec};
+    best = bytes;
   }
-  return smallest;
+  return policy;
 }
 
-/// Keeps every `stride`th of `cuts`, from the first on, and recomputes the rest. Where `compressed`
-/// the kept ones go through their smallest codec.
-constexpr Plan checkpointed(const Graph& graph, const Array<int>& cuts, std::size_t stride,
-                            bool compressed) {
+/// Keeps every `stride`th of `sites`, from the first on, and recomputes the rest.
+constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::size_t stride,
+                            Kept kept) {
   Plan plan;
   for (std::size_t k = 0; k < graph.nodes.size(); ++k)
     plan.policies.push_back({PolicyKind::recompute, nullptr});
-  for (std::size_t i = 0; i < cuts.size(); i += stride) {
-    const CodecInfo* codec = compressed ? smallest_codec(graph, cuts[i]) : nullptr;
-    plan.policies[static_cast<std::size_t>(cuts[i])] = codec == nullptr
-                                                           ? Policy{PolicyKind::retain, nullptr}
-                                                           : Policy{PolicyKind::compress, codec};
-  }
+  for (std::size_t i = 0; i < sites.size(); i += stride)
+    plan.policies[static_cast<std::size_t>(sites[i])] = kept_policy(graph, sites[i], kept);
   return plan;
 }
 
 /// The one of them, over strides that are powers of 2, with the fewest live bytes.
-constexpr Plan smallest_checkpointed(const Graph& graph, bool compressed) {
-  const Array<int> cuts = cuts_of(graph);
+constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
+  const Array<int> sites = checkpoint_sites(graph);
   Plan best;
   std::size_t least = 0;
-  for (std::size_t stride = 1; stride <= cuts.size(); stride *= 2) {
-    Plan plan = checkpointed(graph, cuts, stride, compressed);
+  for (std::size_t stride = 1; stride <= sites.size(); stride *= 2) {
+    Plan plan = checkpointed(graph, sites, stride, kept);
     const std::size_t bytes = live_bytes(make_schedule(graph, plan));
     if (best.policies.size() != 0 && bytes >= least) continue;
     best = static_cast<Plan&&>(plan);

@@ -4,7 +4,8 @@
 /// plan that loses nothing: `retain`, or, where that does not fit, one that keeps checkpoints and
 /// recomputes the rest, in which what follows a compressed activation is retained up to the next
 /// checkpoint, so that nothing else is made from it. If even that does not fit for all copies at
-/// once, every second is probed, or fewer.
+/// once, every second is probed, or fewer; and at last checkpoints are compressed themselves, in
+/// both plans alike: their error then is part of both gradients, and not of the difference.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,9 @@ struct ErrorClass {
 
 struct ProbingPlans {
   Plan reference;
-  Plan lossy;      ///< |g(lossy) - g(reference)|^2 is the error of `copies` activations
-  int copies = 0;  ///< 0 where the class cannot occur: its error is nothing
+  bool exact = false;  ///< the reference loses nothing
+  Plan lossy;          ///< |g(lossy) - g(reference)|^2 is the error of `copies` activations
+  int copies = 0;      ///< 0 where the class cannot occur: its error is nothing
   std::size_t arena_bytes = 0;
 };
 
@@ -38,10 +40,10 @@ namespace detail {
 /// Builds one pair of plans.
 class ProbeBuilder {
  public:
-  /// Of the nodes of this layer, every `stride`th from `turn` on, around the plan `exact`.
-  constexpr ProbeBuilder(const Graph& graph, const Plan& exact, const ErrorClass& what, int stride,
+  /// Of the nodes of this layer, every `stride`th from `turn` on, around the plan `base`.
+  constexpr ProbeBuilder(const Graph& graph, const Plan& base, const ErrorClass& what, int stride,
                          int turn)
-      : graph_(graph), exact_(exact), what_(what), roles_(graph.nodes.size()) {
+      : graph_(graph), base_(base), what_(what), roles_(graph.nodes.size()) {
     int copy = 0;
     for (int k = 0; k < graph_.node_count(); ++k) {
       if (graph_.node(k).layer != what_.layer || !read_in_backward(graph_, k)) continue;
@@ -56,7 +58,12 @@ class ProbeBuilder {
   }
 
   constexpr ProbingPlans build() const {
-    ProbingPlans pair{plan(PolicyKind::retain), plan(PolicyKind::recompute), copies(), 0};
+    ProbingPlans pair;
+    pair.exact = !what_.carried && loses_nothing();
+    pair.reference = pair.exact ? base_ : plan({PolicyKind::retain, nullptr});
+    pair.lossy = plan(what_.carried ? Policy{PolicyKind::recompute, nullptr}
+                                    : Policy{PolicyKind::compress, what_.codec});
+    pair.copies = copies();
     const std::size_t reference = peak_bytes(graph_, pair.reference);
     const std::size_t lossy = peak_bytes(graph_, pair.lossy);
     pair.arena_bytes = reference > lossy ? reference : lossy;
@@ -74,9 +81,12 @@ class ProbeBuilder {
   constexpr Role role(int id) const { return roles_[static_cast<std::size_t>(id)]; }
 
   constexpr void try_direct(int k) {
-    Plan alone = retain_all(graph_);
-    if (may_use(graph_, k, what_.codec) && compress_with(graph_, alone, k, what_.codec))
-      role(k) = Role::probed;
+    if (!may_use(graph_, k, what_.codec)) return;
+    if (!what_.codec->keeps_values) {  // then a reader may have to be asked
+      Plan alone = retain_all(graph_);
+      if (!compress_with(graph_, alone, k, what_.codec)) return;
+    }
+    role(k) = Role::probed;
   }
 
   constexpr bool may_carry(int id) const {
@@ -107,31 +117,32 @@ class ProbeBuilder {
       if (role(j) == Role::none) role(j) = Role::path;
   }
 
-  /// `probed` is what becomes of those whose error is carried.
-  constexpr Plan plan(PolicyKind probed) const {
-    Plan plan = exact_;
-    const bool direct = !what_.carried;
-    if (direct && probed == PolicyKind::retain) return plan;
-    const auto lossy = [&](int k) {
-      return role(k) == Role::source || (direct && role(k) == Role::probed);
-    };
+  constexpr bool loses_nothing() const {
+    for (const Policy& policy : base_.policies)
+      if (policy.codec != nullptr && !policy.codec->lossless) return false;
+    return true;
+  }
+
+  /// `probed` becomes of the probed ones.
+  constexpr Plan plan(Policy probed) const {
+    Plan plan = base_;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      if (!lossy(k)) continue;
+      if (role(k) != Role::source && (what_.carried || role(k) != Role::probed)) continue;
       // Nothing else is to be made from it: what would be is retained, up to the next checkpoint.
-      for (int j = k + 1; j < graph_.node_count() && exact_[j].kind == PolicyKind::recompute; ++j)
+      for (int j = k + 1; j < graph_.node_count() && base_[j].kind == PolicyKind::recompute; ++j)
         plan.policies[static_cast<std::size_t>(j)] = {PolicyKind::retain, nullptr};
     }
     for (int k = 0; k < graph_.node_count(); ++k) {
       Policy& policy = plan.policies[static_cast<std::size_t>(k)];
-      if (lossy(k)) policy = {PolicyKind::compress, what_.codec};
+      if (role(k) == Role::source) policy = {PolicyKind::compress, what_.codec};
       else if (role(k) == Role::path) policy = {PolicyKind::recompute, nullptr};
-      else if (role(k) == Role::probed) policy = {probed, nullptr};
+      else if (role(k) == Role::probed) policy = probed;
     }
     return plan;
   }
 
   const Graph& graph_;
-  const Plan& exact_;
+  const Plan& base_;
   const ErrorClass& what_;
   Array<Role> roles_;
 };
@@ -147,14 +158,36 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   if (pair.arena_bytes <= arena_bytes || pair.copies == 0) return pair;
   const int copies = pair.copies;
   std::size_t least = pair.arena_bytes;
-  const Plan checkpoints = smallest_checkpointed(graph, false);
-  for (int stride = 1; stride < 2 * copies; stride *= 2) {
-    pair = detail::ProbeBuilder(graph, checkpoints, what, stride, turn).build();
-    if (pair.arena_bytes <= arena_bytes && pair.copies > 0) return pair;
-    if (pair.copies > 0 && pair.arena_bytes < least) least = pair.arena_bytes;
+  for (const Kept kept : {Kept::whole, Kept::precise, Kept::small}) {
+    const Plan base = smallest_checkpointed(graph, kept);
+    const auto fits = [&](int stride, int first) {
+      pair = detail::ProbeBuilder(graph, base, what, stride, first).build();
+      if (pair.copies > 0 && pair.arena_bytes < least) least = pair.arena_bytes;
+      return pair.copies > 0 && pair.arena_bytes <= arena_bytes;
+    };
+    for (int stride = 1; stride < 2 * copies; stride *= 2)
+      if (fits(stride, turn)) return pair;
+    // The last copy takes the least: where backward begins, its block is in memory anyway.
+    if (fits(copies, copies - 1)) return pair;
   }
   return Error::say("probing the gradient error of ", what.codec->name, " at layer ", what.layer,
                     " needs an arena of at least ", shown(least), ", and got ", shown(arena_bytes));
+}
+
+/// The smallest arena in which `what` can be probed, for at least one copy.
+constexpr std::size_t least_probing_bytes(const Graph& graph, const ErrorClass& what) {
+  const Plan retain = retain_all(graph);
+  const detail::ProbeBuilder all(graph, retain, what, 1, 0);
+  const int copies = all.copies();
+  if (copies == 0) return 0;
+  std::size_t least = all.build().arena_bytes;
+  for (const Kept kept : {Kept::whole, Kept::precise, Kept::small}) {
+    const Plan base = smallest_checkpointed(graph, kept);
+    const std::size_t bytes =
+        detail::ProbeBuilder(graph, base, what, copies, copies - 1).build().arena_bytes;
+    if (bytes < least) least = bytes;
+  }
+  return least;
 }
 
 /// Everything of a profile of `graph` that can be probed: of each layer that backward reads, every

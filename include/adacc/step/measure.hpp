@@ -21,7 +21,7 @@ namespace adacc {
 
 struct MeasureOptions {
   int warm_up = 1;  ///< steps under each plan that are not counted, >= 0
-  int steps = 5;    ///< steps under each plan that are, >= 1
+  int steps = 3;    ///< steps under each plan that are, >= 1
 };
 
 namespace detail {

@@ -100,11 +100,11 @@ class GradientProbe {
     const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);
     if (!pair) return pair.error;
     if (pair->copies == 0) return {};
-    // Every plan that loses nothing has the same gradient, to the bit.
+    // All plans that lose nothing have the same gradient, to the bit.
     Result<GradientSketch> reference = exact_;
-    if (what.carried || !have_exact_) reference = sketch(pair->reference);
+    if (!pair->exact || !have_exact_) reference = sketch(pair->reference);
     if (!reference) return reference.error;
-    if (!what.carried) exact_ = *reference, have_exact_ = true;
+    if (pair->exact) exact_ = *reference, have_exact_ = true;
     const Result<GradientSketch> lossy = sketch(pair->lossy);
     if (!lossy) return lossy.error;
     errors.add(what, squared_distance(*lossy, *reference) / pair->copies, reference->squared_norm);
