@@ -7,25 +7,13 @@
 
 #include "brute_force.hpp"
 #include "random_graph.hpp"
+#include "test_size.hpp"
 
 using namespace adacc;
 using brute_force::AllPlans;
 using random_graph::Source;
 
 namespace {
-
-// Sanitizers are twenty times slower.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr unsigned graphs = 60;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr unsigned graphs = 60;
-#else
-constexpr unsigned graphs = 600;
-#endif
-#else
-constexpr unsigned graphs = 600;
-#endif
 
 std::size_t up_to(Source& random, std::size_t least, std::size_t most) {
   return least + random.below(most - least + 1);
@@ -44,7 +32,7 @@ std::size_t bytes_behind(const std::string& text, const std::string& words) {
 }  // namespace
 
 TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the schedule's peak") {
-  for (unsigned seed = 0; seed < 2 * graphs; ++seed) {
+  for (unsigned seed = 0; seed < 2 * test_graphs; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     const Graph graph = random_graph::draw(random, 11);
@@ -100,7 +88,7 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
 TEST_CASE("the exact planner finds what brute force finds, at every budget") {
   std::size_t plans = 0, searched = 0, refused = 0;
   double waste = 0;
-  for (unsigned seed = 0; seed < graphs; ++seed) {
+  for (unsigned seed = 0; seed < test_graphs; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     const Graph graph = random_graph::draw(random, 1 + static_cast<int>(random.below(8)));

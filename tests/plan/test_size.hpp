@@ -1,0 +1,16 @@
+/// How many random graphs a test draws: fewer under sanitizers, which are twenty times slower.
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ADACC_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ADACC_TEST_SANITIZED 1
+#endif
+#endif
+
+#ifdef ADACC_TEST_SANITIZED
+inline constexpr unsigned test_graphs = 40;
+#else
+inline constexpr unsigned test_graphs = 600;
+#endif
