@@ -13,13 +13,16 @@
 #include <type_traits>
 #include <vector>
 
+#include "encoded.hpp"
 #include "sample.hpp"
 
 namespace {
 
 using namespace adacc;
 using sample::Blob;
+using sample::encoded;
 using sample::Matrix;
+using sample::round_trip;
 
 static_assert(BitMask::encoded_bytes(64, 64, Dtype::f32) == 64 + 64 + 8 * 64);
 static_assert(BitMask::encoded_bytes(1, 1, Dtype::bf16) == 64 + 64 + 64);
@@ -27,22 +30,6 @@ static_assert(PackedIndexWith<4>::encoded_bytes(64, 65, Dtype::f32) == 64 + 64 +
 static_assert(PackedIndexWith<16>::encoded_bytes(4096, 4096, Dtype::f64) ==
               64 + 2 * 4096 + 2 * 4096 * 4096);
 static_assert(BitMask::lossless && PackedIndexWith<3>::lossless);
-
-template <class Codec, class T>
-Blob encoded(const Matrix<T>& x) {
-  Cpu cpu;
-  Blob blob(Codec::encoded_bytes(x.rows, x.cols, dtype_of<T>), 0xA5);
-  REQUIRE_FALSE(Codec::template encode<T>(cpu, x.view(), blob.view()));
-  return blob;
-}
-
-template <class Codec, class T>
-Matrix<T> round_trip(const Matrix<T>& x) {
-  Cpu cpu;
-  Matrix<T> y(x.rows, x.cols);
-  REQUIRE_FALSE(Codec::template decode<T>(cpu, encoded<Codec>(x).view(), y.view()));
-  return y;
-}
 
 /// What the table in bit_groups.hpp says.
 struct Found {

@@ -12,18 +12,20 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "codecs.hpp"
+#include "encoded.hpp"
 #include "sample.hpp"
 
 namespace {
 
 using namespace adacc;
 using sample::Blob;
+using sample::encoded;
 using sample::Matrix;
+using sample::Threads;
 
 template <class T>
 T number(double value) {
@@ -44,22 +46,6 @@ std::size_t count(const Matrix<T>& x, const Predicate& predicate) {
   return found;
 }
 
-/// Threads of its own for every run: the plainest executor there is.
-struct Threads {
-  int count;
-  int workers() const { return count; }
-  void run(std::size_t tiles, TileFn tile) const {
-    std::vector<std::thread> threads;
-    for (int w = 0; w < count; ++w)
-      threads.emplace_back([=, this] {
-        for (std::size_t i = static_cast<std::size_t>(w); i < tiles;
-             i += static_cast<std::size_t>(count))
-          tile(i, w);
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
-};
-
 /// Numbers that every codec takes: small integers, of both signs where indices are not asked for.
 template <class Codec, class T>
 Matrix<T> plain(std::size_t rows, std::size_t cols) {
@@ -75,16 +61,6 @@ Matrix<T> plain(std::size_t rows, std::size_t cols) {
 template <class Codec, class T>
 Blob blob_for(const Matrix<T>& x, unsigned char pattern) {
   return Blob(Codec::encoded_bytes(x.rows, x.cols, dtype_of<T>), pattern);
-}
-
-template <class Codec, class T>
-Blob encoded(const Matrix<T>& x, unsigned char pattern = 0xA5) {
-  Cpu cpu;
-  Blob blob = blob_for<Codec>(x, pattern);
-  const Error error = Codec::template encode<T>(cpu, x.view(), blob.view());
-  CHECK(std::string(error.text()) == "");
-  REQUIRE(blob.guards_hold());
-  return blob;
 }
 
 /// What decode says; x must be untouched if that is an error.

@@ -106,11 +106,11 @@ constexpr Size sizes[] = {{64, 256}, {1, 1},     {3, 5},    {64, 1},    {130, 32
                           {64, 36},  {65, 257},  {31, 513}, {100, 264}, {33, 520},
                           {7, 1024}, {128, 319}, {40, 96},  {64, 287},  {70, 543}};
 
-template <class T, class Device>
-void compare(const char* name, const Size& size, Data data, std::size_t bytes,
-             const Device& device) {
-  INFO(name << " " << size.rows << " x " << size.cols << ", data " << static_cast<int>(data)
-            << ", element of " << sizeof(T) << " bytes");
+template <class Codec, class T, class Device>
+void compare(const Size& size, Data data, const Device& device) {
+  const std::size_t bytes = Codec::encoded_bytes(size.rows, size.cols, dtype_of<T>);
+  INFO(Codec::name << " " << size.rows << " x " << size.cols << ", data " << static_cast<int>(data)
+                   << ", element of " << sizeof(T) << " bytes");
   const std::size_t n = size.rows * size.cols;
   Guarded<T> x(n), host_out(n), device_out(n);
   Guarded<std::byte> host(bytes), made_on_device(bytes);
@@ -120,14 +120,14 @@ void compare(const char* name, const Size& size, Data data, std::size_t bytes,
   cpu.key = {.seed = 7, .step = 11, .micro_step = 2, .activation = 5};
   const Bytes host_blob(host.data(), Shape(bytes)),
       device_blob(made_on_device.data(), Shape(bytes));
-  REQUIRE_FALSE(device.host_encode(cpu, in, host_blob));
+  REQUIRE_FALSE(Codec::encode(cpu, in, host_blob));
   device.encode(in, cpu.key, device_blob);
   std::size_t wrong = bytes;
   for (std::size_t i = 0; i < bytes && wrong == bytes; ++i)
     if (host.data()[i] != made_on_device.data()[i]) wrong = i;
   CHECK(wrong == bytes);
   CHECK(made_on_device.intact());
-  REQUIRE_FALSE(device.host_decode(cpu, host_blob, View<T>(host_out.data(), in.shape())));
+  REQUIRE_FALSE(Codec::decode(cpu, host_blob, View<T>(host_out.data(), in.shape())));
   device.decode(host_blob, View<T>(device_out.data(), in.shape()));
   CHECK(std::memcmp(host_out.data(), device_out.data(), n * sizeof(T)) == 0);
   CHECK(device_out.intact());
@@ -151,14 +151,6 @@ struct SplitDevice {
   static constexpr unsigned bits = Codec::bits;
   static constexpr SplitOptions O = Codec::options;
 
-  template <class T>
-  Error host_encode(Cpu& cpu, View<const T> x, Bytes blob) const {
-    return Codec::encode(cpu, x, blob);
-  }
-  template <class T>
-  Error host_decode(Cpu& cpu, ConstBytes blob, View<T> x) const {
-    return Codec::decode(cpu, blob, x);
-  }
   template <class T>
   void encode(View<const T> x, const RandomKey& key, Bytes blob) const {
     const auto job = detail::split_job<bits, O>(x, blob.data(), key);
@@ -186,9 +178,7 @@ struct SplitDevice {
 template <class Codec, class T, class Block = emulated::Block<emulated::Order::ascending>>
 void check_split() {
   for (const Size& size : sizes)
-    for (const Data data : all_data)
-      compare<T>(Codec::name, size, data, Codec::encoded_bytes(size.rows, size.cols, dtype_of<T>),
-                 SplitDevice<Codec, Block>{});
+    for (const Data data : all_data) compare<Codec, T>(size, data, SplitDevice<Codec, Block>{});
 }
 
 template <SplitOptions O>
@@ -230,14 +220,6 @@ TEST_CASE("split codecs, scales of whole rows: emulated kernels make the CPU's b
 struct Bf16Device {
   using Block = emulated::Block<emulated::Order::scattered>;
   template <class T>
-  Error host_encode(Cpu& cpu, View<const T> x, Bytes blob) const {
-    return Bf16::encode(cpu, x, blob);
-  }
-  template <class T>
-  Error host_decode(Cpu& cpu, ConstBytes blob, View<T> x) const {
-    return Bf16::decode(cpu, blob, x);
-  }
-  template <class T>
   static BlobHeader header(View<const T> x) {
     return blob_header(fnv1a(Bf16::name), dtype_of<T>, x.rows(), x.cols());
   }
@@ -260,14 +242,6 @@ struct BitsDevice {
   using Block = emulated::Block<emulated::Order::scattered>;
   template <class T>
   using Parts = detail::BitParts<Element::bits, T, 256>;
-  template <class T>
-  Error host_encode(Cpu& cpu, View<const T> x, Bytes blob) const {
-    return Codec::encode(cpu, x, blob);
-  }
-  template <class T>
-  Error host_decode(Cpu& cpu, ConstBytes blob, View<T> x) const {
-    return Codec::decode(cpu, blob, x);
-  }
   template <class T>
   static BlobHeader header(View<const T> x) {
     return blob_header(fnv1a(Codec::name), dtype_of<T>, x.rows(), x.cols());
@@ -294,10 +268,9 @@ void check_elements() {
   constexpr Size more[] = {{16, 1024}, {64, 512}, {3, 4096}, {1, 511}, {9, 1821}, {128, 128}};
   const auto check = [](const Size& size) {
     for (const Data data : all_data) {
-      const auto bytes = [&](Dtype t) { return Codec::encoded_bytes(size.rows, size.cols, t); };
-      compare<float>(Codec::name, size, data, bytes(Dtype::f32), Device{});
-      compare<double>(Codec::name, size, data, bytes(Dtype::f64), Device{});
-      compare<bfloat16>(Codec::name, size, data, bytes(Dtype::bf16), Device{});
+      compare<Codec, float>(size, data, Device{});
+      compare<Codec, double>(size, data, Device{});
+      compare<Codec, bfloat16>(size, data, Device{});
     }
   };
   for (const Size& size : sizes) check(size);

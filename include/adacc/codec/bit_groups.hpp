@@ -118,16 +118,18 @@ void unpack_group(const std::uint16_t* __restrict words, T* __restrict x) {
   }
 }
 
-/// A codec whose elements are coded one by one, with
+/// What Codec, which has a name, inherits. Its elements are coded one by one, by an Element with
 ///
 ///     static constexpr int bits;
 ///     template <class T> ADACC_HD static constexpr bool fits(T x);
 ///     template <class T> ADACC_HD static constexpr std::uint16_t encode(T x);  // 0 if it does not
 ///     template <class T> ADACC_HD static constexpr T decode(std::uint16_t code);
-template <class Element>
-struct BitGroupCodec {
+///     static constexpr void count_unfit(CodecStatistics& statistics, std::uint64_t unfit);
+template <class Codec, class Element>
+class BitGroupCodec {
   using Groups = BitGroups<Element::bits>;
 
+ public:
   ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,
                                                       Dtype dtype) {
     const std::size_t n = codable_elements(rows, cols, dtype);
@@ -135,12 +137,12 @@ struct BitGroupCodec {
   }
 
   template <class T>
-  static Error encode(const char* name, Cpu& cpu, View<const T> x, Bytes blob) {
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
     const std::size_t rows = x.rows(), cols = x.cols(), n = x.size();
     const std::size_t bytes = encoded_bytes(rows, cols, dtype_of<T>);
-    if (Error error = check_encode(name, x, blob, bytes)) return error;
+    if (Error error = check_encode(Codec::name, x, blob, bytes)) return error;
 
-    write_blob_header(blob.data(), name, dtype_of<T>, rows, cols);
+    write_blob_header(blob.data(), Codec::name, dtype_of<T>, rows, cols);
     const std::size_t marks_end = Groups::marks_offset + 2 * div_up(n, Groups::chunk);
     std::memset(blob.data() + marks_end, 0, Groups::groups_offset(n) - marks_end);
     auto* marks = words_at(blob, Groups::marks_offset);
@@ -153,10 +155,10 @@ struct BitGroupCodec {
   }
 
   template <class T>
-  static Error decode(const char* name, Cpu& cpu, ConstBytes blob, View<T> x) {
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
     const std::size_t n = x.size();
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = check_decode(name, blob, x, bytes)) return error;
+    if (Error error = check_decode(Codec::name, blob, x, bytes)) return error;
 
     const auto* marks = words_at(blob, Groups::marks_offset);
     const auto* words = words_at(blob, Groups::groups_offset(n));
@@ -169,18 +171,22 @@ struct BitGroupCodec {
     return {};
   }
 
-  /// The sum of the marks; -1 in all bits if `blob` is not what it should be.
-  static std::uint64_t unfit(const char* name, ConstBytes blob, std::size_t rows, std::size_t cols,
-                             Dtype dtype) {
+  /// elements, and what Element makes of those it cannot represent; all zeros if `blob` is not one
+  /// of such a tensor.
+  static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
+                                    Dtype dtype) {
+    CodecStatistics statistics;
     const std::size_t bytes = encoded_bytes(rows, cols, dtype);
-    if (check_blob(blob, name, dtype, rows, cols, bytes)) return static_cast<std::uint64_t>(-1);
-    std::uint64_t sum = 0;
+    if (check_blob(blob, Codec::name, dtype, rows, cols, bytes)) return statistics;
+    std::uint64_t unfit = 0;
     for (std::size_t chunk = 0; chunk < div_up(rows * cols, Groups::chunk); ++chunk) {
       std::uint16_t mark;
       std::memcpy(&mark, blob.data() + Groups::marks_offset + 2 * chunk, sizeof mark);
-      sum += mark;
+      unfit += mark;
     }
-    return sum;
+    statistics.elements = rows * cols;
+    Element::count_unfit(statistics, unfit);
+    return statistics;
   }
 
  private:

@@ -7,7 +7,7 @@
 /// it. The derivative of ReLU is one, a kept dropout mask of zeros and scales another.
 ///
 /// A chunk of 4096 elements that holds a NaN or an infinity decodes to NaN: a codec never hides
-/// that something has gone wrong. statistics() says how many there were.
+/// that something has gone wrong. statistics() counts them as nonfinite.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,6 @@
 
 #include "../core/bfloat16.hpp"
 #include "../core/config.hpp"
-#include "../core/cpu.hpp"
-#include "../core/dtype.hpp"
-#include "../core/error.hpp"
-#include "../core/view.hpp"
 #include "bit_groups.hpp"
 #include "float_bits.hpp"
 #include "statistics.hpp"
@@ -48,41 +44,18 @@ struct IsPositive {
     if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(code));
     else return static_cast<T>(code);
   }
+
+  static constexpr void count_unfit(CodecStatistics& statistics, std::uint64_t unfit) {
+    statistics.nonfinite = unfit;
+  }
 };
 
 }  // namespace detail
 
-struct BitMask {
+struct BitMask : detail::BitGroupCodec<BitMask, detail::IsPositive> {
   static constexpr const char* name = "bit_mask";
   static constexpr bool lossless = true;
   static constexpr bool keeps_values = false;
-
-  ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,
-                                                      Dtype dtype) {
-    return Codec::encoded_bytes(rows, cols, dtype);
-  }
-  template <class T>
-  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
-    return Codec::encode(name, cpu, x, blob);
-  }
-  template <class T>
-  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
-    return Codec::decode(name, cpu, blob, x);
-  }
-
-  /// elements and nonfinite; all zeros if `blob` is not one of such a tensor.
-  static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
-                                    Dtype dtype) {
-    CodecStatistics statistics;
-    const std::uint64_t unfit = Codec::unfit(name, blob, rows, cols, dtype);
-    if (unfit == static_cast<std::uint64_t>(-1)) return statistics;
-    statistics.elements = rows * cols;
-    statistics.nonfinite = unfit;
-    return statistics;
-  }
-
- private:
-  using Codec = detail::BitGroupCodec<detail::IsPositive>;
 };
 
 }  // namespace adacc

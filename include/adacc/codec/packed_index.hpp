@@ -9,7 +9,7 @@
 ///
 /// A chunk of 4096 elements that holds anything else, be it too large, negative, a fraction, a NaN
 /// or an infinity, decodes to NaN, so that a wrong choice of bits shows at once and trains nothing.
-/// statistics() says how many there were.
+/// statistics() counts them as outliers without a place.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,6 @@
 
 #include "../core/bfloat16.hpp"
 #include "../core/config.hpp"
-#include "../core/cpu.hpp"
-#include "../core/dtype.hpp"
-#include "../core/error.hpp"
-#include "../core/view.hpp"
 #include "bit_groups.hpp"
 #include "float_bits.hpp"
 #include "statistics.hpp"
@@ -61,6 +57,10 @@ struct SmallIndex {
     else return static_cast<T>(code);
   }
 
+  static constexpr void count_unfit(CodecStatistics& statistics, std::uint64_t unfit) {
+    statistics.outliers = statistics.unplaced = unfit;
+  }
+
  private:
   /// The index without its fraction; 0 for what is out of range, as -0 is here: as integers, -0,
   /// negative numbers, infinities and NaNs are above every positive number. A mask, because g++
@@ -89,41 +89,15 @@ struct PackedIndexName {
 }  // namespace detail
 
 template <int bits>
-struct PackedIndexWith {
+struct PackedIndexWith : detail::BitGroupCodec<PackedIndexWith<bits>, detail::SmallIndex<bits>> {
   static_assert(bits >= 1 && bits <= 16, "adacc: PackedIndexWith takes 1 to 16 bits");
 
  private:
-  using Codec = detail::BitGroupCodec<detail::SmallIndex<bits>>;
   static constexpr detail::PackedIndexName text{bits};
 
  public:
   static constexpr const char* name = text.text;
   static constexpr bool lossless = true;
-
-  ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,
-                                                      Dtype dtype) {
-    return Codec::encoded_bytes(rows, cols, dtype);
-  }
-  template <class T>
-  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
-    return Codec::encode(name, cpu, x, blob);
-  }
-  template <class T>
-  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
-    return Codec::decode(name, cpu, blob, x);
-  }
-
-  /// elements, and as outliers and unplaced those that are no such index; all zeros if `blob` is
-  /// not one of such a tensor.
-  static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
-                                    Dtype dtype) {
-    CodecStatistics statistics;
-    const std::uint64_t unfit = Codec::unfit(name, blob, rows, cols, dtype);
-    if (unfit == static_cast<std::uint64_t>(-1)) return statistics;
-    statistics.elements = rows * cols;
-    statistics.outliers = statistics.unplaced = unfit;
-    return statistics;
-  }
 };
 
 }  // namespace adacc

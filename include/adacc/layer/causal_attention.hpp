@@ -199,19 +199,7 @@ struct CausalAttention {
     for (std::size_t key = 0; key <= first; key += block) {
       const bool diagonal = key == first;
       const std::size_t keys = positions_in(head.time, key);
-      detail::BlockProduct<T>{
-          .rows = keys,
-          .lanes = block,
-          .inner = head.size,
-          .a = qkv + head.k + key * head.in_ld,
-          .a_row_stride = head.in_ld,
-          .a_inner_stride = 1,
-          .b = query,
-          .ldb = block,
-          .c = score,
-          .ldc = block,
-          .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none}
-          .run();
+      by_query(head, key, diagonal, qkv + head.k, query, score);
       online_softmax(score, keys, diagonal, maximum, sum, rescale);
       detail::BlockProduct<T>{
           .rows = queries,
@@ -272,37 +260,33 @@ struct CausalAttention {
     }
   }
 
+  /// Products of a block's rows of `of_keys` (keys or values) with the columns of `of_queries`
+  /// (size, block): (keys, block).
+  template <class T>
+  static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
+                       const T* of_queries, T* products) {
+    detail::BlockProduct<T>{
+        .rows = positions_in(head.time, key),
+        .lanes = block,
+        .inner = head.size,
+        .a = of_keys + key * head.in_ld,
+        .a_row_stride = head.in_ld,
+        .a_inner_stride = 1,
+        .b = of_queries,
+        .ldb = block,
+        .c = products,
+        .ldc = block,
+        .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none}
+        .run();
+  }
+
   /// Of a block of keys and a block of queries, both transposed: scores (keys, block), and into
   /// `dweight` the gradients of the weights.
   template <class T>
   static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv, const T* query,
                      const T* dout_t, T* score, T* dweight) {
-    const std::size_t keys = positions_in(head.time, key);
-    const auto by_query = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none;
-    detail::BlockProduct<T>{.rows = keys,
-                            .lanes = block,
-                            .inner = head.size,
-                            .a = qkv + head.k + key * head.in_ld,
-                            .a_row_stride = head.in_ld,
-                            .a_inner_stride = 1,
-                            .b = query,
-                            .ldb = block,
-                            .c = score,
-                            .ldc = block,
-                            .triangle = by_query}
-        .run();
-    detail::BlockProduct<T>{.rows = keys,
-                            .lanes = block,
-                            .inner = head.size,
-                            .a = qkv + head.v + key * head.in_ld,
-                            .a_row_stride = head.in_ld,
-                            .a_inner_stride = 1,
-                            .b = dout_t,
-                            .ldb = block,
-                            .c = dweight,
-                            .ldc = block,
-                            .triangle = by_query}
-        .run();
+    by_query(head, key, diagonal, qkv + head.k, query, score);
+    by_query(head, key, diagonal, qkv + head.v, dout_t, dweight);
   }
 
   /// log_sum and inner = sum of p dp per query, from one more pass over the keys. The last block
@@ -406,32 +390,23 @@ struct CausalAttention {
 
       if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, weight, dscore);
       softmax_gradient(weight, dscore, keys, diagonal, log_sum, inner, scale);
-      detail::BlockProduct<T>{.rows = keys,
-                              .lanes = head.size,
-                              .inner = queries,
-                              .a = weight,
-                              .a_row_stride = block,
-                              .a_inner_stride = 1,
-                              .b = dout_rows,
-                              .ldb = head.out_ld,
-                              .c = dqkv + head.v + key * head.in_ld,
-                              .ldc = head.in_ld,
-                              .merge = merge_key,
-                              .triangle = from_key}
-          .run();
-      detail::BlockProduct<T>{.rows = keys,
-                              .lanes = head.size,
-                              .inner = queries,
-                              .a = dscore,
-                              .a_row_stride = block,
-                              .a_inner_stride = 1,
-                              .b = query_rows,
-                              .ldb = head.in_ld,
-                              .c = dqkv + head.k + key * head.in_ld,
-                              .ldc = head.in_ld,
-                              .merge = merge_key,
-                              .triangle = from_key}
-          .run();
+      const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld, T* to) {
+        detail::BlockProduct<T>{.rows = keys,
+                                .lanes = head.size,
+                                .inner = queries,
+                                .a = factor,
+                                .a_row_stride = block,
+                                .a_inner_stride = 1,
+                                .b = rows,
+                                .ldb = ld,
+                                .c = to + key * head.in_ld,
+                                .ldc = head.in_ld,
+                                .merge = merge_key,
+                                .triangle = from_key}
+            .run();
+      };
+      sum_over_queries(weight, dout_rows, head.out_ld, dqkv + head.v);
+      sum_over_queries(dscore, query_rows, head.in_ld, dqkv + head.k);
       detail::BlockProduct<T>{
           .rows = queries,
           .lanes = head.size,
