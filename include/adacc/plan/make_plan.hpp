@@ -11,17 +11,41 @@ namespace adacc {
 /// Open activations up to which the exact search is quick.
 inline constexpr std::size_t few_open_activations = 8;
 
-/// A Planner. `small` and `large` may be others: adacc::make_plan(graph, profile, request,
-/// adacc::plan_by_lp_solve) takes every choice to one that the caller has included.
-inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
-                                     const PlanRequest& request) {
+namespace detail {
+
+inline bool few_open(const Graph& graph) {
   std::size_t open = 0;
   for (const Node& node : graph.nodes) open += node.policy.kind == PolicyKind::planned ? 1U : 0U;
-  if (open <= few_open_activations) {
+  return open <= few_open_activations;
+}
+
+}  // namespace detail
+
+/// A Planner.
+inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
+                                     const PlanRequest& request) {
+  if (detail::few_open(graph) || graph.by_hand) {
     Result<PlanOutcome> exact = plan_exactly(graph, profile, request);
-    if (!exact || !exact->timed_out) return exact;
+    if (!exact || !exact->timed_out || graph.by_hand) return exact;
   }
   return plan_by_patterns(graph, profile, request);
+}
+
+/// The smallest budget that make_plan() can meet within request.tolerance, whatever the request's
+/// own budget. Fails where the request or the profile make no sense, and where fixed policies alone
+/// pass the tolerance.
+inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& profile,
+                                         const PlanRequest& request) {
+  if (const Error why = check(graph, profile, request)) return why;
+  std::size_t bytes = 0;
+  if (detail::few_open(graph) || graph.by_hand) {
+    const SmallestPlan smallest = smallest_plan(graph, profile, request);
+    if (smallest.found) bytes = smallest.arena_bytes;
+  } else {
+    bytes = detail::PatternPlanner(graph, profile, request).smallest_arena();
+  }
+  if (bytes == 0) return Error::say("no plan keeps the tolerance: fixed policies alone pass it");
+  return bytes;
 }
 
 }  // namespace adacc

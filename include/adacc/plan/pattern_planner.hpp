@@ -25,6 +25,15 @@ class PatternPlanner {
         start_(request.now == nullptr ? 0 : request.now()),
         deadline_(start_ + request.deadline_seconds) {}
 
+  /// The arena of the smallest plan; 0 where none keeps the tolerance.
+  std::size_t smallest_arena() {
+    build_chain();
+    const PrefixMinima minima(chain_);
+    minima_ = &minima;
+    const Candidate smallest = find_smallest();
+    return smallest.found ? smallest.arena : 0;
+  }
+
   Result<PlanOutcome> run() {
     build_chain();
     const PrefixMinima minima(chain_);
