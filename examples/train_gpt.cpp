@@ -10,6 +10,7 @@
 
 #include "train_gpt/command_line.hpp"
 #include "train_gpt/report.hpp"
+#include "train_gpt/run_report.hpp"
 #include "train_gpt/trainer.hpp"
 
 namespace {
@@ -79,6 +80,18 @@ void print_setup(const Options& options, const Trainer& trainer, const adacc::To
               static_cast<double>(tokens.size()) / 1e6);
   std::printf("step        %zu x %zu tokens, %d thread%s\n", options.batch, options.seq,
               options.threads, options.threads == 1 ? "" : "s");
+  if (const adacc::PlanOutcome* plan = trainer.outcome()) {
+    if (!trainer.cost_source().empty())
+      std::printf("costs       %s\n", trainer.cost_source().c_str());
+    std::printf(
+        "plan        budget %s, %s; step %.1f ms predicted, retain %.1f ms; gradient error "
+        "%.1e of %.0e\n",
+        mebibytes(trainer.budget_bytes()).c_str(), policy_counts(trainer.program().plan).c_str(),
+        1e3 * plan->seconds, 1e3 * plan->retain_seconds, plan->error, options.tolerance);
+    std::printf("            %s, gap %.2f %%, planned in %.0f ms\n", plan->solver, 100 * plan->gap,
+                1e3 * plan->solve_seconds);
+    if (plan->note) std::printf("            %s\n", plan->note.text());
+  }
   const adacc::Layout& layout = trainer.program().layout;
   std::printf("activations %s predicted peak (%.3f of the largest sum of live bytes); retain: %s\n",
               mebibytes(trainer.predicted_peak()).c_str(),
@@ -133,13 +146,14 @@ int train(Options options) {
   }
 
   Trainer trainer(options);
-  if (Error why = trainer.set_up(options.policy, resumed.plan)) return fail(why);
+  if (Error why = trainer.set_up(resumed.plan, *data)) return fail(why);
   if (!options.resume.empty())
     if (Error why = trainer.load(options.resume)) return fail(why);
-  if (!options.resume.empty() && resumed.plan != trainer.plan())
+  if (!options.resume.empty() && !options.policy.empty() && resumed.plan != trainer.plan())
     std::printf("policy      %s replaces the plan of the checkpoint\n", options.policy.c_str());
-  if (!options.save.empty()) {  // a name that cannot be written is better known now than at the end
-    const auto probe = adacc::AtomicFile::create(options.save);
+  for (const std::string& name : {options.save, options.report}) {
+    if (name.empty()) continue;  // one that cannot be written is better known now than at the end
+    const auto probe = adacc::AtomicFile::create(name);
     if (!probe) return fail(probe.error);
   }
   Log log;
@@ -148,6 +162,7 @@ int train(Options options) {
   if (trainer.done() > 0)
     std::printf("resumed     after step %llu\n", static_cast<unsigned long long>(trainer.done()));
 
+  RunHistory history;
   Progress progress(trainer.done(), options.steps);
   std::uint64_t saved = options.resume.empty() ? ~std::uint64_t{0} : trainer.done();
   while (trainer.done() < options.steps && interrupted == 0) {
@@ -162,6 +177,10 @@ int train(Options options) {
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     record.tokens_per_s = 1000.0 * static_cast<double>(options.batch * options.seq) / record.ms;
     record.activation_peak_bytes = trainer.measured_peak();
+    record.plan_version = trainer.plan_version();
+    for (const std::string& change : trainer.changes()) progress.say("plan        " + change);
+    if (trainer.refused())
+      progress.say(std::string("plan        kept: ") + trainer.refused().text());
     if (!outcome->finite) {
       progress.finish();
       std::fprintf(stderr,
@@ -181,6 +200,7 @@ int train(Options options) {
       record.val_loss = *loss;
     }
     if (Error why = log.write(record)) return fail(why);
+    history.add(record, trainer.changes());
     progress.show(record);
     if (options.save_every > 0 && trainer.done() % options.save_every == 0) {
       if (Error why = trainer.save(options.save)) return progress.finish(), fail(why);
@@ -197,6 +217,9 @@ int train(Options options) {
     return 130;
   }
   print_summary(trainer);
+  if (!options.report.empty())
+    if (Error why = write_report(options.report, run_report(options, trainer, history)))
+      return fail(why);
   if (options.sample > 0) {
     std::printf("\nsample:\n%s\n", printable(trainer.generate(options.sample)).c_str());
   }

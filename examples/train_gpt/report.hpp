@@ -32,6 +32,7 @@ struct StepRecord {
   std::uint64_t step = 0;
   double loss = 0, grad_norm = 0, ms = 0, tokens_per_s = 0;
   std::size_t activation_peak_bytes = 0;
+  std::size_t plan_version = 1;  ///< grows with every change of the plan
   std::optional<double> val_loss;
 };
 
@@ -73,7 +74,8 @@ class Log {
                                    {"grad_norm", record.grad_norm},
                                    {"ms", record.ms},
                                    {"tokens_per_s", record.tokens_per_s},
-                                   {"activation_peak_bytes", record.activation_peak_bytes}};
+                                   {"activation_peak_bytes", record.activation_peak_bytes},
+                                   {"plan_version", record.plan_version}};
     if (record.val_loss) line["val_loss"] = *record.val_loss;
     if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)
       return failure("cannot be written");
@@ -105,6 +107,13 @@ class Progress {
     shown_ = now;
     if (terminal_) bar(record);
     else plain(record);
+  }
+
+  /// A line of its own between the others.
+  void say(const std::string& line) {
+    finish();
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
   }
 
   /// Ends the rewriting line, so that what follows starts on its own.

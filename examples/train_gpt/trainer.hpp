@@ -2,21 +2,27 @@
 #pragma once
 
 #include <adacc/core/eigen_pool.hpp>
+#include <adacc/plan/make_plan.hpp>
+#include <adacc/step/probe.hpp>
 #include <adacc/train/checkpoint.hpp>
+#include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/llmc.hpp>
 #include <adacc/train/plan_text.hpp>
 #include <adacc/train/tokens.hpp>
-#include <adacc/train/training.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
+#include "costs.hpp"
 #include "options.hpp"
 
 class Trainer {
@@ -29,82 +35,76 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Compiles the steps for `plan_name` or, where that is empty, for the plan in `saved_plan`,
-  /// takes the memory they need and draws the parameters or reads --model.
-  adacc::Error set_up(const std::string& plan_name, const std::string& saved_plan) {
+  /// Compiles the steps for --policy or, where that is not given, for the plan in `saved_plan`,
+  /// takes the memory they need and draws the parameters or reads --model. What auto measures it
+  /// measures on the first batch of `data`.
+  adacc::Error set_up(const std::string& saved_plan, const adacc::Tokens& data) {
     using namespace adacc;
     Result<Graph> graph = make(options_.batch, options_.seq);
     if (!graph) return graph.error;
-    Plan plan;
-    if (!plan_name.empty() || saved_plan.empty()) {
-      plan = gpt::named_plan(plan_name.empty() ? "retain" : plan_name, options_.network,
-                             options_.batch, options_.seq);
-    } else {
-      Array<const CodecInfo*> codecs;
-      for (const auto& codec : dispatch().codecs) codecs.push_back(codec.info);
-      Result<Plan> parsed = parse_plan(saved_plan, *graph, codecs);
-      if (!parsed) return parsed.error;
-      plan = std::move(*parsed);
-    }
     Result<Program> retain = make_program(*graph, retain_all(*graph));
-    Result<Program> train = make_program(*graph, plan);
-    if (!retain || !train) return retain ? train.error : retain.error;
+    if (!retain) return retain.error;
     retain_peak_ = retain->peak_bytes();
-    plan_text_ = plan_text(*graph, plan);
-
     if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
     if (options_.sample > 0) {
       Result<Graph> one = make(1, options_.seq);
       if (!one) return one.error;
       if (Error why = compile(infer_, *one, Mode::infer)) return why;
     }
-    const std::size_t arena =
-        std::max({train->peak_bytes(), evaluate_.arena_bytes(), infer_.arena_bytes()});
-    if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
-    Result<Training<>> training = Training<>::make(dispatch(), std::move(*train), cpu_, arena);
-    if (!training) return training.error;
-    training_ = std::move(*training);
-    training_.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
-    training_.clip = options_.clip;
     const std::size_t tokens = options_.batch * options_.seq;
     Result<Block<std::int32_t>> inputs = Block<std::int32_t>::make(tokens, "inputs");
     Result<Block<std::int32_t>> targets = Block<std::int32_t>::make(tokens, "targets");
     if (!inputs || !targets) return inputs ? targets.error : inputs.error;
     inputs_ = std::move(*inputs);
     targets_ = std::move(*targets);
-    std::memset(training_.arena().data(), static_cast<int>(pattern), training_.arena().size());
-    for (Step<>* step : {&evaluate_, &infer_}) {
-      if (step == &infer_ && options_.sample == 0) continue;
-      if (Error why = step->bind(training_.arena(), training_.params())) return why;
-    }
+
+    const bool planned =
+        options_.policy == "auto" || (options_.policy.empty() && saved_plan.empty());
+    const Error why = planned ? plan_and_measure(data) : fix_plan(*graph, saved_plan);
+    if (why) return why;
+    training().optimizer.weight_decay = static_cast<float>(options_.weight_decay);
+    training().clip = options_.clip;
+    if (const Error unbound = share_arena()) return unbound;
     if (options_.model.empty()) return {};
-    return read_llmc_parameters(options_.model, *graph, training_.params());
+    return read_llmc_parameters(options_.model, *graph, training().params());
   }
 
   adacc::Error load(const std::string& path) {
-    auto info = adacc::load_checkpoint(path, gpt::describe(options_.network), training_.params(),
-                                       training_.m(), training_.v());
+    auto info = adacc::load_checkpoint(path, gpt::describe(options_.network), training().params(),
+                                       training().m(), training().v());
     if (!info) return info.error;
-    cpu_.key.seed = training_.cpu().key.seed = info->key.seed;
-    training_.updates = info->optimizer_steps;
+    cpu_.key.seed = training().cpu().key.seed = info->key.seed;
+    training().updates = info->optimizer_steps;
     return {};
   }
 
   adacc::Error save(const std::string& path) {
     adacc::CheckpointInfo info;
     info.model = gpt::describe(options_.network);
-    info.plan = plan_text_;
+    info.plan = plan();
     info.optimizer_steps = info.data_position = done();
     info.key.seed = cpu_.key.seed;
     info.key.step = static_cast<std::uint32_t>(done());
-    return adacc::save_checkpoint(path, info, training_.params(), training_.m(), training_.v());
+    auto& t = training();
+    return adacc::save_checkpoint(path, info, t.params(), t.m(), t.v());
   }
 
-  /// Forward, backward and update on the next batch.
+  /// Forward, backward and update on the next batch. Before it, auto looks at what it observed:
+  /// changes() has what that changed.
   adacc::Result<adacc::Training<>::Outcome> step(const adacc::Tokens& data,
                                                  const adacc::LearningRate& rate) {
+    changes_.clear();
+    refused_ = {};
     if (adacc::Error why = next_batch(data, done())) return why;
-    return training_.step(inputs(), targets(), rate.at(done()));
+    if (!evolving_) return training_.step(inputs(), targets(), rate.at(done()));
+    if (adacc::Error why = observe()) return why;
+    auto outcome = evolving_->step(inputs(), targets(), rate.at(done()));
+    const adacc::EvolutionUpdate& update = evolving_->last_update();
+    refused_ = update.failed;
+    if (!update.changed) return outcome;
+    for (const adacc::PlanChange& change : update.changes) changes_.push_back(describe(change));
+    if (adacc::Error why = share_arena()) return why;
+    return outcome;
   }
 
   /// The mean loss over the first batches of `data`, at most 20 of them.
@@ -142,7 +142,7 @@ class Trainer {
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
           cpu_,
-          {training_.params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          {training().params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -151,17 +151,29 @@ class Trainer {
     return out;
   }
 
-  std::uint64_t done() const { return training_.updates; }
-  const adacc::Program& program() const { return training_.compiled().program(); }
+  std::uint64_t done() const { return training().updates; }
+  const adacc::Program& program() const { return training().compiled().program(); }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
   std::size_t parameter_bytes() const { return program().graph.parameter_elems * sizeof(float); }
-  const std::string& plan() const { return plan_text_; }
+  std::size_t plan_version() const { return program().plan.version; }
+  std::string plan() const { return adacc::plan_text(program().graph, program().plan); }
+
+  /// What auto did: its budget (0 where the policies are fixed) and its plan.
+  std::size_t budget_bytes() const { return budget_bytes_; }
+  const adacc::PlanOutcome* outcome() const {
+    return evolving_ ? &evolving_->evolution().outcome() : nullptr;
+  }
+  /// Where the costs came from, in words; empty where nothing was planned.
+  const std::string& cost_source() const { return cost_source_; }
+  /// Changes of the plan before the step that ran last, a line each, and why one was not made.
+  const std::vector<std::string>& changes() const { return changes_; }
+  const adacc::Error& refused() const { return refused_; }
 
   /// Arena bytes that training steps have touched: the end of the last cache line that differs
   /// from the pattern it was filled with.
   std::size_t measured_peak() {
-    const adacc::Bytes arena = training_.arena();
+    const adacc::Bytes arena = training().arena();
     std::size_t end = predicted_peak();
     while (end > 0) {
       const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
@@ -174,6 +186,145 @@ class Trainer {
 
  private:
   static constexpr std::byte pattern{0xA5};
+
+  adacc::Training<>& training() { return evolving_ ? evolving_->training() : training_; }
+  const adacc::Training<>& training() const {
+    return evolving_ ? evolving_->training() : training_;
+  }
+
+  static double now() {
+    using clock = std::chrono::steady_clock;
+    return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+  }
+
+  /// Arena bytes that evaluation and sampling need.
+  std::size_t borrowed_bytes() const {
+    return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
+  }
+
+  /// Fills the arena with the pattern and lends it to the forward-only steps as well.
+  adacc::Error share_arena() {
+    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
+    for (adacc::Step<>* step : {&evaluate_, &infer_}) {
+      if (step == &infer_ && options_.sample == 0) continue;
+      if (adacc::Error why = step->bind(training().arena(), training().params())) return why;
+    }
+    return {};
+  }
+
+  /// The plan that --policy names or that `saved_plan` spells out.
+  adacc::Error fix_plan(const adacc::Graph& graph, const std::string& saved_plan) {
+    using namespace adacc;
+    Plan plan;
+    if (!options_.policy.empty()) {
+      plan = gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq);
+    } else {
+      Array<const CodecInfo*> codecs;
+      for (const auto& codec : dispatch().codecs) codecs.push_back(codec.info);
+      Result<Plan> parsed = parse_plan(saved_plan, graph, codecs);
+      if (!parsed) return parsed.error;
+      plan = std::move(*parsed);
+    }
+    Result<Program> train = make_program(graph, std::move(plan));
+    if (!train) return train.error;
+    const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
+    if (Error why = check_memory(arena, graph.parameter_elems * sizeof(float))) return why;
+    auto made = Training<>::make(dispatch(), std::move(*train), cpu_, arena);
+    if (!made) return made.error;
+    training_ = std::move(*made);
+    return {};
+  }
+
+  /// Costs first, from the profile or measured, and then the plan that makes the best of them.
+  adacc::Error plan_and_measure(const adacc::Tokens& data) {
+    using namespace adacc;
+    auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
+                                             options_.threads);
+    if (!graph) return graph.error;
+    budget_bytes_ = options_.budget.of(retain_peak_);
+    PlanRequest request;
+    request.budget_bytes = budget_bytes_;
+    request.tolerance = options_.tolerance;
+    request.now = now;
+    const std::size_t arena = std::min(budget_bytes_, measuring_bytes(*graph));
+    if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
+    CostProfile profile =
+        gpt::estimated_costs(*graph, options_.network, options_.seq, gpt::Machine{});
+    // A budget that nothing fits is better known before anything is measured.
+    if (Result<PlanOutcome> first = make_plan(*graph, profile, request); !first) return first.error;
+    if (budget_bytes_ < retain_peak_ || !options_.profile.empty()) {
+      if (Error why = next_batch(data, 0)) return why;
+      auto costs =
+          train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(), now);
+      if (!costs) return costs.error;
+      cost_source_ = costs->source;
+      profile = std::move(costs->profile);
+    }
+    auto made = EvolvingTraining<>::make(dispatch(), std::move(*graph), std::move(profile), request,
+                                         make_plan, cpu_, {}, borrowed_bytes());
+    if (!made) return made.error;
+    evolving_ = std::move(*made);
+    evolving_->clock = now;
+    return {};
+  }
+
+  /// What the plan waits for: gradient errors now and then, times where they drifted.
+  adacc::Error observe() {
+    using namespace adacc;
+    Evolution& evolution = evolving_->evolution();
+    const bool has_lossy = evolution.outcome().error > 0;
+    if (evolution.wants_probe(done()) && has_lossy) {
+      if (Error why = probe(evolution)) return why;
+    }
+    if (!evolution.wants_profile()) return {};
+    auto& t = training();
+    const auto profile = measure(t.cpu(), dispatch(), evolution.graph(), t.arena(), t.params(),
+                                 t.gradients(), inputs(), targets(), now, MeasureOptions{});
+    // An arena that is too small to measure in leaves the plan as it is.
+    if (profile)
+      if (Error why = evolution.observe_profile(*profile)) return why;
+    return share_arena();
+  }
+
+  /// Probes the gradient errors that the plan rests on, on the batch that comes next.
+  adacc::Error probe(adacc::Evolution& evolution) {
+    using namespace adacc;
+    auto& t = training();
+    const Graph& graph = evolution.graph();
+    const auto codecs = dispatch();
+    GradientErrors errors;
+    {
+      GradientProbe probe(t.cpu(), codecs, graph, t.arena(), t.params(), t.gradients(), inputs(),
+                          targets());
+      for (const ErrorClass& what : error_classes(graph))
+        if (occurs(evolution, what))
+          static_cast<void>(probe.probe(what, errors));  // what does not fit stays as it was
+    }
+    for (const GradientErrors::Entry& entry : errors.entries())
+      for (int k = 0; k < graph.node_count() && entry.batches > 0; ++k)
+        if (graph.node(k).layer == entry.what.layer)
+          evolution.observe_error(k, entry.what.codec, entry.error(), entry.what.carried);
+    return share_arena();
+  }
+
+  /// Whether the plan has an activation of this class.
+  static bool occurs(const adacc::Evolution& evolution, const adacc::ErrorClass& what) {
+    const adacc::Graph& graph = evolution.graph();
+    for (int k = 0; k < graph.node_count(); ++k) {
+      if (graph.node(k).layer != what.layer) continue;
+      const adacc::Policy& policy = evolution.plan()[k];
+      if (what.carried ? policy.kind == adacc::PolicyKind::recompute : policy.codec == what.codec)
+        return true;
+    }
+    return false;
+  }
+
+  std::string describe(const adacc::PlanChange& change) const {
+    const adacc::Node& node = program().graph.node(change.activation);
+    return "activation " + std::to_string(change.activation) + " (" + node.name + ", block " +
+           std::to_string(node.copy) + "): " + name_of(change.from) + " -> " + name_of(change.to) +
+           ", " + name_of(change.reason);
+  }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq) const {
     return adacc::make_graph(network_, adacc::Shape(batch, seq), adacc::Dtype::f32,
@@ -233,9 +384,13 @@ class Trainer {
   gpt::Gpt<gpt::RetainSet> network_;
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
-  adacc::Training<> training_;
+  adacc::Training<> training_;                         ///< where the policies are fixed
+  std::optional<adacc::EvolvingTraining<>> evolving_;  ///< where they are not
   adacc::Step<> evaluate_, infer_;
   std::size_t retain_peak_ = 0;
-  std::string plan_text_;
+  std::size_t budget_bytes_ = 0;
+  std::string cost_source_;
+  std::vector<std::string> changes_;
+  adacc::Error refused_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };
