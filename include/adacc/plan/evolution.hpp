@@ -199,10 +199,21 @@ class Evolution {
     has_new_budget_ = true;
   }
 
+  /// The caller could not run the plan of the last advance(), say for want of memory: plan and
+  /// budget are what they were before it.
+  void undo() {
+    if (before_.outcome.plan.policies.empty()) return;
+    request_.budget_bytes = before_.budget_bytes;
+    changed_at_ = before_.changed_at;
+    settle(static_cast<PlanOutcome&&>(before_.outcome));
+    before_ = {};
+  }
+
   /// The boundary before step `step`: judges what was observed since the last one, and plans again
   /// where that is due.
   EvolutionUpdate advance(std::uint64_t step) {
     EvolutionUpdate update;
+    before_ = {};
     if (has_new_budget_) {
       change_budget(step, update);
       checked_ = false;
@@ -316,12 +327,36 @@ class Evolution {
     high_ = sum > options_.above * planned_error_ || misfit ? high_ + 1 : 0;
     low_ = sum < options_.below * fell_below_ ? low_ + 1 : 0;
     if (high_ >= options_.checks) {
+      keep_worst(failing, errors, sum);
       leave(failing, step, update);
     } else if (low_ >= options_.checks) {
       low_ = 0;
       fell_below_ = sum;
       replan_if_faster(step, ChangeReason::error_fell, update);
     }
+  }
+
+  /// Of those `failing`, the worst, until the rest is no reason to plan again.
+  void keep_worst(Array<bool>& failing, const Array<double>& errors, double sum) const {
+    Array<std::size_t> order;
+    for (std::size_t i = 0; i < failing.size(); ++i) {
+      // What only others are made from has no error of its own: theirs is its doing.
+      const bool own = errors[i] > 0 && !watched_misfit(static_cast<int>(i));
+      if (failing[i] && own) order.push_back(i);
+    }
+    sort(order, [&](std::size_t a, std::size_t b) {
+      const double x = errors[a] - planned_[a], y = errors[b] - planned_[b];
+      return x != y ? x > y : a < b;
+    });
+    for (const std::size_t i : order) {
+      failing[i] = sum > options_.above * planned_error_;
+      if (failing[i]) sum -= errors[i] - planned_[i];
+    }
+  }
+
+  bool watched_misfit(int activation) const {
+    const int column = profile_.column(plan()[activation].codec);
+    return column >= 0 && watch_of(activation, column).misfit;
   }
 
   /// Moves those that are `failing` off what they are, and others only where that is forced.
@@ -406,6 +441,7 @@ class Evolution {
       request_.budget_bytes = before;
       return;
     }
+    before_.budget_bytes = before;
     adopt(static_cast<PlanOutcome&&>(*outcome), step, ChangeReason::budget_changed,
           Array<bool>(graph_.nodes.size()), update);
   }
@@ -426,6 +462,9 @@ class Evolution {
 
   void adopt(PlanOutcome outcome, std::uint64_t step, ChangeReason reason,
              const Array<bool>& failing, EvolutionUpdate& update) {
+    if (before_.budget_bytes == 0) before_.budget_bytes = request_.budget_bytes;
+    before_.outcome = outcome_;
+    before_.changed_at = changed_at_;
     for (int k = 0; k < graph_.node_count(); ++k) {
       const Policy &from = plan()[k], &to = outcome.plan[k];
       if (from == to) continue;
@@ -445,12 +484,20 @@ class Evolution {
     settle(static_cast<PlanOutcome&&>(outcome));
   }
 
+  /// For undo().
+  struct Before {
+    PlanOutcome outcome;
+    std::size_t budget_bytes = 0;
+    Array<std::uint64_t> changed_at;
+  };
+
   Graph graph_;
   CostProfile profile_;
   PlanRequest request_;
   Planner planner_ = nullptr;
   EvolutionOptions options_;
   PlanOutcome outcome_;
+  Before before_;
   Array<Watch> watches_;  ///< a row per activation, a column per codec, as in the profile
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
   Array<double> planned_;            ///< by activation: the error when the plan was made

@@ -66,6 +66,7 @@ class Step {
 
   const Program& program() const { return program_; }
   const Graph& graph() const { return program_.graph; }
+  const Dispatch<T, Context>& dispatch() const { return dispatch_; }
   std::size_t arena_bytes() const { return program_.peak_bytes(); }
   std::size_t instruction_count() const { return program_.schedule.instructions.size(); }
 
@@ -105,6 +106,9 @@ class Step {
     watched_ = &arena;
     return {};
   }
+
+  /// What was lent is the caller's again: the step runs no more until the next bind().
+  void unbind() { bound_ = false; }
 
   /// Sets the input and, but for Mode::infer, the targets of the next step; both stay the caller's,
   /// apart from the memory that the step writes, until its end. The step is under way until its

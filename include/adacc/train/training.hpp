@@ -49,9 +49,9 @@ class Training {
     made.cpu_ = cpu;
     made.step_ = std::move(*step);
     const std::size_t elems = made.step_.graph().parameter_elems;
-    const std::size_t needed = made.step_.arena_bytes();
+    made.least_arena_ = arena_bytes;
     Error error;
-    take(made.arena_, needed > arena_bytes ? needed : arena_bytes, "activations", error);
+    take(made.arena_, made.arena_for(made.step_), "activations", error);
     take(made.params_, elems, "parameters", error);
     take(made.gradients_, elems, "gradients", error);
     take(made.m_, elems, "first moments", error);
@@ -80,6 +80,38 @@ class Training {
     return outcome;
   }
 
+  /// Between two steps: those that follow run under `program`, of the same network, and the arena
+  /// is exchanged for one of the size it takes. The old one is given back first, so that memory
+  /// never holds both; other steps that borrowed it must be bound again. Where this fails, all is
+  /// as it was; but where even the old arena cannot be had again, no step runs.
+  Error switch_to(Program program) {
+    Result<Step<T>> next = Step<T>::make(step_.dispatch(), std::move(program));
+    if (!next) return next.error;
+    if (next->graph().parameter_elems != step_.graph().parameter_elems ||
+        next->program().mode != Mode::train)
+      return Error::say("training goes on under programs for training the same network");
+    const std::size_t before = arena_.size(), needed = arena_for(*next);
+    Error error;
+    if (needed != before) {
+      give_back(arena_);
+      take(arena_, needed, "activations", error);
+    }
+    if (!error) error = next->bind(arena(), params(), gradients());
+    if (!error) {
+      step_ = std::move(*next);
+      return {};
+    }
+    step_.unbind();
+    if (arena_.size() != before) {
+      give_back(arena_);
+      Error again;
+      take(arena_, before, "activations", again);
+      if (again) return again;
+    }
+    if (const Error why = step_.bind(arena(), params(), gradients())) return why;
+    return error;
+  }
+
   std::uint64_t updates = 0;  ///< made so far; the step of the random key
 
   Cpu& cpu() { return cpu_; }
@@ -99,8 +131,18 @@ class Training {
     block = std::move(*made);
   }
 
+  static void give_back(Block<std::byte>& block) {
+    const Block<std::byte> gone = std::move(block);
+    static_cast<void>(gone);
+  }
+
+  std::size_t arena_for(const Step<T>& step) const {
+    return step.arena_bytes() > least_arena_ ? step.arena_bytes() : least_arena_;
+  }
+
   Cpu cpu_;
   Step<T> step_;
+  std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
   Block<T> params_, gradients_, m_, v_;
 };
