@@ -36,6 +36,7 @@ enum class Fault {
   nested,
   evaluation,
   nan,
+  split,
 };
 
 /// y = weight * x^2 + sum(x) / 8 per row, correct but for its fault. aux: the rows' sums.
@@ -45,6 +46,7 @@ struct Faulty {
       fault == Fault::reads_undeclared ? reads::none : reads::input;
   static constexpr bool dx_overwrites_dy = true;
   static constexpr bool accepts_empty_dx = true;
+  static constexpr auto split = Split::rows;
   mutable double calls = 0;
 
   std::array<ParameterSpec, 2> parameters(Shape in) const {
@@ -72,6 +74,7 @@ struct Faulty {
       if (fault == Fault::order) sum += T(1e-12) * static_cast<T>(finished++);
       if (fault == Fault::state) sum += T(1e-12) * static_cast<T>(calls);
       if (fault == Fault::evaluation && !cpu.training) sum *= 2;
+      if (fault == Fault::split) sum += T(0.01) * static_cast<T>(r);  // the row of this part
       if (fault == Fault::workspace_read_first) sum += T(1e-3) * scratch[0];
       if (fault == Fault::nested) cpu.parallel(2, [](std::size_t, int) {});
       sums[r] = sum;
@@ -137,13 +140,24 @@ void expect(const GradientCheckResult& result, const char* words) {
   CHECK(std::string(result.text()).rfind("failed: ", 0) == 0);
 }
 
-enum class LossFault { none, gradient, value, overwritten, dx_added, workspace, state, workers };
+enum class LossFault {
+  none,
+  gradient,
+  value,
+  overwritten,
+  dx_added,
+  workspace,
+  state,
+  workers,
+  split
+};
 
 /// Half the mean of weight * (x - target)^2, tokens as targets, correct but for its fault.
 template <LossFault fault>
 struct FaultyLoss {
   using target_type = std::int32_t;
   static constexpr bool dx_overwrites_x = true;
+  static constexpr auto split = Split::rows;
   mutable double calls = 0;
 
   std::array<ParameterSpec, 1> parameters(Shape) const {
@@ -162,7 +176,7 @@ struct FaultyLoss {
     }
     if (fault == LossFault::state) sum += 1e-9 * ++calls;
     if (fault == LossFault::workers) sum += 1e-12 * cpu.workers();
-    return sum / static_cast<double>(x.size());
+    return sum / elems(cpu, x);
   }
   template <class T>
   double forward_backward(Cpu& cpu, Params<const T> params, View<const T> x,
@@ -170,7 +184,7 @@ struct FaultyLoss {
                           Bytes workspace) const {
     double loss = forward(cpu, params, x, targets, workspace);
     if (fault == LossFault::value) loss *= 1.001;
-    const T n = static_cast<T>(x.size());
+    const T n = static_cast<T>(elems(cpu, x));
     T weight_gradient = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const T d = x[i] - static_cast<T>(targets[i]);
@@ -185,6 +199,14 @@ struct FaultyLoss {
     if (fault == LossFault::workspace)
       ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
     return loss;
+  }
+
+ private:
+  /// Of all parts together.
+  template <class T>
+  static double elems(const Cpu& cpu, View<const T> x) {
+    const bool whole = cpu.part.whole == 0 || fault == LossFault::split;
+    return static_cast<double>((whole ? x.rows() : cpu.part.whole) * x.cols());
   }
 };
 
@@ -243,6 +265,7 @@ TEST_CASE("gradient check: state, order and threads are found") {
   expect(check<Fault::worker_count>(), "2 workers");
   expect(check<Fault::nested>(), "a tile called parallel");
   expect(check<Fault::evaluation>(), "gradient of");
+  expect(check<Fault::split>(), "parts of the (5, 4) input do not add up");
 }
 
 TEST_CASE("gradient check: losses") {
@@ -256,6 +279,7 @@ TEST_CASE("gradient check: losses") {
   expect(check_loss<LossFault::workspace>(), "outside its workspace");
   expect(check_loss<LossFault::state>(), "second call");
   expect(check_loss<LossFault::workers>(), "2 workers");
+  expect(check_loss<LossFault::split>(), "parts of the (2, 3) input do not add up");
 }
 
 TEST_CASE("gradient check: input that does not fit is refused in words") {

@@ -2,8 +2,8 @@
 ///
 /// A layer that passes has the right gradients in double precision and keeps the promises that the
 /// runner builds on: dx overwritten, parameter gradients accumulated, the same bits from a second
-/// forward, for any number of workers and whatever memory held before, in place where declared,
-/// nothing read that was not asked for and nothing written outside the declared sizes.
+/// forward, for any number of workers and whatever memory held before, in place and in parts where
+/// declared, nothing read that was not asked for and nothing written outside the declared sizes.
 ///
 ///     const auto result = adacc::testing::gradient_check(MyLayer{}, adacc::Shape{5, 7});
 ///     CHECK_MESSAGE(result.passed, result.text());

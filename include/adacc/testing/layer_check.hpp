@@ -11,6 +11,7 @@
 #include "../core/cpu.hpp"
 #include "check_base.hpp"
 #include "permuted_executor.hpp"
+#include "split_check.hpp"
 
 namespace adacc::testing::detail {
 
@@ -197,6 +198,7 @@ class LayerCheck : CheckBase {
       compare(context(training), base);
       if (!result_.passed) return false;
     }
+    if (!check_split(training, base)) return false;
     if (!run(serial, {}, other)) return false;
     if (!same(base, other))
       return fail(Error::say("the results changed after calls with other inputs", mode,
@@ -218,6 +220,35 @@ class LayerCheck : CheckBase {
       if (!same(base, other))
         return fail(Error::say("with ", workers, workers == 1 ? " worker" : " workers",
                                " and tiles in another order the results have other bits"));
+    }
+    return true;
+  }
+
+  /// In parts, a layer computes what it does whole, but for the order of sums.
+  bool check_split(bool training, const Outcome& base) {
+    for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
+      if constexpr (Traits::split == Split::none) return true;
+      GuardedBlock y(base.y.size()), dx(base.dx.size()), sums = gradient_block(0);
+      SplitRun<F, X> run(f_, context(training),
+                         {parameters(),
+                          {x_.template as<X>(), in_},
+                          {dy_.as<double>(), out_},
+                          {y.as<double>(), out_},
+                          tokens ? View<double>() : View<double>(dx.as<double>(), in_),
+                          gradients(sums)},
+                         parts);
+      if (const Error why = run.run()) return fail(why);
+      if (!gaps_intact(sums))
+        return fail(Error::say("backward wrote outside a parameter's gradient"));
+      bool close =
+          nearly(y.as<double>(), base.y.template as<double>(), out_.elems()) &&
+          nearly(dx.as<double>(), base.dx.template as<double>(), dx.size() / sizeof(double));
+      for (const Parameter& p : params_)
+        close = close && nearly(sums.as<double>() + p.offset,
+                                base.gradients.template as<double>() + p.offset, p.shape.elems());
+      if (!close)
+        return fail(Error::say("split is ", name_of(Traits::split), ", but ", run.parts(),
+                               " parts of the ", in_, " input do not add up to the whole"));
     }
     return true;
   }

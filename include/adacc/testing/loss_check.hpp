@@ -8,6 +8,7 @@
 #include "../core/cpu.hpp"
 #include "check_base.hpp"
 #include "permuted_executor.hpp"
+#include "split_check.hpp"
 
 namespace adacc::testing::detail {
 
@@ -159,13 +160,59 @@ class LossCheck : CheckBase {
     compare_with_differences(result_, options_, "dx", x_.as<double>(),
                              base.dx.template as<double>(), in_.elems(), objective);
     compare_parameters(base.gradients, objective);
-    if (!result_.passed) return false;
+    if (!result_.passed || !check_split(base)) return false;
     if (!run(serial, {}, other)) return false;
     if (!same(base, other))
       return fail(
           Error::say("the results changed after calls with other inputs: a loss keeps no "
                      "state"));
     return true;
+  }
+
+  /// In parts, a loss returns shares that add up to the whole, and the same gradients.
+  bool check_split(const Outcome& base) {
+    if constexpr (Traits::split == Split::none) return true;
+    const Cut cut = make_cut(Traits::split, Traits::split_items(loss_, in_), 3, 0, 0);
+    if (targets_.size() % cut.items != 0)
+      return fail(Error::say("split is ", name_of(Traits::split), " and x ", in_, " has ",
+                             cut.items, " items, but there are ", targets_.size(), " targets"));
+    GuardedBlock sums = gradient_block(0);
+    double loss = 0, evaluated = 0;
+    bool close = true;
+    Cpu cpu = context();
+    for (std::size_t part = 0; part < cut.parts(); ++part) {
+      const Shape in = cut.shape(in_, cut.count(part));
+      const std::size_t first = cut.offset(in_.elems(), cut.first(part));
+      const std::size_t first_target = cut.offset(targets_.size(), cut.first(part));
+      const View<const double> x(x_.as<double>() + first, in);
+      const View<const Target> targets(targets_.data() + first_target,
+                                       cut.parts() == 1
+                                           ? targets_.shape()
+                                           : Shape(targets_.size() / cut.items * cut.count(part)));
+      cpu.part = {cut.first(part), cut.count(part), cut.items};
+      const auto workspace = [&](Pass pass) {
+        return GuardedBlock(Traits::workspace_bytes(loss_, in, Dtype::f64, cpu.workers(), pass));
+      };
+      GuardedBlock scratch = workspace(Pass::forward), more = workspace(Pass::backward);
+      GuardedBlock dx(in.elems() * sizeof(double));
+      evaluated += kernel<L, Cpu>::template loss<double>(loss_, cpu, parameters(), x, targets,
+                                                         scratch.bytes());
+      loss += kernel<L, Cpu>::template loss_gradient<double>(loss_, cpu, parameters(), x, targets,
+                                                             {dx.as<double>(), in}, gradients(sums),
+                                                             more.bytes());
+      if (!scratch.intact() || !more.intact() || !dx.intact() || !gaps_intact(sums))
+        return fail(Error::say("a part of the loss wrote outside its memory"));
+      close = close && nearly(dx.as<double>(), base.dx.template as<double>() + first, in.elems());
+    }
+    close = close && nearly(&loss, &base.loss, 1) && nearly(&evaluated, &base.evaluated, 1);
+    for (const Parameter& p : params_)
+      close = close && nearly(sums.as<double>() + p.offset,
+                              base.gradients.template as<double>() + p.offset, p.shape.elems());
+    if (close) return true;
+    return fail(Error::say("split is ", name_of(Traits::split), ", but ", cut.parts(),
+                           " parts of the ", in_,
+                           " input do not add up to the whole: each part's "
+                           "loss and dx are its share of the mean over all"));
   }
 
   const L& loss_;
