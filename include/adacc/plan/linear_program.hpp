@@ -68,7 +68,7 @@ struct LinearProgram {
 
 struct LinearSolution {
   enum class Status : unsigned char {
-    optimal,
+    optimal,   ///< within the gap asked for
     feasible,  ///< stopped early with a solution; `bound` says how good it is at worst
     infeasible,
     unbounded,

@@ -28,6 +28,7 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
   detail::TensorProgram program(graph, profile, live_budget, request.tolerance);
   LinearOptions options;
   options.gap = request.gap;
+  options.offset = program.base_seconds();
   options.now = request.now;
   options.deadline = start + request.deadline_seconds / 2;  // the rest is for the exact planner
   LinearSolution solution;
@@ -35,6 +36,7 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
   for (int round = 0; round < most_rounds; ++round) {
     solution = solve_with_lp_solve(program.program(), options);
     if (!solution) break;
+    if (solution.bound > options.bound) options.bound = solution.bound;  // rows only tighten it
     Plan plan = program.choose(solution.values);
     const Schedule schedule = make_schedule(graph, plan);
     if (live_bytes(schedule) > live_budget) {

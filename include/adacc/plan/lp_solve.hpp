@@ -24,6 +24,7 @@ void set_verbose(_lprec* lp, int verbose);
 void set_timeout(_lprec* lp, long seconds);
 void put_abortfunc(_lprec* lp, int (*stop)(_lprec*, void*), void* handle);
 void set_mip_gap(_lprec* lp, unsigned char absolute, double gap);
+void set_break_at_value(_lprec* lp, double value);
 unsigned char set_obj_fnex(_lprec* lp, int count, double* row, int* columns);
 unsigned char set_add_rowmode(_lprec* lp, unsigned char on);
 unsigned char add_constraintex(_lprec* lp, int count, double* row, int* columns, int type,
@@ -42,9 +43,13 @@ enum Outcome : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3,
 }  // namespace lp_solve_c
 
 struct LinearOptions {
-  double gap = 0;  ///< relative: end the search once the solution is this close to its bound
-  double (*now)() = nullptr;  ///< seconds of some clock; null: no limit
-  double deadline = 0;        ///< of that clock
+  /// Relative: end the search at a solution this close to the bound, that of the relaxation or
+  /// `bound`. lp_solve's own gap, relative to 1 + |objective|, is left at 0.
+  double gap = 0;
+  double offset = 0;                        ///< left out of the objective: `gap` is of the sum
+  double bound = -LinearProgram::infinity;  ///< known already: no solution is smaller
+  double (*now)() = nullptr;                ///< seconds of some clock; null: no limit
+  double deadline = 0;                      ///< of that clock
 };
 
 namespace detail {
@@ -52,8 +57,9 @@ namespace detail {
 /// A model in lp_solve's memory.
 class LpSolve {
  public:
-  LpSolve(const LinearProgram& program, bool integers, const LinearOptions& options)
-      : program_(program), options_(options),
+  /// The search for integers ends at an objective of `enough`.
+  LpSolve(const LinearProgram& program, bool integers, double enough, const LinearOptions& options)
+      : program_(program), options_(options), enough_(enough),
         lp_(lp_solve_c::make_lp(0, static_cast<int>(program.columns.size()))) {
     if (lp_ != nullptr) ready_ = build(integers);
   }
@@ -97,9 +103,6 @@ class LpSolve {
       if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
       lp_solve_c::put_abortfunc(lp_, &stop, this);
     }
-    // lp_solve measures a gap against 1 + |objective|: costs are scaled so that the 1 is little.
-    lp_solve_c::set_mip_gap(lp_, 1, 0);
-    lp_solve_c::set_mip_gap(lp_, 0, options_.gap);
     Array<double> values(count);
     Array<int> columns(count);
     for (const LinearProgram::Column& column : program_.columns)
@@ -108,10 +111,14 @@ class LpSolve {
       values[j] = program_.columns[j].cost * cost_scale();
       columns[j] = static_cast<int>(j) + 1;
     }
+    lp_solve_c::set_mip_gap(lp_, 1, 0);
+    lp_solve_c::set_mip_gap(lp_, 0, 0);
+    if (integers) lp_solve_c::set_break_at_value(lp_, enough_ * cost_scale());
     bool good = lp_solve_c::set_obj_fnex(lp_, static_cast<int>(count), values.data(),
                                          columns.data()) != 0 &&
                 lp_solve_c::set_add_rowmode(lp_, 1) != 0;
     for (const LinearProgram::Row& row : program_.rows) good = good && add(row, values, columns);
+    good = good && add_empty_columns();
     lp_solve_c::set_add_rowmode(lp_, 0);
     for (std::size_t j = 0; j < count; ++j) {
       const LinearProgram::Column& column = program_.columns[j];
@@ -139,6 +146,26 @@ class LpSolve {
                                         row.rhs / largest) != 0;
   }
 
+  /// Repeats a bound of every column that no row mentions, as a row: lp_solve 5.5.2.x takes the
+  /// step of the objective from integers and rows alone, and would cut off better solutions.
+  bool add_empty_columns() {
+    Array<bool> used(program_.columns.size());
+    for (const LinearProgram::Term& term : program_.terms)
+      used[static_cast<std::size_t>(term.column)] = true;
+    bool good = true;
+    for (std::size_t j = 0; j < used.size(); ++j) {
+      const LinearProgram::Column& column = program_.columns[j];
+      const bool above = column.upper < LinearProgram::infinity;
+      if (used[j] || (!above && column.lower <= -LinearProgram::infinity)) continue;
+      double one = 1;
+      int at = static_cast<int>(j) + 1;
+      good = good && lp_solve_c::add_constraintex(lp_, 1, &one, &at,
+                                                  above ? lp_solve_c::le : lp_solve_c::ge,
+                                                  above ? column.upper : column.lower) != 0;
+    }
+    return good;
+  }
+
   /// The largest cost becomes 1e4.
   double cost_scale() const { return largest_cost_ > 0 ? 1e4 / largest_cost_ : 1; }
 
@@ -161,6 +188,7 @@ class LpSolve {
 
   const LinearProgram& program_;
   LinearOptions options_;
+  double enough_;
   _lprec* lp_ = nullptr;
   Array<double> row_scales_;
   double largest_cost_ = 0;
@@ -171,13 +199,13 @@ class LpSolve {
 }  // namespace detail
 
 /// Solves `program`: its relaxation first, for duals and bound, then, where that is not integral,
-/// the program itself. Prints nothing.
+/// the program itself. `optimal` means within options.gap of the bound. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
   using Status = LinearSolution::Status;
   LinearSolution solution;
   const auto timed = [&] { return options.now != nullptr && options.now() >= options.deadline; };
-  solution.status = detail::LpSolve(program, false, options).run(solution, true);
+  solution.status = detail::LpSolve(program, false, 0, options).run(solution, true);
   if (solution.status == Status::feasible) solution.status = Status::failed;
   if (solution.status != Status::optimal) {
     if (timed()) solution.status = Status::timed_out;
@@ -185,6 +213,7 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
     return solution;
   }
   solution.bound = dual_bound(program, solution.duals);
+  if (options.bound > solution.bound) solution.bound = options.bound;
   bool integral = true;
   for (std::size_t j = 0; j < program.columns.size(); ++j) {
     if (!program.columns[j].integer) continue;
@@ -195,21 +224,17 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
   }
   if (integral) return solution;
 
+  const double sum = solution.bound + options.offset;
+  const double size = sum < 0 ? -sum : sum;
+  const double enough = solution.bound + options.gap * size;
   LinearSolution whole;
-  whole.status = detail::LpSolve(program, true, options).run(whole, false);
+  whole.status = detail::LpSolve(program, true, enough, options).run(whole, false);
   if (whole.status == Status::failed && timed()) whole.status = Status::timed_out;
   whole.duals = static_cast<Array<double>&&>(solution.duals);
   whole.bound = solution.bound;
-  if (whole.status == Status::optimal) {
-    // The search ended: what it cut off is within the gap.
-    double largest = 0;
-    for (const LinearProgram::Column& column : program.columns)
-      if (const double size = column.cost < 0 ? -column.cost : column.cost; size > largest)
-        largest = size;
-    const double size = whole.objective < 0 ? -whole.objective : whole.objective;
-    const double searched = whole.objective - options.gap * (size + 1e-4 * largest);
-    if (searched > whole.bound) whole.bound = searched;
-  }
+  if (whole && whole.objective <= enough + 1e-9 * size) whole.status = Status::optimal;
+  else if (whole.status == Status::optimal && whole.objective > whole.bound)
+    whole.bound = whole.objective - 1e-9 * size;  // the search ended: but for its tolerances
   return whole;
 }
 

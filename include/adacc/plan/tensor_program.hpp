@@ -36,6 +36,7 @@ class TensorProgram {
   }
 
   const LinearProgram& program() const { return program_; }
+  /// Seconds of a step that no policy changes; the program leaves them out.
   double base_seconds() const { return partial_.base_seconds(); }
 
   /// The plan that `values` choose, which the members below speak of.
