@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "../../examples/gpt.hpp"
+#include "arena_use.hpp"
 #include "in_turn.hpp"
 #include "random_model.hpp"
 
@@ -140,27 +141,9 @@ TEST_CASE("a GPT's measured bytes are the predicted ones, for every policy and w
       dispatch.add_codec<Int4Outlier>();
       auto step = Step<>::make(std::move(dispatch), *program);
       REQUIRE(step);
-      const std::size_t bytes = step->arena_bytes(), guard = 4096;
-      const std::size_t elems = step->graph().parameter_elems;
-      auto arena = Block<std::byte>::make(bytes + guard, "arena");
-      auto params = Block<float>::make(elems, "p"), grads = Block<float>::make(elems, "g");
-      initialize_parameters(cpu, step->graph().parameters, params->view(), 5);
       std::vector<std::int32_t> tokens(batch * time, 7);
       const View<const std::int32_t> view(tokens.data(), Shape(batch, time));
-      std::size_t used = 0;
-      bool guard_intact = true;
-      for (const int pattern : {0x5A, 0xC3}) {
-        std::memset(arena->data(), pattern, arena->size());
-        REQUIRE_FALSE(step->bind({arena->data(), Shape(bytes)}, params->view(), grads->view()));
-        REQUIRE(step->run(cpu, view, view));
-        for (std::size_t i = 0; i < arena->size(); ++i) {
-          if ((*arena)[i] == static_cast<std::byte>(pattern)) continue;
-          if (i < bytes) used = i + 1 > used ? i + 1 : used;
-          else guard_intact = false;
-        }
-      }
-      CHECK(used == bytes);
-      CHECK(guard_intact);
+      check_arena_use(*step, cpu, view, view);
     }
   }
 }

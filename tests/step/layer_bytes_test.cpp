@@ -11,19 +11,16 @@
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
-#include <adacc/train/block.hpp>
-#include <adacc/train/initialize.hpp>
 
-#include <cstring>
 #include <vector>
 
+#include "arena_use.hpp"
 #include "in_turn.hpp"
 
 using namespace adacc;
 
 namespace {
 
-/// Trains one step in a patterned arena; the end of the last byte that changed, and the guard.
 template <class Net>
 void check_bytes(const Net& net, Shape shape, int workers, int parts) {
   CAPTURE(parts);
@@ -36,26 +33,10 @@ void check_bytes(const Net& net, Shape shape, int workers, int parts) {
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());
-  const std::size_t bytes = step->arena_bytes(), guard = 4096;
-  const std::size_t elems = step->graph().parameter_elems;
-  auto arena = Block<std::byte>::make(bytes + guard, "arena");
-  auto params = Block<float>::make(elems, "p"), grads = Block<float>::make(elems, "g");
-  initialize_parameters(cpu, step->graph().parameters, params->view(), 5);
   std::vector<float> x(shape.elems()), y(step->graph().loss.targets.elems(), 0.25F);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 2 * unit_float(random_word({}, i)) - 1;
-  std::size_t used = 0;
-  for (const int pattern : {0x5A, 0xC3, 0x7E}) {
-    std::memset(arena->data(), pattern, arena->size());
-    REQUIRE_FALSE(step->bind({arena->data(), Shape(bytes)}, params->view(), grads->view()));
-    REQUIRE(step->run(cpu, View<const float>(x.data(), shape),
-                      View<const float>(y.data(), step->graph().loss.targets)));
-    for (std::size_t i = 0; i < arena->size(); ++i) {
-      if ((*arena)[i] == static_cast<std::byte>(pattern)) continue;
-      if (i < bytes) used = i + 1 > used ? i + 1 : used;
-      else FAIL("byte " << i << " behind an arena of " << bytes << " changed");
-    }
-  }
-  CHECK(used == bytes);
+  check_arena_use(*step, cpu, View<const float>(x.data(), shape),
+                  View<const float>(y.data(), step->graph().loss.targets));
 }
 
 template <class Policy, class Functor>
