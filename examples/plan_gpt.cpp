@@ -134,7 +134,8 @@ int run(Options options) {
   if (!graph) return fail(graph.error);
   CostProfile profile = gpt::estimated_costs(*graph, options.network, options.seq, options.machine);
   if (!options.profile.empty()) {
-    auto loaded = load_profile(options.profile, *graph, gpt::describe(options.network));
+    auto loaded = load_profile(options.profile, *graph,
+                               {machine_name(), gpt::describe(options.network), options.threads});
     if (!loaded) return fail(loaded.error);
     profile = std::move(*loaded);
   }

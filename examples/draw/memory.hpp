@@ -35,7 +35,7 @@ inline std::size_t band_of(adacc::BufferKind kind) {
 using LiveBytes = std::vector<std::array<double, 4>>;
 
 /// Live bytes by band, one entry an instruction.
-inline LiveBytes live_bytes(const adacc::Schedule& schedule) {
+inline LiveBytes live_bands(const adacc::Schedule& schedule) {
   LiveBytes live(schedule.instructions.size(), std::array<double, 4>{});
   for (const adacc::Buffer& buffer : schedule.buffers)
     for (int i = buffer.first; i >= 0 && i <= buffer.last; ++i)
@@ -71,7 +71,7 @@ inline std::string memory_legend(double x, double y) {
 /// budget (0: none) a dashed black one, the loss a dashed vertical one.
 inline std::string memory_panel(const adacc::Program& program, const Box& box, double most,
                                 double budget = 0) {
-  const LiveBytes live = thinned(live_bytes(program.schedule), 1400);
+  const LiveBytes live = thinned(live_bands(program.schedule), 1400);
   const double step = box.width / static_cast<double>(live.size());
   const double bottom = box.top + box.height, right = box.left + box.width;
   const auto y = [&](double bytes) { return bottom - bytes / most * box.height; };
