@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 clone to a result in one command:
 #
-#   bash cmake/quickstart.sh train   build, train one model under each policy, print a table
+#   bash cmake/quickstart.sh train   build, train one model under several policies and budgets,
+#                                    print a table, write a report page
 #   bash cmake/quickstart.sh test    build and run all tests: g++, clang++-16 (with a minute of
 #                                    fuzzing), ASan and UBSan
 #
@@ -15,7 +16,11 @@ export LC_ALL=C  # numbers with a point, in every locale
 MODEL=(--layers 6 --heads 6 --channels 192 --context 128 --seq 128 --batch 8 --lr 1e-3 --warmup 20
        --min-lr 1e-4 --clip 1 --seed 1)
 STEPS=${QUICKSTART_STEPS:-270}
-POLICIES=(retain recompute int8 mixed)
+# Name and options of each run.
+RUNS=("retain:--policy retain"
+      "recompute:--policy recompute"
+      "auto 50%:--budget 50%"
+      "auto 30%:--budget 30%")
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
@@ -74,25 +79,29 @@ train() {
   cmake --preset release
   cmake --build --preset release --target train_gpt -j "$jobs"
 
-  local logs=build/quickstart policy
+  local logs=build/quickstart run
   mkdir -p "$logs"
-  for policy in "${POLICIES[@]}"; do
+  for run in "${RUNS[@]}"; do
+    local name=${run%%:*} options
+    read -ra options <<<"${run#*:}"
     echo
-    echo "== $policy"
+    echo "== $name"
     build/release/examples/train_gpt "${MODEL[@]}" --steps "$STEPS" --threads "$jobs" \
-      --policy "$policy" --log "$logs/$policy.jsonl"
+      "${options[@]}" --log "$logs/$name.jsonl" --report "$logs/$name.html"
   done
 
   echo
   printf '%-10s %10s %16s %11s\n' policy tokens/s 'activation peak' 'final loss'
-  for policy in "${POLICIES[@]}"; do
-    local log=$logs/$policy.jsonl
-    printf '%-10s %10.0f %12.1f MiB %11.4f\n' "$policy" \
+  for run in "${RUNS[@]}"; do
+    local name=${run%%:*} log
+    log=$logs/$name.jsonl
+    printf '%-10s %10.0f %12.1f MiB %11.4f\n' "$name" \
       "$(number tokens_per_s "$log" | median)" \
-      "$(number activation_peak_bytes "$log" | tail -n 1 | awk '{ print $1 / 1048576 }')" \
+      "$(number activation_peak_bytes "$log" | sort -g | tail -n 1 | awk '{ print $1 / 1048576 }')" \
       "$(number loss "$log" | tail -n 20 | awk '{ sum += $1 } END { print sum / NR }')"
   done
-  echo "(tokens/s is the median over $STEPS steps, final loss the mean of the last 20; logs are in $logs)"
+  echo "(tokens/s is the median over $STEPS steps, final loss the mean of the last 20)"
+  echo "logs and reports: $logs; open \"$logs/auto 30%.html\" in a browser"
 }
 
 # run_tests PRESET [ctest option...]: runs the preset's tests and keeps the summary for the end.
