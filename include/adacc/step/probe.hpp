@@ -75,9 +75,9 @@ class GradientErrors {
 
 /// Gradients of one batch under different plans, compared by their sketches.
 ///
-/// Holds views alone: arena, parameters and gradients are lent as to Step::bind, by training
-/// between two of its steps. What `gradients` held is lost; they hold zeros in the end, and the
-/// context is what it was.
+/// Arena, parameters and gradients are lent as to Step::bind, by training between two of its steps;
+/// the probe itself holds a sketch for each plan that it ran. What `gradients` held is lost; they
+/// hold zeros in the end, and the context is what it was.
 template <class T, class Context, class X, class Y>
 class GradientProbe {
  public:
@@ -100,18 +100,18 @@ class GradientProbe {
     const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);
     if (!pair) return pair.error;
     if (pair->copies == 0) return {};
-    // All plans that lose nothing have the same gradient, to the bit.
-    Result<GradientSketch> reference = exact_;
-    if (!pair->exact || !have_exact_) reference = sketch(pair->reference);
+    const Result<GradientSketch> reference = known_sketch(pair->reference, pair->exact);
     if (!reference) return reference.error;
-    if (pair->exact) exact_ = *reference, have_exact_ = true;
-    const Result<GradientSketch> lossy = sketch(pair->lossy);
+    const Result<GradientSketch> lossy = known_sketch(pair->lossy, false);
     if (!lossy) return lossy.error;
     errors.add(what, squared_distance(*lossy, *reference) / pair->copies, reference->squared_norm);
     return {};
   }
 
-  /// The sketch of the batch's gradient under `plan`.
+  /// Steps that ran so far.
+  int steps() const { return steps_; }
+
+  /// The sketch of the batch's gradient under `plan`: one step.
   Result<GradientSketch> sketch(const Plan& plan) {
     Result<Program> program = make_program(graph_, plan);
     if (!program) return program.error;
@@ -119,6 +119,7 @@ class GradientProbe {
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
     clear();
+    ++steps_;
     context_ = before_;
     const Result<double> loss = step->run(context_, input_, targets_);
     context_ = before_;
@@ -130,6 +131,28 @@ class GradientProbe {
   }
 
  private:
+  struct Known {
+    Plan plan;
+    bool exact = false;
+    GradientSketch sketch;
+  };
+
+  /// Each plan runs once: what one class compresses, another's pair has as its reference. All plans
+  /// that lose nothing have the same gradient, to the bit.
+  Result<GradientSketch> known_sketch(const Plan& plan, bool exact) {
+    for (const Known& known : known_)
+      if (exact ? known.exact : same(known.plan, plan)) return known.sketch;
+    const Result<GradientSketch> made = sketch(plan);
+    if (made) known_.push_back({plan, exact, *made});
+    return made;
+  }
+
+  static bool same(const Plan& a, const Plan& b) {
+    for (std::size_t i = 0; i < a.policies.size(); ++i)
+      if (!(a.policies[i] == b.policies[i])) return false;
+    return a.policies.size() == b.policies.size();
+  }
+
   void clear() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = T{};
   }
@@ -143,8 +166,8 @@ class GradientProbe {
   View<T> gradients_;
   View<X> input_;
   View<Y> targets_;
-  GradientSketch exact_;
-  bool have_exact_ = false;
+  Array<Known> known_;
+  int steps_ = 0;
 };
 
 }  // namespace adacc
