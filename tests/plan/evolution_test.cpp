@@ -323,6 +323,50 @@ TEST_CASE("probed errors alone can make a codec fail") {
   CHECK(!(evolution.plan()[victim].codec == &codec_info<Int8Outlier>));
 }
 
+TEST_CASE("what is probed is what the plan lives with, and counts for all copies of a layer") {
+  struct Class {
+    int layer;
+    const CodecInfo* codec;
+    bool carried;
+  };
+  struct Probed {
+    struct Entry {
+      Class what;
+      double value;
+      double error() const { return value; }
+    };
+    std::vector<Entry> list;
+    const std::vector<Entry>& entries() const { return list; }
+  };
+  Evolution evolution = start(45);
+  Probed probed;
+  evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+    probed.list.push_back({{layer, codec, carried}, 0.25});
+  });
+  bool lossy[2][2] = {};  // by codec, by whether it is carried
+  double count = 0;
+  for (int k = 0; k + 1 < layers; ++k) {
+    bool behind[2] = {};
+    for (int j = k; j >= 0; --j) {
+      if (evolution.plan()[j].codec != nullptr)
+        behind[evolution.plan()[j].codec == &codec_info<Bf16>] = true;
+      if (evolution.plan()[j].kind != PolicyKind::recompute) break;
+    }
+    for (const int c : {0, 1})
+      if (behind[c]) {
+        lossy[c][evolution.plan()[k].kind == PolicyKind::recompute] = true;
+        ++count;
+      }
+  }
+  std::size_t classes = 0;
+  for (const auto& codec : lossy)
+    for (const bool used : codec) classes += used ? 1U : 0U;
+  CHECK(probed.list.size() == classes);  // all layers are copies of one
+  CHECK(classes > 0);
+  evolution.observe_errors(probed);
+  CHECK(evolution.observed_error() == doctest::Approx(0.25 * count));
+}
+
 TEST_CASE("times that drift ask for a profile, and a new one is planned by") {
   Evolution evolution = start(50);
   const double usual = 1.1 * evolution.outcome().seconds;  // profiles are never quite right

@@ -60,10 +60,10 @@ constexpr std::size_t live_bytes(const Schedule& schedule) {
 /// Whether some layer's backward reads activation `id`.
 constexpr bool read_in_backward(const Graph& graph, int id) { return graph.read_in_backward(id); }
 
-/// visit(k, error) for each activation whose value in backward is not the one of forward, and each
-/// codec that is to blame, with what that adds to the gradient's error: the codec's error where
-/// backward reads it decoded; where it is computed again, what it carries from every lossy codec
-/// among the activations it is made from. At most 64 codecs.
+/// visit(k, column, error) for each activation whose value in backward is not the one of forward,
+/// and each codec that is to blame (by its column in the profile), with what that adds to the
+/// gradient's error: the codec's error where backward reads it decoded; where it is computed again,
+/// what it carries from every lossy codec among the activations it is made from. At most 64 codecs.
 template <class Visit>
 constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,
                           const Visit& visit) {
@@ -79,7 +79,8 @@ constexpr void each_error(const Graph& graph, const CostProfile& profile, const 
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       if ((mine >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
-      visit(k, policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
+      visit(k, static_cast<int>(c),
+            policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
     }
   }
 }
@@ -87,7 +88,7 @@ constexpr void each_error(const Graph& graph, const CostProfile& profile, const 
 /// The gradient error of `plan` under the additive model.
 constexpr double error_of(const Graph& graph, const CostProfile& profile, const Plan& plan) {
   double sum = 0;
-  each_error(graph, profile, plan, [&](int, double error) { sum += error; });
+  each_error(graph, profile, plan, [&](int, int, double error) { sum += error; });
   return sum;
 }
 

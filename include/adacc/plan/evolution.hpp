@@ -150,6 +150,36 @@ class Evolution {
     returned_ = true;
   }
 
+  /// The same for all that a probe measured (GradientErrors, step/probe.hpp): `errors.entries()`
+  /// name a layer, whose copies share the error, a codec, and whether it is carried.
+  template <class Errors>
+  void observe_errors(const Errors& errors) {
+    for (const auto& entry : errors.entries())
+      for (int k = 0; k < graph_.node_count(); ++k)
+        if (graph_.node(k).layer == entry.what.layer)
+          observe_error(k, entry.what.codec, entry.error(), entry.what.carried);
+  }
+
+  /// visit(layer, codec, carried) once for every class of errors that is worth a probe: those that
+  /// the plan lives with, and those of codecs that failed and might be used again.
+  template <class Visit>
+  void each_class_to_probe(const Visit& visit) const {
+    Array<ErrorOf> seen;
+    const auto once = [&](int k, int column, bool carried) {
+      const ErrorOf mine{graph_.node(k).layer, column, carried};
+      for (const ErrorOf& other : seen)
+        if (mine == other) return;
+      seen.push_back(mine);
+      visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
+    };
+    each_error(graph_, profile_, plan(), [&](int k, int column, double) {
+      once(k, column, plan()[k].kind == PolicyKind::recompute);
+    });
+    for (int k = 0; k < graph_.node_count(); ++k)
+      for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
+        if (watch_of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
+  }
+
   /// What a step took, in seconds of the clock that the profile was measured with.
   void observe_seconds(double seconds) {
     if (!(seconds > 0 && seconds < largest)) return;
@@ -245,6 +275,13 @@ class Evolution {
     double scale() const { return at_probe > 0 ? ratio / at_probe : 1; }
   };
 
+  struct ErrorOf {
+    int layer = 0;
+    int column = 0;
+    bool carried = false;
+    friend bool operator==(const ErrorOf&, const ErrorOf&) = default;
+  };
+
   Watch& watch_of(int activation, int column) {
     return watches_[static_cast<std::size_t>(activation) * profile_.codecs.size() +
                     static_cast<std::size_t>(column)];
@@ -291,7 +328,7 @@ class Evolution {
     planned_.clear();
     planned_.resize(graph_.nodes.size());
     planned_error_ = 0;
-    each_error(graph_, seen, plan(), [&](int k, double error) {
+    each_error(graph_, seen, plan(), [&](int k, int, double error) {
       planned_[static_cast<std::size_t>(k)] += error;
       planned_error_ += error;
     });
@@ -310,7 +347,7 @@ class Evolution {
     Array<double> errors(graph_.nodes.size());
     bool misfit = false;
     double sum = 0;
-    each_error(graph_, seen, plan(), [&](int k, double error) {
+    each_error(graph_, seen, plan(), [&](int k, int, double error) {
       errors[static_cast<std::size_t>(k)] += error;
       sum += error;
     });
