@@ -24,7 +24,7 @@
 #include "float_bits.hpp"
 #include "statistics.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -85,4 +85,4 @@ struct BitMask {
   using Codec = detail::BitGroupCodec<detail::IsPositive>;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -26,7 +26,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// What a plan has to know of a codec; its address is the codec's identity within a program.
 struct CodecInfo {
@@ -89,4 +89,4 @@ struct codec_kernel {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

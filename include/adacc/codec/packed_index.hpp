@@ -26,7 +26,7 @@
 #include "float_bits.hpp"
 #include "statistics.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -126,4 +126,4 @@ struct PackedIndexWith {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -10,7 +10,7 @@
 
 #include "quantize.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 // Sixteen lanes of what GCC and clang call vectors, for g++ 12 makes slow ones of the loops that
 // end in bytes. They are passed by reference: by value would change the calling convention.
@@ -221,4 +221,4 @@ class SplitRandom {
   alignas(64) std::uint16_t halves_[8 * most_blocks];
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

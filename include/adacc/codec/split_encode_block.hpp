@@ -12,7 +12,7 @@
 
 #include "split_block.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Block `part` of threads: of the words of all block headers and that of the blob.
 template <class Block, class T>
@@ -800,4 +800,4 @@ ADACC_HD void split_sample(Block& block, SampleShared& s, std::size_t part,
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

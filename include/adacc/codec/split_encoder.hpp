@@ -17,7 +17,7 @@
 #include "split_places.hpp"
 #include "split_ranges.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Scales, minima and coders of `groups` groups; `minima` is not touched if symmetric.
 template <unsigned Bits, bool Symmetric>
@@ -437,4 +437,4 @@ class SplitEncoder {
   alignas(64) std::uint8_t row_[tile_cols];
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

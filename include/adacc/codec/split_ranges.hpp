@@ -10,7 +10,7 @@
 
 #include "quantize.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Columns whose ranges are taken at a time.
 inline constexpr std::size_t chunk_cols = 4 * tile_cols;
@@ -135,4 +135,4 @@ void column_magnitudes(const T* __restrict x, std::size_t cols, std::int32_t* __
     largest[c] = larger_of(largest[c], magnitude_of(ordered(to_number(x[c]))));
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T>
 class Array {
@@ -116,4 +116,4 @@ constexpr void sort(Array<T>& items, const Less& less) {
   }
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

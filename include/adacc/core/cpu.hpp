@@ -6,7 +6,7 @@
 #include "executor.hpp"
 #include "random.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 class Cpu {
  public:
@@ -40,4 +40,4 @@ class Cpu {
   ExecutorRef executor_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

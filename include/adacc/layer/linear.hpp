@@ -13,7 +13,7 @@
 #include "../model/contract.hpp"
 #include "gemm.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -132,4 +132,4 @@ struct Linear {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -16,7 +16,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 inline constexpr std::size_t tile_elems = 16 * 1024;
 
@@ -106,4 +106,4 @@ constexpr Error check_rows(const char* layer, Shape in) {
                     "; expected (..., channels), each at least 1");
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -59,7 +59,7 @@
 #include "codec_traits.hpp"
 #include "parameter.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// Which of its own forward's tensors a layer's backward reads.
 enum class Reads : std::uint8_t { none = 0, input = 1, output = 2, both = 3 };
@@ -265,4 +265,4 @@ struct kernel {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -12,7 +12,7 @@
 #include "../model/contract.hpp"
 #include "../policy/policy.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The tensors of one call. x is void because token layers take another element type.
 template <class T>
@@ -171,4 +171,4 @@ Dispatch<T, Context> make_dispatch(const Network& network) {
   return dispatch;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

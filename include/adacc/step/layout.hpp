@@ -15,7 +15,7 @@
 #include "../core/bytes.hpp"
 #include "schedule.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Layout {
   Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of `alignment`
@@ -232,4 +232,4 @@ constexpr Layout make_layout(const Schedule& schedule) {
   return best;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

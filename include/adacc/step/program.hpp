@@ -12,7 +12,7 @@
 #include "layout.hpp"
 #include "schedule.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Program {
   Graph graph;
@@ -56,4 +56,4 @@ constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int wor
   return program ? program->peak_bytes() : 0;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

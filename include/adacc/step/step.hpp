@@ -13,7 +13,7 @@
 #include "dispatch.hpp"
 #include "program.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Step {
@@ -259,4 +259,4 @@ class Step {
   bool bound_ = false;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

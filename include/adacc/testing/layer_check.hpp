@@ -12,7 +12,7 @@
 #include "check_base.hpp"
 #include "permuted_executor.hpp"
 
-namespace adacc::testing::detail {
+namespace adacc::inline v0_1::testing::detail {
 
 template <class F>
 class LayerCheck : CheckBase {
@@ -248,4 +248,4 @@ class LayerCheck : CheckBase {
   GuardedBlock x_{0}, dy_{0}, kept_x_{0}, kept_dy_{0}, trained_y_{0};
 };
 
-}  // namespace adacc::testing::detail
+}  // namespace adacc::inline v0_1::testing::detail

@@ -9,7 +9,7 @@
 #include "check_base.hpp"
 #include "permuted_executor.hpp"
 
-namespace adacc::testing::detail {
+namespace adacc::inline v0_1::testing::detail {
 
 template <class L>
 class LossCheck : CheckBase {
@@ -174,4 +174,4 @@ class LossCheck : CheckBase {
   GuardedBlock x_{0}, kept_x_{0};
 };
 
-}  // namespace adacc::testing::detail
+}  // namespace adacc::inline v0_1::testing::detail
