@@ -171,8 +171,9 @@ struct SplitCoder {
 template <bool Symmetric>
 ADACC_HD constexpr SplitCoder split_coder(SplitGroup group) {
   const bool numbers = group.scale.bits < 0x7F80;
-  const float one = Symmetric ? 65536.0F : 131072.0F;
-  return {to_float(group.minimum) * 0.5F, numbers ? one / to_float(group.scale) : 0.0F};
+  // Divided in any case: compilers make no vectors of a division that may not happen.
+  const float inverse = (Symmetric ? 65536.0F : 131072.0F) / to_float(group.scale);
+  return {to_float(group.minimum) * 0.5F, numbers ? inverse : 0.0F};
 }
 
 /// The code, clamped; NaNs get the smallest. `random` is 2^15 to round to nearest, else the

@@ -9,43 +9,28 @@
 #include <cstring>
 
 #include "quantize.hpp"
+#include "split_vectors.hpp"
 
 namespace adacc::detail {
 
-// Sixteen lanes of what GCC and clang call vectors, for g++ 12 makes slow ones of the loops that
-// end in bytes. They are passed by reference: by value would change the calling convention.
-using Floats16 = float __attribute__((vector_size(64)));
-using Ints16 = std::int32_t __attribute__((vector_size(64)));
-using Halves16 = std::uint16_t __attribute__((vector_size(32)));
-using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
-inline constexpr std::size_t vector_lanes = 16;
+/// What split_code clamps to.
+template <unsigned Bits, bool Symmetric>
+struct CodeLimits {
+  Floats16 bottom = Floats16{} + hidden(Symmetric ? -65536.0F * code_steps<Bits, true> : 0.0F);
+  Floats16 top = Floats16{} + hidden(65536.0F * code_steps<Bits, Symmetric>);
+};
 
-inline void load_numbers(const float* x, Floats16& to) { std::memcpy(&to, x, sizeof to); }
-inline void load_numbers(const double* x, Floats16& to) {
-  float numbers[vector_lanes];
-  for (std::size_t i = 0; i < vector_lanes; ++i) numbers[i] = to_number(x[i]);
-  std::memcpy(&to, numbers, sizeof to);
-}
-inline void load_numbers(const bfloat16* x, Floats16& to) {
-  Halves16 bits;
-  std::memcpy(&bits, x, sizeof bits);
-  const Ints16 wide = __builtin_convertvector(bits, Ints16) << 16;
-  std::memcpy(&to, &wide, sizeof to);
-}
-
-/// split_code of sixteen elements.
+/// split_code of sixteen elements, in the third bytes of `fixed`.
 template <unsigned Bits, bool Symmetric, bool Stochastic, class T>
 inline void encode_vector(const T* x, const Floats16& base, const Floats16& inverse,
-                          const std::uint16_t* random, std::uint8_t* codes) {
-  constexpr float top = 65536.0F * code_steps<Bits, Symmetric>;
-  constexpr float bottom = Symmetric ? -top : 0.0F;
-  const Floats16 tops = Floats16{} + top, bottoms = Floats16{} + bottom;
+                          const CodeLimits<Bits, Symmetric>& limits, const std::uint16_t* random,
+                          Ints16& fixed) {
   Floats16 steps;
   load_numbers(x, steps);
   steps = Symmetric ? steps * inverse : (steps * 0.5F - base) * inverse;
-  steps = steps > bottoms ? steps : bottoms;
-  steps = steps < tops ? steps : tops;
-  Ints16 fixed = __builtin_convertvector(steps, Ints16) + (Symmetric ? middle_code<Bits> << 16 : 0);
+  steps = steps > limits.bottom ? steps : limits.bottom;
+  steps = steps < limits.top ? steps : limits.top;
+  fixed = __builtin_convertvector(steps, Ints16) + (Symmetric ? middle_code<Bits> << 16 : 0);
   if constexpr (Stochastic) {
     Halves16 halves;
     std::memcpy(&halves, random, sizeof halves);
@@ -53,42 +38,60 @@ inline void encode_vector(const T* x, const Floats16& base, const Floats16& inve
   } else {
     fixed += half_code;
   }
-  const Bytes16 bytes = __builtin_convertvector(fixed >> 16, Bytes16);
-  std::memcpy(codes, &bytes, sizeof bytes);
 }
 
-/// Every column with a coder of its own. `random` is read if Stochastic.
-template <unsigned Bits, bool Symmetric, bool Stochastic, class T>
-void encode_row(std::size_t cols, const T* __restrict x, const float* __restrict base,
-                const float* __restrict inverse, const std::uint16_t* __restrict random,
-                std::uint8_t* __restrict codes) {
-  const std::size_t whole = cols / vector_lanes * vector_lanes;
-  for (std::size_t c = 0; c < whole; c += vector_lanes) {
-    Floats16 bases = {}, inverses;
-    if constexpr (!Symmetric) std::memcpy(&bases, base + c, sizeof bases);
-    std::memcpy(&inverses, inverse + c, sizeof inverses);
-    encode_vector<Bits, Symmetric, Stochastic>(x + c, bases, inverses,
-                                               Stochastic ? random + c : nullptr, codes + c);
+/// The coders of columns, each its own or all the same.
+struct ColumnCoders {
+  const float *base, *inverse;
+
+  template <bool Symmetric>
+  void load(std::size_t col, Floats16& bases, Floats16& inverses) const {
+    if constexpr (!Symmetric) std::memcpy(&bases, base + col, sizeof bases);
+    std::memcpy(&inverses, inverse + col, sizeof inverses);
   }
-  for (std::size_t c = whole; c < cols; ++c)
-    codes[c] = static_cast<std::uint8_t>(
-        split_code<Bits, Symmetric>(to_number(x[c]), Symmetric ? 0.0F : base[c], inverse[c],
-                                    Stochastic ? std::int32_t{random[c]} : half_code));
-}
+  SplitCoder at(std::size_t col) const { return {base[col], inverse[col]}; }
+};
+struct RowCoder {
+  SplitCoder coder;
 
-/// All with one coder.
-template <unsigned Bits, bool Symmetric, bool Stochastic, class T>
-void encode_row(std::size_t cols, const T* __restrict x, SplitCoder coder,
+  template <bool>
+  void load(std::size_t, Floats16& bases, Floats16& inverses) const {
+    bases = Floats16{} + coder.base;
+    inverses = Floats16{} + coder.inverse;
+  }
+  SplitCoder at(std::size_t) const { return coder; }
+};
+
+/// The codes of `cols` elements of a row. `random` is read if Stochastic.
+template <unsigned Bits, bool Symmetric, bool Stochastic, class Coders, class T>
+void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
                 const std::uint16_t* __restrict random, std::uint8_t* __restrict codes) {
-  const Floats16 bases = Floats16{} + coder.base, inverses = Floats16{} + coder.inverse;
-  const std::size_t whole = cols / vector_lanes * vector_lanes;
-  for (std::size_t c = 0; c < whole; c += vector_lanes)
-    encode_vector<Bits, Symmetric, Stochastic>(x + c, bases, inverses,
-                                               Stochastic ? random + c : nullptr, codes + c);
-  for (std::size_t c = whole; c < cols; ++c)
+  const CodeLimits<Bits, Symmetric> limits;
+  const auto encode = [&](std::size_t c, Ints16& fixed) {
+    Floats16 bases = {}, inverses;
+    coders.template load<Symmetric>(c, bases, inverses);
+    encode_vector<Bits, Symmetric, Stochastic>(x + c, bases, inverses, limits,
+                                               Stochastic ? random + c : nullptr, fixed);
+  };
+  std::size_t c = 0;
+  for (; c + 2 * vector_lanes <= cols; c += 2 * vector_lanes) {
+    Ints16 first, second;
+    encode(c, first);
+    encode(c + vector_lanes, second);
+    store_codes(first, second, codes + c);
+  }
+  if (c + vector_lanes <= cols) {
+    Ints16 fixed;
+    encode(c, fixed);
+    store_codes(fixed, codes + c);
+    c += vector_lanes;
+  }
+  for (; c < cols; ++c) {
+    const SplitCoder coder = coders.at(c);
     codes[c] = static_cast<std::uint8_t>(
-        split_code<Bits, Symmetric>(to_number(x[c]), coder.base, coder.inverse,
+        split_code<Bits, Symmetric>(to_number(x[c]), Symmetric ? 0.0F : coder.base, coder.inverse,
                                     Stochastic ? std::int32_t{random[c]} : half_code));
+  }
 }
 
 /// Every column with a scale and minimum of its own.

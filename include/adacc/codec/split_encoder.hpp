@@ -1,9 +1,11 @@
 /// Encodes one block of 64 rows of a split codec (format: codec/split_layout.hpp).
 ///
-/// What bounds the time is memory: 4 bytes read and 1 written per float, against 4 and 4 of a copy.
-/// So the block is streamed once to find ranges, and what follows finds it in cache: outliers are
-/// looked for only in groups whose range exceeds the threshold, and codes are always clamped, which
-/// costs less than knowing where to.
+/// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 6: 4
+/// read, 1 written, and 1 read because caches write whole lines. Where all of memory's speed could
+/// be used that would be 0.75 of the copy's time (0.63 for 4 bits). So a block is streamed once to
+/// find ranges, with little to do for each element, and what follows finds it in cache: outliers
+/// are looked for only in groups whose range exceeds the threshold, and codes are always clamped,
+/// which costs less than knowing where to.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include "split_layout.hpp"
 #include "split_places.hpp"
 #include "split_ranges.hpp"
+#include "split_row_ranges.hpp"
 
 namespace adacc::detail {
 
@@ -70,9 +73,8 @@ class SplitEncoder {
         next_rows_(next_rows), bytes_(bytes), first_(first), random_(stream) {}
 
   void encode() {
-    if constexpr (O.group == 0) encode_columns();
-    else if constexpr (O.group == whole_row) encode_rows();
-    else encode_groups();
+    if constexpr (O.group == whole_row) encode_rows();
+    else encode_chunks();
     finish();
   }
 
@@ -80,11 +82,19 @@ class SplitEncoder {
   static constexpr bool channels = O.outliers == Outliers::channels;
   static constexpr bool elements = O.outliers == Outliers::elements;
   static constexpr bool stochastic = O.rounding == Rounding::stochastic;
+  /// Codes that are made at a time: as many as there are random numbers, or few enough that those
+  /// of 4 bits stay in the first-level cache until they are packed.
+  static constexpr std::size_t most_codes = stochastic ? tile_cols : chunk_cols;
   static constexpr std::size_t most_groups =
-      O.group == 0 ? chunk_cols : block_rows * (O.group == whole_row ? 1 : tile_cols / O.group);
+      O.group == 0 ? chunk_cols : block_rows * (O.group == whole_row ? 1 : chunk_cols / O.group);
 
+  /// Columns that are encoded together; per_row: groups in a row of them.
+  struct Chunk {
+    std::size_t col, cols, per_row;
+  };
+  /// in_chunk: its first column in its chunk.
   struct Tile {
-    std::size_t index, col, cols;
+    std::size_t index, col, cols, in_chunk = 0, per_row = 1;
   };
   Tile tile(std::size_t index) const {
     return {index, index * tile_cols, block_.cols_of_tile(index)};
@@ -92,104 +102,111 @@ class SplitEncoder {
   const T* at(const Tile& tile, std::size_t row) const { return x_ + row * block_.cols + tile.col; }
   static std::int32_t order(T x) { return ordered(to_number(x)); }
 
-  // What differs with the groups' direction. Groups are numbered from the tile's first.
+  // What differs with the groups' direction. Groups are numbered from the chunk's first; those of
+  // whole rows belong to all chunks.
 
-  void encode_columns() {
+  void encode_chunks() {
     for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
-      const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
-      column_ranges(x_ + col, block_.cols, block_.rows, n, ranges_);
-      for (std::size_t c = 0; c < n; c += tile_cols) {
-        const Tile t = tile((col + c) / tile_cols);
-        std::int32_t *lo = ranges_.lo + c, *hi = ranges_.hi + c, *second = ranges_.second + c;
-        if constexpr (channels) {
-          for (std::size_t i = 0; i < t.cols; ++i)
-            columns_[i] = larger_of(magnitude_of(lo[i]), magnitude_of(hi[i]));
-          if (split_channels(t))
-            for (std::size_t i = 0; i < t.cols; ++i)
-              if (columns_[i] != 0) lo[i] = empty_lo, hi[i] = empty_hi;
-        } else {
-          split_elements(t, lo, hi, second, t.cols, block_.rows);
-        }
+      const Chunk chunk = chunk_at(col);
+      const std::size_t groups = O.group == 0 ? chunk.cols : block_.rows * chunk.per_row;
+      const std::size_t size = O.group == 0 ? block_.rows : O.group;
+      if constexpr (O.group == 0)
+        column_ranges(x_ + col, block_.cols, block_.rows, next_rows_, chunk.cols, ranges_);
+      if constexpr (channels) {
+        if constexpr (O.group != 0) find_magnitudes(chunk);
+        else
+          for (std::size_t c = 0; c < chunk.cols; ++c)
+            columns_[c] = larger_of(magnitude_of(ranges_.lo[c]), magnitude_of(ranges_.hi[c]));
+        for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
       }
-      set_groups(col, n, ranges_.lo, ranges_.hi);
-      if (left > n) encode_codes(col, n, x_ + col + n, block_.rows, left - n);
-      else encode_codes(col, n, next_, next_rows_, block_.cols);
-    }
-  }
-
-  void encode_groups() {
-    const std::size_t per_row = block_.groups_per_row;
-    for (std::size_t i = 0; i < block_.tiles; ++i) {
-      const Tile t = tile(i);
-      const std::size_t n = div_up(t.cols, O.group);  // groups in a row of the tile
-      const bool skip = channels && find_channels(t);
-      for (std::size_t r = 0; r < block_.rows; ++r)
-        for (std::size_t g = 0; g < n; ++g) {
-          const std::size_t c = g * O.group, left = t.cols - c;
-          const T* from = at(t, r) + c;
-          const std::size_t size = left < O.group ? left : O.group, j = r * n + g;
-          if constexpr (channels) {
-            ranges_.lo[j] = empty_lo, ranges_.hi[j] = empty_hi;
-            if (skip) widen_by_row<true>(from, size, columns_ + c, ranges_.lo[j], ranges_.hi[j]);
-            else widen_by_row<false>(from, size, nullptr, ranges_.lo[j], ranges_.hi[j]);
-          } else {
-            row_range(from, size, ranges_.lo[j], ranges_.hi[j], ranges_.second[j]);
-            if (size < fewest_for_outliers) ranges_.second[j] = 0;
-          }
-        }
-      if constexpr (!channels)
-        split_elements(t, ranges_.lo, ranges_.hi, ranges_.second, block_.rows * n, O.group);
-      finish_groups<Bits, O.symmetric>(block_.rows * n, ranges_.lo, ranges_.hi, scales_, minima_,
-                                       base_, inverse_);
-      for (std::size_t r = 0; r < block_.rows; ++r)
-        store_groups(r * per_row + t.col / O.group, n, r * n);
-      encode_codes(t.col, t.cols);
+      if constexpr (O.group != 0)
+        row_ranges<O.group, channels>(x_ + col, block_.cols, block_.rows, next_rows_, chunk.cols,
+                                      columns_, ranges_);
+      if constexpr (!channels) {
+        const bool any = find_limits(groups, size);
+        for_tiles(chunk, [&](const Tile& t) {
+          if (any) split_elements(t);
+          else clear_section(t);
+        });
+      } else if constexpr (O.group == 0) {
+        for (std::size_t c = 0; c < chunk.cols; ++c)
+          if (columns_[c] != 0) ranges_.lo[c] = empty_lo, ranges_.hi[c] = empty_hi;
+      }
+      finish_groups<Bits, O.symmetric>(groups, ranges_.lo, ranges_.hi, scales_, minima_, base_,
+                                       inverse_);
+      if constexpr (O.group == 0) {
+        store_groups(col, groups, 0);
+      } else {
+        for (std::size_t r = 0; r < block_.rows; ++r)
+          store_groups(r * block_.groups_per_row + col / O.group, chunk.per_row, r * chunk.per_row);
+      }
+      encode_codes(col, chunk.cols);
     }
   }
 
   void encode_rows() {
-    for (std::size_t r = 0; r < block_.rows; ++r) {
-      if constexpr (channels) ranges_.lo[r] = empty_lo, ranges_.hi[r] = empty_hi;
-      else
-        row_range(x_ + r * block_.cols, block_.cols, ranges_.lo[r], ranges_.hi[r],
-                  ranges_.second[r]);
-    }
     if constexpr (channels) {
-      for (std::size_t i = 0; i < block_.tiles; ++i) {
-        const Tile t = tile(i);
-        find_channels(t);
-        for (std::size_t r = 0; r < block_.rows; ++r)
-          widen_by_row<true>(at(t, r), t.cols, columns_, ranges_.lo[r], ranges_.hi[r]);
+      for (std::size_t r = 0; r < block_.rows; ++r)
+        ranges_.lo[r] = empty_lo, ranges_.hi[r] = empty_hi;
+      for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
+        const Chunk chunk = chunk_at(col);
+        find_magnitudes(chunk);
+        for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
+        SplitRanges<most_groups> part;
+        row_ranges<O.group, true>(x_ + col, block_.cols, block_.rows, 0, chunk.cols, columns_,
+                                  part);
+        for (std::size_t r = 0; r < block_.rows; ++r) {
+          ranges_.lo[r] = smaller_of(ranges_.lo[r], part.lo[r]);
+          ranges_.hi[r] = larger_of(ranges_.hi[r], part.hi[r]);
+        }
       }
     } else {
-      std::int32_t *lo = ranges_.lo, *hi = ranges_.hi, *threshold = ranges_.second;
-      const bool any = find_limits(lo, hi, threshold, block_.rows, block_.cols);
-      if (any) gather_affected(lo, hi, threshold, block_.rows);
+      row_ranges<O.group, false>(x_, block_.cols, block_.rows, next_rows_, block_.cols, nullptr,
+                                 ranges_);
+      const bool any = find_limits(block_.rows, block_.cols);
+      // A row is affected in all tiles or in none.
+      if (any) gather_affected(0, 1, 1);
       for (std::size_t i = 0; i < block_.tiles; ++i) {
-        if (any) place_elements(tile(i), lo, hi, threshold);
+        if (any) place_elements(tile(i));
         else clear_section(tile(i));
       }
     }
-    set_groups(0, block_.rows, ranges_.lo, ranges_.hi);
+    finish_groups<Bits, O.symmetric>(block_.rows, ranges_.lo, ranges_.hi, scales_, minima_, base_,
+                                     inverse_);
+    store_groups(0, block_.rows, 0);
     encode_codes(0, block_.cols);
+  }
+
+  Chunk chunk_at(std::size_t col) const {
+    const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
+    return {col, n, O.group == 0 || O.group == whole_row ? 1 : div_up(n, O.group)};
+  }
+  template <class Visit>
+  void for_tiles(const Chunk& chunk, const Visit& visit) const {
+    for (std::size_t c = 0; c < chunk.cols; c += tile_cols) {
+      Tile t = tile((chunk.col + c) / tile_cols);
+      t.in_chunk = c;
+      t.per_row = chunk.per_row;
+      visit(t);
+    }
   }
 
   /// Calls visit(row, first column, columns) for the pieces of group g that lie in the tile.
   template <class Visit>
   void for_group(const Tile& t, std::size_t g, const Visit& visit) const {
     if constexpr (O.group == 0) {
-      for (std::size_t r = 0; r < block_.rows; ++r) visit(r, g % tile_cols, std::size_t{1});
+      for (std::size_t r = 0; r < block_.rows; ++r) visit(r, g - t.in_chunk, std::size_t{1});
     } else if constexpr (O.group == whole_row) {
       visit(g, std::size_t{0}, t.cols);
     } else {
-      const std::size_t n = div_up(t.cols, O.group), c = g % n * O.group, left = t.cols - c;
-      visit(g / n, c, left < O.group ? left : O.group);
+      const std::size_t c = g % t.per_row * O.group - t.in_chunk, left = t.cols - c;
+      visit(g / t.per_row, c, left < O.group ? left : O.group);
     }
   }
   std::size_t group_of(const Tile& t, std::size_t row, std::size_t col) const {
-    if constexpr (O.group == 0) return col;
+    if constexpr (O.group == 0) return t.in_chunk + col;
     else if constexpr (O.group == whole_row) return row;
-    else return row * div_up(t.cols, O.group) + col / O.group;
+    else return row * t.per_row + (t.in_chunk + col) / O.group;
   }
 
   // Outliers.
@@ -200,29 +217,32 @@ class SplitEncoder {
   }
   void clear_section(const Tile& t) const { std::memset(section(t), 0, section_layout(t).bytes); }
 
-  bool find_limits(const std::int32_t* lo, const std::int32_t* hi, std::int32_t* second,
-                   std::size_t groups, std::size_t size) {
+  /// Turns ranges_.second into thresholds; whether any of the groups has something beyond its own.
+  bool find_limits(std::size_t groups, std::size_t size) {
     if constexpr (!elements)  // only what is no number
-      for (std::size_t g = 0; g < groups; ++g) second[g] = 0;
-    return find_thresholds(groups, size, O.outlier_ratio, lo, hi, second, largest_);
+      for (std::size_t g = 0; g < groups; ++g) ranges_.second[g] = 0;
+    return find_thresholds(groups, size, O.outlier_ratio, ranges_.lo, ranges_.hi, ranges_.second,
+                           largest_);
   }
 
-  void split_elements(const Tile& t, std::int32_t* lo, std::int32_t* hi, std::int32_t* second,
-                      std::size_t groups, std::size_t size) {
-    if (!find_limits(lo, hi, second, groups, size)) return clear_section(t);
-    gather_affected(lo, hi, second, groups);
-    place_elements(t, lo, hi, second);
+  void split_elements(const Tile& t) {
+    if constexpr (O.group == 0) gather_affected(t.in_chunk, t.cols, 0);
+    else gather_affected(t.in_chunk / O.group, div_up(t.cols, O.group), t.per_row);
+    if (affected_count_ == 0) clear_section(t);
+    else place_elements(t);
   }
 
-  /// Groups with something beyond their threshold; their ranges are started anew.
-  void gather_affected(std::int32_t* lo, std::int32_t* hi, const std::int32_t* threshold,
-                       std::size_t groups) {
+  /// Of groups first … first + n - 1, and if along rows, of all rows: those with something beyond
+  /// their threshold; their ranges are started anew.
+  void gather_affected(std::size_t first, std::size_t n, std::size_t per_row) {
+    std::int32_t *lo = ranges_.lo, *hi = ranges_.hi;
     affected_count_ = 0;
-    for (std::size_t g = 0; g < groups; ++g) {
-      if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= threshold[g]) continue;
-      affected_[affected_count_++] = static_cast<std::uint16_t>(g);
-      lo[g] = empty_lo, hi[g] = empty_hi;
-    }
+    for (std::size_t r = 0; r < (O.group == 0 ? 1 : block_.rows); ++r)
+      for (std::size_t g = r * per_row + first; g < r * per_row + first + n; ++g) {
+        if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= ranges_.second[g]) continue;
+        affected_[affected_count_++] = static_cast<std::uint16_t>(g);
+        lo[g] = empty_lo, hi[g] = empty_hi;
+      }
   }
 
   static void widen(std::int32_t& lo, std::int32_t& hi, std::int32_t order) {
@@ -230,28 +250,29 @@ class SplitEncoder {
     hi = larger_of(hi, order);
   }
 
-  void place_elements(const Tile& t, std::int32_t* lo, std::int32_t* hi,
-                      const std::int32_t* threshold) {
+  void place_elements(const Tile& t) {
+    std::int32_t *lo = ranges_.lo, *hi = ranges_.hi;
+    const std::int32_t* threshold = ranges_.second;
     TileMarks marks;
     OutlierLevels levels;
     for (std::size_t i = 0; i < affected_count_; ++i) {
       const std::size_t g = affected_[i];
       const std::int32_t limit = threshold[g];
       for_group(t, g, [&](std::size_t r, std::size_t first, std::size_t n) {
-        const T* from = at(t, r);
-        for (std::size_t c = first; c < first + n; ++c) {
-          const std::int32_t o = order(from[c]), m = magnitude_of(o);
+        const T* from = at(t, r) + first;
+        std::int32_t bulk_lo = empty_lo, bulk_hi = empty_hi;
+        widen_by_bulk(from, n, limit, bulk_lo, bulk_hi, [&](std::size_t c) {
+          const std::int32_t m = magnitude_of(order(from[c]));
+          levels.count(outlier_level(m, limit));
+          marks.mark(r, first + c);
+          ++header_.flagged;
           if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
-          if (m <= limit) {
-            widen(lo[g], hi[g], o);
-          } else {
-            const unsigned level = outlier_level(m, limit);
-            levels.count(level);
-            marks.mark(r, c);
-            ++header_.flagged;
-            if (m > largest_magnitude) ++header_.nonfinite;
-          }
-        }
+          else ++header_.nonfinite;
+        });
+        if (bulk_lo > bulk_hi) return;
+        widen(lo[g], hi[g], bulk_lo);
+        widen(lo[g], hi[g], bulk_hi);
+        largest_ = larger_of(largest_, larger_of(magnitude_of(bulk_lo), magnitude_of(bulk_hi)));
       });
     }
     const SplitSection layout = section_layout(t);
@@ -279,29 +300,29 @@ class SplitEncoder {
     });
   }
 
-  /// columns_[c] becomes the largest magnitude of every column, then as split_channels has it.
-  bool find_channels(const Tile& t) {
+  /// columns_[c] becomes the largest magnitude of column c of the chunk.
+  void find_magnitudes(const Chunk& chunk) {
     std::memset(columns_, 0, sizeof columns_);
-    for (std::size_t r = 0; r < block_.rows; ++r) column_magnitudes(at(t, r), t.cols, columns_);
-    return split_channels(t);
+    column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, next_rows_, chunk.cols, columns_);
   }
 
   /// From the largest magnitudes of the columns: places them, and leaves 1 where a column has a
-  /// place, 0 elsewhere. Returns whether any has.
-  bool split_channels(const Tile& t) {
+  /// place, 0 elsewhere.
+  void split_channels(const Tile& t) {
+    std::int32_t* largest = columns_ + t.in_chunk;
     const SplitSection layout = section_layout(t);
     clear_section(t);
     std::uint16_t counts[256] = {};
-    for (std::size_t c = 0; c < t.cols; ++c) ++counts[columns_[c] >> 23];
+    for (std::size_t c = 0; c < t.cols; ++c) ++counts[largest[c] >> 23];
     const std::int32_t threshold = channel_threshold(counts, t.cols, O.outlier_ratio);
     OutlierLevels levels;
     std::size_t flagged = 0;
     for (std::size_t c = 0; c < t.cols; ++c) {
-      if (columns_[c] <= threshold) {
-        largest_ = larger_of(largest_, columns_[c]);
+      if (largest[c] <= threshold) {
+        largest_ = larger_of(largest_, largest[c]);
         continue;
       }
-      levels.count(outlier_level(columns_[c], threshold));
+      levels.count(outlier_level(largest[c], threshold));
       ++flagged;
       for (std::size_t r = 0; r < block_.rows; ++r) {
         const std::int32_t m = magnitude_of(order(at(t, r)[c]));
@@ -319,64 +340,55 @@ class SplitEncoder {
     std::byte* values = section(t) + SplitSection::values;
     std::byte* indices = section(t) + layout.indices;
     for (std::size_t c = 0; c < t.cols; ++c) {
-      const std::int32_t m = columns_[c];
-      columns_[c] = m > threshold && levels.take(outlier_level(m, threshold)) ? 1 : 0;
-      if (columns_[c] == 0) continue;
+      const std::int32_t m = largest[c];
+      largest[c] = m > threshold && levels.take(outlier_level(m, threshold)) ? 1 : 0;
+      if (largest[c] == 0) continue;
       const auto index = static_cast<std::uint16_t>(c);
       std::memcpy(indices, &index, sizeof index);
       indices += sizeof index;
       for (std::size_t r = 0; r < block_.rows; ++r, values += sizeof(T))
         std::memcpy(values, at(t, r) + c, sizeof(T));
     }
-    return taken != 0;
   }
 
   // Scales and codes.
 
-  /// Groups first … first + n - 1 of the block, whose ranges are at lo and hi; coders at 0.
-  void set_groups(std::size_t first, std::size_t n, const std::int32_t* lo,
-                  const std::int32_t* hi) {
-    finish_groups<Bits, O.symmetric>(n, lo, hi, scales_, minima_, base_, inverse_);
-    store_groups(first, n, 0);
-  }
+  /// Groups first … first + n - 1 of the block, those from `from` here.
   void store_groups(std::size_t first, std::size_t n, std::size_t from) {
     std::memcpy(bytes_ + block_.scales + 2 * first, scales_ + from, 2 * n);
     if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_ + from, 2 * n);
   }
 
-  /// Codes of `cols` columns; meanwhile `ahead`, what is to be read next, comes into cache.
-  void encode_codes(std::size_t col, std::size_t cols, const T* ahead = nullptr,
-                    std::size_t ahead_rows = 0, std::size_t ahead_cols = 0) {
+  void encode_codes(std::size_t col, std::size_t cols) {
     auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes_ + block_.codes)) +
                   (Bits == 8 ? col : col / 2);
-    if (ahead_cols > chunk_cols) ahead_cols = chunk_cols;
+    const std::size_t ahead = rows_ahead(block_.row_bytes);
+    const std::size_t per_row = O.group == 0 || O.group == whole_row ? 1 : div_up(cols, O.group);
     for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
-      for (std::size_t c = 0; c < cols; c += tile_cols) {
-        const std::size_t n = cols - c < tile_cols ? cols - c : tile_cols;
+      if (r + ahead < block_.rows) open_page_to_write(codes + ahead * block_.row_bytes);
+      for (std::size_t c = 0; c < cols; c += most_codes) {
+        const std::size_t n = cols - c < most_codes ? cols - c : most_codes;
         const std::size_t place = r * block_.cols + col + c;
-        encode_piece(r, c, n, x_ + place, first_ + place, codes + (Bits == 8 ? c : c / 2));
-        if (ahead == nullptr || r >= ahead_rows) continue;
-        const std::size_t end = c + tile_cols < ahead_cols ? c + tile_cols : ahead_cols;
-        for (std::size_t i = c; i < end; i += alignment / sizeof(T))
-          __builtin_prefetch(ahead + r * block_.cols + i, 0, 2);
+        encode_piece(r, c, n, per_row, x_ + place, first_ + place, codes + (Bits == 8 ? c : c / 2));
       }
     }
   }
 
-  /// Columns c … c + n - 1 of those whose coders are at 0.
-  void encode_piece(std::size_t r, std::size_t c, std::size_t n, const T* x, std::uint64_t element,
-                    std::uint8_t* codes) {
+  /// Columns c … c + n - 1 of those whose coders are at 0; per_row: groups in a row of them.
+  void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
+                    std::uint64_t element, std::uint8_t* codes) {
     const std::uint16_t* random = nullptr;
     if constexpr (stochastic) random = random_.row(element, n);
     std::uint8_t* to = Bits == 8 ? codes : row_;
     if constexpr (O.group == 0) {
-      encode_row<Bits, O.symmetric, stochastic>(n, x, base_ + c, inverse_ + c, random, to);
+      encode_row<Bits, O.symmetric, stochastic>(n, x, ColumnCoders{base_ + c, inverse_ + c}, random,
+                                                to);
     } else {
-      constexpr std::size_t size = O.group == whole_row ? tile_cols : O.group;
-      const std::size_t per_row = O.group == whole_row ? 1 : div_up(n, size);
-      for (std::size_t i = 0, g = r * per_row; i < n; i += size, ++g)
+      constexpr std::size_t size = O.group == whole_row ? most_codes : O.group;
+      std::size_t g = r * per_row + (O.group == whole_row ? 0 : c / size);
+      for (std::size_t i = 0; i < n; i += size, ++g)
         encode_row<Bits, O.symmetric, stochastic>(n - i < size ? n - i : size, x + i,
-                                                  SplitCoder{base_[g], inverse_[g]},
+                                                  RowCoder{{base_[g], inverse_[g]}},
                                                   stochastic ? random + i : nullptr, to + i);
     }
     if constexpr (Bits == 4) pack_row(n, row_, codes);
@@ -432,9 +444,9 @@ class SplitEncoder {
   alignas(64) float inverse_[most_groups];
   alignas(64) std::uint16_t scales_[most_groups];
   alignas(64) std::uint16_t minima_[most_groups];
-  alignas(64) std::int32_t columns_[tile_cols];
+  alignas(64) std::int32_t columns_[chunk_cols];
   std::uint16_t affected_[most_groups];
-  alignas(64) std::uint8_t row_[tile_cols];
+  alignas(64) std::uint8_t row_[most_codes];
 };
 
 }  // namespace adacc::detail

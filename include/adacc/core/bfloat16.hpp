@@ -36,15 +36,15 @@ ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
 /// The smallest bfloat16 >= x, for x that is no NaN: +infinity above the largest finite one.
 ADACC_HD constexpr bfloat16 bfloat16_above(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
-  const bool away = (bits & 0xFFFF) != 0 && bits >> 31 == 0;  // cutting a negative one goes up
-  return {static_cast<std::uint16_t>((bits >> 16) + (away ? 1 : 0))};
+  const std::uint32_t cut = ((bits & 0xFFFF) + 0xFFFF) >> 16;               // 1 if anything is
+  return {static_cast<std::uint16_t>((bits >> 16) + (cut & ~bits >> 31))};  // negative ones go up
 }
 
 /// The largest bfloat16 <= x, for x that is no NaN: -infinity below the smallest finite one.
 ADACC_HD constexpr bfloat16 bfloat16_below(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
-  const bool away = (bits & 0xFFFF) != 0 && bits >> 31 != 0;
-  return {static_cast<std::uint16_t>((bits >> 16) + (away ? 1 : 0))};
+  const std::uint32_t cut = ((bits & 0xFFFF) + 0xFFFF) >> 16;
+  return {static_cast<std::uint16_t>((bits >> 16) + (cut & bits >> 31))};
 }
 
 }  // namespace adacc
