@@ -16,9 +16,8 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
 
-# chain LAYERS KINDS USE: a network of so many layers, of so many types of functors, under three
-# policies, and what is done with it.
-chain() {
+# functors: what the layers are made of.
+functors() {
   cat <<'CODE'
 #include <adacc/adacc.hpp>
 using namespace adacc;
@@ -43,6 +42,12 @@ struct Sum {
   }
 };
 CODE
+}
+
+# chain LAYERS KINDS USE: a network of so many layers, of so many types of functors, under three
+# policies, and what is done with it.
+chain() {
+  functors
   echo "using Net = Network<Sequential<"
   local i separator= policies=('' ', Retain' ', Recompute' ', Recompute')
   for ((i = 0; i < $1; ++i)); do
@@ -65,6 +70,8 @@ for layers in 64 200; do
   chain $layers 4 "$peak" >peak$layers.cpp
   chain $layers 4 "$step" >step$layers.cpp
   chain $layers $layers "$step" >types$layers.cpp
+  { functors; for ((i = 0; i < layers; ++i)); do echo "template struct Scale<$i>;"; done; } \
+    >alone$layers.cpp
 done
 
 # seconds COMMAND...: the fewest of all runs.
@@ -78,7 +85,7 @@ seconds() {
 
 # table NAME COMMAND...: compiles every source by COMMAND.
 table() {
-  local name=$1 empty umbrella layers
+  local name=$1 empty umbrella layers alone
   shift
   empty=$(seconds "$@" empty.cpp)
   umbrella=$(seconds "$@" umbrella.cpp)
@@ -92,8 +99,10 @@ table() {
       'the umbrella'
     row "$layers layers and a Step of them" "$(seconds "$@" step$layers.cpp)" "$umbrella" \
       'the umbrella'
-    row "the same, no two of one functor type" "$(seconds "$@" types$layers.cpp)" "$umbrella" \
-      'the umbrella'
+    alone=$(seconds "$@" alone$layers.cpp)
+    row "$layers types of functors, in no network" "$alone" "$umbrella" 'the umbrella'
+    row "$layers layers of these types, and a Step" "$(seconds "$@" types$layers.cpp)" "$alone" \
+      'the functors alone'
   done
 }
 
