@@ -109,7 +109,7 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
     if (bad(cost.forward) || bad(cost.backward) || bad(cost.add) || bad(cost.add_gradient))
       return Error::say("the profile's times of node ", i, " (", name,
                         ") must be finite and not negative");
-    if (cost.forward <= 0 || cost.backward <= 0)
+    if (!graph.by_hand && (cost.forward <= 0 || cost.backward <= 0))
       return Error::say("the profile says that node ", i, " (", name,
                         ") takes no time: it was not measured");
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
