@@ -30,12 +30,12 @@ class Step {
   /// The same from a dispatch table, for plans with codecs that no type of the network names.
   static Result<Step> make(Dispatch<T, Context> dispatch, Program program) {
     if (program.graph.scalar != dtype_of<T>)
-      return Error::misuse("the program computes in ", name_of(program.graph.scalar),
-                           ", and this Step in ", name_of(dtype_of<T>));
+      return Error::say("the program computes in ", name_of(program.graph.scalar),
+                        ", and this Step in ", name_of(dtype_of<T>));
     for (const Node& node : program.graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
-        return Error::misuse("the program has a layer ", node.layer, ", and the network only ",
-                             dispatch.layers.size(), " layers: it was made for another network");
+        return Error::say("the program has a layer ", node.layer, ", and the network only ",
+                          dispatch.layers.size(), " layers: it was made for another network");
     for (const Policy& policy : program.plan.policies)
       if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
         return Error::say("the plan uses the codec ", policy.codec->name,
@@ -66,8 +66,8 @@ class Step {
       return Error::misuse("the network has ", graph.parameter_elems,
                            " parameter elements, padding included, and got ", params.size());
     if (program_.mode == Mode::train && gradients.size() < graph.parameter_elems)
-      return Error::misuse("training needs ", graph.parameter_elems,
-                           " gradient elements, padding included, and got ", gradients.size());
+      return Error::say("training needs ", graph.parameter_elems,
+                        " gradient elements, padding included, and got ", gradients.size());
     for (const void* start :
          {static_cast<const void*>(arena.data()), static_cast<const void*>(params.data()),
           static_cast<const void*>(gradients.data())})
@@ -88,13 +88,13 @@ class Step {
     using Target = std::remove_const_t<Y>;
     if (!bound_) return Error::say("bind() must lend the step an arena before it begins");
     if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
-      return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
-                           graph.input, ", and got ", name_of(dtype_of<Input>), " ", input.shape());
+      return Error::say("the step takes an input of ", name_of(graph.input_dtype), " ", graph.input,
+                        ", and got ", name_of(dtype_of<Input>), " ", input.shape());
     if (program_.mode != Mode::infer &&
         (dtype_of<Target> != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
-      return Error::misuse("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
-                           graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
-                           targets.shape());
+      return Error::say("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
+                        graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
+                        targets.shape());
     input_ = input.data();
     targets_ = targets.data();
     loss_ = 0;
