@@ -43,7 +43,7 @@ class LayoutSearch {
         move(highest_, 0);
       }
     }
-    const std::size_t good_enough = live_bytes_ + live_bytes_ / 64;
+    const std::size_t good_enough = live_bytes_ + live_bytes_ / 32;
     for (int round = 0; best_bytes_ > good_enough && looks_ < max_looks; ++round) {
       sort_by(round % 2 == 0 ? Rank::life : Rank::area);
       climb(256, good_enough);
@@ -62,8 +62,9 @@ class LayoutSearch {
     int first = 0, last = 0;
   };
 
-  /// How many placed buffers are looked at in all, a few milliseconds' worth.
-  static constexpr std::size_t max_looks = std::size_t{1} << 22;
+  /// How many placed buffers are looked at in all: a fraction of a millisecond's worth, because
+  /// compilers count the operations of a constant expression.
+  static constexpr std::size_t max_looks = std::size_t{1} << 17;
 
   constexpr std::size_t rank_of(const Item& item, Rank rank) const {
     const auto life = static_cast<std::size_t>(item.last - item.first + 1);

@@ -48,8 +48,8 @@ class Step {
     }
     if constexpr (!requires(Context & context) { context.part = Part{}; }) {
       if (program.graph.parts > 1)
-        return Error::say("the program's layers are cut into ", program.graph.parts,
-                          " parts, and this context has no member `part` to name them");
+        return Error::misuse("the program's layers are cut into ", program.graph.parts,
+                             " parts, and this context has no member `part` to name them");
     }
     for (const Policy& policy : program.plan.policies)
       if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
