@@ -105,7 +105,6 @@ TEST_CASE("a budget too small names the smallest, and the instruction that limit
 
   // What it names can be met, and a byte less cannot.
   const SmallestPlan smallest = smallest_plan(graph, profile_of(graph), request);
-  REQUIRE(smallest.found);
   CHECK(smallest.proven);
   const std::string bytes = std::to_string(smallest.arena_bytes);
   CHECK(text.find(bytes + " bytes), limited by") != std::string::npos);
@@ -166,7 +165,6 @@ TEST_CASE("a search that a deadline or a limit ends returns its best plan and a 
   request.gap = 0;
   request.tolerance = 1e9;
   const SmallestPlan smallest = smallest_plan(graph, profile, request, 5000);
-  REQUIRE(smallest.found);
   const std::size_t retain = make_layout(make_schedule(graph, plan_from_types(graph))).arena_bytes;
   REQUIRE(smallest.arena_bytes < retain);
   double last_bound = 0, last_seconds = 1e9;

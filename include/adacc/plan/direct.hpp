@@ -28,12 +28,17 @@ constexpr Result<PlanOutcome> plan_exactly(const Graph& graph, const CostProfile
   limits.most_nodes = request.now == nullptr ? most_nodes : static_cast<std::size_t>(-1);
   limits.now = request.now;
   limits.deadline = start + request.deadline_seconds;
+  limits.give_up = start + request.deadline_seconds * 0.75;  // the rest is for the smallest plan
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
   Error note;
   if (!result.found) {
-    SmallestPlan smallest = smallest_plan(graph, profile, request, most_nodes);
-    if (!smallest.found || smallest.arena_bytes > request.budget_bytes)
-      return over_budget(graph, request, smallest);
+    PlanRequest rest = request;
+    if (request.now != nullptr) {
+      const double left = limits.deadline - request.now();
+      rest.deadline_seconds = left > 0 ? left : 0;
+    }
+    SmallestPlan smallest = smallest_plan(graph, profile, rest, most_nodes);
+    if (smallest.arena_bytes > request.budget_bytes) return over_budget(graph, request, smallest);
     note = Error::say("the search for the fastest plan ended early: this is the smallest one");
     result.plan = static_cast<Plan&&>(smallest.plan);
   }

@@ -32,6 +32,7 @@ struct SearchLimits {
   std::size_t most_ties = 0;
   double (*now)() = nullptr;
   double deadline = 0;  ///< of that clock
+  double give_up = 0;   ///< the deadline as long as nothing has been found
 };
 
 struct SearchResult {
@@ -48,7 +49,16 @@ class Search {
       : graph_(graph), limits_(limits), partial_(graph, profile),
         live_budget_(limits.budget_bytes + padding < padding ? limits.budget_bytes
                                                              : limits.budget_bytes + padding),
-        frontier_(partial_, limits.smallest ? static_cast<std::size_t>(-1) : live_budget_) {}
+        frontier_(partial_, limits.smallest ? static_cast<std::size_t>(-1) : live_budget_),
+        fixed_error_(graph.nodes.size() + 1) {
+    for (int k = 0; k < graph.node_count(); ++k) {
+      double& error = fixed_error_[static_cast<std::size_t>(k) + 1];
+      error = fixed_error_[static_cast<std::size_t>(k)];
+      const int column = partial_.option(k, 0).column;
+      if (partial_.option_count(k) == 1 && column >= 0 && partial_.read(k))
+        error += profile.codec_cost(k, column).error;
+    }
+  }
 
   constexpr SearchResult run() {
     result_.bound_seconds = infinite;
@@ -117,8 +127,10 @@ class Search {
   constexpr bool bound(PartialCost& cost) {
     count_node();
     cost = partial_.cost();
-    if (cost.error > limits_.tolerance) return false;
     const int open = partial_.first_open();
+    if (cost.error > limits_.tolerance ||
+        cost.error + fixed_error_[static_cast<std::size_t>(open)] > limits_.tolerance * (1 + 1e-9))
+      return false;
     const std::size_t stored = cost.window_bytes + frontier_.least_bytes(open);
     if (stored > cost.live_bytes) cost.live_bytes = stored;
     if (limits_.smallest) return true;
@@ -191,7 +203,8 @@ class Search {
   constexpr void count_node() {
     ++nodes_;
     if (nodes_ >= limits_.most_nodes) stopped_ = true;
-    if (limits_.now != nullptr && nodes_ % 64 == 0 && limits_.now() >= limits_.deadline)
+    if (limits_.now != nullptr && nodes_ % 64 == 0 &&
+        limits_.now() >= (result_.found ? limits_.deadline : limits_.give_up))
       stopped_ = true;
   }
 
@@ -213,6 +226,7 @@ class Search {
   PartialPlan partial_;
   std::size_t live_budget_;
   StorageFrontier frontier_;
+  Array<double> fixed_error_;  // of the first so many activations, under any plan
   Array<Frame> frames_;
   Array<Child> children_;
   SearchResult result_;

@@ -13,7 +13,6 @@
 namespace adacc {
 
 struct SmallestPlan {
-  bool found = false;  ///< false where fixed policies alone pass the tolerance
   /// No plan within the tolerance has a smaller arena; on larger graphs, but for the 63 bytes of
   /// one buffer's padding.
   bool proven = false;
@@ -22,7 +21,8 @@ struct SmallestPlan {
 };
 
 /// The plan with the smallest arena among those within `request.tolerance`; the budget says
-/// nothing here. Looks at `most_nodes` partial plans, and no longer than the request's deadline.
+/// nothing here. Looks at `most_nodes` partial plans, and no longer than the request's deadline;
+/// where it found none by then, returns the plan that retains whatever is open.
 constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request, std::size_t most_nodes = 1000000) {
   detail::SearchLimits limits;
@@ -31,9 +31,14 @@ constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& prof
   limits.most_nodes = most_nodes;
   limits.most_ties = most_nodes / 1000;
   limits.now = request.now;
-  if (request.now != nullptr) limits.deadline = request.now() + request.deadline_seconds;
+  if (request.now != nullptr)
+    limits.deadline = limits.give_up = request.now() + request.deadline_seconds;
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
-  return {result.found, result.finished, static_cast<Plan&&>(result.plan), result.arena_bytes};
+  if (!result.found) {
+    result.plan = plan_from_types(graph);
+    result.arena_bytes = make_layout(make_schedule(graph, result.plan)).arena_bytes;
+  }
+  return {result.finished, static_cast<Plan&&>(result.plan), result.arena_bytes};
 }
 
 /// The first instruction of `schedule` at which most bytes live.
@@ -54,10 +59,6 @@ constexpr std::size_t worst_instruction(const Schedule& schedule) {
 /// instruction of `smallest` that limits it.
 constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                             const SmallestPlan& smallest) {
-  if (!smallest.found)
-    return Error::say(
-        "no plan is within the tolerance of the gradient's error: the codecs that "
-        "types fix pass it by themselves");
   const Schedule schedule = make_schedule(graph, smallest.plan);
   const std::size_t worst = worst_instruction(schedule);
   const Instruction& run = schedule.instructions[worst];
