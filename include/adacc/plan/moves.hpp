@@ -18,6 +18,8 @@ struct Move {
   PatternBytes bytes;
   double seconds = 0;  ///< beyond a step that retains everything
   double error = 0;
+  /// The least that it needs on top of `stored`, wherever the run it takes begins.
+  double row_need = 0;
   int pattern = 0;
   std::uint8_t from = 0;
   std::uint8_t to = 0;

@@ -85,6 +85,7 @@ class PatternPlanner {
       chain_.moves.push_back(maker.make(form, segment));
       complete_ = complete_ && form.complete;
     }
+    chain_.settle_needs();
   }
 
   /// More than any plan's error.
@@ -146,7 +147,7 @@ class PatternPlanner {
     how.needs = 0;
     how.errors = masks_ ? 16 : 1;
     how.now = nullptr;  // a plan that fits must be known, whatever the deadline
-    Placement placement(chain_, *minima_, nullptr, extra_, how);
+    Placement placement(chain_, *minima_, nullptr, how);
     const Array<PlacedPlan> plans = placement.run();
     if (plans.empty()) return {};
     Candidate out = candidate(placement, plans[0]);
@@ -169,6 +170,14 @@ class PatternPlanner {
     return values;
   }
 
+  /// The bound under `prices` in the row of the last segment.
+  double last_row_bound(Prices prices) {
+    PricedMoves priced(chain_);
+    priced.set(prices, chain_.size() - 1, relaxed(prices));
+    return priced.path().length - prices.byte * static_cast<double>(budget()) -
+           prices.error * request_.tolerance;
+  }
+
   void tune() {
     PriceTuner tuner(chain_, static_cast<double>(budget()), request_.tolerance);
     const TunedPrices tuned = tuner.run([this](Prices prices) { return relaxed(prices); });
@@ -183,47 +192,72 @@ class PatternPlanner {
 
   /// Wider and wider, until the gap is closed or time is up.
   void search() {
-    std::size_t needs = 24;
-    for (int round = 0; round < 4 && !good_enough() && !timed_out_; ++round, needs *= 4) {
-      if (!place(needs, masks_ ? (round < 2 ? 8 : 16) : 1, prices_.error)) break;
+    std::size_t needs = 8;
+    const double step = chain_.base_seconds + bound_;
+    for (int round = 0; round < 5 && !good_enough() && !timed_out_; ++round, needs *= 4) {
+      const double average = bound_ / static_cast<double>(chain_.size());
+      const double share = request_.gap * step;
+      const double slack = (average < share ? average : share) * (round == 0 ? 0.5 : 1 << round);
+      const std::size_t errors = masks_ ? (round < 2 ? 4 : 16) : 1;
+      if (!place(needs, errors, slack)) return;
+      // A layout's gaps come from all of a plan, not from one instruction. So the search for a
+      // plan leaves them a margin; the bound is that of the whole budget.
+      for (int again = 0; again < 6 && overflow_ > 0 && !good_enough(); ++again) {
+        margin_ = 2 * margin_ + overflow_;
+        if (!place(needs, errors, slack)) return;
+      }
+      margin_ = 0;
     }
   }
 
-  bool place(std::size_t needs, std::size_t errors, double error_price) {
-    constexpr double factors[] = {0, 0.4, 0.7, 0.85, 1, 1.2, 1.5, 2.2, 5};
-    Array<double> byte_prices;
-    Array<Array<double>> below;
+  bool place(std::size_t needs, std::size_t errors, double slack) {
+    // Around the tuned prices: one for partial plans that use more than their share, one for those
+    // that use less.
+    constexpr double byte_factors[] = {1, 0, 0.4, 0.7, 0.85, 1.2, 1.5, 2.2, 5};
+    constexpr double error_factors[] = {0, 0.5, 0.8, 1.25, 2, 5};
     const double typical = chain_.base_seconds / static_cast<double>(request_.budget_bytes);
-    const double price = prices_.byte > 0 ? prices_.byte : 0.05 * typical;
-    for (const double factor : factors) {
-      byte_prices.push_back(factor * price);
-      if (!complete_) below.push_back(relaxed({factor * price, error_price}));
-    }
-    const PrefixBounds bounds(chain_, byte_prices, error_price, below);
+    const double byte = prices_.byte > 0 ? prices_.byte : 0.05 * typical;
+    const double error = prices_.error;
+    Array<Prices> prices;
+    for (const double factor : byte_factors) prices.push_back({factor * byte, error});
+    if (error > 0)
+      for (const double factor : error_factors) prices.push_back({byte, factor * error});
+    Array<Array<double>> below;
+    if (!complete_)
+      for (const Prices& pair : prices) below.push_back(relaxed(pair));
+    const PrefixBounds bounds(chain_, prices, below);
     PlacementLimits how = limits();
     how.needs = needs;
     how.errors = errors;
-    how.prices = {price, error_price};
+    how.prices = prices[0];
+    how.price_index = 0;
+    how.budget -= margin_;
     how.root = bound_;
+    how.root_last = last_row_bound(how.prices);
+    how.slack = slack;
     if (best_.found) how.cutoff = best_.seconds;
-    Placement placement(chain_, *minima_, &bounds, extra_, how);
+    Placement placement(chain_, *minima_, &bounds, how);
     const Array<PlacedPlan> plans = placement.run();
     if (placement.timed_out()) {
       timed_out_ = true;
       return false;
     }
-    if (extra_.empty()) {
+    if (margin_ == 0) {
       double proven = placement.dropped();
       if (!plans.empty() && plans[0].seconds < proven) proven = plans[0].seconds;
       if (best_.found && best_.seconds < proven) proven = best_.seconds;
       if (proven > bound_) bound_ = proven;
     }
-    for (std::size_t i = 0; i < plans.size() && i < 8; ++i) {
+    overflow_ = 0;
+    constexpr std::size_t plans_tried = 4;
+    for (std::size_t i = 0; i < plans.size() && i < plans_tried; ++i) {
       if (best_.found && plans[i].seconds >= best_.seconds) break;
       Candidate found = candidate(placement, plans[i]);
-      if (found.arena > request_.budget_bytes) continue;
-      best_ = static_cast<Candidate&&>(found);
-      break;
+      if (found.arena <= request_.budget_bytes) {
+        best_ = static_cast<Candidate&&>(found);
+        break;
+      }
+      if (overflow_ == 0) overflow_ = static_cast<SignedBytes>(found.arena) - budget();
     }
     return true;
   }
@@ -238,10 +272,11 @@ class PatternPlanner {
   bool masks_ = false;
   bool complete_ = true;
   const PrefixMinima* minima_ = nullptr;
-  Array<ExtraNeed> extra_;
+  SignedBytes margin_ = 0;  ///< of the budget, left to gaps in layouts
   Prices prices_;
   double bound_ = 0;
   Candidate best_;
+  SignedBytes overflow_ = 0;  ///< of the best plan of the last placement, as laid out
   bool timed_out_ = false;
 };
 

@@ -60,21 +60,17 @@ struct PrefixMinima {
   }
 };
 
-/// Bytes that a pattern turned out to need beyond its schedule, because the layout has gaps.
-struct ExtraNeed {
-  std::size_t segment = 0;
-  int pattern = 0;
-  SignedBytes bytes = 0;
-};
-
 struct PlacementLimits {
   SignedBytes budget = 0;
   double tolerance = 0;
-  Prices prices;           ///< the error's is part of every plan's cost in comparisons
+  Prices prices;           ///< those at which the bounds are highest
   std::size_t needs = 32;  ///< ranges of needs, per state; 0: look for the smallest need instead
   std::size_t errors = 1;  ///< ranges of errors
-  double cutoff = unreachable;  ///< plans that cost as much are of no interest
-  double root = -unreachable;   ///< a bound for all plans
+  double cutoff = unreachable;      ///< plans that cost as much are of no interest
+  double root = -unreachable;       ///< a bound for all plans
+  double slack = unreachable;       ///< moves this far from the best under `prices` are left out
+  std::size_t price_index = 0;      ///< of `prices` among those of the bounds
+  double root_last = -unreachable;  ///< a bound for all plans, under `prices` in the last row
   double (*now)() = nullptr;
   double deadline = 0;
 };
@@ -90,8 +86,8 @@ class Placement {
  public:
   /// `bounds` may be null only where the smallest need is looked for.
   Placement(const Chain& chain, const PrefixMinima& minima, const PrefixBounds* bounds,
-            const Array<ExtraNeed>& extra, const PlacementLimits& limits)
-      : chain_(chain), minima_(minima), bounds_(bounds), extra_(extra), limits_(limits),
+            const PlacementLimits& limits)
+      : chain_(chain), minima_(minima), bounds_(bounds), limits_(limits),
         smallest_(limits.needs == 0), dropped_(unreachable) {}
 
   /// Plans of the whole chain, the best first. Empty where none was found.
@@ -149,17 +145,21 @@ class Placement {
     int pattern = 0;
   };
 
+  static constexpr std::size_t all_moves_ = 8;  ///< segments at the end where none is left out
+  static constexpr std::size_t fine_ = 3;       ///< segments at the front with finer ranges
+
   static SignedBytes larger(SignedBytes a, SignedBytes b) { return a > b ? a : b; }
 
   void extend(std::size_t j) {
     const SegmentMoves& moves = chain_.moves_of(j);
-    prepare_extra(j);
+    select(j, moves);
     for (int from = 0; from < chain_.states; ++from) {
       open(j, from);
       if (minima_.at(j, from).stored >= unreachable) continue;
       for (int to = 0; to < chain_.states; ++to)
         for (const Label& behind : labels_[static_cast<std::size_t>(to)])
-          for (const Move& move : moves.between(from, to)) consider(from, behind, move);
+          for (const Move* move : promising_[static_cast<std::size_t>(to * chain_.states + from)])
+            consider(from, behind, *move);
       close(from);
     }
     if (!moves.complete)
@@ -175,48 +175,64 @@ class Placement {
     }
   }
 
-  void prepare_extra(std::size_t j) {
-    extra_here_.clear();
-    for (const ExtraNeed& extra : extra_)
-      if (extra.segment == j) extra_here_.push_back(extra);
+  /// Leaves out moves that no plan close to the bound would make under the given prices. Near the
+  /// end the prices are no guide: needs bind there, one by one.
+  void select(std::size_t j, const SegmentMoves& moves) {
+    const auto states = static_cast<std::size_t>(chain_.states);
+    promising_.resize(states * states);
+    for (Array<const Move*>& list : promising_) list.clear();
+    const bool all = smallest_ || bounds_ == nullptr || j + all_moves_ > chain_.size();
+    for (std::size_t to = 0; to < states; ++to) {
+      const SegmentMoves::Range range = moves.into(static_cast<int>(to));
+      slack_.clear();
+      double least = unreachable;
+      for (const Move& move : range) {
+        double length = 0;
+        if (!all)
+          length = bounds_->values(j, move.from, PrefixBounds::stored)[limits_.price_index] +
+                   move.seconds + limits_.prices.error * move.error +
+                   limits_.prices.byte * static_cast<double>(move.bytes.stored);
+        slack_.push_back(length);
+        if (length < least) least = length;
+      }
+      std::size_t i = 0;
+      for (const Move& move : range) {
+        const double slack = slack_[i++] - least;
+        if (slack <= limits_.slack) promising_[to * states + move.from].push_back(&move);
+        else drop(limits_.root_last + slack);
+      }
+    }
   }
 
   void consider(int from, const Label& behind, const Move& move) {
     ++extensions_;
     const PatternBytes& bytes = move.bytes;
-    SignedBytes own = 0;
-    for (const ExtraNeed& extra : extra_here_)
-      if (extra.pattern == move.pattern) own += extra.bytes;
     Label label;
-    label.need = larger(bytes.need + own, behind.need + bytes.stored);
+    label.need = larger(bytes.need, behind.need + bytes.stored);
     if (move.to > 0) {
       label.need = larger(label.need, behind.on_making + bytes.making_on_stored);
       if (!bytes.keeps_run) label.need = larger(label.need, behind.on_run + bytes.run);
     }
+    if (static_cast<double>(label.need) > room_) return;
+    label.error = behind.error + move.error;
+    if (label.error > room_for_error_) return;
+    label.seconds = behind.seconds + move.seconds;
     if (from > 0) {
-      label.on_run = bytes.need_on_run + own;
-      label.on_making = bytes.need_on_making + own;
+      label.on_run = bytes.need_on_run;
+      label.on_making = bytes.need_on_making;
       if (move.to > 0) {
         label.on_run = larger(label.on_run, behind.on_making + bytes.making_on_run);
         if (bytes.keeps_run) label.on_run = larger(label.on_run, behind.on_run + bytes.run);
         label.on_making = larger(label.on_making, behind.on_making + bytes.making_on_making);
       }
+      if (static_cast<double>(label.on_run) > run_room_ ||
+          static_cast<double>(label.on_making) > making_room_)
+        return;
     }
-    label.seconds = behind.seconds + move.seconds;
-    label.error = behind.error + move.error;
-    if (label.error > room_for_error_) return;
+    label.score = smallest_ ? peak(label) : score(label);
+    if (label.score >= limits_.cutoff) return drop(label.score);
     label.trace = behind.trace;
     label.pattern = move.pattern;
-    if (smallest_) {
-      label.score = peak(label);
-    } else {
-      if (static_cast<double>(label.need) > room_) return;
-      if (from > 0 && (static_cast<double>(label.on_run) > run_room_ ||
-                       static_cast<double>(label.on_making) > making_room_))
-        return;
-      label.score = score(label);
-      if (label.score >= limits_.cutoff) return drop(label.score);
-    }
     keep(label);
   }
 
@@ -235,15 +251,19 @@ class Placement {
   double score(const Label& label) const {
     double bound = -unreachable;
     const auto budget = static_cast<double>(limits_.budget);
+    const double error = label.error - limits_.tolerance;
     const auto raise = [&](SignedBytes need, const double* values) {
       const double over = static_cast<double>(need) - budget;
-      for (std::size_t i = 0; i < bounds_->price_count(); ++i)
-        if (const double value = values[i] + bounds_->price(i) * over; value > bound) bound = value;
+      for (std::size_t i = 0; i < bounds_->price_count(); ++i) {
+        const Prices& price = bounds_->price(i);
+        const double value = values[i] + price.byte * over + price.error * error;
+        if (value > bound) bound = value;
+      }
     };
     raise(label.need, stored_);
     if (label.on_run > no_bytes / 2) raise(label.on_run, run_);
     if (label.on_making > no_bytes / 2) raise(label.on_making, making_);
-    return bound + label.seconds + limits_.prices.error * (label.error - limits_.tolerance);
+    return bound + label.seconds;
   }
 
   /// Empty ranges for the labels of one boundary and state.
@@ -252,19 +272,23 @@ class Placement {
     next_[static_cast<std::size_t>(from)].clear();
     least_ = minima_.at(j, from);
     if (least_.stored >= unreachable) return;
-    const auto budget = static_cast<double>(limits_.budget);
+    is_run_ = from > 0;
+    room_for_error_ = limits_.tolerance - least_.error + 1e-12 * limits_.tolerance;
+    // Where the smallest need is looked for, any is welcome.
+    const auto budget = smallest_ ? unreachable : static_cast<double>(limits_.budget);
     room_ = budget - least_.stored;
     run_room_ = budget - least_.run;
     making_room_ = budget - least_.making;
-    room_for_error_ = limits_.tolerance - least_.error;
-    room_for_error_ += 1e-12 * limits_.tolerance;
+    need_scale_ = 1 / ((is_run_ ? run_room_ : room_) + 1);
+    error_scale_ = room_for_error_ > 0 ? 1 / room_for_error_ : 0;
     if (bounds_ != nullptr) {
       stored_ = bounds_->values(j, from, PrefixBounds::stored);
       run_ = bounds_->values(j, from, PrefixBounds::run);
       making_ = bounds_->values(j, from, PrefixBounds::making);
     }
-    is_run_ = from > 0;
     needs_ = smallest_ ? (is_run_ ? 16 : 1) : is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
+    // Finer where nothing follows: what is left of the budget is to be used.
+    if (!smallest_ && j < fine_) needs_ *= 8;
     slots_.clear();
     slots_.resize(needs_ * limits_.errors);
     candidates_.clear();
@@ -276,11 +300,10 @@ class Placement {
       if (!(scaled > 0)) return std::size_t{0};
       return scaled >= static_cast<double>(count) ? count - 1 : static_cast<std::size_t>(scaled);
     };
-    const double room = is_run_ ? run_room_ : room_;
     const auto need = static_cast<double>(is_run_ ? label.on_run : label.need);
-    const std::size_t n = clamp(need / room, needs_);
+    const std::size_t n = clamp(need * need_scale_, needs_);
     const std::size_t e =
-        limits_.errors == 1 ? 0 : clamp(label.error / room_for_error_, limits_.errors);
+        limits_.errors == 1 ? 0 : clamp(label.error * error_scale_, limits_.errors);
     return n * limits_.errors + e;
   }
 
@@ -326,7 +349,6 @@ class Placement {
   const Chain& chain_;
   const PrefixMinima& minima_;
   const PrefixBounds* bounds_;
-  const Array<ExtraNeed>& extra_;
   PlacementLimits limits_;
   bool smallest_;
   double dropped_;
@@ -334,10 +356,12 @@ class Placement {
   std::size_t extensions_ = 0;
   Array<Array<Label>> labels_, next_;  ///< by state
   Array<Trace> traces_{1};
-  Array<ExtraNeed> extra_here_;
+  Array<Array<const Move*>> promising_;  ///< by to * states + from
+  Array<double> slack_;
   // Of the boundary and state whose labels are being collected.
   PrefixMinima::Least least_;
   double room_ = 0, run_room_ = 0, making_room_ = 0, room_for_error_ = 0;
+  double need_scale_ = 0, error_scale_ = 0;
   const double* stored_ = nullptr;
   const double* run_ = nullptr;
   const double* making_ = nullptr;
