@@ -193,14 +193,15 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
   const std::size_t vectors = n / vector_lanes;
   if (vectors != 0) {
     LaneRanges bulk;
-    Ints16 hit = {};
+    Ints16 hit = {}, bit = Ints16{} + 1;
     for (std::size_t v = 0; v < vectors; ++v) {
       Ints16 order;
       load_orders(x + v * vector_lanes, order);
       const Ints16 out = (order ^ order >> 31) > limit;
       keep_smaller(bulk.lo, Ints16(out ? Ints16{} + empty_lo : order));
       keep_larger(bulk.hi, Ints16(out ? Ints16{} + empty_hi : order));
-      hit |= out & 1 << v;
+      hit |= out & bit;
+      bit += bit;
     }
     bulk.fold<8>(bulk);
     bulk.fold<4>(bulk);
