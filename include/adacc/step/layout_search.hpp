@@ -38,13 +38,13 @@ class LayoutSearch {
   constexpr void run() {
     for (const Rank rank : {Rank::bytes, Rank::area, Rank::life, Rank::start}) {
       sort_by(rank);
-      for (int tries = 8; tries > 0 && best_bytes_ > live_bytes_ && looks_ < max_looks; --tries) {
+      for (int tries = 8; tries > 0 && best_bytes_ > live_bytes_ && looks_ < most_looks(); --tries) {
         place(best_bytes_ - 1);
         move(highest_, 0);
       }
     }
     const std::size_t good_enough = live_bytes_ + live_bytes_ / 32;
-    for (int round = 0; best_bytes_ > good_enough && looks_ < max_looks; ++round) {
+    for (int round = 0; best_bytes_ > good_enough && looks_ < most_looks(); ++round) {
       sort_by(round % 2 == 0 ? Rank::life : Rank::area);
       climb(256, good_enough);
     }
@@ -62,9 +62,11 @@ class LayoutSearch {
     int first = 0, last = 0;
   };
 
-  /// How many placed buffers are looked at in all: a fraction of a millisecond's worth, because
-  /// compilers count the operations of a constant expression.
-  static constexpr std::size_t max_looks = std::size_t{1} << 17;
+  /// How many placed buffers are looked at in all, at most a millisecond's worth. Compilers count the
+  /// operations of a constant expression, and longer schedules leave smaller gaps.
+  constexpr std::size_t most_looks() const {
+    return std::size_t{1} << (items_.size() <= 40 ? 18U : 15U);
+  }
 
   constexpr std::size_t rank_of(const Item& item, Rank rank) const {
     const auto life = static_cast<std::size_t>(item.last - item.first + 1);
@@ -128,7 +130,7 @@ class LayoutSearch {
   constexpr void climb(int tries, std::size_t good_enough) {
     std::size_t current = place(static_cast<std::size_t>(-1));
     std::size_t highest = highest_;
-    for (; tries > 0 && best_bytes_ > good_enough && looks_ < max_looks; --tries) {
+    for (; tries > 0 && best_bytes_ > good_enough && looks_ < most_looks(); --tries) {
       const bool lower = highest > 0 && draw(4) != 0;
       const std::size_t from = lower ? highest : draw(items_.size());
       const std::size_t to = draw(lower ? highest : items_.size());
