@@ -17,7 +17,11 @@ namespace adacc::detail {
 
 /// Extremes of some slices, each in 16 / (number of slices) lanes.
 struct LaneRanges {
-  Ints16 lo = Ints16{} + empty_lo, hi = Ints16{} + empty_hi;
+  Ints16 lo, hi;
+  LaneRanges() {  // nvcc 13.0 fails on initializers of vectors in place
+    lo = Ints16{} + empty_lo;
+    hi = Ints16{} + empty_hi;
+  }
 
   /// Widens by elements that start at x, but those with skip[i] != 0.
   template <bool Skip, class T>

@@ -1,0 +1,69 @@
+/// What the tests of split codecs share: options, and ways to encode and decode.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <adacc/codec/int4_outlier.hpp>
+#include <adacc/codec/int8_outlier.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "split_reader.hpp"
+
+namespace split_cases {
+
+using namespace adacc;
+using sample::Blob;
+using sample::Matrix;
+using sample::Read;
+using sample::read_split;
+
+inline constexpr SplitOptions symmetric{.symmetric = true};
+inline constexpr SplitOptions rows{.group = whole_row};
+inline constexpr SplitOptions group32{.group = 32, .outliers_per_mille = 20};
+inline constexpr SplitOptions group64{.group = 64, .symmetric = true};
+inline constexpr SplitOptions group128_channels{
+    .group = 128, .outliers = Outliers::channels, .outliers_per_mille = 8};
+inline constexpr SplitOptions rows_channels{.group = whole_row, .outliers = Outliers::channels};
+inline constexpr SplitOptions column_channels{.outliers = Outliers::channels,
+                                              .outliers_per_mille = 30};
+inline constexpr SplitOptions no_places{.outliers = Outliers::none};
+inline constexpr SplitOptions group256_none{.group = 256, .outliers = Outliers::none};
+inline constexpr SplitOptions stochastic{.rounding = Rounding::stochastic};
+inline constexpr SplitOptions symmetric_stochastic{
+    .group = 32, .symmetric = true, .rounding = Rounding::stochastic};
+
+template <class T>
+float as_float(T x) {
+  return detail::to_number(x);
+}
+
+template <class Codec, class T>
+Blob encoded(const Matrix<T>& x, unsigned char pattern = 0xA5, Cpu cpu = {}) {
+  Blob blob(Codec::encoded_bytes(x.rows, x.cols, dtype_of<T>), pattern);
+  const Error error = Codec::template encode<T>(cpu, x.view(), blob.view());
+  CHECK(std::string(error.text()) == "");
+  return blob;
+}
+
+template <class Codec, class T>
+Matrix<T> decoded(const Blob& blob, std::size_t n, std::size_t cols) {
+  Cpu cpu;
+  Matrix<T> y(n, cols);
+  const Error error = Codec::template decode<T>(cpu, blob.view(), y.view());
+  CHECK(std::string(error.text()) == "");
+  return y;
+}
+
+template <class Codec, class T>
+Matrix<T> round_trip(const Matrix<T>& x) {
+  return decoded<Codec, T>(encoded<Codec>(x), x.rows, x.cols);
+}
+
+template <class T>
+bool same(const Matrix<T>& a, const Matrix<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+}  // namespace split_cases
