@@ -11,8 +11,8 @@ namespace adacc {
 /// Open activations up to which the exact search is quick.
 inline constexpr std::size_t few_open_activations = 8;
 
-/// A Planner. `small` and `large` may be others: adacc::make_plan(graph, profile, request,
-/// adacc::plan_by_lp_solve) takes every choice to one that the caller has included.
+/// A Planner. Solvers that are linked, as that on lp_solve, are called by their own names: every
+/// planner keeps the same contract.
 inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request) {
   std::size_t open = 0;
