@@ -21,7 +21,8 @@ inline bool few_open(const Graph& graph) {
 
 }  // namespace detail
 
-/// A Planner.
+/// A Planner. Solvers that are linked, as that on lp_solve, are called by their own names: every
+/// planner keeps the same contract.
 inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request) {
   if (detail::few_open(graph) || graph.by_hand) {

@@ -192,14 +192,20 @@ class PatternPlanner {
 
   /// Wider and wider, until the gap is closed or time is up.
   void search() {
-    std::size_t needs = 8;
+    std::size_t needs = 12;
     const double step = chain_.base_seconds + bound_;
     for (int round = 0; round < 5 && !good_enough() && !timed_out_; ++round, needs *= 4) {
       const double average = bound_ / static_cast<double>(chain_.size());
       const double share = request_.gap * step;
       const double slack = (average < share ? average : share) * (round == 0 ? 0.5 : 1 << round);
-      const std::size_t errors = masks_ ? (round < 2 ? 4 : 16) : 1;
+      const std::size_t errors = masks_ ? (round < 2 ? 8 : 16) : 1;
+      // At the tuned price of error, plans within the tolerance may tie with others beyond it.
+      tilt_ = 1;
       if (!place(needs, errors, slack)) return;
+      while (placed_ == 0 && prices_.error > 0 && tilt_ < 3) {
+        tilt_ *= 1.3;
+        if (!place(needs, errors, slack)) return;
+      }
       // A layout's gaps come from all of a plan, not from one instruction. So the search for a
       // plan leaves them a margin; the bound is that of the whole budget.
       for (int again = 0; again < 6 && overflow_ > 0 && !good_enough(); ++again) {
@@ -217,7 +223,7 @@ class PatternPlanner {
     constexpr double error_factors[] = {0, 0.5, 0.8, 1.25, 2, 5};
     const double typical = chain_.base_seconds / static_cast<double>(request_.budget_bytes);
     const double byte = prices_.byte > 0 ? prices_.byte : 0.05 * typical;
-    const double error = prices_.error;
+    const double error = prices_.error * tilt_;
     Array<Prices> prices;
     for (const double factor : byte_factors) prices.push_back({factor * byte, error});
     if (error > 0)
@@ -249,6 +255,7 @@ class PatternPlanner {
       if (proven > bound_) bound_ = proven;
     }
     overflow_ = 0;
+    placed_ = plans.size();
     constexpr std::size_t plans_tried = 4;
     for (std::size_t i = 0; i < plans.size() && i < plans_tried; ++i) {
       if (best_.found && plans[i].seconds >= best_.seconds) break;
@@ -277,6 +284,8 @@ class PatternPlanner {
   double bound_ = 0;
   Candidate best_;
   SignedBytes overflow_ = 0;  ///< of the best plan of the last placement, as laid out
+  std::size_t placed_ = 0;    ///< plans that the last placement found
+  double tilt_ = 1;           ///< times the tuned price of error
   bool timed_out_ = false;
 };
 
