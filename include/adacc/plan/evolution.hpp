@@ -453,12 +453,17 @@ class Evolution {
   /// Gives those that are not `failing` their policies back, as far as budget and tolerance allow.
   void undo_unforced(const CostProfile& profile, const Array<bool>& failing,
                      PlanOutcome& outcome) const {
-    for (int k = 0; k < graph_.node_count(); ++k) {
-      const auto i = static_cast<std::size_t>(k);
-      const Policy changed = outcome.plan[k];
-      if (failing[i] || changed == plan()[k]) continue;
-      outcome.plan.policies[i] = plan()[k];
-      if (!fits(profile, outcome.plan)) outcome.plan.policies[i] = changed;
+    bool undone = true;
+    while (undone) {  // what gives bytes back may let another have its own
+      undone = false;
+      for (int k = 0; k < graph_.node_count(); ++k) {
+        const auto i = static_cast<std::size_t>(k);
+        const Policy changed = outcome.plan[k];
+        if (failing[i] || changed == plan()[k]) continue;
+        outcome.plan.policies[i] = plan()[k];
+        if (fits(profile, outcome.plan)) undone = true;
+        else outcome.plan.policies[i] = changed;
+      }
     }
   }
 
