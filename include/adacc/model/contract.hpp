@@ -140,14 +140,14 @@ struct layer_traits {
     else return false;
   }();
 
-  static constexpr Split split = [] {
-    if constexpr (requires { Split{F::split}; }) return Split{F::split};
+  static constexpr Split split() {
+    if constexpr (requires { Split{F::split}; }) return F::split;
     else return Split::none;
-  }();
+  }
   /// The items that `split` cuts, of a tensor of shape `in`.
   static constexpr std::size_t split_items(const F& f, Shape in) {
     if constexpr (requires { f.split_items(in); }) return f.split_items(in);
-    else return split == Split::rows ? in.rows() : split == Split::batch ? in[0] : 1;
+    else return items_of(split(), in);
   }
 
   static constexpr Reads backward_reads() {

@@ -164,12 +164,12 @@ class GraphBuilder {
     node.output = traits::output_shape(functor, shape_);
     if (!check_size(node.name, node.output)) return;
     node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
-    node.cut = cut(functor, node.name, node.output, true);
-    set_aux(functor, node);
-    node.forward_workspace = workspace(functor, node.cut, Pass::forward);
-    node.backward_workspace =
-        workspace(functor, node.cut,
-                  id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.output,
+                   node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
+    const Pass pass = id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward;
+    const PartNeeds most = needs(functor, node.cut, 0, pass);
+    const std::size_t last = node.cut.parts() - 1;
+    set_needs(node, most, last == 0 ? most : needs(functor, node.cut, last, pass));
     node.first_parameter = graph_.parameters.size();
     parameters(functor, id, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
@@ -189,9 +189,12 @@ class GraphBuilder {
     if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
     node.targets = traits::target_shape(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
-    node.cut = cut(functor, node.name, node.targets, false);
-    node.forward_workspace = workspace(functor, node.cut, Pass::forward);
-    node.backward_workspace = workspace(functor, node.cut, Pass::backward);
+    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
+                   bytes_of(graph_.scalar), 0);
+    const PartNeeds first = needs(functor, node.cut, 0, Pass::backward);
+    const PartNeeds last = needs(functor, node.cut, node.cut.parts() - 1, Pass::backward);
+    node.forward_workspace = larger(first.forward, last.forward);
+    node.backward_workspace = larger(first.backward, last.backward);
     node.first_parameter = graph_.parameters.size();
     parameters(functor, -1, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
@@ -293,52 +296,51 @@ class GraphBuilder {
     return bytes != 0;
   }
 
-  /// How the work of `functor` on shape_ is cut, where it makes `output` from that, or reads it
-  /// beside that. Only tensors in the arena are held to its alignment.
-  template <class Functor>
-  constexpr Cut cut(const Functor& functor, const char* who, Shape output, bool output_in_arena) {
-    using traits = layer_traits<Functor>;
-    constexpr Split split = traits::split;
-    const std::size_t items = traits::split_items(functor, shape_);
+  /// How work on shape_ that splits into `items` is cut, where `output` is made from that, or read
+  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 where they are not in it.
+  constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
+                    std::size_t in_bytes, std::size_t out_bytes) {
     const bool runs = split == Split::rows || split == Split::batch;
     bool kept = items != 0;
-    if (kept && runs && output_in_arena)
+    if (kept && runs && out_bytes != 0)
       kept = items == (split == Split::rows ? output.rows() : output[0]);
-    if (kept && runs && !output_in_arena) kept = output.elems() % items == 0;
+    if (kept && runs && out_bytes == 0) kept = output.elems() % items == 0;
     if (!kept) {
       fail(who, Error::say("its input ", shape_, " splits (", name_of(split), ") into ", items,
                            " items, and ", output, " does not"));
       return {};
     }
-    const std::size_t scalar = bytes_of(graph_.scalar);
     return make_cut(split, items, graph_.parts < 1 ? 1 : static_cast<std::size_t>(graph_.parts),
-                    runs && !traits::takes_tokens ? shape_.elems() / items * scalar : 0,
-                    runs && output_in_arena ? output.elems() / items * scalar : 0);
+                    runs ? shape_.elems() / items * in_bytes : 0,
+                    runs ? output.elems() / items * out_bytes : 0);
   }
 
-  /// The parts' aux lie one after the other, each 64-byte aligned.
+  /// The bytes that one part needs.
+  struct PartNeeds {
+    std::size_t aux, forward, backward;
+  };
   template <class Functor>
-  constexpr void set_aux(const Functor& functor, Node& node) const {
-    const auto bytes = [&](std::size_t part) {
-      return layer_traits<Functor>::aux_bytes(
-          functor, node.cut.shape(node.input, node.cut.count(part)), graph_.scalar);
-    };
-    const std::size_t last = node.cut.parts() - 1;
-    const bool whole = last == 0 || node.cut.split == Split::own;
-    node.part_aux_bytes = whole ? 0 : bytes(0);
-    node.aux_bytes = whole ? bytes(0) : last * align_up(bytes(0)) + bytes(last);
+  constexpr PartNeeds needs(const Functor& functor, const Cut& cut, std::size_t part,
+                            Pass pass) const {
+    using traits = layer_traits<Functor>;
+    const Shape in = cut.shape(shape_, cut.count(part));
+    const Dtype scalar = graph_.scalar;
+    const int workers = graph_.workers;
+    return {traits::aux_bytes(functor, in, scalar),
+            traits::workspace_bytes(functor, in, scalar, workers, Pass::forward),
+            traits::workspace_bytes(functor, in, scalar, workers, pass)};
   }
 
-  /// The parts use one workspace in turn.
-  template <class Functor>
-  constexpr std::size_t workspace(const Functor& functor, const Cut& cut, Pass pass) const {
-    const auto bytes = [&](std::size_t part) {
-      return layer_traits<Functor>::workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
-                                                    graph_.scalar, graph_.workers, pass);
-    };
-    const std::size_t first = bytes(0), last = bytes(cut.parts() - 1);
-    return first < last ? last : first;
+  /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
+  static constexpr void set_needs(Node& node, const PartNeeds& first, const PartNeeds& last) {
+    const std::size_t parts = node.cut.parts();
+    const bool whole = parts == 1 || node.cut.split == Split::own;
+    node.part_aux_bytes = whole ? 0 : first.aux;
+    node.aux_bytes = whole ? first.aux : (parts - 1) * align_up(first.aux) + last.aux;
+    node.forward_workspace = larger(first.forward, last.forward);
+    node.backward_workspace = larger(first.backward, last.backward);
   }
+  static constexpr std::size_t larger(std::size_t a, std::size_t b) { return a < b ? b : a; }
 
   template <class Functor>
   constexpr void parameters(const Functor& functor, int node, const char* who) {

@@ -31,6 +31,11 @@ constexpr const char* name_of(Split split) {
   return names[static_cast<int>(split)];
 }
 
+/// What `split` cuts a tensor of shape `in` into, where the layer does not say so itself.
+constexpr std::size_t items_of(Split split, Shape in) {
+  return split == Split::rows ? in.rows() : split == Split::batch ? in[0] : 1;
+}
+
 /// A layer's work, cut: runs of `part_items` items, the last of which may be shorter.
 struct Cut {
   Split split = Split::none;

@@ -90,6 +90,31 @@ struct Dispatch {
 
 namespace detail {
 
+/// What a graph must say of a layer to have been made from it.
+struct LayerLooks {
+  const char* name;
+  Reads reads;
+  Split split;
+  Shape output;
+  std::size_t parameters = 0;
+  bool same_shapes = true;
+
+  void parameter(const Graph& graph, const Node& node, Shape shape) {
+    same_shapes = same_shapes && parameters < node.parameter_count &&
+                  graph.parameters[node.first_parameter + parameters].shape == shape;
+    ++parameters;
+  }
+
+  Error differ_from(const Node& node) const {
+    if (reads == node.reads && split == node.cut.split && output == node.output && same_shapes &&
+        parameters == node.parameter_count)
+      return {};
+    return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
+                      node.parameter_count, " parameters, and the network has ", name, ", ",
+                      node.input, " to ", output, " with ", parameters);
+  }
+};
+
 /// Visits a model once, each repeated block once, in the order in which GraphBuilder numbers
 /// layers.
 template <class T, class Context>
@@ -145,20 +170,12 @@ class DispatchBuilder {
   static Error matches(const void* functor, const Graph& graph, const Node& node) {
     using traits = layer_traits<F>;
     const F& f = *static_cast<const F*>(functor);
-    const Shape output = traits::output_shape(f, node.input);
-    std::size_t count = 0;
-    bool same = true;
+    LayerLooks looks{traits::name(), traits::backward_reads(), traits::split(),
+                     traits::output_shape(f, node.input)};
     traits::parameters(f, node.input, [&](const ParameterSpec& spec) {
-      same = same && count < node.parameter_count &&
-             graph.parameters[node.first_parameter + count].shape == spec.shape;
-      ++count;
+      looks.parameter(graph, node, spec.shape);
     });
-    if (traits::backward_reads() == node.reads && traits::split == node.cut.split &&
-        output == node.output && same && count == node.parameter_count)
-      return {};
-    return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
-                      node.parameter_count, " parameters, and the network has ", traits::name(),
-                      ", ", node.input, " to ", output, " with ", count);
+    return looks.differ_from(node);
   }
   template <class F>
   static void forward(const void* functor, Context& context, const KernelArgs<T>& args) {

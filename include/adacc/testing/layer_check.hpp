@@ -227,7 +227,7 @@ class LayerCheck : CheckBase {
   /// In parts, a layer computes what it does whole, but for the order of sums.
   bool check_split(bool training, const Outcome& base) {
     for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
-      if constexpr (Traits::split == Split::none) return true;
+      if constexpr (Traits::split() == Split::none) return true;
       GuardedBlock y(base.y.size()), dx(base.dx.size()), sums = gradient_block(0);
       SplitRun<F, X> run(f_, context(training),
                          {parameters(),
@@ -247,7 +247,7 @@ class LayerCheck : CheckBase {
         close = close && nearly(sums.as<double>() + p.offset,
                                 base.gradients.template as<double>() + p.offset, p.shape.elems());
       if (!close)
-        return fail(Error::say("split is ", name_of(Traits::split), ", but ", run.parts(),
+        return fail(Error::say("split is ", name_of(Traits::split()), ", but ", run.parts(),
                                " parts of the ", in_, " input do not add up to the whole"));
     }
     return true;

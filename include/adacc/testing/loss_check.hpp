@@ -171,10 +171,10 @@ class LossCheck : CheckBase {
 
   /// In parts, a loss returns shares that add up to the whole, and the same gradients.
   bool check_split(const Outcome& base) {
-    if constexpr (Traits::split == Split::none) return true;
-    const Cut cut = make_cut(Traits::split, Traits::split_items(loss_, in_), 3, 0, 0);
+    if constexpr (Traits::split() == Split::none) return true;
+    const Cut cut = make_cut(Traits::split(), Traits::split_items(loss_, in_), 3, 0, 0);
     if (targets_.size() % cut.items != 0)
-      return fail(Error::say("split is ", name_of(Traits::split), " and x ", in_, " has ",
+      return fail(Error::say("split is ", name_of(Traits::split()), " and x ", in_, " has ",
                              cut.items, " items, but there are ", targets_.size(), " targets"));
     GuardedBlock sums = gradient_block(0);
     double loss = 0, evaluated = 0;
@@ -209,7 +209,7 @@ class LossCheck : CheckBase {
       close = close && nearly(sums.as<double>() + p.offset,
                               base.gradients.template as<double>() + p.offset, p.shape.elems());
     if (close) return true;
-    return fail(Error::say("split is ", name_of(Traits::split), ", but ", cut.parts(),
+    return fail(Error::say("split is ", name_of(Traits::split()), ", but ", cut.parts(),
                            " parts of the ", in_,
                            " input do not add up to the whole: each part's "
                            "loss and dx are its share of the mean over all"));

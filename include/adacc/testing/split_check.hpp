@@ -31,19 +31,19 @@ struct SplitTensors {
 template <class F, class X>
 class SplitRun {
   using Traits = layer_traits<F>;
-  static constexpr bool own = Traits::split == Split::own;
+  static constexpr bool own = Traits::split() == Split::own;
 
  public:
   SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts)
       : f_(f), cpu_(cpu), all_(tensors),
-        cut_(make_cut(Traits::split, Traits::split_items(f, tensors.x.shape()), parts, 0, 0)) {}
+        cut_(make_cut(Traits::split(), Traits::split_items(f, tensors.x.shape()), parts, 0, 0)) {}
 
   std::size_t parts() const { return cut_.parts(); }
 
   Error run() {
     if (!own && (all_.y.size() % cut_.items != 0 || all_.x.size() % cut_.items != 0))
-      return Error::say("split is ", name_of(Traits::split), ", but x ", all_.x.shape(), " and y ",
-                        all_.y.shape(), " have not both ", cut_.items, " items");
+      return Error::say("split is ", name_of(Traits::split()), ", but x ", all_.x.shape(),
+                        " and y ", all_.y.shape(), " have not both ", cut_.items, " items");
     for (std::size_t part = 0; part < (own ? 1 : parts()); ++part)
       memory_.emplace_back(*this, part);
     for (std::size_t part = 0; part < parts(); ++part)
@@ -125,7 +125,7 @@ class SplitRun {
     if (m.x.intact() && m.dy.intact() && m.y.intact() && m.dx.intact() && m.aux.intact() &&
         scratch.intact())
       return {};
-    return Error::say(call, " on a part of the ", name_of(Traits::split),
+    return Error::say(call, " on a part of the ", name_of(Traits::split()),
                       " wrote outside that part's memory");
   }
 

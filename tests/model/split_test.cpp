@@ -1,0 +1,103 @@
+// What the graph says of layers that are cut into parts.
+#include <doctest/doctest.h>
+
+#include <adacc/adacc.hpp>
+
+#include <string>
+
+using namespace adacc;
+
+namespace {
+
+/// Needs one byte of aux for a row, and as many bytes of workspace as rows times three.
+template <Split how>
+struct Needy {
+  static constexpr const char* name = "needy";
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = how;
+  static constexpr std::size_t split_items(Shape in) {
+    return how == Split::own ? 7 : items_of(how, in);
+  }
+  static constexpr std::size_t aux_bytes(Shape in, Dtype) { return in.rows(); }
+  static constexpr std::size_t workspace_bytes(Shape in, Dtype, int workers, Pass pass) {
+    return in.rows() * (pass == Pass::forward ? 3 : 5) * static_cast<std::size_t>(workers);
+  }
+};
+/// Halves the rows.
+template <Split how>
+struct Halve {
+  static constexpr const char* name = "halve";
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = how;
+  static constexpr Shape output_shape(Shape in) {
+    return in.rank() == 3 ? Shape(in[0], in[1] / 2, in[2]) : Shape(in[0] / 2, in[1]);
+  }
+};
+struct Loss {
+  static constexpr const char* name = "loss";
+  static constexpr auto split = Split::rows;
+  static constexpr Shape target_shape(Shape in) { return Shape(in.rows() + 1); }
+};
+struct Sum {
+  static constexpr const char* name = "sum";
+};
+
+template <class F>
+Result<Graph> graph_of(Shape in, int parts, int workers = 1) {
+  return make_graph(Network<Sequential<Layer<F>>, Sum>{}, in, Dtype::f32, workers, parts);
+}
+
+}  // namespace
+
+TEST_CASE("aux lies part after part, workspaces are those of the largest part") {
+  const auto whole = graph_of<Needy<Split::rows>>(Shape(100, 16), 1, 2);
+  REQUIRE(whole);
+  CHECK(whole->node(0).cut.parts() == 1);
+  CHECK(whole->node(0).aux_bytes == 100);
+  CHECK(whole->node(0).forward_workspace == 600);
+  const auto cut = graph_of<Needy<Split::rows>>(Shape(100, 16), 8, 2);
+  REQUIRE(cut);
+  const Node& node = cut->node(0);
+  CHECK(node.cut.part_items == 13);  // 64 bytes a row: any row will do
+  CHECK(node.cut.parts() == 8);
+  CHECK(node.part_aux_bytes == 13);
+  CHECK(node.aux_bytes == 7 * 64 + 9);
+  CHECK(node.forward_workspace == 13 * 3 * 2);
+  CHECK(node.backward_workspace == 13 * 5 * 2);
+  CHECK(node.cut.shape(node.input, node.cut.count(7)) == Shape(9, 16));
+}
+
+TEST_CASE("parts begin aligned: rows of odd width are taken together") {
+  const auto cut = graph_of<Needy<Split::rows>>(Shape(100, 3), 50);
+  REQUIRE(cut);
+  CHECK(cut->node(0).cut.part_items == 16);  // 16 rows of 12 bytes are three lines
+  CHECK(cut->node(0).cut.parts() == 7);
+}
+
+TEST_CASE("by batch, whole sequences; by itself, the whole tensor and a run of items") {
+  const auto batch = graph_of<Needy<Split::batch>>(Shape(6, 10, 16), 4);
+  REQUIRE(batch);
+  CHECK(batch->node(0).cut.parts() == 3);
+  CHECK(batch->node(0).cut.shape(batch->node(0).input, 2) == Shape(2, 10, 16));
+  const auto own = graph_of<Needy<Split::own>>(Shape(6, 10, 16), 3);
+  REQUIRE(own);
+  CHECK(own->node(0).cut.items == 7);
+  CHECK(own->node(0).cut.parts() == 3);
+  CHECK(own->node(0).aux_bytes == 60);
+  CHECK(own->node(0).forward_workspace == 180);
+  const auto none = graph_of<Needy<Split::none>>(Shape(6, 10, 16), 5);
+  CHECK(none->node(0).cut.parts() == 1);
+  CHECK(graph_of<Needy<Split::rows>>(Shape(6, 16), -3)->node(0).cut.parts() == 1);
+}
+
+TEST_CASE("a layer that cannot split as it says is refused with both shapes") {
+  const auto words = [](const Result<Graph>& graph) { return std::string(graph.error.text()); };
+  CHECK(words(graph_of<Halve<Split::rows>>(Shape(8, 16), 4)) ==
+        "halve: its input (8, 16) splits (rows) into 8 items, and (4, 16) does not");
+  CHECK(words(graph_of<Halve<Split::batch>>(Shape(8, 16), 4)).find("(batch) into 8 items") !=
+        std::string::npos);
+  CHECK(graph_of<Halve<Split::batch>>(Shape(8, 4, 16), 4));  // time may change, the batch not
+  const Network<Sequential<Layer<Needy<Split::rows>>>, Loss> net{};
+  CHECK(words(make_graph(net, Shape(8, 16), Dtype::f32, 1, 4)) ==
+        "loss: its input (8, 16) splits (rows) into 8 items, and (9) does not");
+}
