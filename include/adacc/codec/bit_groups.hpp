@@ -36,7 +36,7 @@
 #include "spans.hpp"
 #include "statistics.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Where everything is in a blob of n elements of `bits` bits.
 template <int bits>
@@ -240,4 +240,4 @@ class BitGroupCodec {
   }
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -7,10 +7,10 @@
 #include "bit_groups.cuh"
 #include "bit_mask.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <>
 struct ADACC_ONE_LIBRARY codec_kernel<BitMask, Cuda>
     : detail::BitGroupsOnCuda<BitMask, detail::IsPositive> {};
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

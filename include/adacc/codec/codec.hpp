@@ -27,7 +27,7 @@
 #include "../core/view.hpp"
 #include "statistics.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// What a plan has to know of a codec; its address is the codec's identity within a program.
 struct CodecInfo {
@@ -98,4 +98,4 @@ struct codec_kernel {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -9,7 +9,7 @@
 
 #include "codec.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// CodecList<Int8Outlier, Bf16>: Int8Outlier where possible, else Bf16. CodecList<> tolerates none.
 template <class... Codecs>
@@ -58,4 +58,4 @@ constexpr CodecSpan codecs_of() {
   return detail::CodecTable<List>::span();
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

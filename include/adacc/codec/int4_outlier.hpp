@@ -5,7 +5,7 @@
 
 #include "split_codec.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// Compress<Int4OutlierWith<Int4Options{.group = 128}>>.
 template <Int4Options O>
@@ -14,4 +14,4 @@ using Int4OutlierWith = SplitCodec<4, O>;
 /// The default: groups of 64 rows along a column.
 using Int4Outlier = Int4OutlierWith<Int4Options{}>;
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -5,7 +5,7 @@
 
 #include "split_codec.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// Compress<Int8OutlierWith<Int8Options{.group = 128}>>.
 template <Int8Options O>
@@ -14,4 +14,4 @@ using Int8OutlierWith = SplitCodec<8, O>;
 /// The default: groups of 64 rows along a column.
 using Int8Outlier = Int8OutlierWith<Int8Options{}>;
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

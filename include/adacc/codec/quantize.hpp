@@ -30,7 +30,7 @@
 #include "../core/random.hpp"
 #include "split_layout.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 // Elements.
 
@@ -242,4 +242,4 @@ ADACC_HD constexpr bool add_sample(float x, std::int32_t code, SplitGroup group,
   return true;
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

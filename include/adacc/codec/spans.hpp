@@ -8,7 +8,7 @@
 #include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// rows * cols, if `dtype` is of floating-point numbers and such a tensor could be in memory at all
 /// (2^60 elements); otherwise 0.
@@ -31,4 +31,4 @@ void for_each_span(const Cpu& cpu, std::size_t n, const Tile& tile) {
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -19,7 +19,7 @@
 #include "split_layout.hpp"
 #include "thread_block.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 ADACC_HD inline std::uint32_t bits_set(std::uint32_t word) {
 #if defined(__CUDA_ARCH__)
@@ -157,4 +157,4 @@ ADACC_HD U get(const std::byte* from) {
   return load_packet<SmallPacket<U, 1>>(from).at[0];
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include "split_outlier_cut.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// -1 where the column is not flagged.
 template <class Tile>
@@ -111,4 +111,4 @@ ADACC_HD void place_columns(Tile& tile) {
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

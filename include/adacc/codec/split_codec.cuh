@@ -9,7 +9,7 @@
 #include "split_encode_block.hpp"
 #include "thread_block.cuh"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -124,4 +124,4 @@ struct ADACC_ONE_LIBRARY codec_kernel<SplitCodec<Bits, O>, Cuda> {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "split_layout.hpp"
 #include "statistics.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -213,4 +213,4 @@ struct SplitCodec {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

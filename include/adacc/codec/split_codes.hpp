@@ -11,7 +11,7 @@
 #include "quantize.hpp"
 #include "split_vectors.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// What split_code clamps to.
 template <unsigned Bits, bool Symmetric>
@@ -224,4 +224,4 @@ class SplitRandom {
   alignas(64) std::uint16_t halves_[8 * most_blocks];
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

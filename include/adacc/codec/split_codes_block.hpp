@@ -9,7 +9,7 @@
 #include "quantize.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Stores scales and minima, and keeps what turns numbers into codes.
 template <class Tile>
@@ -135,4 +135,4 @@ ADACC_HD void encode_tile_codes(Tile& tile) {
   tile.block.each([&](int me) { store_tile_codes(tile, me); });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include "float_bits.hpp"
 #include "split_block.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Part `part` of the blocks times tiles of job.format, to x.
 template <unsigned Bits, SplitOptions O, class T, class Block>
@@ -114,4 +114,4 @@ ADACC_HD void split_decode_tile(Block& block, std::size_t part, const SplitJob<T
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

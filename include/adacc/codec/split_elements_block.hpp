@@ -8,7 +8,7 @@
 #include "split_outlier_cut.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// From the slices: ranges and thresholds. Whether anything is beyond its threshold.
 template <class Tile>
@@ -154,4 +154,4 @@ ADACC_HD void place_elements(Tile& tile) {
       });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -18,7 +18,7 @@
 #include "split_sample_block.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Block `part` of threads: of the words of all block headers and that of the blob.
 template <class Block, class T>
@@ -159,4 +159,4 @@ ADACC_HD void split_encode_part(Block& block, SplitShared& shared, std::size_t p
   split_report(tile);
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

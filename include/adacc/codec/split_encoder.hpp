@@ -20,7 +20,7 @@
 #include "split_ranges.hpp"
 #include "split_row_ranges.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Scales, minima and coders of `groups` groups; `minima` is not touched if symmetric.
 template <unsigned Bits, bool Symmetric>
@@ -449,4 +449,4 @@ class SplitEncoder {
   alignas(64) std::uint8_t row_[most_codes];
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -61,7 +61,7 @@
 #include "../core/dtype.hpp"
 #include "blob.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// What a codec keeps exactly, besides the bulk.
 enum class Outliers : std::uint8_t {
@@ -252,4 +252,4 @@ struct SplitName {
 
 }  // namespace detail
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

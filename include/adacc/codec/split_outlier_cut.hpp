@@ -7,7 +7,7 @@
 #include "quantize.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// The level of which only some get places, and how many; all above get theirs.
 struct OutlierCut {
@@ -22,4 +22,4 @@ ADACC_HD OutlierCut outlier_cut(const Tile& tile, std::size_t places) {
   return cut;
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -10,7 +10,7 @@
 
 #include "quantize.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 class OutlierLevels {
  public:
@@ -68,4 +68,4 @@ class TileMarks {
   std::uint64_t words_[block_rows][tile_cols / 64] = {};
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -14,7 +14,7 @@
 #include "quantize.hpp"
 #include "split_vectors.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// How many rows further on a page is opened, see open_page.
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
@@ -144,4 +144,4 @@ void column_magnitudes(const T* x, std::size_t stride, std::size_t rows, std::si
   }
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include "quantize.hpp"
 #include "split_tile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Of a thread's rows.
 template <class Tile>
@@ -192,4 +192,4 @@ ADACC_HD void restart_groups(Tile& tile) {
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -13,7 +13,7 @@
 #include "split_ranges.hpp"
 #include "split_vectors.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Extremes of some slices, each in 16 / (number of slices) lanes.
 struct LaneRanges {
@@ -230,4 +230,4 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
   }
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -8,7 +8,7 @@
 #include "quantize.hpp"
 #include "split_block.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Completes the headers of four blocks: part `part` of the tensor's. One thread adds the samples
 /// of a block, in their order.
@@ -58,4 +58,4 @@ ADACC_HD void split_sample(Block& block, SampleShared& s, std::size_t part,
   });
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

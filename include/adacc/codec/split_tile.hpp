@@ -10,7 +10,7 @@
 
 #include "split_block.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 inline ADACC_HD std::uint32_t* words(std::byte* at) {
   return static_cast<std::uint32_t*>(static_cast<void*>(at));
@@ -107,4 +107,4 @@ struct SplitTile {
   }
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

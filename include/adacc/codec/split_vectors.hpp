@@ -11,7 +11,7 @@
 
 #include "quantize.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 using Floats16 = float __attribute__((vector_size(64)));
 using Ints16 = std::int32_t __attribute__((vector_size(64)));
@@ -81,4 +81,4 @@ inline float hidden(float constant) {
   return constant;
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -6,7 +6,7 @@
 #include "executor.hpp"
 #include "random.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The part of a layer's work that a call does, where the runner has cut it (model/split.hpp):
 /// items [first, first + count) of `whole`. No part of anything, where `whole` is 0: the call is
@@ -53,4 +53,4 @@ class Cpu {
   ExecutorRef executor_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

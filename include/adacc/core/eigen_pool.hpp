@@ -16,7 +16,7 @@
 
 #include "executor.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 class EigenPool {
  public:
@@ -107,4 +107,4 @@ class EigenPool {
   std::unique_ptr<Eigen::ThreadPool> pool_;  // last: its threads end before what they touch
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

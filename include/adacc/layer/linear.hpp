@@ -14,7 +14,7 @@
 #include "gemm.hpp"
 #include "shapes.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -127,4 +127,4 @@ struct Linear {
   }
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "../codec/bf16.hpp"
 #include "../codec/codec_list.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -61,4 +61,4 @@ struct ToleratedBy {
 
 }  // namespace detail
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

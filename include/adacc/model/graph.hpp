@@ -16,7 +16,7 @@
 #include "codec_traits.hpp"
 #include "contract.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// One instance of a layer, and the activation that it produces.
 struct Node {
@@ -404,4 +404,4 @@ constexpr Result<Graph> make_graph(const Network& network, Shape input, Dtype sc
   return builder.finish();
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -8,7 +8,7 @@
 
 #include "layer.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 namespace detail {
 
 template <std::size_t Index, class Part>
@@ -75,4 +75,4 @@ struct Sequential : detail::Leaves<std::index_sequence_for<Parts...>, Parts...> 
 template <class... Parts>
 Sequential(const Parts&...) -> Sequential<Parts...>;
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "evaluate.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The activations that no residual sum reaches across, in order; never empty.
 constexpr Array<int> checkpoint_sites(const Graph& graph) {
@@ -87,4 +87,4 @@ constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
   return best;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "outcome.hpp"
 #include "smallest.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// A plan of `Size` activations: an array, so that it can be a constant.
 template <std::size_t Size>
@@ -102,4 +102,4 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   return result;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

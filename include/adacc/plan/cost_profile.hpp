@@ -12,7 +12,7 @@
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// One node, in seconds per call.
 struct NodeCost {
@@ -130,4 +130,4 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
   return {};
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -12,7 +12,7 @@
 #include "search.hpp"
 #include "smallest.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The fastest plan of `graph` within `request`; of equally fast ones that with the smaller peak of
 /// live bytes, then with the smaller error. With a gap of 0 the search ends at the optimum. Looks
@@ -56,4 +56,4 @@ constexpr Result<PlanOutcome> plan_exactly(const Graph& graph, const CostProfile
   return plan_exactly(graph, profile, request, 1000000);
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -9,7 +9,7 @@
 
 #include "cost_profile.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// What estimated_profile() assumes of a machine.
 struct EstimateRates {
@@ -72,4 +72,4 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
   return profile;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -13,7 +13,7 @@
 #include "cost_profile.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct PlanCost {
   std::size_t live_bytes = 0;  ///< the largest sum of live bytes, alignment included
@@ -104,4 +104,4 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
   return cost;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -24,7 +24,7 @@
 #include "evaluate.hpp"
 #include "least_error.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 enum class ChangeReason : std::uint8_t {
   codec_failed,    ///< its error passed twice what was planned
@@ -556,4 +556,4 @@ class Evolution {
   bool returned_ = false;  ///< a codec that failed may be used again
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

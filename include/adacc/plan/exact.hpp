@@ -9,7 +9,7 @@
 #include "../model/graph.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// For each activation, whether a backward step reads it as it was in forward. `plan` must have
 /// passed check(graph, plan).
@@ -29,4 +29,4 @@ constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
   return exact;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

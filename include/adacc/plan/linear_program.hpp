@@ -8,7 +8,7 @@
 
 #include "../core/array.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct LinearProgram {
   static constexpr double infinity = 1e30;  ///< bounds and right-hand sides from here on are none
@@ -119,4 +119,4 @@ constexpr double dual_bound(const LinearProgram& program, const Array<double>& d
   return bound;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -11,7 +11,7 @@
 #include "lp_solve.hpp"
 #include "tensor_program.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// A Planner for graphs of some dozen activations in which nothing repeats. Where lp_solve fails
 /// or runs out of time, the exact planner takes over and the outcome's note says so.
@@ -71,4 +71,4 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
   return outcome;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -13,7 +13,7 @@
 
 struct _lprec;  // lp_solve's own name for a model
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace lp_solve_c {
 
@@ -238,4 +238,4 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
   return whole;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -6,7 +6,7 @@
 #include "direct.hpp"
 #include "pattern_planner.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// Open activations up to which the exact search is quick.
 inline constexpr std::size_t few_open_activations = 8;
@@ -49,4 +49,4 @@ inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& 
   return bytes;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -18,7 +18,7 @@
 #include "cost_profile.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct MeasuringPlans {
   Array<Plan> plans;
@@ -143,4 +143,4 @@ constexpr std::size_t least_measuring_bytes(const Graph& graph) {
   return least;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -11,7 +11,7 @@
 
 #include "patterns.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// One pattern between two states. State 0: at hand; state 1 + m: in a run with lossy codecs m.
 struct Move {
@@ -215,4 +215,4 @@ class MoveMaker {
   Array<std::size_t> order_;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -11,7 +11,7 @@
 #include "cost_profile.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The policies among which activation `id` is chosen: the one that its type fixes, or else
 /// retain, every candidate codec, recompute, in this order.
@@ -66,4 +66,4 @@ constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   return needed;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -12,7 +12,7 @@
 #include "options.hpp"
 #include "planner.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// An error where `request` cannot be met by any graph, or `graph` and `profile` contradict each
 /// other.
@@ -107,4 +107,4 @@ constexpr PlanOutcome finish_outcome(const Graph& graph, const CostProfile& prof
   return outcome;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

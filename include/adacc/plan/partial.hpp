@@ -17,7 +17,7 @@
 #include "evaluate.hpp"
 #include "options.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// One policy of one activation, as numbers.
 struct PlanOption {
@@ -429,4 +429,4 @@ class PartialPlan {
   bool in_window_ = false;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -15,7 +15,7 @@
 #include "smallest.hpp"
 #include "tune_prices.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 namespace detail {
 
 class PatternPlanner {
@@ -298,4 +298,4 @@ inline Result<PlanOutcome> plan_by_patterns(const Graph& graph, const CostProfil
   return detail::PatternPlanner(graph, profile, request).run();
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

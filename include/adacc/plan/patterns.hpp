@@ -19,7 +19,7 @@
 #include "options.hpp"
 #include "segments.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 using SignedBytes = std::int64_t;
 inline constexpr SignedBytes no_bytes = -(SignedBytes{1} << 60);  ///< in place of minus infinity
@@ -289,4 +289,4 @@ class PatternLister {
   Array<SignedBytes> live_;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -12,7 +12,7 @@
 
 #include "prefix.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// The least that any listed plan of the segments before a boundary stores, and so on.
 struct PrefixMinima {
@@ -371,4 +371,4 @@ class Placement {
   Array<Label> candidates_;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -9,7 +9,7 @@
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Plan {
   Array<Policy> policies;   ///< one per activation; none is `planned`
@@ -91,4 +91,4 @@ constexpr Error check(const Graph& graph, const Plan& plan) {
   return {};
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -13,7 +13,7 @@
 #include "cost_profile.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct PlanRequest {
   std::size_t budget_bytes = 0;  ///< the arena of the step may not be larger
@@ -62,4 +62,4 @@ struct PlanOutcome {
 /// one fits (at that tolerance) and the instruction that limits it.
 using Planner = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -12,7 +12,7 @@
 
 #include "moves.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 inline constexpr double unreachable = 1e300;
 
@@ -277,4 +277,4 @@ class PrefixBounds {
   Array<double> values_;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -18,7 +18,7 @@
 #include "measuring_plans.hpp"
 #include "plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// One entry of a profile's errors, that of all copies of a layer.
 struct ErrorClass {
@@ -207,4 +207,4 @@ constexpr Array<ErrorClass> error_classes(const Graph& graph) {
   return classes;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

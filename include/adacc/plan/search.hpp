@@ -20,7 +20,7 @@
 #include "partial.hpp"
 #include "storage_frontier.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 struct SearchLimits {
   bool smallest = false;         ///< look for the smallest arena, whatever its time
@@ -236,4 +236,4 @@ class Search {
   bool stopped_ = false;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

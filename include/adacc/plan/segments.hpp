@@ -13,7 +13,7 @@
 #include "../model/graph.hpp"
 #include "cost_profile.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 /// Nodes first..last of a graph. Segments with equal `form` have equal bytes and equal choices,
 /// those with equal `cost` also equal seconds and errors.
@@ -173,4 +173,4 @@ inline Array<Segment> segments_of(const Graph& graph, const CostProfile& profile
   return segments;
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -10,7 +10,7 @@
 #include "planner.hpp"
 #include "search.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct SmallestPlan {
   /// No plan within the tolerance has a smaller arena; on larger graphs, but for the 63 bytes of
@@ -72,4 +72,4 @@ constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                     schedule.instructions.size());
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -12,7 +12,7 @@
 #include "../core/array.hpp"
 #include "partial.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 class StorageFrontier {
  public:
@@ -125,4 +125,4 @@ class StorageFrontier {
   Array<std::size_t> begin_;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

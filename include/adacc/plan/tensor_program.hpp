@@ -13,7 +13,7 @@
 #include "linear_program.hpp"
 #include "partial.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 class TensorProgram {
  public:
@@ -271,4 +271,4 @@ class TensorProgram {
   int visits_ = 0;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

@@ -5,7 +5,7 @@
 
 #include "prefix.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 struct TunedPrices {
   Prices prices;
@@ -97,4 +97,4 @@ class PriceTuner {
   double near_ = 0;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

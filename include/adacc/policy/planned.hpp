@@ -3,10 +3,10 @@
 
 #include "policy.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Planned {
   static constexpr Policy value{PolicyKind::planned, nullptr};
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -3,10 +3,10 @@
 
 #include "policy.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Retain {
   static constexpr Policy value{PolicyKind::retain, nullptr};
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -17,7 +17,7 @@
 #include "../model/graph.hpp"
 #include "../step/dispatch.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// A list of ids or stages: {1, 2}, or {first, count}.
 class StashList {
@@ -236,4 +236,4 @@ class StashModel {
   Error error_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -19,7 +19,7 @@
 #include "../step/program.hpp"
 #include "model.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Stash {
@@ -262,4 +262,4 @@ class Stash {
   bool bound_ = false;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -13,7 +13,7 @@
 #include "../plan/plan.hpp"
 #include "schedule.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -188,4 +188,4 @@ class CostSamples {
   Array<double> loss_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

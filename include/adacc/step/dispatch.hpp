@@ -13,7 +13,7 @@
 #include "../model/graph.hpp"
 #include "../policy/policy.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The tensors of one call. x is void because token layers take another element type.
 template <class T>
@@ -216,4 +216,4 @@ Dispatch<T, Context> make_dispatch(const Network& network, Dispatch<T, Context> 
   return dispatch;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

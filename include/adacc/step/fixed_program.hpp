@@ -17,7 +17,7 @@
 #include "dispatch.hpp"
 #include "program.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// `Make` is the type of a function object without state whose constexpr call returns
 /// Result<Program>.
@@ -174,4 +174,4 @@ class FixedDispatch {
   CodecDispatch<T, Context> codecs_[codec_count]{};
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

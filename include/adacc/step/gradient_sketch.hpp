@@ -15,7 +15,7 @@
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct GradientSketch {
   static constexpr std::size_t size = 256;
@@ -108,4 +108,4 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
   return sum;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

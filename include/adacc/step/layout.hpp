@@ -17,7 +17,7 @@
 #include "layout_search.hpp"
 #include "schedule.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Layout {
   Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of `alignment`
@@ -181,4 +181,4 @@ constexpr Layout make_layout(const Schedule& schedule) {
   return best;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -16,7 +16,7 @@
 #include "../core/bytes.hpp"
 #include "schedule.hpp"
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 class LayoutSearch {
  public:
@@ -163,4 +163,4 @@ class LayoutSearch {
   std::uint64_t random_ = 1;
 };
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

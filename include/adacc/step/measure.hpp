@@ -17,7 +17,7 @@
 #include "cost_samples.hpp"
 #include "step.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct MeasureOptions {
   int warm_up = 1;  ///< steps under each plan that are not counted, >= 0
@@ -118,4 +118,4 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
   return profile;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "gradient_sketch.hpp"
 #include "step.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// Squared distances of gradients, class by class, summed over batches.
 class GradientErrors {
@@ -170,4 +170,4 @@ class GradientProbe {
   int steps_ = 0;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

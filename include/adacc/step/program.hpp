@@ -13,7 +13,7 @@
 #include "layout.hpp"
 #include "schedule.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 struct Program {
   Graph graph;
@@ -61,4 +61,4 @@ constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int wor
   return program ? program->peak_bytes() : 0;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -21,7 +21,7 @@
 #include "../model/graph.hpp"
 #include "../plan/plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 enum class Op : std::uint8_t {
   forward,        ///< y = layer(x), writes aux
@@ -378,4 +378,4 @@ constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode
   return detail::Scheduler(graph, plan, mode).run();
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -14,7 +14,7 @@
 #include "memory_check.hpp"
 #include "program.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Step {
@@ -419,4 +419,4 @@ class Step {
   bool watching_ = false;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

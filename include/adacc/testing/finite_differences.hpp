@@ -15,7 +15,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::testing {
+namespace adacc::inline v0_1::testing {
 
 struct GradientCheckOptions {
   /// The largest relative error |analytic - numeric| / max(|analytic|, |numeric|, floor).
@@ -149,4 +149,4 @@ void compare_with_differences(GradientCheckResult& result, const GradientCheckOp
 
 }  // namespace detail
 
-}  // namespace adacc::testing
+}  // namespace adacc::inline v0_1::testing

@@ -12,7 +12,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T>
 class Block {
@@ -62,4 +62,4 @@ class Block {
   std::size_t size_ = 0;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

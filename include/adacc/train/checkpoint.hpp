@@ -40,7 +40,7 @@
 #include "file.hpp"
 #include "file_format.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// All of a checkpoint but the numbers.
 struct CheckpointInfo {
@@ -250,4 +250,4 @@ Result<CheckpointInfo> load_checkpoint(const std::string& path, const std::strin
   return info;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

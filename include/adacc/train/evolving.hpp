@@ -11,7 +11,7 @@
 #include "../plan/evolution.hpp"
 #include "training.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T = float>
 class EvolvingTraining {
@@ -106,4 +106,4 @@ class EvolvingTraining {
   EvolutionUpdate update_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -19,7 +19,7 @@
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// `text` as it can stand in a one-line message: control characters become '?', and of a text
 /// longer than `most` characters the end is kept, which for a path is the telling part.
@@ -245,4 +245,4 @@ class AtomicFile {
   detail::FileDescriptor fd_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -8,7 +8,7 @@
 
 #include "../core/bytes.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 static_assert(std::endian::native == std::endian::little,
               "adacc: the file formats are little-endian, and are read and written as memory");
@@ -76,4 +76,4 @@ class Checksum {
   std::uint64_t state_ = 0xcbf29ce484222325U;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

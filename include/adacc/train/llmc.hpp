@@ -19,7 +19,7 @@
 #include "file.hpp"
 #include "file_format.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 inline constexpr std::size_t llmc_header_bytes = 256 * 4;
 
@@ -227,4 +227,4 @@ Error read_llmc_parameters(const std::string& path, const Graph& graph, View<T> 
   return {};
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

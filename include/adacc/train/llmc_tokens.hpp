@@ -9,7 +9,7 @@
 #include "llmc.hpp"
 #include "tokens.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The tokens of a file whose size agrees with its count to the byte; every id must be below
 /// `vocabulary`.
@@ -34,4 +34,4 @@ inline Result<Tokens> read_llmc_tokens(const std::string& path, std::size_t voca
   return tokens;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -9,7 +9,7 @@
 #include "../core/error.hpp"
 #include "../plan/plan.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// The lines of `plan`, for instance "7 gelu recompute\n".
 inline std::string plan_text(const Graph& graph, const Plan& plan) {
@@ -57,4 +57,4 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
   return plan;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

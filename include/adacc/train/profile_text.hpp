@@ -39,7 +39,7 @@
 #include "file.hpp"
 #include "file_format.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 /// What a profile holds for, beside what the graph says.
 struct ProfileSource {
@@ -361,4 +361,4 @@ inline Result<CostProfile> load_profile(const std::string& path, const Graph& gr
   return profile;
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

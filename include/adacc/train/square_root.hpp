@@ -14,7 +14,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace adacc::detail {
+namespace adacc::inline v0_1::detail {
 
 template <class T>
 inline void square_roots(T* x, std::size_t count) {
@@ -34,4 +34,4 @@ inline void square_roots(float* x, std::size_t count) {
   for (std::size_t i = quads; i < count; ++i) x[i] = std::sqrt(x[i]);
 }
 
-}  // namespace adacc::detail
+}  // namespace adacc::inline v0_1::detail

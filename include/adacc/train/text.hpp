@@ -10,7 +10,7 @@
 
 #include "tokens.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 namespace detail {
 
@@ -78,4 +78,4 @@ inline Result<Tokens> read_text(const std::string& path) {
   return Tokens(path, static_cast<Block<std::uint16_t>&&>(*ids));
 }
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -13,7 +13,7 @@
 #include "block.hpp"
 #include "file.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 class Tokens {
  public:
@@ -87,4 +87,4 @@ class Tokens {
   Block<std::uint16_t> ids_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

@@ -15,7 +15,7 @@
 #include "gradient_norm.hpp"
 #include "initialize.hpp"
 
-namespace adacc {
+namespace adacc::inline v0_1 {
 
 template <class T = float>
 class Training {
@@ -147,4 +147,4 @@ class Training {
   Block<T> params_, gradients_, m_, v_;
 };
 
-}  // namespace adacc
+}  // namespace adacc::inline v0_1

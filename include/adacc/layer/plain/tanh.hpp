@@ -6,7 +6,7 @@
 
 #include "../../model/contract.hpp"
 
-namespace adacc::plain {
+namespace adacc::inline v0_1::plain {
 
 /// Any shape, elementwise. Backward reads the output: the derivative is 1 - y^2.
 struct Tanh {
@@ -26,4 +26,4 @@ struct Tanh {
   }
 };
 
-}  // namespace adacc::plain
+}  // namespace adacc::inline v0_1::plain
