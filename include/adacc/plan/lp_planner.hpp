@@ -22,6 +22,7 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
   constexpr std::size_t padding =
       alignment - 1;  // behind the highest buffer: live, not in the arena
   if (const Error why = check(graph, profile, request)) return why;
+  if (graph.by_hand) return plan_exactly(graph, profile, request);  // the program is for chains
   const double start = request.now == nullptr ? 0 : request.now();
   const std::size_t budget = request.budget_bytes;
   const std::size_t live_budget = budget + padding < padding ? budget : budget + padding;

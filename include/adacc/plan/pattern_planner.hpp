@@ -295,6 +295,8 @@ class PatternPlanner {
 inline Result<PlanOutcome> plan_by_patterns(const Graph& graph, const CostProfile& profile,
                                             const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
+  if (graph.by_hand)
+    return Error::say("patterns are for chains of layers: make_plan() plans what a Stash registers");
   return detail::PatternPlanner(graph, profile, request).run();
 }
 

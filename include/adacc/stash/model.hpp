@@ -82,7 +82,7 @@ class StashModel {
   constexpr void recompute(int, const StashList&, const Function&&) = delete;
 
   /// Activation `id` may be kept encoded by `Codec`. `error` is what a lossy one costs: the
-  /// relative squared error of the gradient, E|g' - g|^2 / |g|^2 (DESIGN.md, 7), where backward
+  /// relative squared error of the gradient, E|g' - g|^2 / |g|^2 (docs/planning.md), where backward
   /// reads this activation decoded, or makes others from it.
   template <class Codec>
   constexpr void allow(int id, double error = 0) {
