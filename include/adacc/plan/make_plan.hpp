@@ -33,20 +33,13 @@ inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& prof
 }
 
 /// The smallest budget that make_plan() can meet within request.tolerance, whatever the request's
-/// own budget. Fails where the request or the profile make no sense, and where fixed policies alone
-/// pass the tolerance.
+/// own budget. Fails where the request or the profile make no sense.
 inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& profile,
                                          const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
-  std::size_t bytes = 0;
-  if (detail::few_open(graph) || graph.by_hand) {
-    const SmallestPlan smallest = smallest_plan(graph, profile, request);
-    if (smallest.found) bytes = smallest.arena_bytes;
-  } else {
-    bytes = detail::PatternPlanner(graph, profile, request).smallest_arena();
-  }
-  if (bytes == 0) return Error::say("no plan keeps the tolerance: fixed policies alone pass it");
-  return bytes;
+  if (detail::few_open(graph) || graph.by_hand)
+    return smallest_plan(graph, profile, request).arena_bytes;
+  return detail::PatternPlanner(graph, profile, request).smallest_arena();
 }
 
 }  // namespace adacc::inline v0_1

@@ -25,13 +25,12 @@ class PatternPlanner {
         start_(request.now == nullptr ? 0 : request.now()),
         deadline_(start_ + request.deadline_seconds) {}
 
-  /// The arena of the smallest plan; 0 where none keeps the tolerance.
+  /// The arena of the smallest plan.
   std::size_t smallest_arena() {
     build_chain();
     const PrefixMinima minima(chain_);
     minima_ = &minima;
-    const Candidate smallest = find_smallest();
-    return smallest.found ? smallest.arena : 0;
+    return named(find_smallest()).arena_bytes;
   }
 
   Result<PlanOutcome> run() {
@@ -41,16 +40,16 @@ class PatternPlanner {
     Candidate smallest = find_smallest();
     if (!smallest.found || smallest.arena > request_.budget_bytes) {
       if (!smallest.found || smallest.need > budget())
-        return over_budget(graph_, request_,
-                           {smallest.found, smallest.proven && smallest.arena == smallest.live,
-                            smallest.plan, smallest.arena});
+        return over_budget(graph_, request_, named(smallest));
     } else {
       best_ = static_cast<Candidate&&>(smallest);
     }
     tune();
     search();
-    if (!best_.found)
-      return over_budget(graph_, request_, {true, false, smallest.plan, smallest.arena});
+    if (!best_.found) {
+      smallest.proven = false;
+      return over_budget(graph_, request_, named(smallest));
+    }
     PlanOutcome outcome =
         finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(best_.plan),
                        chain_.base_seconds + bound_, "patterns");
@@ -70,6 +69,15 @@ class PatternPlanner {
     std::size_t live = 0, arena = 0;
     double seconds = unreachable;  ///< beyond the chain's base
   };
+
+  /// For the error that names it; the plan of the types where none was found.
+  SmallestPlan named(const Candidate& smallest) const {
+    if (smallest.found)
+      return {smallest.proven && smallest.arena == smallest.live, smallest.plan, smallest.arena};
+    Plan plan = plan_from_types(graph_);
+    const std::size_t arena = make_layout(make_schedule(graph_, plan)).arena_bytes;
+    return {false, static_cast<Plan&&>(plan), arena};
+  }
 
   void build_chain() {
     chain_.segments = segments_of(graph_, profile_);
@@ -296,7 +304,8 @@ inline Result<PlanOutcome> plan_by_patterns(const Graph& graph, const CostProfil
                                             const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
   if (graph.by_hand)
-    return Error::say("patterns are for chains of layers: make_plan() plans what a Stash registers");
+    return Error::say(
+        "patterns are for chains of layers: make_plan() plans what a Stash registers");
   return detail::PatternPlanner(graph, profile, request).run();
 }
 
