@@ -80,7 +80,12 @@ refuses --layers -- --layers 0
 refuses --channels -- --channels 99999999999999999999
 refuses --batch -- --batch 0
 refuses --steps -- --steps -1
-refuses --policy retain recompute int8 int4 tolerated mixed -- --policy best
+refuses --policy auto retain recompute int8 int4 tolerated mixed -- --policy best
+refuses --budget suffix -- --budget 5
+refuses --budget GiB -- --budget 7XB
+refuses --budget -- --budget -1MiB
+refuses --budget -- --budget 0%
+refuses --tolerance -- --tolerance -1
 refuses --threads -- --threads 0
 refuses --lr -- --lr -1
 refuses --nonsense -- --nonsense
@@ -90,6 +95,40 @@ refuses 'more than the machine' -- --layers 4000 --heads 4 --channels 8192 --con
 refuses --log nowhere/log -- "${small[@]}" --log nowhere/log --steps 1
 refuses --log -- "${small[@]}" --log /dev/full --steps 1
 refuses nowhere -- "${small[@]}" --save nowhere/checkpoint --steps 1
+
+# --- auto -----------------------------------------------------------------------------------------
+cat "$train_gpt" | head -c 300000 >text
+refuses budget smallest limited -- "${small[@]}" --text text --budget 1B
+refuses nowhere -- "${small[@]}" --text text --report nowhere/report.html --steps 1
+planned=("${small[@]}" --layers 3 --text text --steps 12)
+"$train_gpt" "${planned[@]}" --budget 60% --profile costs --log auto.jsonl --report auto.html \
+  --save auto >out 2>err || complain "auto: $(cat err)"
+grep -q 'measured in .*written to costs' out || complain "auto does not say what it measured: $(cat out)"
+peak=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
+retain=$(sed -n 's/.*would have needed *\([0-9]*\) bytes.*/\1/p' out)
+predicted=$(sed -n 's/.*predicted *\([0-9]*\) bytes.*/\1/p' out)
+[ "$peak" = "$predicted" ] && [ $((peak * 100)) -le $((retain * 60)) ] ||
+  complain "auto used $peak bytes, predicted $predicted, of $retain"
+[ "$(grep -c '"plan_version":' auto.jsonl)" -eq 12 ] || complain "the log has no plan_version"
+grep -q '</html>' auto.html || complain "the report is cut off"
+grep -q 'Predicted and measured' auto.html || complain "the report does not compare"
+# A second run reads the profile; one of another model is refused, measured anew, and said so.
+"$train_gpt" "${planned[@]}" --budget 60% --profile costs >out 2>err || complain "auto again: $(cat err)"
+grep -q 'read from costs' out || complain "the profile was not read: $(cat out)"
+"$train_gpt" "${planned[@]}" --layers 2 --budget 60% --profile costs >out 2>err ||
+  complain "auto with another model's profile: $(cat err)"
+grep -q 'measured in .*costs.*written' out || complain "another model's profile: $(cat out)"
+head -c 100 costs >cut && mv cut costs
+"$train_gpt" "${planned[@]}" --budget 60% --profile costs >out 2>err || complain "a cut profile: $(cat err)"
+grep -q 'measured in .*written' out || complain "a cut profile was taken: $(cat out)"
+# Resumed without --policy, the plan of the checkpoint is taken up.
+"$train_gpt" "${planned[@]}" --resume auto --steps 14 >out 2>err || complain "resuming auto: $(cat err)"
+[ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)" = "$peak" ] ||
+  complain "the checkpoint of auto lost its plan"
+# All of the budget: nothing is measured, everything retained.
+"$train_gpt" "${planned[@]}" >out 2>err || complain "auto without a budget: $(cat err)"
+[ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)" = "$retain" ] ||
+  complain "auto without a budget does not retain: $(cat out)"
 
 # --- checkpoints ----------------------------------------------------------------------------------
 cat "$train_gpt" | head -c 300000 >text
@@ -155,7 +194,7 @@ grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
 "$train_gpt" --help >out 2>err || complain "--help fails"
 for option in model layers heads channels context tokens text batch seq steps lr weight-decay clip \
-    warmup min-lr seed threads policy log save save-every resume sample val val-every; do
+    warmup min-lr seed threads policy budget tolerance profile report log save save-every resume sample val val-every; do
   grep -q -- "--$option" out || complain "--help does not explain --$option"
 done
 
