@@ -224,16 +224,7 @@ void write_seeds(const std::filesystem::path& folder) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-
-extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::string((*argv)[1]) == "--write-seeds") {
-    write_seeds((*argv)[2]);
-    std::exit(0);
-  }
-  return 0;
-}
+#include "write_seeds.hpp"  // calls the function above
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return -1;
