@@ -296,27 +296,13 @@ class Trainer {
     {
       GradientProbe probe(t.cpu(), codecs, graph, t.arena(), t.params(), t.gradients(), inputs(),
                           targets());
-      for (const ErrorClass& what : error_classes(graph))
-        if (occurs(evolution, what))
-          static_cast<void>(probe.probe(what, errors));  // what does not fit stays as it was
+      evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+        // What does not fit into the arena stays as it was.
+        static_cast<void>(probe.probe({layer, codec, carried}, errors));
+      });
     }
-    for (const GradientErrors::Entry& entry : errors.entries())
-      for (int k = 0; k < graph.node_count() && entry.batches > 0; ++k)
-        if (graph.node(k).layer == entry.what.layer)
-          evolution.observe_error(k, entry.what.codec, entry.error(), entry.what.carried);
+    evolution.observe_errors(errors);
     return share_arena();
-  }
-
-  /// Whether the plan has an activation of this class.
-  static bool occurs(const adacc::Evolution& evolution, const adacc::ErrorClass& what) {
-    const adacc::Graph& graph = evolution.graph();
-    for (int k = 0; k < graph.node_count(); ++k) {
-      if (graph.node(k).layer != what.layer) continue;
-      const adacc::Policy& policy = evolution.plan()[k];
-      if (what.carried ? policy.kind == adacc::PolicyKind::recompute : policy.codec == what.codec)
-        return true;
-    }
-    return false;
   }
 
   std::string describe(const adacc::PlanChange& change) const {
