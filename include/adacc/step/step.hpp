@@ -100,7 +100,8 @@ class Step {
   }
 
   /// The same with an arena that several steps share: begin() refuses where another one is under
-  /// way in it. The Arena must outlive the binding.
+  /// way in it. The Arena must outlive the binding; a Step that goes while a step of it is under
+  /// way must abandon() that first.
   Error bind(Arena& arena, View<const T> params, View<T> gradients = {}) {
     if (const Error why = bind(arena.memory(), params, gradients)) return why;
     watched_ = &arena;
