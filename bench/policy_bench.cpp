@@ -75,12 +75,12 @@ adacc::Error write_text(const std::string& path, const std::string& text) {
 
 std::string picture(const std::vector<Entry>& entries) {
   const auto retain = static_cast<double>(entries[0].peak());
-  draw::Curve planned{"auto", "#e15759", {}},
-      others{"the same policy in every block", "#4e79a7", {}, true};
-  std::string names;
+  draw::Curve planned{"auto", "#e15759", {}, false, {}};
+  draw::Curve others{"the same policy in every block", "#4e79a7", {}, true, {}};
   for (const Entry& entry : entries) {
     const double x = 100 * static_cast<double>(entry.peak()) / retain, y = entry.throughput();
     (entry.budget == 0 ? others : planned).points.push_back({x, y});
+    if (entry.budget == 0) others.names.push_back(entry.name);
   }
   std::sort(planned.points.begin(), planned.points.end());
   draw::Curve dots = planned;

@@ -17,7 +17,8 @@ struct Curve {
   std::string label;
   std::string color;
   Points points;
-  bool dots = false;  ///< marks instead of a line
+  bool dots = false;               ///< marks instead of a line
+  std::vector<std::string> names;  ///< of marks; shorter or empty where they have none
 };
 
 /// A round number near `span` / 5: 1, 2 or 5 times a power of ten.
@@ -81,6 +82,13 @@ inline std::string curves(const std::vector<Curve>& all, const Box& box, const s
   double legend = box.left + 8;
   for (const Curve& curve : all) {
     std::string path;
+    for (std::size_t i = 0; curve.dots && i < curve.names.size(); ++i)
+      svg += print("<text x='%.1f' y='%.1f' font-size='11' text-anchor='%s'>",
+                   px(curve.points[i].first) +
+                       (px(curve.points[i].first) > box.left + 0.9 * box.width ? -7 : 7),
+                   py(curve.points[i].second) + 4,
+                   px(curve.points[i].first) > box.left + 0.9 * box.width ? "end" : "start") +
+             escaped(curve.names[i]) + "</text>\n";
     for (const auto& [x, y] : thinned(curve.points, curve.dots ? 400 : 1000)) {
       if (curve.dots)
         svg += print("<circle cx='%.1f' cy='%.1f' r='3.5' fill='%s'/>\n", px(x), py(y),
@@ -90,6 +98,7 @@ inline std::string curves(const std::vector<Curve>& all, const Box& box, const s
     if (!path.empty())
       svg +=
           "<path fill='none' stroke-width='1.5' stroke='" + curve.color + "' d='" + path + "'/>\n";
+    if (curve.label.empty()) continue;
     svg += key(legend, box.top - 16, curve.color, escaped(curve.label));
     legend += 40 + 8.0 * static_cast<double>(curve.label.size());
   }

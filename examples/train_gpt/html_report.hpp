@@ -81,9 +81,9 @@ inline std::string html_page(const RunReport& report) {
       "</svg>\n";
 
   html += "<h2>Loss</h2>\n";
-  std::vector<draw::Curve> curves{{"training", "#4e79a7", report.losses}};
+  std::vector<draw::Curve> curves{{"training", "#4e79a7", report.losses, false, {}}};
   if (!report.validation.empty())
-    curves.push_back({"validation", "#e15759", report.validation, true});
+    curves.push_back({"validation", "#e15759", report.validation, true, {}});
   std::vector<double> marks;
   for (const auto& event : report.events) marks.push_back(event.step);
   html += draw::open_svg(940, 300) + draw::curves(curves, {60, 30, 860, 220}, "step", marks) +
