@@ -34,8 +34,9 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
     for (options.threads = 1; options.threads <= 3; ++options.threads) {
       CAPTURE(policy);
       CAPTURE(options.threads);
+      options.policy = policy;
       Trainer trainer(options);
-      const adacc::Error why = trainer.set_up(policy, "");
+      const adacc::Error why = trainer.set_up("", tokens);
       REQUIRE_MESSAGE(!why, why.text());
       const adacc::LearningRate rate{.lr = 1e-3};
       long allocated = 0;

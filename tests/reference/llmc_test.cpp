@@ -50,8 +50,9 @@ int compare(const std::string& folder, const char* policy, const std::vector<Row
                      header->max_seq_len, header->vocab_size};
   const auto tokens = adacc::read_llmc_tokens(options.tokens, header->vocab_size);
   if (!tokens) return fail(tokens.error.text());
+  options.policy = policy;
   Trainer trainer(options);
-  if (const adacc::Error why = trainer.set_up(policy, "")) return fail(why.text());
+  if (const adacc::Error why = trainer.set_up("", *tokens)) return fail(why.text());
   const adacc::LearningRate rate{.lr = 1e-3};
   worst_loss = worst_norm = 0;
   for (const Row& row : rows) {
