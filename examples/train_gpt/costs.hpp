@@ -33,7 +33,7 @@ adacc::Result<Costs> measured_costs(const Options& options, const adacc::Graph& 
   Costs costs;
   const double start = now();
   // Any plan that fits will do; this is the smallest that recomputation alone can make.
-  Result<Program> program = make_program(graph, smallest_checkpointed(graph, Kept::small));
+  Result<Program> program = make_program(graph, smallest_checkpointed(graph, Kept::coarse));
   if (!program) return program.error;
   if (program->peak_bytes() > arena_bytes || least_measuring_bytes(graph) > arena_bytes) {
     costs.profile = gpt::estimated_costs(graph, options.network, options.seq, gpt::Machine{});

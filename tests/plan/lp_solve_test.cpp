@@ -11,7 +11,7 @@ using namespace adacc;
 namespace {
 
 using Sense = LinearProgram::Sense;
-using Status = LinearSolution::Status;
+using Outcome = LinearSolution::Outcome;
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -60,7 +60,7 @@ TEST_CASE("lp_solve: a program solved by hand, its duals and its bound") {
     program.add_term(1, factor);
   }
   const LinearSolution solution = solve_with_lp_solve(program);
-  REQUIRE(solution.status == Status::optimal);
+  REQUIRE(solution.status == Outcome::optimal);
   CHECK(solution.values[0] == doctest::Approx(3));
   CHECK(solution.values[1] == doctest::Approx(1));
   CHECK(solution.objective == doctest::Approx(-11));
@@ -78,7 +78,7 @@ TEST_CASE("lp_solve: knapsacks against brute force, with a sound bound and a gap
     const LinearProgram program = knapsack(random, 4 + i % 9);
     const double best = brute_force(program);
     const LinearSolution exact = solve_with_lp_solve(program);
-    REQUIRE(exact.status == Status::optimal);
+    REQUIRE(exact.status == Outcome::optimal);
     CHECK(exact.objective == doctest::Approx(best).epsilon(1e-7));
     CHECK(exact.bound <= best + 1e-10);
     CHECK(exact.bound >= best - 1e-9);
@@ -87,7 +87,7 @@ TEST_CASE("lp_solve: knapsacks against brute force, with a sound bound and a gap
     LinearOptions loose;
     loose.gap = 0.05;
     const LinearSolution near = solve_with_lp_solve(program, loose);
-    REQUIRE(near.status == Status::optimal);
+    REQUIRE(near.status == Outcome::optimal);
     CHECK(near.objective <= best + 0.051 * -best);
     CHECK(near.bound <= best + 1e-10);
   }
@@ -115,20 +115,20 @@ TEST_CASE("lp_solve: rows of every sense, and what has no solution") {
   program.add_row(Sense::at_least, 1.2);
   program.add_term(x, 1);
   const LinearSolution solution = solve_with_lp_solve(program);
-  REQUIRE(solution.status == Status::optimal);
+  REQUIRE(solution.status == Outcome::optimal);
   CHECK(solution.values[0] == doctest::Approx(2));
   CHECK(solution.values[1] == doctest::Approx(0.5));
 
   program.add_row(Sense::at_most, 1);
   program.add_term(x, 1);
-  CHECK(solve_with_lp_solve(program).status == Status::infeasible);
+  CHECK(solve_with_lp_solve(program).status == Outcome::infeasible);
   CHECK(!solve_with_lp_solve(program));
 
   LinearProgram open;
   open.add_column(-1);
   open.add_row(Sense::at_least, 1);
   open.add_term(0, 1);
-  CHECK(solve_with_lp_solve(open).status == Status::unbounded);
+  CHECK(solve_with_lp_solve(open).status == Outcome::unbounded);
 }
 
 TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middle") {
@@ -136,7 +136,7 @@ TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middl
   LinearOptions options;
   options.now = &seconds;
   options.deadline = seconds() - 1;
-  CHECK(solve_with_lp_solve(knapsack(random, 8), options).status == Status::timed_out);
+  CHECK(solve_with_lp_solve(knapsack(random, 8), options).status == Outcome::timed_out);
 
   // Equal items, an odd capacity: far too many equal branches to finish.
   LinearProgram program;
@@ -147,6 +147,6 @@ TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middl
   for (int i = 0; i < 60; ++i) program.add_term(i, 3);
   options.deadline = seconds() + 0.2;
   const LinearSolution solution = solve_with_lp_solve(program, options);
-  CHECK((solution.status == Status::feasible || solution.status == Status::timed_out));
+  CHECK((solution.status == Outcome::feasible || solution.status == Outcome::timed_out));
   if (solution) CHECK(solution.bound <= solution.objective);
 }

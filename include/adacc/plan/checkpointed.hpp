@@ -39,7 +39,7 @@ constexpr Array<int> checkpoint_sites(const Graph& graph) {
 enum class Kept : unsigned char {
   whole,    ///< retained: nothing is lost
   precise,  ///< compressed with the candidate that takes the most bytes
-  small,    ///< compressed with the one that takes the fewest
+  coarse,   ///< compressed with the one that takes the fewest
 };
 
 /// The policy of activation `id` where it is kept; retain where it has no candidate that keeps
@@ -53,7 +53,7 @@ constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
     if (!codec->keeps_values) continue;
     const std::size_t bytes =
         codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
-    const bool better = kept == Kept::small ? bytes < best : bytes > best;
+    const bool better = kept == Kept::coarse ? bytes < best : bytes > best;
     if (policy.codec != nullptr && !better) continue;
     policy = {PolicyKind::compress, codec};
     best = bytes;

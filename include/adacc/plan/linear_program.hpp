@@ -67,7 +67,7 @@ struct LinearProgram {
 };
 
 struct LinearSolution {
-  enum class Status : unsigned char {
+  enum class Outcome : unsigned char {
     optimal,   ///< within the gap asked for
     feasible,  ///< stopped early with a solution; `bound` says how good it is at worst
     infeasible,
@@ -75,7 +75,7 @@ struct LinearSolution {
     timed_out,  ///< stopped early without a solution
     failed,     ///< the solver gave up
   };
-  Status status = Status::failed;
+  Outcome status = Outcome::failed;
   double objective = 0;  ///< of `values`
   /// No solution is smaller: from the duals of the relaxation, or from the search where it ended.
   double bound = -LinearProgram::infinity;

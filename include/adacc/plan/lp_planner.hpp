@@ -17,7 +17,7 @@ namespace adacc::inline v0_1 {
 /// or runs out of time, the exact planner takes over and the outcome's note says so.
 inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProfile& profile,
                                               const PlanRequest& request) {
-  using Status = LinearSolution::Status;
+  using Outcome = LinearSolution::Outcome;
   constexpr int most_rounds = 400, most_layouts = 20;
   constexpr std::size_t padding =
       alignment - 1;  // behind the highest buffer: live, not in the arena
@@ -50,7 +50,7 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
     } else {
       PlanOutcome outcome = finish_outcome(graph, profile, request, static_cast<Plan&&>(plan),
                                            solution.bound + program.base_seconds(), "lp_solve");
-      outcome.timed_out = solution.status == Status::feasible;
+      outcome.timed_out = solution.status == Outcome::feasible;
       if (request.now != nullptr) outcome.solve_seconds = request.now() - start;
       return outcome;
     }
@@ -63,8 +63,8 @@ inline Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProf
   Result<PlanOutcome> outcome = plan_exactly(graph, profile, rest);
   if (!outcome) return outcome;
   outcome->note = Error::say("lp_solve ",
-                             solution.status == Status::infeasible  ? "found no plan that fits"
-                             : solution.status == Status::timed_out ? "ran out of time"
+                             solution.status == Outcome::infeasible  ? "found no plan that fits"
+                             : solution.status == Outcome::timed_out ? "ran out of time"
                              : solution ? "found only plans that do not fit"
                                         : "failed",
                              ": the exact planner took over");

@@ -69,20 +69,20 @@ class LpSolve {
     if (lp_ != nullptr) lp_solve_c::delete_lp(lp_);
   }
 
-  LinearSolution::Status run(LinearSolution& solution, bool duals) {
-    using Status = LinearSolution::Status;
-    if (!ready_) return Status::failed;
+  LinearSolution::Outcome run(LinearSolution& solution, bool duals) {
+    using Outcome = LinearSolution::Outcome;
+    if (!ready_) return Outcome::failed;
     const int outcome = lp_solve_c::solve(lp_);
     switch (outcome) {
       case lp_solve_c::optimal:
       case lp_solve_c::suboptimal: break;
-      case lp_solve_c::infeasible: return Status::infeasible;
-      case lp_solve_c::unbounded: return Status::unbounded;
+      case lp_solve_c::infeasible: return Outcome::infeasible;
+      case lp_solve_c::unbounded: return Outcome::unbounded;
       default:
-        return outcome == lp_solve_c::timeout || stopped_ ? Status::timed_out : Status::failed;
+        return outcome == lp_solve_c::timeout || stopped_ ? Outcome::timed_out : Outcome::failed;
     }
-    if (!read(solution, duals)) return Status::failed;
-    return outcome == lp_solve_c::optimal ? Status::optimal : Status::feasible;
+    if (!read(solution, duals)) return Outcome::failed;
+    return outcome == lp_solve_c::optimal ? Outcome::optimal : Outcome::feasible;
   }
 
  private:
@@ -202,13 +202,13 @@ class LpSolve {
 /// the program itself. `optimal` means within options.gap of the bound. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
-  using Status = LinearSolution::Status;
+  using Outcome = LinearSolution::Outcome;
   LinearSolution solution;
   const auto timed = [&] { return options.now != nullptr && options.now() >= options.deadline; };
   solution.status = detail::LpSolve(program, false, 0, options).run(solution, true);
-  if (solution.status == Status::feasible) solution.status = Status::failed;
-  if (solution.status != Status::optimal) {
-    if (timed()) solution.status = Status::timed_out;
+  if (solution.status == Outcome::feasible) solution.status = Outcome::failed;
+  if (solution.status != Outcome::optimal) {
+    if (timed()) solution.status = Outcome::timed_out;
     solution.values.clear();
     return solution;
   }
@@ -229,11 +229,11 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
   const double enough = solution.bound + options.gap * size;
   LinearSolution whole;
   whole.status = detail::LpSolve(program, true, enough, options).run(whole, false);
-  if (whole.status == Status::failed && timed()) whole.status = Status::timed_out;
+  if (whole.status == Outcome::failed && timed()) whole.status = Outcome::timed_out;
   whole.duals = static_cast<Array<double>&&>(solution.duals);
   whole.bound = solution.bound;
-  if (whole && whole.objective <= enough + 1e-9 * size) whole.status = Status::optimal;
-  else if (whole.status == Status::optimal && whole.objective > whole.bound)
+  if (whole && whole.objective <= enough + 1e-9 * size) whole.status = Outcome::optimal;
+  else if (whole.status == Outcome::optimal && whole.objective > whole.bound)
     whole.bound = whole.objective - 1e-9 * size;  // the search ended: but for its tolerances
   return whole;
 }

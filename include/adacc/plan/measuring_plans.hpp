@@ -107,7 +107,7 @@ constexpr MeasuringPlans measuring_choice(const Graph& graph, int choice) {
       plans.push_back(static_cast<Plan&&>(again));
     return with_codecs(graph, static_cast<Array<Plan>&&>(plans), retain, Copies::all);
   }
-  const Plan base = smallest_checkpointed(graph, choice == 3 ? Kept::small : Kept::whole);
+  const Plan base = smallest_checkpointed(graph, choice == 3 ? Kept::coarse : Kept::whole);
   plans.push_back(base);
   return with_codecs(graph, static_cast<Array<Plan>&&>(plans), base,
                      choice == 1 ? Copies::all : Copies::last);

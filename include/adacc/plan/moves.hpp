@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "evaluate.hpp"
 #include "patterns.hpp"
 
 namespace adacc::inline v0_1::detail {
@@ -79,7 +80,7 @@ class MoveMaker {
     const auto states = static_cast<std::size_t>(out.states);
     Array<Array<Move>> groups(states * states);
     for (std::size_t p = 0; p < form.patterns.size(); ++p) {
-      const Pattern& pattern = form.patterns[p];
+      const SegmentPattern& pattern = form.patterns[p];
       Move move;
       move.bytes = pattern.bytes;
       move.pattern = static_cast<int>(p);

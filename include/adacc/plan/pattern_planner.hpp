@@ -128,7 +128,7 @@ class PatternPlanner {
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const Segment& segment = chain_.segments[j];
       const FormPatterns& form = chain_.form_of(j);
-      const Pattern& pattern = form.patterns[static_cast<std::size_t>(patterns[j])];
+      const SegmentPattern& pattern = form.patterns[static_cast<std::size_t>(patterns[j])];
       const int offset = segment.first - (form.segment.has_input ? 1 : 0);
       const std::size_t nodes = form.nodes() - (form.segment.has_output ? 2 : 0);
       for (std::size_t k = 0; k < nodes; ++k)

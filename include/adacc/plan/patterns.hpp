@@ -37,7 +37,7 @@ struct PatternBytes {
   SignedBytes making_on_making = no_bytes;
 };
 
-struct Pattern {
+struct SegmentPattern {
   bool takes_run = false;  ///< the incoming activation is recomputed
   bool gives_run = false;  ///< the outgoing one is
   PatternBytes bytes;
@@ -57,12 +57,12 @@ struct Choice {
 struct FormPatterns {
   SegmentGraph segment;
   Array<Array<Policy>> options;  ///< of each node; of the outgoing activation, what is left of it
-  Array<Pattern> patterns;
+  Array<SegmentPattern> patterns;
   Array<Choice> choices;
   bool complete = true;  ///< false where there are too many, and some were left out
 
   std::size_t nodes() const { return segment.graph.nodes.size(); }
-  const Choice& choice(const Pattern& pattern, std::size_t node) const {
+  const Choice& choice(const SegmentPattern& pattern, std::size_t node) const {
     return choices[pattern.first_choice + node];
   }
 };
@@ -178,7 +178,7 @@ class PatternLister {
     for (std::size_t k = 0; k < inner_; ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
     if (!values_kept()) return;
-    Pattern pattern;
+    SegmentPattern pattern;
     pattern.gives_run = gives_run;
     pattern.takes_run =
         form_.segment.has_input && needed[0] && plan_[0].kind == PolicyKind::recompute;
@@ -224,7 +224,7 @@ class PatternLister {
   }
 
   /// Schedules the segment under plan_ and reads the pattern's bytes off the schedule.
-  PatternBytes measure(const Pattern& pattern) {
+  PatternBytes measure(const SegmentPattern& pattern) {
     const Graph& graph = form_.segment.graph;
     const Schedule schedule = make_schedule(graph, plan_);
     const std::size_t count = schedule.instructions.size();

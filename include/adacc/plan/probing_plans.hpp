@@ -158,7 +158,7 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   if (pair.arena_bytes <= arena_bytes || pair.copies == 0) return pair;
   const int copies = pair.copies;
   std::size_t least = pair.arena_bytes;
-  for (const Kept kept : {Kept::whole, Kept::precise, Kept::small}) {
+  for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse}) {
     const Plan base = smallest_checkpointed(graph, kept);
     const auto fits = [&](int stride, int first) {
       pair = detail::ProbeBuilder(graph, base, what, stride, first).build();
@@ -181,7 +181,7 @@ constexpr std::size_t least_probing_bytes(const Graph& graph, const ErrorClass& 
   const int copies = all.copies();
   if (copies == 0) return 0;
   std::size_t least = all.build().arena_bytes;
-  for (const Kept kept : {Kept::whole, Kept::precise, Kept::small}) {
+  for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse}) {
     const Plan base = smallest_checkpointed(graph, kept);
     const std::size_t bytes =
         detail::ProbeBuilder(graph, base, what, copies, copies - 1).build().arena_bytes;
