@@ -150,3 +150,18 @@ TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middl
   CHECK((solution.status == Outcome::feasible || solution.status == Outcome::timed_out));
   if (solution) CHECK(solution.bound <= solution.objective);
 }
+
+TEST_CASE("lp_solve: a limit of polls ends the search, at the same point every time") {
+  std::mt19937 random(3);
+  const LinearProgram program = knapsack(random, 40);
+  const LinearSolution all = solve_with_lp_solve(program);
+  REQUIRE(all.status == Status::optimal);
+  LinearOptions options;
+  options.most_polls = 30;
+  const LinearSolution first = solve_with_lp_solve(program, options);
+  const LinearSolution second = solve_with_lp_solve(program, options);
+  CHECK((first.status == Status::timed_out || first.status == Status::feasible));
+  CHECK(first.status == second.status);
+  CHECK(first.bound <= all.objective);
+  if (first) CHECK(first.objective == second.objective);
+}

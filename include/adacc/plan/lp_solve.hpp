@@ -50,6 +50,9 @@ struct LinearOptions {
   double bound = -LinearProgram::infinity;  ///< known already: no solution is smaller
   double (*now)() = nullptr;                ///< seconds of some clock; null: no limit
   double deadline = 0;                      ///< of that clock
+  /// Stop when lp_solve has asked this often whether to: about once an iteration, and so, unlike
+  /// with a deadline, with the same outcome on every machine. 0: no limit.
+  std::size_t most_polls = 0;
 };
 
 namespace detail {
@@ -88,7 +91,10 @@ class LpSolve {
  private:
   static int stop(_lprec*, void* self) {
     LpSolve& mine = *static_cast<LpSolve*>(self);
-    mine.stopped_ = mine.stopped_ || mine.options_.now() >= mine.options_.deadline;
+    const LinearOptions& options = mine.options_;
+    mine.stopped_ = mine.stopped_ ||
+                    (options.now != nullptr && options.now() >= options.deadline) ||
+                    (options.most_polls > 0 && ++mine.polls_ > options.most_polls);
     return mine.stopped_ ? 1 : 0;
   }
 
@@ -101,8 +107,9 @@ class LpSolve {
       const double left = options_.deadline - options_.now();
       if (left <= 0) return !(stopped_ = true);
       if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
-      lp_solve_c::put_abortfunc(lp_, &stop, this);
     }
+    if (options_.now != nullptr || options_.most_polls > 0)
+      lp_solve_c::put_abortfunc(lp_, &stop, this);
     Array<double> values(count);
     Array<int> columns(count);
     for (const LinearProgram::Column& column : program_.columns)
@@ -194,6 +201,7 @@ class LpSolve {
   double largest_cost_ = 0;
   bool ready_ = false;
   bool stopped_ = false;
+  std::size_t polls_ = 0;
 };
 
 }  // namespace detail

@@ -34,6 +34,15 @@ class PatternPlanner {
   }
 
   Result<PlanOutcome> run() {
+    return run([](const Chain& chain, double budget, double tolerance, const auto& relaxed) {
+      return PriceTuner(chain, budget, tolerance).run(relaxed);
+    });
+  }
+
+  /// With prices and a bound from elsewhere: `price(chain, budget, tolerance, relaxed)` returns
+  /// TunedPrices, `relaxed` as in PriceTuner::run.
+  template <class Price>
+  Result<PlanOutcome> run(Price&& price) {
     build_chain();
     const PrefixMinima minima(chain_);
     minima_ = &minima;
@@ -44,7 +53,7 @@ class PatternPlanner {
     } else {
       best_ = static_cast<Candidate&&>(smallest);
     }
-    tune();
+    tune(price);
     search();
     if (!best_.found) {
       smallest.proven = false;
@@ -186,9 +195,10 @@ class PatternPlanner {
            prices.error * request_.tolerance;
   }
 
-  void tune() {
-    PriceTuner tuner(chain_, static_cast<double>(budget()), request_.tolerance);
-    const TunedPrices tuned = tuner.run([this](Prices prices) { return relaxed(prices); });
+  template <class Price>
+  void tune(Price& price) {
+    const TunedPrices tuned = price(chain_, static_cast<double>(budget()), request_.tolerance,
+                                    [this](Prices prices) { return relaxed(prices); });
     prices_ = tuned.prices;
     bound_ = tuned.bound > 0 ? tuned.bound : 0;
   }

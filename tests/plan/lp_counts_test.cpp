@@ -1,0 +1,289 @@
+#include <doctest/doctest.h>
+
+#include <adacc/plan/lp_counts.hpp>
+
+#include "../../bench/plan_profile.hpp"
+#include "../../examples/gpt.hpp"
+#include "brute_force.hpp"
+#include "random_graph.hpp"
+#include "test_size.hpp"
+
+#include <algorithm>
+#include <string>
+
+using namespace adacc;
+
+namespace {
+
+Graph gpt_graph(int layers, std::size_t context = 64) {
+  const gpt::Config config{
+      .layers = layers, .heads = 2, .channels = context, .context = context, .vocab = 128};
+  const auto graph = gpt::graph<gpt::PlannedSet>(config, 2, context, 1);
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  return *graph;
+}
+
+PlanRequest at_percent(const Graph& graph, std::size_t percent) {
+  PlanRequest request;
+  request.budget_bytes =
+      make_layout(make_schedule(graph, retain_all(graph))).arena_bytes * percent / 100;
+  return request;
+}
+
+bool same(const Plan& a, const Plan& b) {
+  for (std::size_t k = 0; k < a.policies.size(); ++k)
+    if (a.policies[k] != b.policies[k]) return false;
+  return a.policies.size() == b.policies.size();
+}
+
+}  // namespace
+
+TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a sound bound") {
+  for (const int layers : {3, 12, 32}) {
+    const Graph graph = gpt_graph(layers);
+    for (const double jitter : {0.0, 0.1}) {
+      if (layers == 32 && jitter > 0) continue;
+      const CostProfile profile = plan_profile::make(graph, jitter);
+      for (const std::size_t percent : {60U, 40U, 25U}) {
+        for (const double tolerance : {1e-2, 2e-3}) {
+          PlanRequest request = at_percent(graph, percent);
+          request.tolerance = tolerance;
+          INFO(layers, " layers, jitter ", jitter, ", ", percent, " %, tolerance ", tolerance);
+          const auto tuned = plan_by_patterns(graph, profile, request);
+          const auto plan = plan_with_lp_counts(graph, profile, request);
+          REQUIRE(static_cast<bool>(plan) == static_cast<bool>(tuned));
+          if (!plan) {
+            CHECK(layers == 3);
+            CHECK(std::string(plan.error.text()) == tuned.error.text());
+            continue;
+          }
+          CHECK_FALSE(plan->note);
+          CHECK(std::string(plan->solver) == "patterns, lp_solve");
+          CHECK_FALSE(check(graph, plan->plan));
+          CHECK(plan->peak_bytes <= request.budget_bytes);
+          CHECK(plan->error <= request.tolerance);
+          CHECK(plan->bound_seconds <= plan->seconds);
+          CHECK(plan->bound_seconds <= tuned->seconds);
+          CHECK(plan->seconds <= 1.005 * tuned->seconds);
+          CHECK(plan->gap <= std::max(request.gap, tuned->gap + 1e-4));
+          const auto again = plan_with_lp_counts(graph, profile, request);
+          REQUIRE(again);
+          CHECK(same(again->plan, plan->plan));
+          CHECK(again->bound_seconds == plan->bound_seconds);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rows for all late segments raise the bound where few blocks leave little room") {
+  const Graph graph = gpt_graph(6, 128);
+  const CostProfile profile = plan_profile::make(graph, 0);
+  for (const std::size_t percent : {20U, 21U, 22U}) {
+    const PlanRequest request = at_percent(graph, percent);
+    const auto tuned = plan_by_patterns(graph, profile, request);
+    const auto plan = plan_with_lp_counts(graph, profile, request);
+    REQUIRE(tuned);
+    REQUIRE(plan);
+    CHECK(plan->bound_seconds > 1.01 * tuned->bound_seconds);
+    CHECK(plan->gap < 0.4 * tuned->gap);
+  }
+}
+
+TEST_CASE("integers close the gap of a single block") {
+  const Graph graph = gpt_graph(1);
+  const CostProfile profile = plan_profile::make(graph, 0);
+  int closed = 0, planned = 0;
+  for (std::size_t percent = 95; percent >= 50; percent -= 5) {
+    PlanRequest request = at_percent(graph, percent);
+    request.gap = 0;
+    const auto plan = plan_with_lp_counts(graph, profile, request);
+    if (!plan) continue;
+    INFO(percent, " %, gap ", plan->gap);
+    ++planned;
+    CHECK(plan->bound_seconds <= plan->seconds);
+    closed += plan->gap < 1e-7;
+  }
+  MESSAGE(closed, " of ", planned, " proven best");
+  CHECK(closed > 0);
+}
+
+TEST_CASE("on random graphs the bound of counts by lp_solve never passes the optimum") {
+  int planned = 0, solved = 0, close = 0, raised = 0;
+  for (unsigned seed = 0; seed < test_graphs; ++seed) {
+    random_graph::Source random(seed);
+    const Graph graph = random_graph::draw(random, 6);
+    const CostProfile profile = random_graph::draw_profile(random, graph, random.one_in(2));
+    brute_force::AllPlans all(graph, profile);
+    if (all.size() == 0) continue;
+    for (int b = 0; b < 3; ++b) {
+      PlanRequest request = at_percent(graph, 30 + random.below(75));
+      request.gap = 0;
+      request.tolerance = b == 0 ? 1e9 : random.unit() * 0.5;
+      const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
+      const auto plan = plan_with_lp_counts(graph, profile, request);
+      INFO("seed ", seed, " budget ", request.budget_bytes, " tolerance ", request.tolerance);
+      if (!plan) continue;
+      REQUIRE(best != nullptr);
+      ++planned;
+      CHECK_FALSE(check(graph, plan->plan));
+      CHECK(plan->peak_bytes <= request.budget_bytes);
+      CHECK(plan->error <= request.tolerance * (1 + 1e-9));
+      CHECK(plan->bound_seconds <= best->cost.seconds * (1 + 1e-9));
+      CHECK(plan->seconds >= best->cost.seconds * (1 - 1e-9));
+      solved += std::string(plan->solver) == "patterns, lp_solve";
+      if (plan->note) MESSAGE(std::string(plan->note.text()));
+      close += plan->seconds <= best->cost.seconds * 1.01;
+      const auto tuned = plan_by_patterns(graph, profile, request);
+      REQUIRE(tuned);
+      raised += plan->bound_seconds > tuned->bound_seconds * (1 + 1e-9);
+    }
+  }
+  MESSAGE(planned, " planned, ", solved, " with lp_solve, ", close, " within 1 %, ", raised,
+          " with a better bound than that of tuned prices");
+  CHECK(planned * 6 >= static_cast<int>(test_graphs));
+  CHECK(solved * 100 >= planned * 98);
+  CHECK(close * 100 >= planned * 94);
+}
+
+TEST_CASE("counts over equal segments, relaxed or whole, never cost more than the optimum") {
+  int programs = 0, tight = 0;
+  for (unsigned seed = 0; seed < test_graphs / 4; ++seed) {
+    random_graph::Source random(seed);
+    Graph graph = random_graph::draw(random, 4);
+    graph.candidates.clear();
+    for (int c = 0; c < 2; ++c) graph.candidates.push_back(&random_graph::codecs[c]);
+    Node node = graph.node(1);
+    node.input = node.output = graph.input;
+    node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
+    node.policy = {PolicyKind::planned, nullptr};
+    node.reads = random.one_in(2) ? Reads::input : Reads::none;
+    node.add_count = node.first_candidate = 0;
+    node.candidate_count = 1 + random.below(2);
+    for (Node& copy : graph.nodes) copy = node;
+    while (graph.nodes.size() > 6) graph.nodes.pop_back();
+    CostProfile profile = random_graph::draw_profile(random, graph, false);
+    const std::size_t codecs = profile.codecs.size();
+    for (std::size_t k = 1; k < graph.nodes.size(); ++k) {
+      profile.nodes[k] = profile.nodes[0];
+      for (std::size_t c = 0; c < codecs; ++c)
+        profile.codec_costs[k * codecs + c] = profile.codec_costs[c];
+    }
+    brute_force::AllPlans all(graph, profile);
+    PlanRequest request = at_percent(graph, 40 + random.below(60));
+    request.tolerance = random.one_in(2) ? 1e9 : random.unit() * 0.01;
+    const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
+    if (best == nullptr) continue;
+    const auto price = [&](const detail::Chain& chain, double budget, double tolerance,
+                           const auto& relaxed) {
+      const double optimum = best->cost.seconds - chain.base_seconds;
+      double previous = -1;
+      for (const std::size_t singles : {1U, 2U, 8U}) {
+        INFO("seed ", seed, " singles ", singles);
+        const detail::CountProgram counts(chain, budget, tolerance, singles);
+        Array<bool> used(counts.column_count());
+        for (bool& use : used) use = true;
+        const auto relaxation = solve_with_lp_solve(counts.part(used, false, false));
+        const auto whole = solve_with_lp_solve(counts.part(used, false, true));
+        REQUIRE(relaxation);
+        REQUIRE(whole);
+        const double bound = counts.judge(relaxation.duals).bound;
+        const double rounding = 1e-7 * best->cost.seconds;
+        CHECK(bound <= optimum + rounding);
+        CHECK(bound >= relaxation.objective - rounding);
+        CHECK(whole.objective <= optimum + rounding);
+        CHECK(whole.objective >= bound - rounding);
+        CHECK(bound >= previous - rounding);  // more rows
+        previous = bound;
+        ++programs;
+        tight += whole.objective >= optimum - rounding;
+      }
+      return detail::PriceTuner(chain, budget, tolerance).run(relaxed);
+    };
+    static_cast<void>(detail::PatternPlanner(graph, profile, request).run(price));
+  }
+  MESSAGE(tight, " of ", programs, " programs in integers reach the optimum");
+  CHECK(programs * 20 >= static_cast<int>(test_graphs));
+  CHECK(tight * 10 > programs);
+}
+
+TEST_CASE("where not all patterns are listed, the bound still never passes the optimum") {
+  int planned = 0, incomplete = 0;
+  for (unsigned seed = 0; seed < test_graphs / 20 + 8; ++seed) {
+    random_graph::Source random(seed);
+    Graph graph = random_graph::draw(random, 9);
+    graph.candidates.clear();
+    for (int c = 0; c < 3; ++c) graph.candidates.push_back(&random_graph::codecs[c]);
+    graph.adds.clear();
+    while (graph.nodes.size() > 9) graph.nodes.pop_back();
+    for (Node& node : graph.nodes) {
+      node.input = node.output = graph.input;
+      node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
+      node.policy = {PolicyKind::planned, nullptr};
+      node.reads = Reads::input;
+      node.first_add = node.add_count = node.first_candidate = 0;
+      node.candidate_count = 3;
+    }
+    graph.adds.push_back(0);  // one segment behind the first activation
+    graph.nodes.back().add_count = 1;
+    const CostProfile profile = random_graph::draw_profile(random, graph, false);
+    PlanRequest request = at_percent(graph, 60 + random.below(40));
+    request.gap = 0;
+    request.tolerance = random.one_in(2) ? 1e9 : random.unit() * 0.02;
+    const auto exact = plan_exactly(graph, profile, request);
+    const auto plan = plan_with_lp_counts(graph, profile, request);
+    if (!exact || exact->timed_out || !plan) continue;
+    INFO("seed ", seed);
+    ++planned;
+    detail::LossyBits bits(profile);
+    for (const detail::Segment& segment : detail::segments_of(graph, profile))
+      incomplete += !detail::PatternLister(graph, profile, segment, bits).list().complete;
+    CHECK(plan->bound_seconds <= exact->seconds * (1 + 1e-9));
+    CHECK(plan->seconds >= exact->seconds * (1 - 1e-9));
+  }
+  MESSAGE(incomplete, " segments with more patterns than are listed in ", planned, " plans");
+  CHECK(incomplete > 0);
+}
+
+TEST_CASE("where time is up, tuned prices take over and the note says so") {
+  const Graph graph = gpt_graph(6);
+  const CostProfile profile = plan_profile::make(graph, 0.1);
+  PlanRequest request = at_percent(graph, 50);
+  request.deadline_seconds = 0;
+  static double clock;
+  clock = 0;
+  request.now = [] { return clock += 1; };
+  const auto plan = plan_with_lp_counts(graph, profile, request);
+  REQUIRE_MESSAGE(plan, plan.error.text());
+  CHECK(std::string(plan->note.text()).find("ran out of time") != std::string::npos);
+  CHECK(std::string(plan->solver) == "patterns");
+  CHECK(plan->peak_bytes <= request.budget_bytes);
+  CHECK(plan->bound_seconds <= plan->seconds);
+}
+
+TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by the other planners") {
+  const Graph graph = gpt_graph(3);
+  const CostProfile profile = plan_profile::make(graph, 0);
+  PlanRequest request;
+  request.budget_bytes = 4096;
+  const auto refused = plan_with_lp_counts(graph, profile, request);
+  REQUIRE_FALSE(refused);
+  CHECK(std::string(refused.error.text()) ==
+        plan_by_patterns(graph, profile, request).error.text());
+  request.budget_bytes = 0;
+  CHECK_FALSE(plan_with_lp_counts(graph, profile, request));
+
+  random_graph::Source random(7);
+  Graph by_hand = random_graph::draw(random, 4);
+  for (Node& node : by_hand.nodes) node.add_count = 0;
+  by_hand.by_hand = true;
+  const CostProfile few = random_graph::draw_profile(random, by_hand, false);
+  request.budget_bytes = 1 << 24;
+  request.tolerance = 1e9;
+  const auto exact = plan_exactly(by_hand, few, request);
+  const auto plan = plan_with_lp_counts(by_hand, few, request);
+  REQUIRE_MESSAGE(exact, exact.error.text());
+  REQUIRE(plan);
+  CHECK(std::string(plan->solver) == exact->solver);
+  CHECK(same(plan->plan, exact->plan));
+}
