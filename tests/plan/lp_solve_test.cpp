@@ -155,12 +155,12 @@ TEST_CASE("lp_solve: a limit of polls ends the search, at the same point every t
   std::mt19937 random(3);
   const LinearProgram program = knapsack(random, 40);
   const LinearSolution all = solve_with_lp_solve(program);
-  REQUIRE(all.status == Status::optimal);
+  REQUIRE(all.status == Outcome::optimal);
   LinearOptions options;
   options.most_polls = 30;
   const LinearSolution first = solve_with_lp_solve(program, options);
   const LinearSolution second = solve_with_lp_solve(program, options);
-  CHECK((first.status == Status::timed_out || first.status == Status::feasible));
+  CHECK((first.status == Outcome::timed_out || first.status == Outcome::feasible));
   CHECK(first.status == second.status);
   CHECK(first.bound <= all.objective);
   if (first) CHECK(first.objective == second.objective);

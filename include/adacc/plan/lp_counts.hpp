@@ -96,8 +96,8 @@ class CountPricer {
         counts_.near(best.prices, 2e-3 * step / static_cast<double>(counts_.group_count()));
     for (int round = 0; round < most_rounds; ++round) {
       LinearSolution solution = solve_with_lp_solve(counts_.part(used, true, false), options_);
-      if (solution.status != LinearSolution::Status::optimal) {
-        note_ = Error::say(solution.status == LinearSolution::Status::timed_out
+      if (solution.status != LinearSolution::Outcome::optimal) {
+        note_ = Error::say(solution.status == LinearSolution::Outcome::timed_out
                                ? "lp_solve ran out of time: prices were tuned without it"
                                : "lp_solve failed: prices were tuned without it");
         return;
