@@ -18,7 +18,8 @@
 
 struct Costs {
   adacc::CostProfile profile;
-  std::string source;  ///< in words
+  std::string source;     ///< in words
+  bool measured = false;  ///< and so worth keeping
 };
 
 /// Measures `graph` in a training of its own, which is thrown away: parameters as at the start, an
@@ -56,6 +57,7 @@ adacc::Result<Costs> measured_costs(const Options& options, const adacc::Graph& 
     rest.push_back(now() - before);
   }
   std::sort(rest.begin(), rest.end());
+  costs.measured = true;
   costs.profile = std::move(*profile);
   costs.profile.rest = rest[rest.size() / 2];
   gpt::assume_errors(graph, options.network.layers, costs.profile);
@@ -78,11 +80,11 @@ adacc::Result<Costs> train_gpt_costs(const Options& options, const adacc::Graph&
   std::string refused;
   if (!options.profile.empty()) {
     auto loaded = load_profile(options.profile, graph, source);
-    if (loaded) return Costs{std::move(*loaded), "read from " + one_line(options.profile)};
+    if (loaded) return Costs{std::move(*loaded), "read from " + one_line(options.profile), true};
     refused = loaded.error.text();
   }
   auto costs = measured_costs(options, graph, dispatch, cpu, arena_bytes, input, targets, now);
-  if (!costs || options.profile.empty()) return costs;
+  if (!costs || options.profile.empty() || !costs->measured) return costs;
   if (::access(options.profile.c_str(), F_OK) == 0) costs->source += "; " + refused;
   if (Error why = save_profile(options.profile, graph, costs->profile, source)) return why;
   costs->source += "; written to " + one_line(options.profile);

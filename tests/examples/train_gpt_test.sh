@@ -100,7 +100,7 @@ refuses nowhere -- "${small[@]}" --save nowhere/checkpoint --steps 1
 cat "$train_gpt" | head -c 300000 >text
 refuses budget smallest limited -- "${small[@]}" --text text --budget 1B
 refuses nowhere -- "${small[@]}" --text text --report nowhere/report.html --steps 1
-planned=("${small[@]}" --layers 3 --text text --steps 12)
+planned=("${small[@]}" --layers 3 --channels 32 --context 32 --batch 4 --text text --steps 12)
 "$train_gpt" "${planned[@]}" --budget 60% --profile costs --log auto.jsonl --report auto.html \
   --save auto >out 2>err || complain "auto: $(cat err)"
 grep -q 'measured in .*written to costs' out || complain "auto does not say what it measured: $(cat out)"
@@ -115,7 +115,7 @@ grep -q 'Predicted and measured' auto.html || complain "the report does not comp
 # A second run reads the profile; one of another model is refused, measured anew, and said so.
 "$train_gpt" "${planned[@]}" --budget 60% --profile costs >out 2>err || complain "auto again: $(cat err)"
 grep -q 'read from costs' out || complain "the profile was not read: $(cat out)"
-"$train_gpt" "${planned[@]}" --layers 2 --budget 60% --profile costs >out 2>err ||
+"$train_gpt" "${planned[@]}" --layers 2 --budget 70% --profile costs >out 2>err ||
   complain "auto with another model's profile: $(cat err)"
 grep -q 'measured in .*costs.*written' out || complain "another model's profile: $(cat out)"
 head -c 100 costs >cut && mv cut costs

@@ -43,6 +43,11 @@ class PatternPlanner {
   /// TunedPrices, `relaxed` as in PriceTuner::run.
   template <class Price>
   Result<PlanOutcome> run(Price&& price) {
+    if (Plan plan = plan_from_types(graph_); retaining_fits(plan)) {
+      const double seconds = evaluate(graph_, profile_, plan).seconds;
+      return finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(plan), seconds,
+                            "patterns");
+    }
     build_chain();
     const PrefixMinima minima(chain_);
     minima_ = &minima;
@@ -78,6 +83,12 @@ class PatternPlanner {
     std::size_t live = 0, arena = 0;
     double seconds = unreachable;  ///< beyond the chain's base
   };
+
+  /// Nothing is faster than to retain all that is open.
+  bool retaining_fits(const Plan& plan) const {
+    return error_of(graph_, profile_, plan) <= request_.tolerance &&
+           make_layout(make_schedule(graph_, plan)).arena_bytes <= request_.budget_bytes;
+  }
 
   /// For the error that names it; the plan of the types where none was found.
   SmallestPlan named(const Candidate& smallest) const {
