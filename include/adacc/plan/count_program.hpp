@@ -8,7 +8,7 @@
 /// plan is a solution, so what the program proves holds for all plans.
 ///
 /// A block has about a thousand moves, of which a solution uses few. So a solver gets a part of the
-/// columns: those near the shortest paths under some prices first, then those that its duals miss.
+/// columns: those closest to the shortest paths under some prices first, then those that its duals miss.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ class CountProgram {
   std::size_t group_count() const { return groups_.size(); }
 
   /// The columns on paths at most `slack` longer than the shortest one under `prices`.
-  Array<bool> near(Prices prices, double slack) const {
+  Array<bool> closest(Prices prices, double slack) const {
     const auto states = static_cast<std::size_t>(chain_->states);
     const std::size_t size = chain_->size();
     PricedMoves priced(*chain_);

@@ -166,6 +166,7 @@ class PartialPlan {
   /// activations that others than it read not counted.
   constexpr Array<std::size_t> stage_bytes() {
     Array<std::size_t> bytes(facts_.size());
+    if (graph_.by_hand) return bytes;  // any stage may be the last reader of any activation
     cost_ = {};
     mark();
     forward();
