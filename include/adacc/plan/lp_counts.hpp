@@ -93,7 +93,7 @@ class CountPricer {
     constexpr int most_rounds = 40;
     const double step = base_seconds_ + (best.bound > 0 ? best.bound : 0);
     Array<bool> used =
-        counts_.near(best.prices, 2e-3 * step / static_cast<double>(counts_.group_count()));
+        counts_.closest(best.prices, 2e-3 * step / static_cast<double>(counts_.group_count()));
     for (int round = 0; round < most_rounds; ++round) {
       LinearSolution solution = solve_with_lp_solve(counts_.part(used, true, false), options_);
       if (solution.status != LinearSolution::Outcome::optimal) {
