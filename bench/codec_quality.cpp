@@ -218,13 +218,6 @@ std::string draw(const Report& report) {
   return quality_plot::draw(panels);
 }
 
-adacc::Error write(const std::string& path, const std::string& text) {
-  auto file = adacc::AtomicFile::create(path);
-  if (!file) return file.error;
-  if (adacc::Error why = file->write(text.data(), text.size())) return why;
-  return file->commit();
-}
-
 adacc::Error measure_all(adacc::Cpu& cpu, const captured::Setting& setting, Report& report) {
   report.codecs = codec_list::lossy();
   std::vector<Input> made;
@@ -291,8 +284,8 @@ int main(int argc, char** argv) {
   cpu.key.seed = 1;
   Report report;
   adacc::Error error = measure_all(cpu, setting, report);
-  if (!error && !json.empty()) error = write(json, as_json(report).dump(2) + "\n");
-  if (!error && !svg.empty()) error = write(svg, draw(report));
+  if (!error && !json.empty()) error = adacc::write_file(json, as_json(report).dump(2) + "\n");
+  if (!error && !svg.empty()) error = adacc::write_file(svg, draw(report));
   if (error) {
     std::fprintf(stderr, "codec_quality: %s\n", error.text());
     return 2;

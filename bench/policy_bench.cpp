@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 
 #include "../examples/budget.hpp"
 #include "../examples/draw/curve.hpp"
+#include "../examples/draw/plan.hpp"
 #include "../examples/gpt_costs.hpp"
 #include "contestant.hpp"
 
@@ -64,13 +64,6 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
         (best == nullptr || entry.throughput() > best->throughput()))
       best = &entry;
   return best == nullptr ? entries[0] : *best;
-}
-
-adacc::Error write_text(const std::string& path, const std::string& text) {
-  auto file = adacc::AtomicFile::create(path);
-  if (!file) return file.error;
-  if (adacc::Error why = file->write(text.data(), text.size())) return why;
-  return file->commit();
 }
 
 std::string picture(const std::vector<Entry>& entries) {
@@ -200,15 +193,14 @@ int main(int argc, char** argv) {
   }
   for (const Entry& entry : entries) {
     if (entry.budget == 0) continue;
-    std::map<std::string, int> counts;
-    for (const Policy& policy : entry.outcome.plan.policies) ++counts[name_of(policy)];
     std::printf("%-16s", entry.name.c_str());
-    for (const auto& [name, count] : counts) std::printf("  %s %d", name.c_str(), count);
+    for (const auto& [name, count] : draw::policy_counts(entry.outcome.plan))
+      std::printf("  %s %d", name.c_str(), count);
     std::printf("\n");
   }
   if (!o.json.empty())
-    if (Error why = write_text(o.json, figures.dump(2) + "\n")) return fail(why);
+    if (Error why = write_file(o.json, figures.dump(2) + "\n")) return fail(why);
   if (!o.svg.empty())
-    if (Error why = write_text(o.svg, picture(entries))) return fail(why);
+    if (Error why = write_file(o.svg, picture(entries))) return fail(why);
   return 0;
 }

@@ -71,10 +71,7 @@ int main(int argc, char** argv) {
       "<text x='120' y='632'>forward</text><text x='820' y='632' text-anchor='end'>backward"
       "</text>\n</svg>\n";
 
-  auto file = adacc::AtomicFile::create(out);
-  if (!file) return fail(file.error);
-  if (const adacc::Error why = file->write(svg.data(), svg.size())) return fail(why);
-  if (const adacc::Error why = file->commit()) return fail(why);
+  if (const adacc::Error why = adacc::write_file(out, svg)) return fail(why);
   for (std::size_t i = 0; i < programs.size(); ++i)
     std::printf("%-10s %8.1f MiB\n", names[i],
                 static_cast<double>(programs[i].peak_bytes()) / adacc::MiB);

@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,13 +50,6 @@ int fail(const adacc::Error& why) {
 
 double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB; }
 
-/// How often each policy occurs.
-std::map<std::string, int> counts(const adacc::Plan& plan) {
-  std::map<std::string, int> count;
-  for (const adacc::Policy& policy : plan.policies) ++count[name_of(policy)];
-  return count;
-}
-
 void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutcome& found) {
   const nlohmann::ordered_json out = {{"budget_bytes", budget},
                                       {"peak_bytes", found.peak_bytes},
@@ -68,7 +60,7 @@ void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutco
                                       {"gap", found.gap},
                                       {"solve_ms", 1e3 * found.solve_seconds},
                                       {"solver", found.solver},
-                                      {"policies", counts(found.plan)}};
+                                      {"policies", draw::policy_counts(found.plan)}};
   std::printf("%s\n", out.dump(2).c_str());
 }
 
@@ -95,7 +87,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               found.timed_out ? ", stopped by the deadline" : "");
   if (found.note) std::printf("note: %s\n", found.note.text());
   std::printf("policies:");
-  for (const auto& [name, count] : counts(found.plan)) std::printf("  %s %d", name.c_str(), count);
+  for (const auto& [name, count] : draw::policy_counts(found.plan))
+    std::printf("  %s %d", name.c_str(), count);
   std::printf("\n");
 }
 
@@ -115,10 +108,7 @@ adacc::Error draw_plan(const Options& options, const adacc::Graph& graph, std::s
   svg += draw::memory_panel(*program, {20, plan.height + 90, 800, 220}, 1.03 * most,
                             static_cast<double>(budget)) +
          "</svg>\n";
-  auto file = adacc::AtomicFile::create(options.svg);
-  if (!file) return file.error;
-  if (adacc::Error why = file->write(svg.data(), svg.size())) return why;
-  return file->commit();
+  return adacc::write_file(options.svg, svg);
 }
 
 int run(Options options) {

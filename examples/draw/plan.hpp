@@ -4,6 +4,7 @@
 #include <adacc/plan/evaluate.hpp>
 
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@ inline std::string policy_color(const adacc::Policy& policy) {
   if (starts("int4")) return "#59a14f";
   if (starts("bf16")) return "#edc948";
   return "#b07aa1";
+}
+
+/// How often each policy occurs in `plan`, by name.
+inline std::map<std::string, int> policy_counts(const adacc::Plan& plan) {
+  std::map<std::string, int> counts;
+  for (const adacc::Policy& policy : plan.policies) ++counts[name_of(policy)];
+  return counts;
 }
 
 struct PlanPicture {

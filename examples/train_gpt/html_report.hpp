@@ -107,9 +107,5 @@ inline std::string html_page(const RunReport& report) {
 
 /// Writes the page beside `path` and renames it.
 inline adacc::Error write_report(const std::string& path, const RunReport& report) {
-  const std::string html = html_page(report);
-  auto file = adacc::AtomicFile::create(path);
-  if (!file) return file.error;
-  if (adacc::Error why = file->write(html.data(), html.size())) return why;
-  return file->commit();
+  return adacc::write_file(path, html_page(report));
 }

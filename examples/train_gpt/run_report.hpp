@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,10 +12,8 @@
 
 /// "int8_outlier 12, retain 38"
 inline std::string policy_counts(const adacc::Plan& plan) {
-  std::map<std::string, int> counts;
-  for (const adacc::Policy& policy : plan.policies) ++counts[name_of(policy)];
   std::string text;
-  for (const auto& [name, count] : counts)
+  for (const auto& [name, count] : draw::policy_counts(plan))
     text += (text.empty() ? "" : ", ") + name + " " + std::to_string(count);
   return text;
 }

@@ -85,7 +85,7 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     Node& node = graph.nodes[static_cast<std::size_t>(k)];
     const bool next_reads = k + 1 < count && reads_input(graph.node(k + 1).reads);
     node.first_candidate = graph.candidates.size();
-    if (read_in_backward(graph, k))
+    if (graph.read_in_backward(k))
       for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {
         const std::size_t drawn = random.below(6);
         if (drawn == larger || (drawn == mask && next_reads)) continue;

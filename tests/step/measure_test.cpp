@@ -223,7 +223,7 @@ TEST_CASE("random networks: the measuring plans run all that plans may use") {
     const Plan plan = plan_from_types(*graph);
     for (const Instruction& run : make_schedule(*graph, plan).instructions) {
       const bool codec = run.op == Op::encode || run.op == Op::decode;
-      if (codec && !read_in_backward(*graph, run.node)) continue;
+      if (codec && !graph->read_in_backward(run.node)) continue;
       CHECK(seconds_of(profile, plan, run) == 1);
     }
   }

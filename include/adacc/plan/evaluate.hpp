@@ -57,8 +57,10 @@ constexpr std::size_t live_bytes(const Schedule& schedule) {
   return most;
 }
 
-/// Whether some layer's backward reads activation `id`.
-constexpr bool read_in_backward(const Graph& graph, int id) { return graph.read_in_backward(id); }
+/// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included.
+constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
+  return make_layout(make_schedule(graph, plan)).arena_bytes;
+}
 
 /// visit(k, column, error) for each activation whose value in backward is not the one of forward,
 /// and each codec that is to blame (by its column in the profile), with what that adds to the

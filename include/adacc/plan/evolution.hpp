@@ -470,7 +470,7 @@ class Evolution {
   bool fits(const CostProfile& profile, const Plan& candidate) const {
     return !check(graph_, candidate) &&
            error_of(graph_, profile, candidate) <= request_.tolerance &&
-           make_layout(make_schedule(graph_, candidate)).arena_bytes <= request_.budget_bytes;
+           peak_bytes(graph_, candidate) <= request_.budget_bytes;
   }
 
   void change_budget(std::uint64_t step, EvolutionUpdate& update) {
@@ -522,7 +522,7 @@ class Evolution {
     outcome.seconds = cost.seconds;
     outcome.error = cost.error;
     outcome.live_bytes = cost.live_bytes;
-    outcome.peak_bytes = make_layout(make_schedule(graph_, outcome.plan)).arena_bytes;
+    outcome.peak_bytes = peak_bytes(graph_, outcome.plan);
     settle(static_cast<PlanOutcome&&>(outcome));
   }
 

@@ -32,11 +32,6 @@ constexpr bool may_use(const Graph& graph, int id, const CodecInfo* codec) {
   return graph.candidates_of(node).contains(codec) || node.policy.codec == codec;
 }
 
-/// The exact peak of a step under `plan`, in bytes.
-constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
-  return make_layout(make_schedule(graph, plan)).arena_bytes;
-}
-
 namespace detail {
 
 /// Compresses activation `id`. What would be recomputed from a codec that keeps no values is
@@ -48,9 +43,8 @@ constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const Codec
   if (codec->keeps_values) return true;
   for (int k = id + 1; k < graph.node_count(); ++k) {
     if (plan[k].kind != PolicyKind::recompute) continue;
-    bool reads = k == id + 1;
-    for (std::size_t i = 0; i < graph.node(k).add_count; ++i)
-      reads |= graph.add_source(graph.node(k), i) == id;
+    bool reads = false;
+    graph.forward_reads(k, [&](int source) { reads |= source == id; });
     if (reads) plan.policies[static_cast<std::size_t>(k)] = {PolicyKind::retain, nullptr};
   }
   if (!check_readers(graph, plan, id)) return true;

@@ -121,7 +121,7 @@ class MoveMaker {
       sum += byte_price *
              static_cast<double>(k < segment.first ? 0 : align_up(graph_.node(k).aux_bytes));
       const bool outgoing = k == segment.last && form.segment.has_output;
-      if (outgoing || !read_in_backward(graph_, k)) continue;
+      if (outgoing || !graph_.read_in_backward(k)) continue;
       double least = -1;
       for (const Policy& policy : policies_of(graph_, k)) {
         const bool incoming = k < segment.first && policy.kind == PolicyKind::recompute;
@@ -147,7 +147,7 @@ class MoveMaker {
   }
 
   double error_of_option(int node, const Policy& policy) const {
-    if (policy.codec == nullptr || policy.codec->lossless || !read_in_backward(graph_, node))
+    if (policy.codec == nullptr || policy.codec->lossless || !graph_.read_in_backward(node))
       return 0;
     return profile_.codec_cost(node, profile_.column(policy.codec)).error;
   }
@@ -171,7 +171,7 @@ class MoveMaker {
         option.error = error_of_option(node, policy);
         options_.push_back(option);
       }
-      if (!read_in_backward(graph_, node)) continue;
+      if (!graph_.read_in_backward(node)) continue;
       double by_bit[LossyBits::most] = {-1, -1, -1, -1};
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c) {
         const int bit = bits_.of_column(static_cast<int>(c));

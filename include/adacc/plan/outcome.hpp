@@ -42,7 +42,7 @@ namespace detail {
 /// The gradient error of activation `id` under `policy`, without what a recomputed one carries.
 constexpr double own_error(const Graph& graph, const CostProfile& profile, int id,
                            const Policy& policy) {
-  if (policy.codec == nullptr || policy.codec->lossless || !read_in_backward(graph, id)) return 0;
+  if (policy.codec == nullptr || policy.codec->lossless || !graph.read_in_backward(id)) return 0;
   const int column = profile.column(policy.codec);
   return column < 0 ? 0 : profile.codec_cost(id, column).error;
 }
@@ -97,10 +97,10 @@ constexpr PlanOutcome finish_outcome(const Graph& graph, const CostProfile& prof
   outcome.live_bytes = cost.live_bytes;
   outcome.seconds = cost.seconds;
   outcome.error = cost.error;
-  outcome.peak_bytes = make_layout(make_schedule(graph, outcome.plan)).arena_bytes;
+  outcome.peak_bytes = peak_bytes(graph, outcome.plan);
   const Plan retain = plan_from_types(graph);
   outcome.retain_seconds = evaluate(graph, profile, retain).seconds;
-  outcome.retain_peak_bytes = make_layout(make_schedule(graph, retain)).arena_bytes;
+  outcome.retain_peak_bytes = peak_bytes(graph, retain);
   outcome.bound_seconds = bound_seconds < outcome.seconds ? bound_seconds : outcome.seconds;
   outcome.gap = (outcome.seconds - outcome.bound_seconds) / outcome.seconds;
   detail::explain(graph, profile, request, outcome);

@@ -43,10 +43,12 @@ class PatternPlanner {
   /// TunedPrices, `relaxed` as in PriceTuner::run.
   template <class Price>
   Result<PlanOutcome> run(Price&& price) {
-    if (Plan plan = plan_from_types(graph_); retaining_fits(plan)) {
+    // Nothing is faster than to retain all that is open.
+    if (Plan plan = plan_from_types(graph_);
+        error_of(graph_, profile_, plan) <= request_.tolerance &&
+        peak_bytes(graph_, plan) <= request_.budget_bytes) {
       const double seconds = evaluate(graph_, profile_, plan).seconds;
-      return finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(plan), seconds,
-                            "patterns");
+      return finish(static_cast<Plan&&>(plan), seconds);
     }
     build_chain();
     const PrefixMinima minima(chain_);
@@ -64,13 +66,7 @@ class PatternPlanner {
       smallest.proven = false;
       return over_budget(graph_, request_, named(smallest));
     }
-    PlanOutcome outcome =
-        finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(best_.plan),
-                       chain_.base_seconds + bound_, "patterns");
-    outcome.timed_out = timed_out_;
-    if (prices_.byte > 0) outcome.seconds_per_byte = prices_.byte;
-    if (request_.now != nullptr) outcome.solve_seconds = request_.now() - start_;
-    return outcome;
+    return finish(static_cast<Plan&&>(best_.plan), chain_.base_seconds + bound_);
   }
 
  private:
@@ -84,10 +80,13 @@ class PatternPlanner {
     double seconds = unreachable;  ///< beyond the chain's base
   };
 
-  /// Nothing is faster than to retain all that is open.
-  bool retaining_fits(const Plan& plan) const {
-    return error_of(graph_, profile_, plan) <= request_.tolerance &&
-           make_layout(make_schedule(graph_, plan)).arena_bytes <= request_.budget_bytes;
+  PlanOutcome finish(Plan plan, double bound_seconds) const {
+    PlanOutcome outcome = finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(plan),
+                                         bound_seconds, "patterns");
+    outcome.timed_out = timed_out_;
+    if (prices_.byte > 0) outcome.seconds_per_byte = prices_.byte;
+    if (request_.now != nullptr) outcome.solve_seconds = request_.now() - start_;
+    return outcome;
   }
 
   /// For the error that names it; the plan of the types where none was found.
@@ -95,7 +94,7 @@ class PatternPlanner {
     if (smallest.found)
       return {smallest.proven && smallest.arena == smallest.live, smallest.plan, smallest.arena};
     Plan plan = plan_from_types(graph_);
-    const std::size_t arena = make_layout(make_schedule(graph_, plan)).arena_bytes;
+    const std::size_t arena = peak_bytes(graph_, plan);
     return {false, static_cast<Plan&&>(plan), arena};
   }
 
@@ -126,7 +125,7 @@ class PatternPlanner {
         carried += cost.carried_error;
         if (cost.error > worst) worst = cost.error;
       }
-      if (read_in_backward(graph_, k)) sum += carried > worst ? carried : worst;
+      if (graph_.read_in_backward(k)) sum += carried > worst ? carried : worst;
     }
     return sum;
   }

@@ -46,7 +46,7 @@ class ProbeBuilder {
       : graph_(graph), base_(base), what_(what), roles_(graph.nodes.size()) {
     int copy = 0;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      if (graph_.node(k).layer != what_.layer || !read_in_backward(graph_, k)) continue;
+      if (graph_.node(k).layer != what_.layer || !graph_.read_in_backward(k)) continue;
       if (copy++ % stride == turn % stride) what_.carried ? try_carried(k) : try_direct(k);
     }
   }

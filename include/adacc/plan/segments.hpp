@@ -11,6 +11,7 @@
 
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
+#include "checkpointed.hpp"
 #include "cost_profile.hpp"
 
 namespace adacc::inline v0_1::detail {
@@ -27,22 +28,10 @@ struct Segment {
 /// Whether a chain may be cut behind each activation. The step's own input is always at hand, so
 /// sums that read it span nothing.
 inline Array<bool> cuts_of(const Graph& graph) {
-  const int nodes = graph.node_count();
-  Array<int> spans(graph.nodes.size() + 1);
-  for (int k = 0; k < nodes; ++k)
-    for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
-      const int source = graph.add_source(graph.node(k), i);
-      if (source < 0) continue;
-      ++spans[static_cast<std::size_t>(source + 1)];
-      --spans[static_cast<std::size_t>(k)];
-    }
   Array<bool> cuts(graph.nodes.size());
-  int open = 0;
-  for (int k = 0; k < nodes; ++k) {
-    open += spans[static_cast<std::size_t>(k)];
+  for (const int k : checkpoint_sites(graph))
     cuts[static_cast<std::size_t>(k)] =
-        k + 1 < nodes && open == 0 && !reads_output(graph.node(k).reads);
-  }
+        k + 1 < graph.node_count() && !reads_output(graph.node(k).reads);
   return cuts;
 }
 

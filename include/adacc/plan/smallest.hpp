@@ -36,7 +36,7 @@ constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& prof
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
   if (!result.found) {
     result.plan = plan_from_types(graph);
-    result.arena_bytes = make_layout(make_schedule(graph, result.plan)).arena_bytes;
+    result.arena_bytes = peak_bytes(graph, result.plan);
   }
   return {result.finished, static_cast<Plan&&>(result.plan), result.arena_bytes};
 }

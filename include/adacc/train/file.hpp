@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
@@ -244,5 +245,13 @@ class AtomicFile {
   std::string temporary_;
   detail::FileDescriptor fd_;
 };
+
+/// Writes all of `text` to `path`, beside it first: what was there stays until all is written.
+inline Error write_file(const std::string& path, std::string_view text) {
+  Result<AtomicFile> file = AtomicFile::create(path);
+  if (!file) return file.error;
+  if (Error why = file->write(text.data(), text.size())) return why;
+  return file->commit();
+}
 
 }  // namespace adacc::inline v0_1

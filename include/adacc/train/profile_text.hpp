@@ -340,11 +340,7 @@ inline Error save_profile(const std::string& path, const Graph& graph, const Cos
                           const ProfileSource& source) {
   if (Error why = check(graph, profile))
     return Error::say(one_line(path).c_str(), ": not written: ", why.text());
-  const std::string text = profile_text(graph, profile, source);
-  Result<AtomicFile> file = AtomicFile::create(path);
-  if (!file) return file.error;
-  if (Error why = file->write(text.data(), text.size())) return why;
-  return file->commit();
+  return write_file(path, profile_text(graph, profile, source));
 }
 
 /// Reads a profile from a file; errors as of parse_profile, after the file's name.
