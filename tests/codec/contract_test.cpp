@@ -19,6 +19,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
+namespace contract_test {
 namespace {
 
 using namespace adacc;
@@ -324,3 +325,5 @@ TEST_CASE("statistics of a blob, and of what is none") {
 }
 
 }  // namespace
+
+}  // namespace contract_test

@@ -20,6 +20,8 @@
 
 #include "../../examples/gpt.hpp"
 
+namespace cursor_layers_test {
+
 using namespace adacc;
 
 namespace {
@@ -192,3 +194,5 @@ TEST_CASE("in ten parts no instruction does more than a tenth of a step's work")
     CHECK(share(gpt::make<gpt::RecomputeSet>(config), Shape(1, time), 10) <= 0.1);
   }
 }
+
+}  // namespace cursor_layers_test
