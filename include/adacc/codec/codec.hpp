@@ -21,10 +21,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "blob.hpp"
 #include "statistics.hpp"
 
 namespace adacc::inline v0_1 {
@@ -35,6 +37,7 @@ struct CodecInfo {
   std::size_t (*encoded_bytes)(std::size_t rows, std::size_t cols, Dtype dtype);
   bool lossless;
   bool keeps_values;
+  std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
 };
 
 template <class Codec>
@@ -58,9 +61,11 @@ struct CodecInfoFor {
 };
 
 template <class Codec>
-inline constexpr CodecInfo codec_info{Codec::name, &Codec::encoded_bytes,
+inline constexpr CodecInfo codec_info{Codec::name,
+                                      &Codec::encoded_bytes,
                                       CodecInfoFor<Codec>::lossless,
-                                      CodecInfoFor<Codec>::keeps_values};
+                                      CodecInfoFor<Codec>::keeps_values,
+                                      fnv1a(Codec::name)};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>
