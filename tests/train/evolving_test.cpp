@@ -132,7 +132,8 @@ const CodecInfo* codec(const Rig& rig, int activation) {
 
 }  // namespace
 
-TEST_CASE("growing channel outliers drive their tensor, and it alone, off the codec that fails") {
+TEST_CASE("growing channel outliers drive their tensor, and it alone, off the codec that fails" *
+          doctest::test_suite("one_thread")) {
   injected_from = 40;
   int alone = 0;
   for (const std::size_t percent : {60U, 74U, 92U}) {
