@@ -98,7 +98,6 @@ class Evolution {
     CodecCost& cost = profile_.codec_cost(activation, column);
     (carried ? cost.carried_error : cost.error) = error;
     CodecWatch& watch = errors_.of(activation, column);
-    if (plan()[activation].codec != codec) watch.forget();
     watch.probed();
     checked_ = true;
     if (carried || !watch.failed || !(error < options_.below * watch.failed_error)) return;
