@@ -77,7 +77,7 @@ class Evolution {
   /// errors are to be probed.
   bool wants_statistics(std::uint64_t step) const { return step % options_.check_every == 0; }
   bool wants_probe(std::uint64_t step) const {
-    return step > 0 && step % options_.probe_every == 0;
+    return step > 0 && (step == options_.first_probe || step % options_.probe_every == 0);
   }
   /// Steps take another time than they did: observe_profile() is waited for.
   bool wants_profile() const { return times_.drifted(); }

@@ -9,6 +9,7 @@ namespace adacc::inline v0_1 {
 
 struct EvolutionOptions {
   std::uint64_t check_every = 10;    ///< steps from one look at the codecs' statistics to the next
+  std::uint64_t first_probe = 50;    ///< the step by which gradients have settled, to be probed
   std::uint64_t probe_every = 1000;  ///< steps from one probe of gradient errors to the next
   std::uint64_t window = 100;        ///< steps in which a tensor changes policy at most once
   int checks = 2;                    ///< running, that have to agree
