@@ -2,6 +2,7 @@
 #pragma once
 
 #include <adacc/step/measure.hpp>
+#include <adacc/step/probe.hpp>
 #include <adacc/train/profile_text.hpp>
 #include <adacc/train/training.hpp>
 
@@ -24,7 +25,8 @@ struct Costs {
 
 /// Measures `graph` in a training of its own, which is thrown away: parameters as at the start, an
 /// arena of `arena_bytes`, the batch (input, targets). Gradient errors are those of the reference
-/// model until they are probed.
+/// model, or probed where --profile keeps them: that takes about as many steps as there are kinds
+/// of them, which is too much for a run that forgets them.
 template <class X, class Y>
 adacc::Result<Costs> measured_costs(const Options& options, const adacc::Graph& graph,
                                     const adacc::Dispatch<float, adacc::Cpu>& dispatch,
@@ -47,6 +49,17 @@ adacc::Result<Costs> measured_costs(const Options& options, const adacc::Graph& 
   auto profile = measure(training->cpu(), dispatch, graph, training->arena(), training->params(),
                          training->gradients(), input, targets, now, MeasureOptions{});
   if (!profile) return profile.error;
+  costs.profile = std::move(*profile);
+  gpt::assume_errors(graph, options.network.layers, costs.profile);
+  const bool probes = !options.profile.empty();
+  if (probes) {
+    GradientErrors errors;
+    GradientProbe probe(training->cpu(), dispatch, graph, training->arena(), training->params(),
+                        training->gradients(), input, targets);
+    for (const ErrorClass& what : error_classes(graph))
+      static_cast<void>(probe.probe(what, errors));  // what does not fit into the arena is assumed
+    errors.write(graph, costs.profile);
+  }
   std::vector<double> rest;
   for (int i = 0; i < 5; ++i) {  // the update, under gradients that are zero
     const double before = now();
@@ -58,13 +71,16 @@ adacc::Result<Costs> measured_costs(const Options& options, const adacc::Graph& 
   }
   std::sort(rest.begin(), rest.end());
   costs.measured = true;
-  costs.profile = std::move(*profile);
   costs.profile.rest = rest[rest.size() / 2];
-  gpt::assume_errors(graph, options.network.layers, costs.profile);
   char text[64];
-  std::snprintf(text, sizeof text, "measured in %.1f s", now() - start);
+  std::snprintf(text, sizeof text, "measured in %.1f s%s", now() - start,
+                probes ? ", gradient errors probed" : "");
   costs.source = text;
   return costs;
+}
+
+inline adacc::ProfileSource profile_source(const Options& options) {
+  return {adacc::machine_name(), gpt::describe(options.network), options.threads};
 }
 
 /// The costs in --profile, where they are of this machine and model; otherwise what is measured,
@@ -76,11 +92,11 @@ adacc::Result<Costs> train_gpt_costs(const Options& options, const adacc::Graph&
                                      adacc::View<X> input, adacc::View<Y> targets,
                                      double (*now)()) {
   using namespace adacc;
-  const ProfileSource source{machine_name(), gpt::describe(options.network), options.threads};
+  const ProfileSource source = profile_source(options);
   std::string refused;
   if (!options.profile.empty()) {
     auto loaded = load_profile(options.profile, graph, source);
-    if (loaded) return Costs{std::move(*loaded), "read from " + one_line(options.profile), true};
+    if (loaded) return Costs{std::move(*loaded), "read from " + one_line(options.profile)};
     refused = loaded.error.text();
   }
   auto costs = measured_costs(options, graph, dispatch, cpu, arena_bytes, input, targets, now);

@@ -258,6 +258,7 @@ class Trainer {
           train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(), now);
       if (!costs) return costs.error;
       cost_source_ = costs->source;
+      keeps_profile_ = costs->measured && !options_.profile.empty();
       profile = std::move(costs->profile);
     }
     auto made = EvolvingTraining<>::make(dispatch(), std::move(*graph), std::move(profile), request,
@@ -278,30 +279,51 @@ class Trainer {
     }
     if (!evolution.wants_profile()) return {};
     auto& t = training();
-    const auto profile = measure(t.cpu(), dispatch(), evolution.graph(), t.arena(), t.params(),
-                                 t.gradients(), inputs(), targets(), now, MeasureOptions{});
+    auto profile = measure(t.cpu(), dispatch(), evolution.graph(), t.arena(), t.params(),
+                           t.gradients(), inputs(), targets(), now, MeasureOptions{});
     // An arena that is too small to measure in leaves the plan as it is.
-    if (profile)
+    if (profile) {
+      profile->rest = evolution.profile().rest;
       if (Error why = evolution.observe_profile(*profile)) return why;
+    }
     return share_arena();
   }
 
-  /// Probes the gradient errors that the plan rests on, on the batch that comes next.
+  /// Probes gradient errors on the batch that comes next: those that the plan rests on, and, the
+  /// first time, those of all that it might have chosen as well. All probes of a run take no more
+  /// than one step in a hundred; those of what is not in use no more than half of these.
   adacc::Error probe(adacc::Evolution& evolution) {
     using namespace adacc;
     auto& t = training();
     const Graph& graph = evolution.graph();
     const auto codecs = dispatch();
+    Array<ErrorClass> classes;
+    evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+      classes.push_back({layer, codec, carried});
+    });
+    const std::size_t in_use = classes.size();
+    const bool first = done() == evolution.options().first_probe;
+    if (first)
+      for (const ErrorClass& what : error_classes(graph)) classes.push_back(what);
     GradientErrors errors;
     {
       GradientProbe probe(t.cpu(), codecs, graph, t.arena(), t.params(), t.gradients(), inputs(),
                           targets());
-      evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+      for (std::size_t i = 0; i < classes.size(); ++i) {
+        // Two steps at most: the codec's and, where no other class had it, the reference's.
+        const auto taken = probing_steps_ + static_cast<std::uint64_t>(probe.steps()) + 2;
+        if (taken > options_.steps / (i < in_use ? 100 : 200)) break;
+        if (errors.entry(classes[i]).batches > 0) continue;
         // What does not fit into the arena stays as it was.
-        static_cast<void>(probe.probe({layer, codec, carried}, errors));
-      });
+        static_cast<void>(probe.probe(classes[i], errors));
+      }
+      probing_steps_ += static_cast<std::uint64_t>(probe.steps());
     }
     evolution.observe_errors(errors);
+    if (first && keeps_profile_ && !errors.entries().empty())
+      if (Error why =
+              save_profile(options_.profile, graph, evolution.profile(), profile_source(options_)))
+        return why;
     return share_arena();
   }
 
@@ -376,6 +398,8 @@ class Trainer {
   std::size_t retain_peak_ = 0;
   std::size_t budget_bytes_ = 0;
   std::string cost_source_;
+  bool keeps_profile_ = false;       ///< measured by this run, for --profile
+  std::uint64_t probing_steps_ = 0;  ///< taken so far
   std::vector<std::string> changes_;
   adacc::Error refused_;
   adacc::Block<std::int32_t> inputs_, targets_;
