@@ -41,8 +41,9 @@ class Step {
                              dispatch.layers.size(), " layers: it was made for another network");
     for (const Node& node : program.graph.nodes) {
       const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
-      if (layer.matches == nullptr) continue;
-      if (const Error why = layer.matches(layer.functor, program.graph, node))
+      if (layer.signature == nullptr) continue;
+      if (const Error why =
+              detail::differences(*layer.signature, layer.functor, program.graph, node))
         return Error::misuse("the program was made for another network: as layer ", node.layer,
                              " it has ", why.text());
     }
