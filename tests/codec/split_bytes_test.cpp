@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "split_cases.hpp"
 
+namespace split_bytes_test {
 namespace {
 
 using namespace split_cases;
@@ -106,3 +106,5 @@ TEST_CASE("blobs of large tensors, written past the caches, have the bytes of sm
 }
 
 }  // namespace
+
+}  // namespace split_bytes_test
