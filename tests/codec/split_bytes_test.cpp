@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "split_cases.hpp"
@@ -83,6 +84,25 @@ TEST_CASE("the bits do not depend on the number of threads") {
   };
   check_workers(Int8Outlier{});
   check_workers(Int4OutlierWith<stochastic>{});
+}
+
+TEST_CASE("blobs of large tensors, written past the caches, have the bytes of small ones") {
+  constexpr std::size_t cols = 4096, some = 128;
+  constexpr std::size_t rows = detail::least_streamed / (cols * sizeof(float)) + 70;
+  Matrix<float> x = sample::gaussian<float>(rows, cols, 5), y(some, cols);
+  for (std::size_t i = 11; i < x.size(); i += 3331) x[i] *= 500;
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = x[i];
+  const auto check_streamed = [&]<class Codec>(Codec) {
+    const Blob all = encoded<Codec>(x), part = encoded<Codec>(y);
+    const std::size_t begin = blob_header_bytes, bytes = part.view().size() - begin;
+    CHECK(std::memcmp(all.view().data() + begin, part.view().data() + begin, bytes) == 0);
+    sample::Threads threads{2};
+    CHECK(encoded<Codec>(x, 1, Cpu(threads)) == all);
+  };
+  check_streamed(Int8Outlier{});
+  check_streamed(Int4OutlierWith<stochastic>{});
+  check_streamed(Int8OutlierWith<group32>{});
+  check_streamed(Int8OutlierWith<rows>{});
 }
 
 }  // namespace
