@@ -102,7 +102,7 @@ TEST_CASE("blobs of large tensors, written past the caches, have the bytes of sm
   check_streamed(Int8Outlier{});
   check_streamed(Int4OutlierWith<stochastic>{});
   check_streamed(Int8OutlierWith<group32>{});
-  check_streamed(Int8OutlierWith<rows>{});
+  check_streamed(Int8OutlierWith<split_cases::rows>{});
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "../step/in_turn.hpp"
 #include "../step/small_gpt.hpp"
 
+namespace every_budget_test {
+
 using namespace adacc;
 using small_gpt::Run;
 
@@ -90,3 +92,5 @@ TEST_CASE("executed peak == predicted peak <= budget at every budget, lossless o
   CHECK(exact > 0);
   CHECK(exact < budgets);
 }
+
+}  // namespace every_budget_test
