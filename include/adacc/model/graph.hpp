@@ -70,7 +70,7 @@ struct Graph {
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
-  int parts = 1;  ///< into how many parts layers are cut, where they can be
+  int parts = 1;  ///< into how many parts layers and codecs are cut, where they can be
   Array<Node> nodes;
   Array<int> adds;  ///< activation ids, -1 for the step's input
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
