@@ -3,7 +3,6 @@
 
 #include <adacc/core/eigen_pool.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/step/probe.hpp>
 #include <adacc/train/checkpoint.hpp>
 #include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
@@ -22,6 +21,7 @@
 
 #include <unistd.h>
 
+#include "../observe.hpp"
 #include "costs.hpp"
 #include "options.hpp"
 
@@ -97,7 +97,9 @@ class Trainer {
     refused_ = {};
     if (adacc::Error why = next_batch(data, done())) return why;
     if (!evolving_) return training_.step(inputs(), targets(), rate.at(done()));
-    if (adacc::Error why = observe()) return why;
+    bool arena_used = false;
+    if (adacc::Error why = observe(*evolving_, inputs(), targets(), arena_used)) return why;
+    if (arena_used) fill_arena();
     auto outcome = evolving_->step(inputs(), targets(), rate.at(done()));
     const adacc::EvolutionUpdate& update = evolving_->last_update();
     refused_ = update.failed;
@@ -202,9 +204,13 @@ class Trainer {
     return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
   }
 
+  void fill_arena() {
+    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
+  }
+
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
-    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
+    fill_arena();
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
       if (adacc::Error why = step->bind(training().arena(), training().params())) return why;
@@ -266,43 +272,6 @@ class Trainer {
     evolving_ = std::move(*made);
     evolving_->clock = now;
     return {};
-  }
-
-  /// What the plan waits for: gradient errors now and then, times where they drifted.
-  adacc::Error observe() {
-    using namespace adacc;
-    Evolution& evolution = evolving_->evolution();
-    const bool has_lossy = evolution.outcome().error > 0;
-    if (evolution.wants_probe(done()) && has_lossy) {
-      if (Error why = probe(evolution)) return why;
-    }
-    if (!evolution.wants_profile()) return {};
-    auto& t = training();
-    const auto profile = measure(t.cpu(), dispatch(), evolution.graph(), t.arena(), t.params(),
-                                 t.gradients(), inputs(), targets(), now, MeasureOptions{});
-    // An arena that is too small to measure in leaves the plan as it is.
-    if (profile)
-      if (Error why = evolution.observe_profile(*profile)) return why;
-    return share_arena();
-  }
-
-  /// Probes the gradient errors that the plan rests on, on the batch that comes next.
-  adacc::Error probe(adacc::Evolution& evolution) {
-    using namespace adacc;
-    auto& t = training();
-    const Graph& graph = evolution.graph();
-    const auto codecs = dispatch();
-    GradientErrors errors;
-    {
-      GradientProbe probe(t.cpu(), codecs, graph, t.arena(), t.params(), t.gradients(), inputs(),
-                          targets());
-      evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
-        // What does not fit into the arena stays as it was.
-        static_cast<void>(probe.probe({layer, codec, carried}, errors));
-      });
-    }
-    evolution.observe_errors(errors);
-    return share_arena();
   }
 
   std::string describe(const adacc::PlanChange& change) const {
