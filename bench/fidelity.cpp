@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "../examples/draw/plan.hpp"
 #include "gpt_run.hpp"
 
 namespace {
@@ -25,6 +25,7 @@ enum class Role { reference, judged, control };
 struct Policy {
   const char* name;
   const char* what;
+  /// Null: planned within --budget, and evolving.
   adacc::Plan (*plan)(const gpt::Config&, std::size_t batch, std::size_t seq);
   study::Statistics statistics;
   Role role;
@@ -43,6 +44,9 @@ const Policy policies[] = {
     {"tolerated", "the traits' defaults", plan<gpt::ToleratedSet>, study::Statistics::again,
      Role::judged, "mean + 2 se at most 0.5 %",
      [](double mean, double error) { return mean + 2 * error <= 0.5; }},
+    {"auto", "planned within the budget, and evolving", nullptr, study::Statistics::again,
+     Role::judged, "mean + 2 se at most 0.5 %",
+     [](double mean, double error) { return mean + 2 * error <= 0.5; }},
     {"int4", "stochastic int4 everywhere, saved log-sum-exp",
      plan<gpt::CompressSet<study::Int4Stochastic>>, study::Statistics::saved, Role::control,
      "mean at most 0.5 %", [](double mean, double) { return mean <= 0.5; }},
@@ -51,9 +55,11 @@ const Policy policies[] = {
      "mean at most 0.5 %", [](double mean, double) { return mean <= 0.5; }},
 };
 
-double seconds() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+void print_plan(const char* when, const adacc::Evolution& evolution) {
+  std::fprintf(stderr, "auto %s: gradient error %.1e;", when, evolution.outcome().error);
+  for (const auto& [name, count] : draw::policy_counts(evolution.plan()))
+    std::fprintf(stderr, " %s %d", name.c_str(), count);
+  std::fprintf(stderr, "\n");
 }
 
 /// The validation loss after training under `policy`; infinite where training diverged.
@@ -61,10 +67,13 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
                             const adacc::Cpu& cpu, const adacc::Tokens& data,
                             const adacc::Tokens& validation) {
   study::Run run(setting, cpu);
-  if (adacc::Error why = run.set_up(policy.plan(setting.network, setting.batch, setting.seq), seed,
-                                    policy.statistics))
+  if (adacc::Error why = policy.plan == nullptr
+                             ? run.set_up_planned(seed, data)
+                             : run.set_up(policy.plan(setting.network, setting.batch, setting.seq),
+                                          seed, policy.statistics))
     return why;
-  const double start = seconds();
+  if (run.evolution() != nullptr) print_plan("at first", *run.evolution());
+  const double start = study::now();
   for (std::uint64_t step = 0; step < setting.steps; ++step) {
     const auto outcome = run.train(data);
     if (!outcome) return outcome.error;
@@ -73,10 +82,11 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
       std::fprintf(
           stderr, "\r%-10s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ", policy.name,
           static_cast<unsigned long long>(seed), static_cast<unsigned long long>(step + 1),
-          static_cast<unsigned long long>(setting.steps), outcome->loss, seconds() - start);
+          static_cast<unsigned long long>(setting.steps), outcome->loss, study::now() - start);
   }
   const auto loss = run.evaluate(validation);
   if (loss) std::fprintf(stderr, " validation %.5f\n", *loss);
+  if (run.evolution() != nullptr) print_plan("in the end", *run.evolution());
   return loss;
 }
 
@@ -91,7 +101,7 @@ int main(int argc, char** argv) {
   study::Setting setting;
   std::uint64_t seeds = 3;
   std::string model, tokens, val, json;
-  std::vector<std::string> wanted{"int8", "tolerated", "int4", "coarse"};
+  std::vector<std::string> wanted{"int8", "tolerated", "auto", "int4", "coarse"};
   CLI::App app("Trains pairs of GPTs, on exact and on compressed activations, and compares them.",
                "fidelity");
   app.option_defaults()->always_capture_default();
@@ -107,8 +117,19 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds)->check(CLI::Range(1, 1000));
   app.add_option("--threads", setting.threads)->check(CLI::Range(1, 256));
   app.add_option("--policies", wanted, "what is compared with retain")
-      ->check(CLI::IsMember({"int8", "tolerated", "int4", "coarse"}))
+      ->check(CLI::IsMember({"int8", "tolerated", "auto", "int4", "coarse"}))
       ->delimiter(',');
+  app.add_option_function<std::string>(
+         "--budget",
+         [&setting](const std::string& text) {
+           const auto budget = parse_budget(text);
+           if (!budget) throw CLI::ValidationError("--budget", budget.error.text());
+           setting.budget = *budget;
+         },
+         "of auto, as 96MiB or as 50% of what retain needs")
+      ->default_str("30%");
+  app.add_option("--tolerance", setting.tolerance, "of auto's gradient error")
+      ->check(CLI::Range(0.0, 1e3));
   app.add_option("--json", json, "write the figures to this file as well");
   CLI11_PARSE(app, argc, argv);
 

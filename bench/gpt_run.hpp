@@ -6,17 +6,24 @@
 #pragma once
 
 #include <adacc/core/eigen_pool.hpp>
+#include <adacc/plan/make_plan.hpp>
+#include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/llmc.hpp>
 #include <adacc/train/llmc_tokens.hpp>
 #include <adacc/train/text.hpp>
 #include <adacc/train/training.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "../examples/budget.hpp"
 #include "../examples/gpt.hpp"
+#include "../examples/measured_costs.hpp"
+#include "../examples/observe.hpp"
 
 namespace study {
 
@@ -38,6 +45,8 @@ struct Setting {
   double lr = 1e-3, min_lr = 1e-4;
   std::uint64_t warmup = 100;
   int threads = 2;
+  Budget budget{0, 0.3};    ///< of a plan that is made and evolves
+  double tolerance = 1e-2;  ///< the same plan's
 
   adacc::LearningRate rate() const { return {lr, min_lr, warmup, steps}; }
 };
@@ -45,6 +54,11 @@ struct Setting {
 /// Whether attention may compute its statistics again where its input is not exact, as it does, or
 /// has to trust what it saved in forward.
 enum class Statistics { again, saved };
+
+inline double now() {
+  using clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+}
 
 /// `path`, a token file of llm.c where it starts like one, and otherwise text.
 inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::size_t vocab) {
@@ -73,25 +87,44 @@ class Run {
   /// Parameters from `seed`, and memory for steps under `plan`.
   adacc::Error set_up(adacc::Plan plan, std::uint64_t seed, Statistics statistics) {
     using namespace adacc;
-    cpu_.key.seed = seed_ = seed;
     auto layout = graph();
     if (!layout) return layout.error;
+    if (Error why = set_up_evaluation(*layout, seed)) return why;
     auto train = make_program(*layout, std::move(plan));
-    auto test = make_program(*layout, retain_all(*layout), Mode::evaluate);
-    if (!train || !test) return train ? test.error : train.error;
-    const std::size_t arena = test->peak_bytes();
-    auto made = Training<>::make(dispatch(*layout, statistics), std::move(*train), cpu_, arena);
+    if (!train) return train.error;
+    auto made = Training<>::make(dispatch(*layout, statistics), std::move(*train), cpu_,
+                                 evaluate_.arena_bytes());
     if (!made) return made.error;
     training_ = std::move(*made);
-    auto evaluate = Step<>::make(network_, std::move(*test));
-    if (!evaluate) return evaluate.error;
-    evaluate_ = std::move(*evaluate);
-    auto inputs = Block<std::int32_t>::make(shape().elems(), "inputs");
-    auto targets = Block<std::int32_t>::make(shape().elems(), "targets");
-    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
-    inputs_ = std::move(*inputs);
-    targets_ = std::move(*targets);
-    return evaluate_.bind(training_.arena(), training_.params());
+    return bind_evaluation();
+  }
+
+  /// The same under a plan that is made for the budget, from costs measured on the first batch of
+  /// `data`, and evolves as train_gpt's does.
+  adacc::Error set_up_planned(std::uint64_t seed, const adacc::Tokens& data) {
+    using namespace adacc;
+    auto layout = gpt::graph<gpt::PlannedSet>(setting_.network, setting_.batch, setting_.seq,
+                                              setting_.threads);
+    if (!layout) return layout.error;
+    if (Error why = set_up_evaluation(*layout, seed)) return why;
+    auto retain = make_program(*layout, retain_all(*layout));
+    if (!retain) return retain.error;
+    PlanRequest request;
+    request.budget_bytes = setting_.budget.of(retain->peak_bytes());
+    request.tolerance = setting_.tolerance;
+    request.now = now;
+    const auto codecs = dispatch(*layout, Statistics::again);
+    if (Error why = fill_next(data)) return why;
+    auto costs = gpt::measured_costs(setting_.network, *layout, codecs, cpu_, request.budget_bytes,
+                                     inputs(), targets(), now);
+    if (!costs) return costs.error;
+    auto made = EvolvingTraining<>::make(codecs, std::move(*layout), std::move(costs->profile),
+                                         request, make_plan, cpu_, {}, evaluate_.arena_bytes());
+    if (!made) return made.error;
+    evolving_ = std::move(*made);
+    evolving_->clock = now;
+    observer_ = Observer(static_cast<std::uint64_t>(setting_.steps));
+    return bind_evaluation();
   }
 
   /// Replaces the plan; parameters stay, and the gradients of later steps go to `gradients`.
@@ -105,8 +138,15 @@ class Run {
 
   /// The next step of AdamW; every seed starts elsewhere in the data.
   adacc::Result<adacc::Training<>::Outcome> train(const adacc::Tokens& data) {
-    if (adacc::Error why = fill(data, training_.updates + seed_ * 1000)) return why;
-    return training_.step(inputs(), targets(), setting_.rate().at(training_.updates));
+    if (adacc::Error why = fill_next(data)) return why;
+    const double lr = setting_.rate().at(training().updates);
+    if (!evolving_) return training_.step(inputs(), targets(), lr);
+    if (const auto seen = observer_.observe(*evolving_, inputs(), targets()); !seen)
+      return seen.error;
+    auto outcome = evolving_->step(inputs(), targets(), lr);
+    if (!evolving_->last_update().changed) return outcome;
+    if (adacc::Error why = bind_evaluation()) return why;
+    return outcome;
   }
 
   /// The mean loss over all batches of `data`.
@@ -129,11 +169,40 @@ class Run {
   adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
   adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
 
-  adacc::Training<>& training() { return training_; }
-  const adacc::Training<>& training() const { return training_; }
+  adacc::Training<>& training() { return evolving_ ? evolving_->training() : training_; }
+  const adacc::Training<>& training() const {
+    return evolving_ ? evolving_->training() : training_;
+  }
+  /// Null where the plan is fixed.
+  const adacc::Evolution* evolution() const {
+    return evolving_ ? &evolving_->evolution() : nullptr;
+  }
 
  private:
   adacc::Shape shape() const { return adacc::Shape(setting_.batch, setting_.seq); }
+
+  adacc::Error fill_next(const adacc::Tokens& data) {
+    return fill(data, training().updates + seed_ * 1000);
+  }
+
+  /// Everything but the training itself.
+  adacc::Error set_up_evaluation(const adacc::Graph& graph, std::uint64_t seed) {
+    using namespace adacc;
+    cpu_.key.seed = seed_ = seed;
+    auto test = make_program(graph, retain_all(graph), Mode::evaluate);
+    if (!test) return test.error;
+    auto evaluate = Step<>::make(network_, std::move(*test));
+    if (!evaluate) return evaluate.error;
+    evaluate_ = std::move(*evaluate);
+    auto inputs = Block<std::int32_t>::make(shape().elems(), "inputs");
+    auto targets = Block<std::int32_t>::make(shape().elems(), "targets");
+    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
+    inputs_ = std::move(*inputs);
+    targets_ = std::move(*targets);
+    return {};
+  }
+
+  adacc::Error bind_evaluation() { return evaluate_.bind(training().arena(), training().params()); }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch(const adacc::Graph& graph,
                                               Statistics statistics) const {
@@ -164,7 +233,9 @@ class Run {
   gpt::Gpt<gpt::RetainSet> network_;
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
-  adacc::Training<> training_;
+  adacc::Training<> training_;                         ///< where the plan is fixed
+  std::optional<adacc::EvolvingTraining<>> evolving_;  ///< where it is not
+  Observer observer_;
   adacc::Step<> evaluate_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };

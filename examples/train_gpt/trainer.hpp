@@ -3,7 +3,6 @@
 
 #include <adacc/core/eigen_pool.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/step/probe.hpp>
 #include <adacc/train/checkpoint.hpp>
 #include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
@@ -22,6 +21,7 @@
 
 #include <unistd.h>
 
+#include "../observe.hpp"
 #include "costs.hpp"
 #include "options.hpp"
 
@@ -97,7 +97,15 @@ class Trainer {
     refused_ = {};
     if (adacc::Error why = next_batch(data, done())) return why;
     if (!evolving_) return training_.step(inputs(), targets(), rate.at(done()));
-    if (adacc::Error why = observe()) return why;
+    const auto seen = observer_.observe(*evolving_, inputs(), targets());
+    if (!seen) return seen.error;
+    if (seen->arena_used) fill_arena();
+    if (seen->all_probed && keeps_profile_) {
+      const adacc::Evolution& evolution = evolving_->evolution();
+      if (adacc::Error why = adacc::save_profile(options_.profile, evolution.graph(),
+                                                 evolution.profile(), profile_source(options_)))
+        return why;
+    }
     auto outcome = evolving_->step(inputs(), targets(), rate.at(done()));
     const adacc::EvolutionUpdate& update = evolving_->last_update();
     refused_ = update.failed;
@@ -202,9 +210,13 @@ class Trainer {
     return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
   }
 
+  void fill_arena() {
+    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
+  }
+
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
-    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
+    fill_arena();
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
       if (adacc::Error why = step->bind(training().arena(), training().params())) return why;
@@ -266,65 +278,8 @@ class Trainer {
     if (!made) return made.error;
     evolving_ = std::move(*made);
     evolving_->clock = now;
+    observer_ = Observer(options_.steps);
     return {};
-  }
-
-  /// What the plan waits for: gradient errors now and then, times where they drifted.
-  adacc::Error observe() {
-    using namespace adacc;
-    Evolution& evolution = evolving_->evolution();
-    const bool has_lossy = evolution.outcome().error > 0;
-    if (evolution.wants_probe(done()) && has_lossy) {
-      if (Error why = probe(evolution)) return why;
-    }
-    if (!evolution.wants_profile()) return {};
-    auto& t = training();
-    auto profile = measure(t.cpu(), dispatch(), evolution.graph(), t.arena(), t.params(),
-                           t.gradients(), inputs(), targets(), now, MeasureOptions{});
-    // An arena that is too small to measure in leaves the plan as it is.
-    if (profile) {
-      profile->rest = evolution.profile().rest;
-      if (Error why = evolution.observe_profile(*profile)) return why;
-    }
-    return share_arena();
-  }
-
-  /// Probes gradient errors on the batch that comes next: those that the plan rests on, and, the
-  /// first time, those of all that it might have chosen as well. All probes of a run take no more
-  /// than one step in a hundred; those of what is not in use no more than half of these.
-  adacc::Error probe(adacc::Evolution& evolution) {
-    using namespace adacc;
-    auto& t = training();
-    const Graph& graph = evolution.graph();
-    const auto codecs = dispatch();
-    Array<ErrorClass> classes;
-    evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
-      classes.push_back({layer, codec, carried});
-    });
-    const std::size_t in_use = classes.size();
-    const bool first = done() == evolution.options().first_probe;
-    if (first)
-      for (const ErrorClass& what : error_classes(graph)) classes.push_back(what);
-    GradientErrors errors;
-    {
-      GradientProbe probe(t.cpu(), codecs, graph, t.arena(), t.params(), t.gradients(), inputs(),
-                          targets());
-      for (std::size_t i = 0; i < classes.size(); ++i) {
-        // Two steps at most: the codec's and, where no other class had it, the reference's.
-        const auto taken = probing_steps_ + static_cast<std::uint64_t>(probe.steps()) + 2;
-        if (taken > options_.steps / (i < in_use ? 100 : 200)) break;
-        if (errors.entry(classes[i]).batches > 0) continue;
-        // What does not fit into the arena stays as it was.
-        static_cast<void>(probe.probe(classes[i], errors));
-      }
-      probing_steps_ += static_cast<std::uint64_t>(probe.steps());
-    }
-    evolution.observe_errors(errors);
-    if (first && keeps_profile_ && !errors.entries().empty())
-      if (Error why =
-              save_profile(options_.profile, graph, evolution.profile(), profile_source(options_)))
-        return why;
-    return share_arena();
   }
 
   std::string describe(const adacc::PlanChange& change) const {
@@ -399,7 +354,7 @@ class Trainer {
   std::size_t budget_bytes_ = 0;
   std::string cost_source_;
   bool keeps_profile_ = false;       ///< measured by this run, for --profile
-  std::uint64_t probing_steps_ = 0;  ///< taken so far
+  Observer observer_;
   std::vector<std::string> changes_;
   adacc::Error refused_;
   adacc::Block<std::int32_t> inputs_, targets_;

@@ -1,32 +1,7 @@
 #!/usr/bin/env bash
 # plan_gpt as a user meets it: its numbers agree with each other, and bad input gets one clear line.
-set -u
-export LC_ALL=C
-plan_gpt=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-failures=0
-
-complain() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-
-# refuses WORDS... -- ARGS...: plan_gpt ARGS must exit with 2 after one line with all the words.
-refuses() {
-  local words=()
-  while [ "$1" != -- ]; do words+=("$1"); shift; done
-  shift
-  "$plan_gpt" "$@" >out 2>err
-  local status=$?
-  [ "$status" -eq 2 ] || complain "status $status, not 2: $*"
-  [ "$(wc -l <err)" -eq 1 ] || complain "other than one line: $*: $(cat err)"
-  local word
-  for word in "${words[@]}"; do
-    grep -qF -- "$word" err || complain "'$word' is not in '$(cat err)': $*"
-  done
-}
+source "$(dirname "$0")/command_line.sh" "$1"
+plan_gpt=$program
 
 # number KEY: its value in the JSON object in `out`.
 number() {
@@ -70,11 +45,7 @@ refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
-"$plan_gpt" --help >out 2>err || complain "--help fails"
-for option in layers heads channels vocab batch seq threads budget tolerance gap deadline profile \
-    gflops gbps json svg; do
-  grep -q -- "--$option" out || complain "--help does not explain --$option"
-done
+explains layers heads channels vocab batch seq threads budget tolerance gap deadline profile \
+    gflops gbps json svg
 
-[ "$failures" -eq 0 ] && echo "all good"
-exit "$((failures > 0))"
+finish

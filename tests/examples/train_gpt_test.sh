@@ -1,36 +1,10 @@
 #!/usr/bin/env bash
 # train_gpt as a user meets it: every bad input gets one clear line and status 2, nothing is left
 # half-written, and a run that is killed and resumed gives the losses of one that was not.
-set -u
-export LC_ALL=C
-train_gpt=$(realpath "$1")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-failures=0
-
-complain() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/command_line.sh" "$1"
+train_gpt=$program
 
 small=(--layers 1 --heads 2 --channels 16 --context 16 --batch 2 --threads 2 --seed 3)
-
-# words WORDS... -- ARGS...: train_gpt ARGS must exit with 2 after one line with all the words.
-refuses() {
-  local words=()
-  while [ "$1" != -- ]; do words+=("$1"); shift; done
-  shift
-  "$train_gpt" "$@" >out 2>err
-  local status=$? lines
-  lines=$(wc -l <err)
-  [ "$status" -eq 2 ] || complain "status $status, not 2: $*"
-  [ "$lines" -eq 1 ] || complain "$lines lines, not 1: $*: $(cat err)"
-  local word
-  for word in "${words[@]}"; do
-    grep -qF -- "$word" err || complain "'$word' is not in '$(cat err)': $*"
-  done
-}
 
 # word FILE N VALUE: overwrites 32-bit word N of FILE.
 word() {
@@ -195,11 +169,7 @@ cmp -s whole last || complain "the last good checkpoint was replaced"
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-"$train_gpt" --help >out 2>err || complain "--help fails"
-for option in model layers heads channels context tokens text batch seq steps lr weight-decay clip \
-    warmup min-lr seed threads policy budget tolerance profile report log save save-every resume sample val val-every; do
-  grep -q -- "--$option" out || complain "--help does not explain --$option"
-done
+explains model layers heads channels context tokens text batch seq steps lr weight-decay clip \
+    warmup min-lr seed threads policy budget tolerance profile report log save save-every resume sample val val-every
 
-[ "$failures" -eq 0 ] && echo "all good"
-exit "$((failures > 0))"
+finish
