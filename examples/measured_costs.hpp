@@ -20,11 +20,11 @@ struct Costs {
   bool measured = false;  ///< and so worth keeping
 };
 
-/// Measures `graph`, of a network of shape `config`, in a training of its own, which is thrown
-/// away: parameters as at the start, an arena of `arena_bytes`, the batch (input, targets).
-/// Gradient errors are those of the reference model until they are probed.
+/// Measures `graph`, a GPT's, in a training of its own, which is thrown away: parameters as at the
+/// start, an arena of `arena_bytes`, the batch (input, targets). Gradient errors are those of the
+/// reference model until they are probed.
 template <class X, class Y>
-adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& graph,
+adacc::Result<Costs> measured_costs(const adacc::Graph& graph,
                                     const adacc::Dispatch<float, adacc::Cpu>& dispatch,
                                     const adacc::Cpu& cpu, std::size_t arena_bytes,
                                     adacc::View<X> input, adacc::View<Y> targets, double (*now)()) {
@@ -35,7 +35,7 @@ adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& gr
   Result<Program> program = make_program(graph, smallest_checkpointed(graph, Kept::coarse));
   if (!program) return program.error;
   if (program->peak_bytes() > arena_bytes || least_measuring_bytes(graph) > arena_bytes) {
-    costs.profile = estimated_costs(graph, config, input.shape()[1], Machine{});
+    costs.profile = estimated_costs(graph);
     costs.source = "estimated, because measuring needs " +
                    std::to_string(least_measuring_bytes(graph) / MiB + 1) + " MiB";
     return costs;
@@ -58,7 +58,7 @@ adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& gr
   costs.measured = true;
   costs.profile = std::move(*profile);
   costs.profile.rest = rest[rest.size() / 2];
-  assume_errors(graph, config.layers, costs.profile);
+  assume_errors(graph, costs.profile);
   char text[64];
   std::snprintf(text, sizeof text, "measured in %.1f s", now() - start);
   costs.source = text;

@@ -28,8 +28,7 @@ adacc::Result<gpt::Costs> train_gpt_costs(const Options& options, const adacc::G
       return gpt::Costs{std::move(*loaded), "read from " + one_line(options.profile), true};
     refused = loaded.error.text();
   }
-  auto costs =
-      gpt::measured_costs(options.network, graph, dispatch, cpu, arena_bytes, input, targets, now);
+  auto costs = gpt::measured_costs(graph, dispatch, cpu, arena_bytes, input, targets, now);
   if (!costs || options.profile.empty() || !costs->measured) return costs;
   if (::access(options.profile.c_str(), F_OK) == 0) costs->source += "; " + refused;
   if (Error why = save_profile(options.profile, graph, costs->profile, source)) return why;
