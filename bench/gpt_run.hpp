@@ -115,8 +115,8 @@ class Run {
     request.now = now;
     const auto codecs = dispatch(*layout, Statistics::again);
     if (Error why = fill_next(data)) return why;
-    auto costs = gpt::measured_costs(setting_.network, *layout, codecs, cpu_, request.budget_bytes,
-                                     inputs(), targets(), now);
+    auto costs =
+        gpt::measured_costs(*layout, codecs, cpu_, request.budget_bytes, inputs(), targets(), now);
     if (!costs) return costs.error;
     auto made = EvolvingTraining<>::make(codecs, std::move(*layout), std::move(costs->profile),
                                          request, make_plan, cpu_, {}, evaluate_.arena_bytes());

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "../examples/gpt.hpp"
-#include "plan_profile.hpp"
+#include "../examples/gpt_costs.hpp"
 
 namespace {
 
@@ -35,9 +35,9 @@ void measure(const Options& options, int layers, double jitter) {
       .layers = layers, .heads = 6, .channels = 384, .context = 256, .vocab = 256};
   const auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1);
   if (!graph) return;
-  const adacc::CostProfile profile = plan_profile::make(*graph, jitter);
-  const std::size_t retain =
-      adacc::make_layout(adacc::make_schedule(*graph, adacc::retain_all(*graph))).arena_bytes;
+  adacc::CostProfile profile = gpt::estimated_costs(*graph, gpt::one_thread);
+  gpt::shake(profile, jitter);
+  const std::size_t retain = adacc::peak_bytes(*graph, adacc::retain_all(*graph));
   for (const double budget : options.budgets) {
     adacc::PlanRequest request;
     request.budget_bytes = static_cast<std::size_t>(static_cast<double>(retain) * budget / 100);

@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
   if (!graph) return fail(graph.error);
   auto profile = entries[0].contestant->measure(*graph, o.measure);
   if (!profile) return fail(profile.error);
-  gpt::assume_errors(*graph, o.network.layers, *profile);
+  gpt::assume_errors(*graph, *profile);
 
   PlanRequest request;
   request.tolerance = o.tolerance;

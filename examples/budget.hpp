@@ -29,6 +29,7 @@ inline adacc::Result<Budget> parse_budget(const std::string& text) {
   const char* start = text.c_str();
   if (text.empty() || ((*start < '0' || *start > '9') && *start != '.'))
     return wrong("does not start with a number");
+  if (text.find_first_of("xX") == 1) return wrong("is not in decimal digits");
   char* end = nullptr;
   const double number = std::strtod(start, &end);
   const std::string suffix(end);

@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   }
   const double most = static_cast<double>(programs[0].peak_bytes());
 
-  std::string svg = draw::open_svg(920, 640);
+  std::string svg = draw::open_svg(940, 640);
   svg += draw::print(
       "<text x='20' y='24' font-size='14'>Live memory of one training step, instruction by "
       "instruction: a GPT of %d layers, %zu channels, on %zu x %zu tokens</text>\n",
@@ -68,8 +68,8 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < programs.size(); ++i)
     svg += panel(names[i], programs[i], 64 + static_cast<double>(i) * 138, most);
   svg +=
-      "<text x='120' y='632'>forward</text><text x='820' y='632' text-anchor='end'>backward"
-      "</text>\n</svg>\n";
+      "<text x='120' y='632'>forward</text><text x='470' y='632' text-anchor='middle'>dotted: the "
+      "loss</text><text x='820' y='632' text-anchor='end'>backward</text>\n</svg>\n";
 
   if (const adacc::Error why = adacc::write_file(out, svg)) return fail(why);
   for (std::size_t i = 0; i < programs.size(); ++i)

@@ -24,12 +24,12 @@ struct Costs {
 
 enum class Errors : std::uint8_t { assumed, probed };
 
-/// Measures `graph`, of a network of shape `config`, in a training of its own, which is thrown
-/// away: parameters as at the start, an arena of `arena_bytes`, the batch (input, targets).
-/// Gradient errors are those of the reference model, or probed, which takes about as many steps as
-/// there are kinds of them: too much for a run that forgets them.
+/// Measures `graph`, a GPT's, in a training of its own, which is thrown away: parameters as at the
+/// start, an arena of `arena_bytes`, the batch (input, targets). Gradient errors are those of the
+/// reference model, or probed, which takes about as many steps as there are kinds of them: too much
+/// for a run that forgets them.
 template <class X, class Y>
-adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& graph,
+adacc::Result<Costs> measured_costs(const adacc::Graph& graph,
                                     const adacc::Dispatch<float, adacc::Cpu>& dispatch,
                                     const adacc::Cpu& cpu, std::size_t arena_bytes,
                                     adacc::View<X> input, adacc::View<Y> targets, double (*now)(),
@@ -41,7 +41,7 @@ adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& gr
   Result<Program> program = make_program(graph, smallest_checkpointed(graph, Kept::coarse));
   if (!program) return program.error;
   if (program->peak_bytes() > arena_bytes || least_measuring_bytes(graph) > arena_bytes) {
-    costs.profile = estimated_costs(graph, config, input.shape()[1], Machine{});
+    costs.profile = estimated_costs(graph);
     costs.source = "estimated, because measuring needs " +
                    std::to_string(least_measuring_bytes(graph) / MiB + 1) + " MiB";
     return costs;
@@ -52,7 +52,7 @@ adacc::Result<Costs> measured_costs(const Config& config, const adacc::Graph& gr
                          training->gradients(), input, targets, now, MeasureOptions{});
   if (!profile) return profile.error;
   costs.profile = std::move(*profile);
-  assume_errors(graph, config.layers, costs.profile);
+  assume_errors(graph, costs.profile);
   if (errors == Errors::probed) {
     GradientErrors probed;
     GradientProbe probe(training->cpu(), dispatch, graph, training->arena(), training->params(),

@@ -101,8 +101,9 @@ adacc::Error draw_plan(const Options& options, const adacc::Graph& graph, std::s
   std::string svg = draw::open_svg(940, height);
   svg += draw::print(
       "<text x='10' y='24' font-size='14'>A plan for a GPT of %d layers, %zu "
-      "channels, on %zu x %zu tokens in %.1f MiB</text>\n",
-      options.network.layers, options.network.channels, options.batch, options.seq, mebi(budget));
+      "channels, on %zu x %zu tokens in %s</text>\n",
+      options.network.layers, options.network.channels, options.batch, options.seq,
+      draw::shown_bytes(static_cast<double>(budget)).c_str());
   svg += plan.svg + draw::memory_legend(20, plan.height + 60);
   const double most = static_cast<double>(std::max(found.peak_bytes, budget));
   svg += draw::memory_panel(*program, {20, plan.height + 90, 800, 220}, 1.03 * most,
@@ -122,7 +123,7 @@ int run(Options options) {
   auto graph =
       gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
   if (!graph) return fail(graph.error);
-  CostProfile profile = gpt::estimated_costs(*graph, options.network, options.seq, options.machine);
+  CostProfile profile = gpt::estimated_costs(*graph, options.machine);
   if (!options.profile.empty()) {
     auto loaded = load_profile(options.profile, *graph,
                                {machine_name(), gpt::describe(options.network), options.threads});

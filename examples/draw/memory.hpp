@@ -101,14 +101,14 @@ inline std::string memory_panel(const adacc::Program& program, const Box& box, d
   svg += print("<path stroke='#333' stroke-dasharray='2 3' d='M%.1f %.1f V%.1f'/>\n", middle,
                box.top, bottom);
   svg += print("<path stroke='#c00' d='M%.0f %.1f H%.0f'/>\n", box.left, y(peak), right);
-  svg += print("<text x='%.0f' y='%.1f' fill='#c00'>%.1f MiB</text>\n", right + 6, y(peak) + 4,
-               peak / adacc::MiB);
+  svg += print("<text x='%.0f' y='%.1f' font-size='12' fill='#c00'>peak %s</text>\n", right + 6,
+               y(peak) + 4, shown_bytes(peak).c_str());
   if (budget <= 0) return svg;
   const double label = y(budget) > y(peak) - 14 ? y(peak) - 12 : y(budget) + 4;
   svg += print("<path stroke='#000' stroke-dasharray='6 3' d='M%.0f %.1f H%.0f'/>\n", box.left,
                y(budget), right);
-  svg +=
-      print("<text x='%.0f' y='%.1f'>budget %.1f</text>\n", right + 6, label, budget / adacc::MiB);
+  svg += print("<text x='%.0f' y='%.1f' font-size='12'>budget %s</text>\n", right + 6, label,
+               shown_bytes(budget).c_str());
   return svg;
 }
 

@@ -76,12 +76,17 @@ inline PlanPicture plan_picture(const adacc::Graph& graph, const adacc::Plan& pl
                  left + label_width + (static_cast<double>(c) + 0.5) * cell, top + 10,
                  escaped(graph.node(rows[widest].nodes[c]).name).c_str());
   int block = 0;
+  int labelled = 1;  // every so many blocks have room for a label
+  while (labelled * row_height < 12) labelled *= 2;
   for (const Row& row : rows) {
     const bool is_block = row.label == "block";
-    if (row_height >= 10) {
+    // Where rows are thin, what stands before the blocks moves up, and what stands behind them
+    // down.
+    const double thin = row_height >= 12 || is_block ? 0 : block == 0 ? -9 : 8;
+    if (!is_block || block % labelled == 0) {
       const std::string label = is_block ? "block " + std::to_string(block) : row.label;
       svg += print("<text x='%.0f' y='%.1f' font-size='11' text-anchor='end'>%s</text>\n",
-                   left + label_width - 8, y + row_height - 6, escaped(label).c_str());
+                   left + label_width - 8, y + row_height / 2 + 4 + thin, escaped(label).c_str());
     }
     block += is_block;
     for (std::size_t c = 0; c < row.nodes.size(); ++c) {
@@ -98,7 +103,7 @@ inline PlanPicture plan_picture(const adacc::Graph& graph, const adacc::Plan& pl
     y += row_height;
   }
   // The policies that occur, once each.
-  y += 8;
+  y += row_height < 12 ? 14 : 8;
   double x = left + label_width;
   std::vector<std::string> seen;
   for (const adacc::Policy& policy : plan.policies) {

@@ -15,6 +15,14 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
+/// Bytes in the unit that suits them, with the unit.
+inline std::string shown_bytes(double bytes) {
+  constexpr double kibi = 1024, mebi = kibi * kibi, gibi = kibi * mebi;
+  if (bytes < mebi) return print("%.1f KiB", bytes / kibi);
+  if (bytes < gibi) return print("%.1f MiB", bytes / mebi);
+  return print("%.2f GiB", bytes / gibi);
+}
+
 /// `text` as it may stand in SVG and HTML.
 inline std::string escaped(const std::string& text) {
   std::string out;

@@ -33,8 +33,7 @@ adacc::Result<gpt::Costs> train_gpt_costs(const Options& options, const adacc::G
   }
   // Where they are kept, errors are probed at once.
   const auto errors = options.profile.empty() ? gpt::Errors::assumed : gpt::Errors::probed;
-  auto costs = gpt::measured_costs(options.network, graph, dispatch, cpu, arena_bytes, input,
-                                   targets, now, errors);
+  auto costs = gpt::measured_costs(graph, dispatch, cpu, arena_bytes, input, targets, now, errors);
   if (!costs || options.profile.empty() || !costs->measured) return costs;
   if (::access(options.profile.c_str(), F_OK) == 0) costs->source += "; " + refused;
   if (Error why = save_profile(options.profile, graph, costs->profile, source)) return why;

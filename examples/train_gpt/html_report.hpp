@@ -44,14 +44,22 @@ inline std::string html_table(const std::vector<std::vector<std::string>>& rows)
   return html + "</table>\n";
 }
 
+/// `svg` as wide as the page and, where that is too narrow to read it, in a box that scrolls.
+inline std::string html_picture(double width, double height, const std::string& svg) {
+  return "<div class='picture'>" + draw::open_svg(width, height) + svg + "</svg></div>\n";
+}
+
 inline std::string html_page(const RunReport& report) {
   std::string html =
-      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n<title>" +
+      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+      "<meta name='viewport' content='width=device-width,initial-scale=1'>\n<title>" +
       draw::escaped(report.title) +
       "</title>\n<style>body{font:15px/1.45 sans-serif;max-width:980px;margin:24px auto;"
-      "padding:0 16px;color:#222}h1{font-size:22px}h2{font-size:17px;margin-top:32px}"
+      "padding:0 "
+      "16px;color:#222;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}"
       "table{border-collapse:collapse}td,th{padding:3px 14px 3px 0;text-align:left;"
       "border-bottom:1px solid #eee;vertical-align:top}svg{max-width:100%;height:auto}"
+      ".picture{overflow-x:auto}@media(max-width:760px){.picture svg{max-width:none}}"
       "</style></head><body>\n<h1>" +
       draw::escaped(report.title) + "</h1>\n";
   std::vector<std::vector<std::string>> facts{{"", ""}};
@@ -60,7 +68,7 @@ inline std::string html_page(const RunReport& report) {
 
   html += "<h2>The plan: what becomes of each activation</h2>\n";
   const auto plan = draw::plan_picture(report.program->graph, report.program->plan, 0, 0, 940);
-  html += draw::open_svg(940, plan.height) + plan.svg + "</svg>\n";
+  html += html_picture(940, plan.height, plan.svg);
   if (!report.reasons.empty()) {
     html += "<details><summary>Why each activation got its policy</summary><ul>\n";
     for (const std::string& reason : report.reasons)
@@ -70,15 +78,15 @@ inline std::string html_page(const RunReport& report) {
 
   html +=
       "<h2>Memory against the instructions of a step</h2>\n<p>Forward on the left of the "
-      "dashed line, backward on its right; red: the peak.</p>\n";
+      "dotted line, backward on its right.</p>\n";
   double most = static_cast<double>(report.program->peak_bytes());
   if (report.budget_bytes > most) most = report.budget_bytes;
   if (report.retain_peak_bytes > most && report.retain_peak_bytes < 2 * most)
     most = report.retain_peak_bytes;
-  html +=
-      draw::open_svg(940, 270) + draw::memory_legend(20, 4) +
-      draw::memory_panel(*report.program, {20, 34, 790, 220}, 1.03 * most, report.budget_bytes) +
-      "</svg>\n";
+  html += html_picture(
+      940, 270,
+      draw::memory_legend(20, 4) + draw::memory_panel(*report.program, {20, 34, 790, 220},
+                                                      1.03 * most, report.budget_bytes));
 
   html += "<h2>Loss</h2>\n";
   std::vector<draw::Curve> curves{{"training", "#4e79a7", report.losses, false, {}}};
@@ -86,8 +94,7 @@ inline std::string html_page(const RunReport& report) {
     curves.push_back({"validation", "#e15759", report.validation, true, {}});
   std::vector<double> marks;
   for (const auto& event : report.events) marks.push_back(event.step);
-  html += draw::open_svg(940, 300) + draw::curves(curves, {60, 30, 860, 220}, "step", marks) +
-          "</svg>\n";
+  html += html_picture(940, 300, draw::curves(curves, {60, 30, 860, 220}, "step", marks));
 
   html += "<h2>Changes of the plan</h2>\n";
   if (report.events.empty()) html += "<p>None: the plan of the first step served to the end.</p>\n";

@@ -62,8 +62,10 @@ inline std::string reason_text(const adacc::Graph& graph, const adacc::PlanOutco
   return start;
 }
 
+/// Empty where there is nothing to compare, as after no step.
 inline std::string percent(double measured, double predicted) {
-  return predicted > 0 ? draw::print("%+.1f %%", 100 * (measured / predicted - 1)) : "";
+  return predicted > 0 && measured > 0 ? draw::print("%+.1f %%", 100 * (measured / predicted - 1))
+                                       : "";
 }
 
 }  // namespace detail
@@ -84,7 +86,8 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
                                               static_cast<double>(trainer.retain_peak()));
   };
   report.facts = {{"step", std::to_string(options.batch) + " x " + std::to_string(options.seq) +
-                               " tokens, " + std::to_string(options.threads) + " threads"},
+                               " tokens, " + std::to_string(options.threads) +
+                               (options.threads == 1 ? " thread" : " threads")},
                   {"policies", policy_counts(trainer.program().plan)},
                   {"peak of activations", share(peak)}};
   report.comparisons = {

@@ -260,8 +260,7 @@ class Trainer {
     request.now = now;
     const std::size_t arena = std::min(budget_bytes_, measuring_bytes(*graph));
     if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
-    CostProfile profile =
-        gpt::estimated_costs(*graph, options_.network, options_.seq, gpt::Machine{});
+    CostProfile profile = gpt::estimated_costs(*graph);
     // A budget that nothing fits is better known before anything is measured.
     if (Result<PlanOutcome> first = make_plan(*graph, profile, request); !first) return first.error;
     if (budget_bytes_ < retain_peak_ || !options_.profile.empty()) {

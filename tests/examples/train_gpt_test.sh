@@ -59,6 +59,8 @@ refuses --budget suffix -- --budget 5
 refuses --budget GiB -- --budget 7XB
 refuses --budget -- --budget -1MiB
 refuses --budget -- --budget 0%
+refuses --budget decimal -- --budget 0x10MiB
+refuses --budget unit -- --budget 30%%
 refuses --tolerance -- --tolerance -1
 refuses --threads -- --threads 0
 refuses --lr -- --lr -1

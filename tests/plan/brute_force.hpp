@@ -1,8 +1,11 @@
 /// All plans of a small graph, each evaluated by itself: what planners are judged by.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <adacc/plan/evaluate.hpp>
 #include <adacc/plan/options.hpp>
+#include <adacc/plan/planner.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -42,8 +45,7 @@ class AllPlans {
   }
 
   std::size_t arena(Candidate& candidate) const {
-    if (candidate.arena == 0)
-      candidate.arena = make_layout(make_schedule(graph_, plan_of(candidate.choices))).arena_bytes;
+    if (candidate.arena == 0) candidate.arena = peak_bytes(graph_, plan_of(candidate.choices));
     return candidate.arena;
   }
 
@@ -63,6 +65,12 @@ class AllPlans {
       if (arena(candidate) <= budget) best = &candidate;
     }
     return best;
+  }
+
+  std::size_t most_live_bytes() const {
+    std::size_t most = 0;
+    for (const Candidate& candidate : plans_) most = std::max(most, candidate.cost.live_bytes);
+    return most;
   }
 
   /// The smallest arena within the tolerance; 0 where there is no plan.
@@ -94,5 +102,15 @@ class AllPlans {
   std::vector<Array<Policy>> options_;
   std::vector<Candidate> plans_;
 };
+
+/// What every planner promises of a plan, where `best` is the best one.
+inline void check_promises(const Graph& graph, const PlanRequest& request, const Candidate& best,
+                           const PlanOutcome& plan) {
+  CHECK_FALSE(check(graph, plan.plan));
+  CHECK(plan.peak_bytes <= request.budget_bytes);
+  CHECK(plan.error <= request.tolerance * (1 + 1e-9));
+  CHECK(plan.bound_seconds <= best.cost.seconds * (1 + 1e-9));
+  CHECK(plan.seconds >= best.cost.seconds * (1 - 1e-9));
+}
 
 }  // namespace brute_force

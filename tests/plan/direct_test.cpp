@@ -108,8 +108,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
       request.gap = 0;
       request.tolerance = i % 2 == 0 ? 1e9 : all[random.below(all.size())].cost.error;
       const std::size_t smallest = all.smallest(request.tolerance);
-      std::size_t most = 0;
-      for (std::size_t p = 0; p < all.size(); ++p) most = std::max(most, all[p].cost.live_bytes);
+      const std::size_t most = all.most_live_bytes();
       request.budget_bytes = i == 0   ? most
                              : i == 1 ? smallest
                              : i == 2 ? smallest - 1

@@ -3,9 +3,8 @@
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/plan/pattern_planner.hpp>
 
-#include "../../bench/plan_profile.hpp"
-#include "../../examples/gpt.hpp"
 #include "brute_force.hpp"
+#include "gpt_graphs.hpp"
 #include "random_graph.hpp"
 
 #include <string>
@@ -23,12 +22,11 @@ TEST_CASE("on random graphs the planner by patterns is within its gap of brute f
     brute_force::AllPlans all(graph, profile);
     if (all.size() == 0) continue;
     for (int b = 0; b < 3; ++b) {
-      const std::size_t retain =
-          make_layout(make_schedule(graph, plan_from_types(graph))).arena_bytes;
       PlanRequest request;
       request.gap = 0;
       request.tolerance = b == 0 ? 1e9 : random.unit() * 0.5;
-      request.budget_bytes = retain * (30 + random.below(75)) / 100 + 1;
+      request.budget_bytes =
+          peak_bytes(graph, plan_from_types(graph)) * (30 + random.below(75)) / 100 + 1;
       const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
       const auto plan = plan_by_patterns(graph, profile, request);
       INFO("seed ", seed, " budget ", request.budget_bytes, " tolerance ", request.tolerance);
@@ -43,11 +41,7 @@ TEST_CASE("on random graphs the planner by patterns is within its gap of brute f
         continue;
       }
       ++planned;
-      CHECK_FALSE(check(graph, plan->plan));
-      CHECK(plan->peak_bytes <= request.budget_bytes);
-      CHECK(plan->error <= request.tolerance * (1 + 1e-9));
-      CHECK(plan->bound_seconds <= best->cost.seconds * (1 + 1e-9));
-      CHECK(plan->seconds >= best->cost.seconds * (1 - 1e-9));
+      brute_force::check_promises(graph, request, *best, *plan);
       optimal += plan->seconds <= best->cost.seconds * (1 + 1e-9);
       close += plan->seconds <= best->cost.seconds * 1.01;
     }
@@ -59,30 +53,13 @@ TEST_CASE("on random graphs the planner by patterns is within its gap of brute f
           " refused, ", short_of, " not found");
 }
 
-namespace {
-
-Graph gpt_graph(int layers) {
-  const gpt::Config config{
-      .layers = layers, .heads = 2, .channels = 64, .context = 64, .vocab = 128};
-  const auto graph = gpt::graph<gpt::PlannedSet>(config, 2, 64, 1);
-  REQUIRE_MESSAGE(graph, graph.error.text());
-  return *graph;
-}
-
-std::size_t retain_peak(const Graph& graph) {
-  return make_layout(make_schedule(graph, retain_all(graph))).arena_bytes;
-}
-
-}  // namespace
-
 TEST_CASE("every pattern plan of a GPT keeps its budget, and its figures are those of evaluate") {
   for (const int layers : {1, 2, 3, 8}) {
-    const Graph graph = gpt_graph(layers);
+    const Graph graph = gpt_graphs::make(layers);
     for (const double jitter : {0.0, 0.1}) {
-      const CostProfile profile = plan_profile::make(graph, jitter);
+      const CostProfile profile = gpt_graphs::costs(graph, jitter);
       for (std::size_t percent = 100; percent >= 30; percent -= 10) {
-        PlanRequest request;
-        request.budget_bytes = retain_peak(graph) * percent / 100;
+        const PlanRequest request = gpt_graphs::at_percent(graph, percent);
         const auto plan = plan_by_patterns(graph, profile, request);
         INFO(layers, " layers at ", percent, " %");
         if (!plan) {
@@ -104,8 +81,8 @@ TEST_CASE("every pattern plan of a GPT keeps its budget, and its figures are tho
 }
 
 TEST_CASE("a budget that nothing fits names the smallest one, and that one can be met") {
-  const Graph graph = gpt_graph(4);
-  const CostProfile profile = plan_profile::make(graph, 0);
+  const Graph graph = gpt_graphs::make(4);
+  const CostProfile profile = gpt_graphs::costs(graph);
   PlanRequest request;
   request.budget_bytes = 4096;
   const auto refused = plan_by_patterns(graph, profile, request);
@@ -120,10 +97,9 @@ TEST_CASE("a budget that nothing fits names the smallest one, and that one can b
 }
 
 TEST_CASE("a deadline ends the search with a plan that fits") {
-  const Graph graph = gpt_graph(6);
-  const CostProfile profile = plan_profile::make(graph, 0.1);
-  PlanRequest request;
-  request.budget_bytes = retain_peak(graph) / 2;
+  const Graph graph = gpt_graphs::make(6);
+  const CostProfile profile = gpt_graphs::costs(graph, 0.1);
+  PlanRequest request = gpt_graphs::at_percent(graph, 50);
   request.deadline_seconds = 0;
   static double clock;
   clock = 0;
@@ -135,10 +111,9 @@ TEST_CASE("a deadline ends the search with a plan that fits") {
 }
 
 TEST_CASE("make_plan takes small graphs to the exact planner and large ones to patterns") {
-  const Graph graph = gpt_graph(2);
-  PlanRequest request;
-  request.budget_bytes = retain_peak(graph);
-  const auto large = make_plan(graph, plan_profile::make(graph, 0), request);
+  const Graph graph = gpt_graphs::make(2);
+  PlanRequest request = gpt_graphs::at_percent(graph, 100);
+  const auto large = make_plan(graph, gpt_graphs::costs(graph), request);
   REQUIRE(large);
   CHECK(std::string(large->solver) == "patterns");
   random_graph::Source random(7);
