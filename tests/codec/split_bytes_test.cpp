@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "split_cases.hpp"
 
+namespace split_bytes_test {
 namespace {
 
 using namespace split_cases;
@@ -67,22 +66,6 @@ TEST_CASE("the bytes are the same from every compiler and for every processor") 
   CHECK(hash_of<Int8OutlierWith<group128_channels>>(x) == 13890694929583347419U);
 }
 
-/// Threads of its own for every run: the plainest executor there is.
-struct Threads {
-  int count;
-  int workers() const { return count; }
-  void run(std::size_t tiles, TileFn tile) const {
-    std::vector<std::thread> threads;
-    for (int w = 0; w < count; ++w)
-      threads.emplace_back([=, this] {
-        for (std::size_t i = static_cast<std::size_t>(w); i < tiles;
-             i += static_cast<std::size_t>(count))
-          tile(i, w);
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
-};
-
 TEST_CASE("the bits do not depend on the number of threads") {
   Matrix<float> x = sample::gaussian<float>(4300, 20, 3);  // several blocks go to a thread at once
   for (std::size_t i = 11; i < x.size(); i += 331) x[i] *= 500;
@@ -90,7 +73,7 @@ TEST_CASE("the bits do not depend on the number of threads") {
     const Blob serial = encoded<Codec>(x);
     const Matrix<float> y = decoded<Codec, float>(serial, x.rows, x.cols);
     for (const int workers : {1, 2, 3}) {
-      Threads threads{workers};
+      sample::Threads threads{workers};
       Cpu cpu(threads);
       CHECK(encoded<Codec>(x, 1, cpu) == serial);
       Matrix<float> z(x.rows, x.cols);
@@ -103,3 +86,5 @@ TEST_CASE("the bits do not depend on the number of threads") {
 }
 
 }  // namespace
+
+}  // namespace split_bytes_test

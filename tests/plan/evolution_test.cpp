@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace evolution_test {
+
 using namespace adacc;
 
 namespace {
@@ -439,3 +441,5 @@ TEST_CASE("statistics and probes that make no sense are ignored") {
   options.check_every = 0;
   CHECK_FALSE(Evolution::start(of, profile(of), request(of, 50), &plan_exactly, options));
 }
+
+}  // namespace evolution_test

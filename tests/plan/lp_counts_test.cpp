@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <string>
 
+namespace lp_counts_test {
+
 using namespace adacc;
 
 namespace {
@@ -288,3 +290,5 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
   CHECK(std::string(plan->solver) == exact->solver);
   CHECK(same(plan->plan, exact->plan));
 }
+
+}  // namespace lp_counts_test

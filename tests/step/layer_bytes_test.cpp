@@ -17,6 +17,8 @@
 #include "arena_use.hpp"
 #include "in_turn.hpp"
 
+namespace layer_bytes_test {
+
 using namespace adacc;
 
 namespace {
@@ -85,3 +87,5 @@ TEST_CASE("products of many blocks use their workspace to the last byte") {
         check_bytes(two, Shape(450, in), workers, 4);
       }
 }
+
+}  // namespace layer_bytes_test

@@ -11,6 +11,8 @@
 
 #include "../step/random_model.hpp"
 
+namespace evolving_test {
+
 using namespace adacc;
 
 namespace {
@@ -253,3 +255,5 @@ TEST_CASE("training goes on after a program that does not belong to it was refus
   CHECK(r.training.training().switch_to(*other));
   CHECK(r.step());
 }
+
+}  // namespace evolving_test

@@ -8,12 +8,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 
 #include "../core/array.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../policy/policy.hpp"
 #include "erased_layer.hpp"
+#include "fingerprint.hpp"
 
 namespace adacc::inline v0_1 {
 
@@ -79,7 +82,8 @@ struct Graph {
   /// The caller runs forward and backward in memory of its own: forward values pass by outside of
   /// the arena, so do gradients, there is no loss, and no node reads the one before it.
   bool by_hand = false;
-  Array<int> listed;  ///< activation ids
+  Array<int> listed;        ///< activation ids
+  Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
@@ -123,6 +127,29 @@ struct Graph {
   }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 };
+
+/// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
+/// tolerate. Not into how many parts layers are cut, nor for how many threads.
+constexpr Fingerprint fingerprint_of(const Graph& graph) {
+  Fingerprint found;
+  detail::Mixer all;
+  all.mix(static_cast<std::uint64_t>(graph.scalar));
+  for (const Node& node : graph.nodes) {
+    found.bytes += node.output_bytes;
+    all.mix(node.output.rows());
+    all.mix(node.output.cols());
+    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U));
+    for (const std::size_t count :
+         {node.candidate_count, node.add_count, node.source_count, node.read_count})
+      all.mix(count);
+    for (std::size_t i = 0; i < node.add_count; ++i)
+      all.mix(static_cast<std::uint64_t>(graph.add_source(node, i)));
+  }
+  for (const int id : graph.listed) all.mix(static_cast<std::uint64_t>(id));
+  for (const CodecInfo* codec : graph.candidates) all.mix(codec->id);
+  found.structure = all.value();
+  return found;
+}
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
 class GraphBuilder {
@@ -213,6 +240,7 @@ class GraphBuilder {
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
+    graph_.fingerprint = fingerprint_of(graph_);
     return static_cast<Graph&&>(graph_);
   }
 

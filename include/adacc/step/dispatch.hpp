@@ -49,8 +49,8 @@ struct LossDispatch {
 template <class T, class Context>
 struct CodecDispatch {
   const CodecInfo* info = nullptr;
-  Error (*encode)(Context&, View<const T>, Bytes) = nullptr;
-  Error (*decode)(Context&, ConstBytes, View<T>) = nullptr;
+  Error (*encode)(Context&, View<const T>, Bytes, Part) = nullptr;
+  Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
   /// What encode saw, from its blob; null where the codec does not say, or not in this context.
   CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
 };
@@ -61,14 +61,19 @@ namespace detail {
 template <class Codec, class T, class Context>
 constexpr CodecDispatch<T, Context> codec_dispatch() {
   using kernel = codec_kernel<Codec, Context>;
-  CodecDispatch<T, Context> calls{&codec_info<Codec>,
-                                  [](Context& context, View<const T> x, Bytes blob) {
-                                    return kernel::template encode<T>(context, x, blob);
-                                  },
-                                  [](Context& context, ConstBytes blob, View<T> x) {
-                                    return kernel::template decode<T>(context, blob, x);
-                                  },
-                                  nullptr};
+  CodecDispatch<T, Context> calls{
+      &codec_info<Codec>,
+      [](Context& context, View<const T> x, Bytes blob, Part part) {
+        if constexpr (requires { kernel::template encode<T>(context, x, blob, part); })
+          return kernel::template encode<T>(context, x, blob, part);
+        else return part.first == 0 ? kernel::template encode<T>(context, x, blob) : Error();
+      },
+      [](Context& context, ConstBytes blob, View<T> x, Part part) {
+        if constexpr (requires { kernel::template decode<T>(context, blob, x, part); })
+          return kernel::template decode<T>(context, blob, x, part);
+        else return part.first == 0 ? kernel::template decode<T>(context, blob, x) : Error();
+      },
+      nullptr};
   if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
     calls.statistics = &kernel::statistics;
   return calls;
