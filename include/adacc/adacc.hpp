@@ -46,6 +46,7 @@
 #include "plan/plan.hpp"
 
 #include "step/arena.hpp"
+#include "step/bound_program.hpp"
 #include "step/cursor.hpp"
 #include "step/dispatch.hpp"
 #include "step/dispatch_table.hpp"
