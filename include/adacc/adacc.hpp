@@ -46,9 +46,12 @@
 #include "plan/plan.hpp"
 
 #include "step/arena.hpp"
+#include "step/bound_program.hpp"
 #include "step/cursor.hpp"
 #include "step/dispatch.hpp"
+#include "step/dispatch_table.hpp"
 #include "step/fixed_program.hpp"
+#include "step/instruction.hpp"
 #include "step/layout.hpp"
 #include "step/program.hpp"
 #include "step/schedule.hpp"

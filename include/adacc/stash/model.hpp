@@ -15,7 +15,7 @@
 
 #include "../core/cpu.hpp"
 #include "../model/graph.hpp"
-#include "../step/dispatch.hpp"
+#include "../step/dispatch_table.hpp"
 
 namespace adacc::inline v0_1 {
 

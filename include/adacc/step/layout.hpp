@@ -14,8 +14,8 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "instruction.hpp"
 #include "layout_search.hpp"
-#include "schedule.hpp"
 
 namespace adacc::inline v0_1 {
 

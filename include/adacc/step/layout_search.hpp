@@ -11,10 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
-#include "schedule.hpp"
+#include "instruction.hpp"
 
 namespace adacc::inline v0_1::detail {
 
@@ -38,7 +39,8 @@ class LayoutSearch {
   constexpr void run() {
     for (const Rank rank : {Rank::bytes, Rank::area, Rank::life, Rank::start}) {
       sort_by(rank);
-      for (int tries = 8; tries > 0 && best_bytes_ > live_bytes_ && looks_ < most_looks(); --tries) {
+      for (int tries = 8; tries > 0 && best_bytes_ > live_bytes_ && looks_ < most_looks();
+           --tries) {
         place(best_bytes_ - 1);
         move(highest_, 0);
       }
@@ -62,8 +64,8 @@ class LayoutSearch {
     int first = 0, last = 0;
   };
 
-  /// How many placed buffers are looked at in all, at most a millisecond's worth. Compilers count the
-  /// operations of a constant expression, and longer schedules leave smaller gaps.
+  /// How many placed buffers are looked at in all, at most a millisecond's worth. Compilers count
+  /// the operations of a constant expression, and longer schedules leave smaller gaps.
   constexpr std::size_t most_looks() const {
     return std::size_t{1} << (items_.size() <= 40 ? 18U : 15U);
   }

@@ -10,6 +10,7 @@
 
 #include "../core/cpu.hpp"
 #include "arena.hpp"
+#include "bound_program.hpp"
 #include "dispatch.hpp"
 #include "memory_check.hpp"
 #include "program.hpp"
@@ -58,24 +59,24 @@ class Step {
                              ", which no type of the network names: add it to the dispatch table");
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
-    step.program_ = static_cast<Program&&>(program);
+    step.at_.program = static_cast<Program&&>(program);
     return step;
   }
 
   template <class Network>
   static Result<Step> make(const Network&& temporary, Program) = delete;
 
-  const Program& program() const { return program_; }
-  const Graph& graph() const { return program_.graph; }
+  const Program& program() const { return at_.program; }
+  const Graph& graph() const { return at_.program.graph; }
   const Dispatch<T, Context>& dispatch() const { return dispatch_; }
-  std::size_t arena_bytes() const { return program_.peak_bytes(); }
-  std::size_t instruction_count() const { return program_.schedule.instructions.size(); }
+  std::size_t arena_bytes() const { return at_.program.peak_bytes(); }
+  std::size_t instruction_count() const { return at_.program.schedule.instructions.size(); }
 
   /// Lends the step its memory: an arena of at least arena_bytes(), the parameters and, for
   /// training, their gradients, each graph().parameter_elems elements, all 64-byte aligned and
   /// apart from each other. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}) {
-    const Graph& graph = program_.graph;
+    const Graph& graph = at_.program.graph;
     if (active_) return under_way();
     if (arena.size() < arena_bytes())
       return Error::misuse("the step needs an arena of ", shown(arena_bytes()), ", and got ",
@@ -83,7 +84,7 @@ class Step {
     if (params.size() < graph.parameter_elems)
       return Error::misuse("the network has ", graph.parameter_elems,
                            " parameter elements, padding included, and got ", params.size());
-    if (program_.mode == Mode::train && gradients.size() < graph.parameter_elems)
+    if (at_.program.mode == Mode::train && gradients.size() < graph.parameter_elems)
       return Error::misuse("training needs ", graph.parameter_elems,
                            " gradient elements, padding included, and got ", gradients.size());
     const std::size_t bytes = graph.parameter_elems * sizeof(T);
@@ -92,9 +93,9 @@ class Step {
              {"parameters", params.data(), bytes},
              {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
       return why;
-    arena_ = arena;
-    params_ = params;
-    gradients_ = gradients;
+    at_.arena = arena;
+    at_.params = params;
+    at_.gradients = gradients;
     watched_ = nullptr;
     bound_ = true;
     return {};
@@ -117,12 +118,12 @@ class Step {
   /// last instruction has run or abandon() is called; until then no other may begin.
   template <class X, class Y>
   Error begin(View<X> input, View<Y> targets) {
-    const Graph& graph = program_.graph;
+    const Graph& graph = at_.program.graph;
     using Input = std::remove_const_t<X>;
     using Target = std::remove_const_t<Y>;
     if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
     if (active_) return under_way();
-    const bool infer = program_.mode == Mode::infer;
+    const bool infer = at_.program.mode == Mode::infer;
     if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
       return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
                            graph.input, ", and got ", name_of(dtype_of<Input>), " ", input.shape());
@@ -134,12 +135,12 @@ class Step {
     const detail::LentMemory read[] = {
         {"elements of the input", input.data(), input.size() * sizeof(X), alignof(X)},
         {"targets", targets.data(), infer ? 0 : targets.size() * sizeof(Y), alignof(Y)}};
-    const std::size_t elems = program_.mode == Mode::train ? graph.parameter_elems : 0;
+    const std::size_t elems = at_.program.mode == Mode::train ? graph.parameter_elems : 0;
     for (const detail::LentMemory& block : read)
       if (const Error why =
               detail::check_memory({block,
-                                    {"bytes of the arena", arena_.data(), arena_bytes()},
-                                    {"gradients", gradients_.data(), elems * sizeof(T)}}))
+                                    {"bytes of the arena", at_.arena.data(), arena_bytes()},
+                                    {"gradients", at_.gradients.data(), elems * sizeof(T)}}))
         return why;
     if (watched_ != nullptr) {
       const std::uint64_t use = watched_->take();
@@ -149,8 +150,8 @@ class Step {
             "before this one begins");
       use_ = use;
     }
-    input_ = input.data();
-    targets_ = targets.data();
+    at_.input = input.data();
+    at_.targets = targets.data();
     loss_ = 0;
     error_ = {};
     active_ = true;
@@ -171,7 +172,7 @@ class Step {
 
   /// Calls that instruction i is made of.
   std::size_t parts(std::size_t i) const {
-    return static_cast<std::size_t>(program_.schedule.instructions[i].parts);
+    return static_cast<std::size_t>(at_.program.schedule.instructions[i].parts);
   }
 
   /// Runs instruction i, 0 <= i < instruction_count(), in order, once begin() has succeeded.
@@ -182,8 +183,8 @@ class Step {
   /// Runs one of its parts, in order too. After the last one of the last instruction the step has
   /// ended.
   void execute(Context& context, std::size_t i, std::size_t part) {
-    const Instruction& run = program_.schedule.instructions[i];
-    context.training = program_.mode == Mode::train;
+    const Instruction& run = at_.program.schedule.instructions[i];
+    context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(run.node);
     perform(context, run, part);
     if (i + 1 == instruction_count() && part + 1 == parts(i)) abandon();
@@ -221,7 +222,7 @@ class Step {
 
   /// In Mode::infer, the last activation, valid until the next step.
   View<const T> output() const {
-    return {tensor(program_.schedule.output).data(), program_.graph.output()};
+    return {at_.tensor(at_.program.schedule.output).data(), at_.program.graph.output()};
   }
 
  private:
@@ -236,50 +237,30 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::add:
-        return accumulate(context, run, part, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
-      case Op::add_gradient: return accumulate(context, run, part, tensor(run.dy), tensor(run.dx));
+        return accumulate(context, run, part, run.x < 0 ? at_.input_tensor() : at_.tensor(run.x),
+                          at_.tensor(run.y));
+      case Op::add_gradient:
+        return accumulate(context, run, part, at_.tensor(run.dy), at_.tensor(run.dx));
       case Op::encode:
-        note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob),
+        note(codec(run).encode(context, at_.matrix(run.node, run.x), at_.bytes(run.blob),
                                codec_part(run, part)));
         if (part + 1 == static_cast<std::size_t>(run.parts)) look(run);
         return;
       case Op::decode:
-        return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y),
+        return note(codec(run).decode(context, at_.bytes(run.blob), at_.matrix(run.node, run.y),
                                       codec_part(run, part)));
       case Op::loss:
       case Op::loss_gradient: loss_ += loss(context, run, part); return;
     }
   }
 
-  Bytes bytes(int id) const {
-    if (id < 0) return {};
-    const auto i = static_cast<std::size_t>(id);
-    return {arena_.data() + program_.layout.offsets[i], Shape(program_.schedule.buffers[i].bytes)};
-  }
-
-  /// A buffer as a flat tensor.
-  View<T> tensor(int id) const {
-    const Bytes raw = bytes(id);
-    return {reinterpret_cast<T*>(raw.data()), Shape(raw.size() / sizeof(T))};
-  }
-  View<T> tensor(int id, Shape shape) const {
-    return id < 0 ? View<T>{} : View<T>(tensor(id).data(), shape);
-  }
-  View<T> matrix(int node, int id) const {
-    const Shape shape = program_.graph.node(node).output;
-    return tensor(id, Shape(shape.rows(), shape.cols()));
-  }
-  View<const T> input() const {
-    return {static_cast<const T*>(input_), Shape(program_.graph.input.elems())};
-  }
-
   /// A blob's place is taken by others later in the step, so now is when to read it.
   void look(const Instruction& run) {
     const auto read = codec(run).statistics;
     if (!watching_ || read == nullptr) return;
-    const Shape shape = program_.graph.node(run.node).output;
+    const Shape shape = at_.program.graph.node(run.node).output;
     statistics_[static_cast<std::size_t>(run.node)] =
-        read(bytes(run.blob), shape.rows(), shape.cols(), dtype_of<T>);
+        read(at_.bytes(run.blob), shape.rows(), shape.cols(), dtype_of<T>);
   }
 
   void note(const Error& error) {
@@ -287,25 +268,12 @@ class Step {
   }
 
   const CodecDispatch<T, Context>& codec(const Instruction& run) const {
-    return *dispatch_.find(program_.plan[run.node].codec);
+    return *dispatch_.find(at_.program.plan[run.node].codec);
   }
 
   Part codec_part(const Instruction& run, std::size_t part) const {
-    const Cut cut = codec_cut(program_.graph, run.node, *program_.plan[run.node].codec);
+    const Cut cut = codec_cut(at_.program.graph, run.node, *at_.program.plan[run.node].codec);
     return {cut.first(part), cut.count(part), cut.items};
-  }
-
-  void set_parameters(KernelArgs<T>& args, std::size_t first, std::size_t count) const {
-    const Parameter* table = program_.graph.parameters.data() + first;
-    args.params = {params_.data(), table, count};
-    args.dparams = {gradients_.data(), table, count};
-  }
-
-  /// The items of part `part` of a tensor that holds `whole`.
-  static View<T> cut_view(const Cut& cut, View<T> whole, std::size_t part) {
-    if (whole.data() == nullptr || cut.parts() == 1) return whole;
-    return {whole.data() + cut.offset(whole.size(), cut.first(part)),
-            cut.shape(whole.shape(), cut.count(part))};
   }
 
   static void say_which_part(Context& context, const Cut& cut, std::size_t part) {
@@ -316,48 +284,20 @@ class Step {
     if constexpr (requires { context.part = Part{}; }) context.part = {};
   }
 
-  KernelArgs<T> arguments(const Instruction& run, const Node& node, std::size_t part) const {
-    KernelArgs<T> args;
-    set_parameters(args, node.first_parameter, node.parameter_count);
-    const Cut& cut = node.cut;
-    args.x_shape = cut.shape(node.input, cut.count(part));
-    const void* x = run.x >= 0 ? tensor(run.x).data() : run.node == 0 ? input_ : nullptr;
-    const std::size_t x_bytes = run.node == 0 ? bytes_of(program_.graph.input_dtype) : sizeof(T);
-    if (x != nullptr)
-      args.x = static_cast<const std::byte*>(x) +
-               cut.offset(node.input.elems(), cut.first(part)) * x_bytes;
-    args.aux = bytes(run.aux);
-    if (cut.parts() > 1 && node.part_aux_bytes != 0) {
-      const std::size_t begin = part * align_up(node.part_aux_bytes);
-      const bool last = part + 1 == cut.parts();
-      args.aux = {args.aux.data() + begin,
-                  Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
-    }
-    args.workspace = bytes(run.workspace);
-    return args;
-  }
-
   void forward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = program_.graph.node(run.node);
-    KernelArgs<T> args = arguments(run, node, part);
-    args.out = cut_view(node.cut, tensor(run.y, node.output), part);
-    say_which_part(context, node.cut, part);
+    const Node& node = at_.program.graph.node(run.node);
     const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
-    call.forward(call.functor, context, args);
+    say_which_part(context, node.cut, part);
+    call.forward(call.functor, context, at_.of_forward(run, part));
     say_no_part(context);
   }
 
   void backward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = program_.graph.node(run.node);
-    KernelArgs<T> args = arguments(run, node, part);
-    if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
-    args.y = cut_view(node.cut, tensor(run.y, node.output), part);
-    args.dy = cut_view(node.cut, tensor(run.dy, node.output), part);
-    args.out = cut_view(node.cut, tensor(run.dx, node.input), part);
+    const Node& node = at_.program.graph.node(run.node);
+    const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
     say_what_is_exact(context, run.node);
     say_which_part(context, node.cut, part);
-    const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
-    call.backward(call.functor, context, args);
+    call.backward(call.functor, context, at_.of_backward(run, part));
     say_no_part(context);
   }
 
@@ -365,32 +305,17 @@ class Step {
   void say_what_is_exact(Context& context, int node) const {
     if constexpr (requires { context.exact_input, context.exact_output; }) {
       const auto k = static_cast<std::size_t>(node);
-      const bool again = program_.plan[node].kind == PolicyKind::recompute &&
+      const bool again = at_.program.plan[node].kind == PolicyKind::recompute &&
                          reads_output(graph().node(node).reads);
-      context.exact_input = again || node == 0 || program_.exact[k - 1];
-      context.exact_output = again || program_.exact[k];
+      context.exact_input = again || node == 0 || at_.program.exact[k - 1];
+      context.exact_output = again || at_.program.exact[k];
     }
   }
 
   double loss(Context& context, const Instruction& run, std::size_t part) const {
-    const LossNode& node = program_.graph.loss;
-    const Cut& cut = node.cut;
-    const Shape output = program_.graph.output();
-    KernelArgs<T> args;
-    set_parameters(args, node.first_parameter, node.parameter_count);
-    const View<T> x = cut_view(cut, tensor(run.x, output), part);
-    args.x = x.data();
-    args.x_shape = x.shape();
-    args.out = cut_view(cut, tensor(run.dx, output), part);
-    args.workspace = bytes(run.workspace);
-    const std::size_t targets = node.targets.elems();
-    args.targets = static_cast<const std::byte*>(targets_) +
-                   cut.offset(targets, cut.first(part)) * bytes_of(node.target_dtype);
-    args.targets_shape =
-        cut.parts() == 1 ? node.targets : Shape(targets / cut.items * cut.count(part));
-    say_which_part(context, cut, part);
     const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
-    const double share = call(dispatch_.loss.functor, context, args);
+    say_which_part(context, at_.program.graph.loss.cut, part);
+    const double share = call(dispatch_.loss.functor, context, at_.of_loss(run, part));
     say_no_part(context);
     return share;
   }
@@ -411,14 +336,9 @@ class Step {
   }
   static constexpr std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
-  Program program_;
+  detail::BoundProgram<T> at_;
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
-  Bytes arena_;
-  View<const T> params_;
-  View<T> gradients_;
-  const void* input_ = nullptr;
-  const void* targets_ = nullptr;
   double loss_ = 0;
   Error error_;
   Arena* watched_ = nullptr;

@@ -1,0 +1,118 @@
+/// A program and the memory that its steps were lent: where the operands of an instruction lie.
+#pragma once
+
+#include <cstddef>
+
+#include "dispatch_table.hpp"
+#include "program.hpp"
+
+namespace adacc::inline v0_1::detail {
+
+template <class T>
+struct BoundProgram {
+  Program program;
+  Bytes arena;
+  View<const T> params;
+  View<T> gradients;
+  const void* input = nullptr;
+  const void* targets = nullptr;
+
+  /// Buffer `id`; nothing where it is -1.
+  Bytes bytes(int id) const {
+    if (id < 0) return {};
+    const auto i = static_cast<std::size_t>(id);
+    return {arena.data() + program.layout.offsets[i], Shape(program.schedule.buffers[i].bytes)};
+  }
+
+  /// A buffer as a flat tensor.
+  View<T> tensor(int id) const {
+    const Bytes raw = bytes(id);
+    return {reinterpret_cast<T*>(raw.data()), Shape(raw.size() / sizeof(T))};
+  }
+  View<T> tensor(int id, Shape shape) const {
+    return id < 0 ? View<T>{} : View<T>(tensor(id).data(), shape);
+  }
+  View<T> matrix(int node, int id) const {
+    const Shape shape = program.graph.node(node).output;
+    return tensor(id, Shape(shape.rows(), shape.cols()));
+  }
+  View<const T> input_tensor() const {
+    return {static_cast<const T*>(input), Shape(program.graph.input.elems())};
+  }
+
+  /// The arguments of forward: part `part` of a layer's work.
+  KernelArgs<T> of_forward(const Instruction& run, std::size_t part) const {
+    const Node& node = program.graph.node(run.node);
+    KernelArgs<T> args = of_layer(run, node, part);
+    args.out = cut_view(node.cut, tensor(run.y, node.output), part);
+    return args;
+  }
+
+  /// Those of backward.
+  KernelArgs<T> of_backward(const Instruction& run, std::size_t part) const {
+    const Node& node = program.graph.node(run.node);
+    KernelArgs<T> args = of_layer(run, node, part);
+    if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
+    args.y = cut_view(node.cut, tensor(run.y, node.output), part);
+    args.dy = cut_view(node.cut, tensor(run.dy, node.output), part);
+    args.out = cut_view(node.cut, tensor(run.dx, node.input), part);
+    return args;
+  }
+
+  /// Those of the loss, with its gradient or without.
+  KernelArgs<T> of_loss(const Instruction& run, std::size_t part) const {
+    const LossNode& node = program.graph.loss;
+    const Cut& cut = node.cut;
+    const Shape output = program.graph.output();
+    KernelArgs<T> args;
+    set_parameters(args, node.first_parameter, node.parameter_count);
+    const View<T> x = cut_view(cut, tensor(run.x, output), part);
+    args.x = x.data();
+    args.x_shape = x.shape();
+    args.out = cut_view(cut, tensor(run.dx, output), part);
+    args.workspace = bytes(run.workspace);
+    const std::size_t elems = node.targets.elems();
+    args.targets = static_cast<const std::byte*>(targets) +
+                   cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype);
+    args.targets_shape =
+        cut.parts() == 1 ? node.targets : Shape(elems / cut.items * cut.count(part));
+    return args;
+  }
+
+ private:
+  void set_parameters(KernelArgs<T>& args, std::size_t first, std::size_t count) const {
+    const Parameter* table = program.graph.parameters.data() + first;
+    args.params = {params.data(), table, count};
+    args.dparams = {gradients.data(), table, count};
+  }
+
+  /// The items of part `part` of a tensor that holds `whole`.
+  static View<T> cut_view(const Cut& cut, View<T> whole, std::size_t part) {
+    if (whole.data() == nullptr || cut.parts() == 1) return whole;
+    return {whole.data() + cut.offset(whole.size(), cut.first(part)),
+            cut.shape(whole.shape(), cut.count(part))};
+  }
+
+  KernelArgs<T> of_layer(const Instruction& run, const Node& node, std::size_t part) const {
+    KernelArgs<T> args;
+    set_parameters(args, node.first_parameter, node.parameter_count);
+    const Cut& cut = node.cut;
+    args.x_shape = cut.shape(node.input, cut.count(part));
+    const void* x = run.x >= 0 ? tensor(run.x).data() : run.node == 0 ? input : nullptr;
+    const std::size_t x_bytes = run.node == 0 ? bytes_of(program.graph.input_dtype) : sizeof(T);
+    if (x != nullptr)
+      args.x = static_cast<const std::byte*>(x) +
+               cut.offset(node.input.elems(), cut.first(part)) * x_bytes;
+    args.aux = bytes(run.aux);
+    if (cut.parts() > 1 && node.part_aux_bytes != 0) {
+      const std::size_t begin = part * align_up(node.part_aux_bytes);
+      const bool last = part + 1 == cut.parts();
+      args.aux = {args.aux.data() + begin,
+                  Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
+    }
+    args.workspace = bytes(run.workspace);
+    return args;
+  }
+};
+
+}  // namespace adacc::inline v0_1::detail

@@ -1,0 +1,124 @@
+/// What the runner calls, with the types erased.
+///
+/// One entry per layer of the model (copies of a repeated block share it): a pointer to the user's
+/// functor and two function pointers, so that the runner is templated on the scalar type and the
+/// context alone, and a functor used in many layers is compiled once.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../model/erased_layer.hpp"
+
+namespace adacc::inline v0_1 {
+
+/// The tensors of one call. x is void because token layers take another element type.
+template <class T>
+struct KernelArgs {
+  Params<const T> params;
+  Params<T> dparams;
+  const void* x = nullptr;
+  Shape x_shape;
+  View<const T> y;  ///< in backward
+  View<T> out;      ///< y in forward, dx in backward
+  View<const T> dy;
+  Bytes aux;
+  Bytes workspace;
+  const void* targets = nullptr;
+  Shape targets_shape;
+};
+
+template <class T, class Context>
+struct LayerDispatch {
+  const void* functor = nullptr;
+  void (*forward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  void (*backward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
+};
+
+template <class T, class Context>
+struct LossDispatch {
+  const void* functor = nullptr;
+  double (*loss)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  double (*loss_gradient)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+};
+
+template <class T, class Context>
+struct CodecDispatch {
+  const CodecInfo* info = nullptr;
+  Error (*encode)(Context&, View<const T>, Bytes, Part) = nullptr;
+  Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
+  /// What encode saw, from its blob; null where the codec does not say, or not in this context.
+  CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
+};
+
+namespace detail {
+
+/// How a codec runs in a context.
+template <class Codec, class T, class Context>
+constexpr CodecDispatch<T, Context> codec_dispatch() {
+  using kernel = codec_kernel<Codec, Context>;
+  CodecDispatch<T, Context> calls{
+      &codec_info<Codec>,
+      [](Context& context, View<const T> x, Bytes blob, Part part) {
+        if constexpr (requires { kernel::template encode<T>(context, x, blob, part); })
+          return kernel::template encode<T>(context, x, blob, part);
+        else return part.first == 0 ? kernel::template encode<T>(context, x, blob) : Error();
+      },
+      [](Context& context, ConstBytes blob, View<T> x, Part part) {
+        if constexpr (requires { kernel::template decode<T>(context, blob, x, part); })
+          return kernel::template decode<T>(context, blob, x, part);
+        else return part.first == 0 ? kernel::template decode<T>(context, blob, x) : Error();
+      },
+      nullptr};
+  if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
+    calls.statistics = &kernel::statistics;
+  return calls;
+}
+
+/// The same if it can, else nothing.
+template <class Codec, class T, class Context>
+constexpr CodecDispatch<T, Context> codec_dispatch_if_any() {
+  constexpr bool runs = [] {
+    using kernel = codec_kernel<Codec, Context>;
+    if constexpr (requires { bool{kernel::template runs<T>}; }) return kernel::template runs<T>;
+    else return true;  // a twin that says nothing
+  }();
+  if constexpr (runs) return codec_dispatch<Codec, T, Context>();
+  else return {};
+}
+
+/// How the codecs of a list run. Those that cannot are empty entries; without any there is one.
+template <class List, class T, class Context>
+inline constexpr CodecDispatch<T, Context> codec_twins[] = {{}};
+template <class First, class... Rest, class T, class Context>
+inline constexpr CodecDispatch<T, Context> codec_twins<CodecList<First, Rest...>, T, Context>[] = {
+    codec_dispatch_if_any<First, T, Context>(), codec_dispatch_if_any<Rest, T, Context>()...};
+
+}  // namespace detail
+
+/// All that a network's steps can call in a context.
+template <class T, class Context>
+struct Dispatch {
+  Array<LayerDispatch<T, Context>> layers;  ///< indexed by Node::layer
+  LossDispatch<T, Context> loss;
+  /// Those that the policies name, those that the layers tolerate, and added ones.
+  Array<CodecDispatch<T, Context>> codecs;
+
+  const CodecDispatch<T, Context>* find(const CodecInfo* info) const {
+    for (const CodecDispatch<T, Context>& codec : codecs)
+      if (codec.info == info) return &codec;
+    return nullptr;
+  }
+
+  /// Makes `Codec` available to plans that are not fixed in types.
+  template <class Codec>
+  void add_codec() {
+    add_codec(detail::codec_dispatch<Codec, T, Context>());
+  }
+  void add_codec(const CodecDispatch<T, Context>& codec) {
+    if (codec.info != nullptr && find(codec.info) == nullptr) codecs.push_back(codec);
+  }
+};
+
+}  // namespace adacc::inline v0_1
