@@ -138,12 +138,11 @@ int run(Options options) {
   auto retain = make_program(*graph, retain_all(*graph));
   if (!retain) return fail(retain.error);
   request.budget_bytes = budget->of(retain->peak_bytes());
-  auto smallest = smallest_peak(*graph, profile, request);
-  if (!smallest) return fail(smallest.error);
-  auto found = make_plan(*graph, profile, request);
+  std::size_t smallest = 0;
+  auto found = make_plan(*graph, profile, request, smallest);
   if (!found) return fail(found.error);
-  if (options.json) print_json(request.budget_bytes, *smallest, *found);
-  else print_table(options, request.budget_bytes, *smallest, *found);
+  if (options.json) print_json(request.budget_bytes, smallest, *found);
+  else print_table(options, request.budget_bytes, smallest, *found);
   if (options.svg.empty()) return 0;
   if (Error why = draw_plan(options, *graph, request.budget_bytes, *found)) return fail(why);
   return 0;

@@ -110,6 +110,65 @@ TEST_CASE("a deadline ends the search with a plan that fits") {
   CHECK(plan->peak_bytes <= request.budget_bytes);
 }
 
+TEST_CASE("few blocks, little room: the gap is proven to be at most half a per cent") {
+  const Graph graph = gpt_graph(6);
+  for (const double jitter : {0.0, 0.1}) {
+    const CostProfile profile = plan_profile::make(graph, jitter);
+    PlanRequest request;
+    request.gap = 5e-3;
+    request.budget_bytes = 1;
+    const auto smallest = smallest_peak(graph, profile, request);
+    REQUIRE(smallest);
+    for (const std::size_t percent : {100U, 110U, 130U, 140U, 170U, 200U}) {
+      request.budget_bytes = *smallest * percent / 100;
+      const auto plan = plan_by_patterns(graph, profile, request);
+      INFO("jitter ", jitter, ", ", percent, " % of the smallest budget");
+      REQUIRE(plan);
+      CHECK(plan->peak_bytes <= request.budget_bytes);
+      // Where less room is left, the fastest plans have layouts with gaps.
+      CHECK(plan->gap <= (percent < 140 ? 5e-2 : 5e-3));
+    }
+  }
+}
+
+TEST_CASE("the smallest peak beside a plan is that of smallest_peak, and can be met") {
+  for (const int layers : {1, 4}) {
+    const Graph graph = gpt_graph(layers);
+    const CostProfile profile = plan_profile::make(graph, 0.1);
+    PlanRequest request;
+    request.budget_bytes = retain_peak(graph) * 9 / 10;
+    const auto alone = smallest_peak(graph, profile, request);
+    REQUIRE(alone);
+    std::size_t beside = 0;
+    const auto plan = make_plan(graph, profile, request, beside);
+    REQUIRE(plan);
+    CHECK(beside == *alone);
+    const auto same = make_plan(graph, profile, request);
+    REQUIRE(same);
+    for (int k = 0; k < graph.node_count(); ++k) CHECK(same->plan[k] == plan->plan[k]);
+    request.budget_bytes = beside;
+    CHECK(make_plan(graph, profile, request));
+  }
+}
+
+TEST_CASE("make_plan spends one deadline, whatever it tries") {
+  random_graph::Source random(3);
+  const Graph graph = random_graph::draw(random, 8);
+  const CostProfile profile = random_graph::draw_profile(random, graph, true);
+  static double clock;
+  static double step;
+  for (const double tick : {0.001, 0.01, 0.1, 0.5}) {
+    PlanRequest request;
+    request.budget_bytes = retain_peak(graph);
+    request.gap = 0;
+    request.deadline_seconds = 1;
+    clock = 0, step = tick;
+    request.now = [] { return clock += step; };
+    static_cast<void>(make_plan(graph, profile, request));
+    CHECK(clock <= 1 + 16 * tick);  // a few looks at it on the way out
+  }
+}
+
 TEST_CASE("make_plan takes small graphs to the exact planner and large ones to patterns") {
   const Graph graph = gpt_graphs::make(2);
   PlanRequest request = gpt_graphs::at_percent(graph, 100);

@@ -26,11 +26,18 @@ struct Move {
   std::uint8_t to = 0;
 };
 
+/// What counts of a move wherever its need does not.
+struct StoringMove {
+  double seconds = 0, bytes = 0, error = 0;
+};
+
 /// The moves of all segments of one cost class, by `to`, then `from`.
 struct SegmentMoves {
   int states = 1;
-  Array<Move> moves;
-  Array<std::size_t> first;  ///< of (to, from), at to * states + from; one more at the end
+  Array<Move> moves;                 ///< of each (to, from) in the order of their seconds
+  Array<std::size_t> first;          ///< of (to, from), at to * states + from; one more at the end
+  Array<StoringMove> storing;        ///< without those that others dominate
+  Array<std::size_t> first_storing;  ///< as `first`
   /// Where patterns were left out: per activation alone, what none of them can go below.
   bool complete = true;
 
@@ -48,17 +55,40 @@ struct SegmentMoves {
     const auto at = static_cast<std::size_t>(to * states);
     return {moves.data() + first[at], moves.data() + first[at + static_cast<std::size_t>(states)]};
   }
+
+  /// Fills `storing`, once the moves are complete.
+  void list_storing() {
+    storing.clear();
+    first_storing.clear();
+    for (std::size_t at = 0; at + 1 < first.size(); ++at) {
+      const std::size_t begin = storing.size();
+      first_storing.push_back(begin);
+      for (std::size_t i = first[at]; i < first[at + 1]; ++i) {
+        const auto bytes = static_cast<double>(moves[i].bytes.stored);
+        bool best = true;
+        for (std::size_t k = begin; k < storing.size() && best; ++k)
+          best = storing[k].bytes > bytes || storing[k].error > moves[i].error;
+        if (best) storing.push_back({moves[i].seconds, bytes, moves[i].error});
+      }
+    }
+    first_storing.push_back(storing.size());
+  }
 };
 
-/// Whether `a` is at least as good as `b` in everything that matters.
-inline bool dominates(const Move& a, const Move& b) {
-  if (a.seconds > b.seconds || a.error > b.error) return false;
+/// Whether `a` is at least as good as `b` in everything but time.
+inline bool dominates_but_for_time(const Move& a, const Move& b) {
+  if (a.error > b.error) return false;
   const PatternBytes& x = a.bytes;
   const PatternBytes& y = b.bytes;
   return x.need <= y.need && x.stored <= y.stored && x.keeps_run == y.keeps_run &&
          x.need_on_run <= y.need_on_run && x.need_on_making <= y.need_on_making && x.run <= y.run &&
          x.making_on_stored <= y.making_on_stored && x.making_on_run <= y.making_on_run &&
          x.making_on_making <= y.making_on_making;
+}
+
+/// Whether `a` is at least as good as `b` in everything that matters.
+inline bool dominates(const Move& a, const Move& b) {
+  return a.seconds <= b.seconds && dominates_but_for_time(a, b);
 }
 
 /// Puts seconds and errors to the patterns of a form.
@@ -108,6 +138,7 @@ class MoveMaker {
       keep_best(group, out.moves);
     }
     out.first.push_back(out.moves.size());
+    out.list_storing();
     return out;
   }
 

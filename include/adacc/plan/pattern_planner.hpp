@@ -12,8 +12,8 @@
 #include "outcome.hpp"
 #include "placement.hpp"
 #include "planner.hpp"
+#include "reduce.hpp"
 #include "smallest.hpp"
-#include "tune_prices.hpp"
 
 namespace adacc::inline v0_1 {
 namespace detail {
@@ -25,12 +25,10 @@ class PatternPlanner {
         start_(request.now == nullptr ? 0 : request.now()),
         deadline_(start_ + request.deadline_seconds) {}
 
-  /// The arena of the smallest plan.
+  /// The arena of the smallest plan. Before or after run(): what both need is done once.
   std::size_t smallest_arena() {
     build_chain();
-    const PrefixMinima minima(chain_);
-    minima_ = &minima;
-    return named(find_smallest()).arena_bytes;
+    return named(smallest()).arena_bytes;
   }
 
   Result<PlanOutcome> run() {
@@ -51,20 +49,17 @@ class PatternPlanner {
       return finish(static_cast<Plan&&>(plan), seconds);
     }
     build_chain();
-    const PrefixMinima minima(chain_);
-    minima_ = &minima;
-    Candidate smallest = find_smallest();
-    if (!smallest.found || smallest.arena > request_.budget_bytes) {
-      if (!smallest.found || smallest.need > budget())
-        return over_budget(graph_, request_, named(smallest));
-    } else {
-      best_ = static_cast<Candidate&&>(smallest);
-    }
     tune(price);
+    // Where none fits, the bound knows no limit.
+    if (bound_ > 10 * chain_.base_seconds && !fits(smallest()))
+      return over_budget(graph_, request_, named(smallest_));
     search();
     if (!best_.found) {
-      smallest.proven = false;
-      return over_budget(graph_, request_, named(smallest));
+      if (!fits(smallest())) {
+        smallest_.proven = smallest_.proven && smallest_.need > budget();
+        return over_budget(graph_, request_, named(smallest_));
+      }
+      best_ = smallest_;
     }
     return finish(static_cast<Plan&&>(best_.plan), chain_.base_seconds + bound_);
   }
@@ -80,11 +75,15 @@ class PatternPlanner {
     double seconds = unreachable;  ///< beyond the chain's base
   };
 
+  bool fits(const Candidate& plan) const {
+    return plan.found && plan.arena <= request_.budget_bytes;
+  }
+
   PlanOutcome finish(Plan plan, double bound_seconds) const {
     PlanOutcome outcome = finish_outcome(graph_, profile_, request_, static_cast<Plan&&>(plan),
                                          bound_seconds, "patterns");
     outcome.timed_out = timed_out_;
-    if (prices_.byte > 0) outcome.seconds_per_byte = prices_.byte;
+    if (tuned_.prices.byte > 0) outcome.seconds_per_byte = tuned_.prices.byte;
     if (request_.now != nullptr) outcome.solve_seconds = request_.now() - start_;
     return outcome;
   }
@@ -99,6 +98,7 @@ class PatternPlanner {
   }
 
   void build_chain() {
+    if (chain_.size() > 0) return;
     chain_.segments = segments_of(graph_, profile_);
     chain_.base_seconds = evaluate(graph_, profile_, retain_all(graph_)).seconds;
     masks_ = bits_.count() > 0 && worst_error() > request_.tolerance;
@@ -169,20 +169,40 @@ class PatternPlanner {
     return out;
   }
 
-  Candidate find_smallest() {
+  const Candidate& smallest() {
+    if (smallest_known_) return smallest_;
+    smallest_known_ = true;
     PlacementLimits how = limits();
     how.needs = 0;
     how.errors = masks_ ? 16 : 1;
+    how.labels = 2;
     how.now = nullptr;  // a plan that fits must be known, whatever the deadline
-    Placement placement(chain_, *minima_, nullptr, how);
+    const Chain chain = without_time(chain_);
+    const PrefixMinima minima(chain);
+    Placement placement(chain, minima, nullptr, how);
     const Array<PlacedPlan> plans = placement.run();
-    if (plans.empty()) return {};
-    Candidate out = candidate(placement, plans[0]);
-    out.proven = complete_ && placement.dropped() >= static_cast<double>(out.need);
-    return out;
+    // Layouts have gaps: the smallest arena may be that of another plan.
+    const std::size_t most_tried = graph_.node_count() < 1000 ? 64 : 4;
+    for (std::size_t i = 0; i < plans.size() && i < most_tried; ++i) {
+      if (smallest_.found && plans[i].need >= static_cast<SignedBytes>(smallest_.arena)) break;
+      Candidate found = candidate(placement, plans[i]);
+      if (!smallest_.found || found.arena < smallest_.arena)
+        smallest_ = static_cast<Candidate&&>(found);
+    }
+    smallest_.proven =
+        smallest_.found && complete_ && placement.dropped() >= static_cast<double>(smallest_.need);
+    return smallest_;
   }
 
-  Array<double> relaxed(Prices prices) {
+  Array<double> relaxed(Prices prices, const Array<int>& classes) const {
+    const Array<double> all = relaxed(prices);
+    Array<double> values;
+    for (const int c : classes) values.push_back(all[static_cast<std::size_t>(c)]);
+    return values;
+  }
+
+  /// Per cost class, what no pattern costs less than, listed or not; nothing where all are listed.
+  Array<double> relaxed(Prices prices) const {
     Array<double> values;
     if (complete_) return values;
     values.resize(chain_.moves.size());
@@ -197,20 +217,11 @@ class PatternPlanner {
     return values;
   }
 
-  /// The bound under `prices` in the row of the last segment.
-  double last_row_bound(Prices prices) {
-    PricedMoves priced(chain_);
-    priced.set(prices, chain_.size() - 1, relaxed(prices));
-    return priced.path().length - prices.byte * static_cast<double>(budget()) -
-           prices.error * request_.tolerance;
-  }
-
   template <class Price>
   void tune(Price& price) {
-    const TunedPrices tuned = price(chain_, static_cast<double>(budget()), request_.tolerance,
-                                    [this](Prices prices) { return relaxed(prices); });
-    prices_ = tuned.prices;
-    bound_ = tuned.bound > 0 ? tuned.bound : 0;
+    tuned_ = price(chain_, static_cast<double>(budget()), request_.tolerance,
+                   [this](Prices prices) { return relaxed(prices); });
+    bound_ = tuned_.bound > 0 ? tuned_.bound : 0;
   }
 
   bool good_enough() const {
@@ -218,83 +229,139 @@ class PatternPlanner {
            best_.seconds - bound_ <= request_.gap * (chain_.base_seconds + best_.seconds);
   }
 
+  /// How much a search looks at.
+  struct Effort {
+    std::size_t moves;          ///< per segment
+    std::size_t needs, errors;  ///< ranges that partial plans are told apart by
+    std::size_t labels;         ///< partial plans in each
+    double slack;               ///< of partial plans, in shares of an average segment's
+    int layouts;                ///< of plans that may fit
+    std::size_t extensions = static_cast<std::size_t>(-1);
+  };
+
   /// Wider and wider, until the gap is closed or time is up.
   void search() {
-    std::size_t needs = 12;
-    const double step = chain_.base_seconds + bound_;
-    for (int round = 0; round < 5 && !good_enough() && !timed_out_; ++round, needs *= 4) {
-      const double average = bound_ / static_cast<double>(chain_.size());
-      const double share = request_.gap * step;
-      const double slack = (average < share ? average : share) * (round == 0 ? 0.5 : 1 << round);
-      const std::size_t errors = masks_ ? (round < 2 ? 8 : 16) : 1;
-      // At the tuned price of error, plans within the tolerance may tie with others beyond it.
-      tilt_ = 1;
-      if (!place(needs, errors, slack)) return;
-      while (placed_ == 0 && prices_.error > 0 && tilt_ < 3) {
-        tilt_ *= 1.3;
-        if (!place(needs, errors, slack)) return;
-      }
-      // A layout's gaps come from all of a plan, not from one instruction. So the search for a
-      // plan leaves them a margin; the bound is that of the whole budget.
-      for (int again = 0; again < 6 && overflow_ > 0 && !good_enough(); ++again) {
-        margin_ = 2 * margin_ + overflow_;
-        if (!place(needs, errors, slack)) return;
-      }
-      margin_ = 0;
+    constexpr Effort efforts[] = {{24, 16, 4, 1, 25, 4},
+                                  {24, 16, 4, 1, 100, 4},
+                                  {32, 24, 6, 1, 200, 8},
+                                  {64, 64, 8, 1, 400, 16},
+                                  {256, 128, 8, 8, 2000, 64, 1500000},
+                                  {100000, 256, 8, 64, 1e9, 200, 1500000}};
+    constexpr std::size_t widest = sizeof efforts / sizeof *efforts - 1;
+    constexpr std::size_t wide = 4;  // from here on it takes long, and may give up
+    const ChainReducer reducer(chain_, tuned_, static_cast<double>(budget()), request_.tolerance,
+                               relaxed(tuned_.prices));
+    for (std::size_t effort = 0; effort <= widest;) {
+      // Before it takes long, a plan must be known, if not a good one.
+      for (reach_ = 2; effort == wide && !best_.found && reach_ < 100; reach_ *= 2)
+        if (!place(reducer, efforts[wide - 1]) || !make_room(reducer, efforts[wide - 1])) return;
+      reach_ = 1;
+      const double before = bound_;
+      if (!place(reducer, efforts[effort]) || good_enough()) return;
+      const double raised = (bound_ - before) / (chain_.base_seconds + bound_);
+      if (raised > 0.1 * request_.gap && placed_ == 0) continue;
+      if (!make_room(reducer, efforts[effort]) || good_enough()) return;
+      ++effort;
+    }
+    // What is faster than the best plan known may only have layouts with gaps: the next may fit.
+    for (reach_ = 4; reach_ < 1e8; reach_ *= 4) {
+      const bool last = best_.found && cutoff() >= best_.seconds;
+      if (!place(reducer, efforts[widest]) || good_enough() || last) return;
     }
   }
 
-  bool place(std::size_t needs, std::size_t errors, double slack) {
+  /// A layout's gaps come from all of a plan, not from one instruction. So the search for a plan
+  /// leaves them a margin, and goes further from the bound; bounds are those of the whole budget.
+  bool make_room(const ChainReducer& reducer, const Effort& effort) {
+    const double reach = reach_;
+    bool in_time = true;
+    for (int i = 0; i < 6 && overflow_ > 0 && in_time; ++i) {
+      margin_ = 2 * margin_ + overflow_;
+      in_time = place(reducer, effort);
+      while (in_time && placed_ == 0 && !best_.found && reach_ < 8) {
+        reach_ *= 2;
+        in_time = place(reducer, effort);
+      }
+    }
+    margin_ = 0;
+    reach_ = reach;
+    return in_time;
+  }
+
+  /// Plans slower than this need not be looked at: either a faster one is good enough, or there is
+  /// none, which raises the bound up to here.
+  double cutoff() const {
+    const double gap = (request_.gap > 1e-5 ? request_.gap : 1e-5) * reach_;
+    const double good = bound_ + (gap < 0.5 ? gap / (1 - gap) : 1) * (chain_.base_seconds + bound_);
+    return best_.found && best_.seconds < good ? best_.seconds : good;
+  }
+
+  bool place(const ChainReducer& reducer, const Effort& effort) {
+    const ReducedChain reduced = reducer.reduce(cutoff(), effort.moves);
     // Around the tuned prices: one for partial plans that use more than their share, one for those
     // that use less.
     constexpr double byte_factors[] = {1, 0, 0.4, 0.7, 0.85, 1.2, 1.5, 2.2, 5};
     constexpr double error_factors[] = {0, 0.5, 0.8, 1.25, 2, 5};
+    constexpr double both_factors[] = {2, 8, 40};  // for those that leave too little of either
     const double typical = chain_.base_seconds / static_cast<double>(request_.budget_bytes);
-    const double byte = prices_.byte > 0 ? prices_.byte : 0.05 * typical;
-    const double error = prices_.error * tilt_;
+    const double byte = tuned_.prices.byte > 0 ? tuned_.prices.byte : 0.05 * typical;
+    const double error = tuned_.prices.error;
     Array<Prices> prices;
     for (const double factor : byte_factors) prices.push_back({factor * byte, error});
     if (error > 0)
       for (const double factor : error_factors) prices.push_back({byte, factor * error});
+    for (const double factor : both_factors) prices.push_back({factor * byte, factor * error});
     Array<Array<double>> below;
     if (!complete_)
-      for (const Prices& pair : prices) below.push_back(relaxed(pair));
-    const PrefixBounds bounds(chain_, prices, below);
+      for (const Prices& pair : prices) below.push_back(relaxed(pair, reduced.original));
+    const PrefixBounds bounds(reduced.chain, prices, below);
+    const PrefixMinima minima(reduced.chain);
     PlacementLimits how = limits();
-    how.needs = needs;
-    how.errors = errors;
-    how.prices = prices[0];
-    how.price_index = 0;
+    how.needs = effort.needs;
+    how.errors = masks_ ? effort.errors : 1;
+    how.labels = effort.labels;
+    how.most_extensions = effort.extensions;
     how.budget -= margin_;
     how.root = bound_;
-    how.root_last = last_row_bound(how.prices);
-    how.slack = slack;
-    if (best_.found) how.cutoff = best_.seconds;
-    Placement placement(chain_, *minima_, &bounds, how);
+    const double share = effort.slack / static_cast<double>(chain_.size());
+    how.cutoff = share < 1 ? bound_ + share * (cutoff() - bound_) : cutoff();
+    Placement placement(reduced.chain, minima, &bounds, how);
     const Array<PlacedPlan> plans = placement.run();
     if (placement.timed_out()) {
       timed_out_ = true;
       return false;
     }
-    if (margin_ == 0) {
-      double proven = placement.dropped();
-      if (!plans.empty() && plans[0].seconds < proven) proven = plans[0].seconds;
-      if (best_.found && best_.seconds < proven) proven = best_.seconds;
-      if (proven > bound_) bound_ = proven;
-    }
-    overflow_ = 0;
+    if (placement.gave_up()) return false;
+    double proven = placement.dropped();
+    if (reduced.left_out < proven) proven = reduced.left_out;
+    if (!plans.empty() && plans[0].seconds < proven) proven = plans[0].seconds;
+    if (best_.found && best_.seconds < proven) proven = best_.seconds;
+    if (margin_ == 0 && proven > bound_ && proven < unreachable) bound_ = proven;
     placed_ = plans.size();
-    constexpr std::size_t plans_tried = 4;
-    for (std::size_t i = 0; i < plans.size() && i < plans_tried; ++i) {
-      if (best_.found && plans[i].seconds >= best_.seconds) break;
+    try_layouts(placement, plans, effort.layouts);
+    return true;
+  }
+
+  /// A layout's gaps come from all of a plan, not from one instruction: the fastest plan first,
+  /// then those that leave it more room.
+  void try_layouts(const Placement& placement, const Array<PlacedPlan>& plans, int most_tried) {
+    SignedBytes need = 0;
+    int tried = 0;
+    overflow_ = 0;
+    for (std::size_t i = 0; i < plans.size() && tried < most_tried; ++i) {
+      if (best_.found && plans[i].seconds >= best_.seconds) return;
+      if (2 * tried >= most_tried && plans[i].need > need) continue;
+      ++tried;
       Candidate found = candidate(placement, plans[i]);
       if (found.arena <= request_.budget_bytes) {
         best_ = static_cast<Candidate&&>(found);
-        break;
+        overflow_ = 0;
+        return;
       }
-      if (overflow_ == 0) overflow_ = static_cast<SignedBytes>(found.arena) - budget();
+      const SignedBytes over = static_cast<SignedBytes>(found.arena) - budget();
+      if (overflow_ == 0) overflow_ = over;
+      need = plans[i].need - over / 2;
     }
-    return true;
   }
 
   const Graph& graph_;
@@ -306,14 +373,15 @@ class PatternPlanner {
   Chain chain_;
   bool masks_ = false;
   bool complete_ = true;
-  const PrefixMinima* minima_ = nullptr;
-  SignedBytes margin_ = 0;  ///< of the budget, left to gaps in layouts
-  Prices prices_;
+  bool smallest_known_ = false;
+  Candidate smallest_;
+  TunedPrices tuned_;
   double bound_ = 0;
-  Candidate best_;
-  SignedBytes overflow_ = 0;  ///< of the best plan of the last placement, as laid out
+  SignedBytes margin_ = 0;    ///< of the budget, left to gaps in layouts
+  SignedBytes overflow_ = 0;  ///< of the last placement's best plan, as laid out, where none fits
+  double reach_ = 1;          ///< of the search beyond the bound, in gaps
   std::size_t placed_ = 0;    ///< plans that the last placement found
-  double tilt_ = 1;           ///< times the tuned price of error
+  Candidate best_;
   bool timed_out_ = false;
 };
 

@@ -14,63 +14,15 @@
 
 namespace adacc::inline v0_1::detail {
 
-/// The least that any listed plan of the segments before a boundary stores, and so on.
-struct PrefixMinima {
-  struct Least {
-    double stored = unreachable, run = unreachable, making = unreachable, error = unreachable;
-  };
-  Array<Least> least;  ///< boundary * states + state
-  std::size_t states = 1;
-
-  explicit PrefixMinima(const Chain& chain) : states(static_cast<std::size_t>(chain.states)) {
-    least.resize(chain.size() * states);
-    least[0] = {0, unreachable, unreachable, 0};
-    bool complete = true;
-    const auto lower = [](double& least_yet, double value) {
-      if (value < least_yet) least_yet = value;
-    };
-    for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
-      const SegmentMoves& moves = chain.moves_of(j);
-      complete = complete && moves.complete;
-      for (const Move& move : moves.moves) {
-        const Least& from = least[j * states + move.from];
-        Least& to = least[(j + 1) * states + move.to];
-        if (from.stored >= unreachable) continue;
-        const PatternBytes& bytes = move.bytes;
-        lower(to.stored, from.stored + static_cast<double>(bytes.stored));
-        lower(to.error, from.error + move.error);
-        if (move.to == 0) continue;
-        lower(to.run, (bytes.keeps_run ? from.run : from.stored) + static_cast<double>(bytes.run));
-        double making = from.stored + static_cast<double>(bytes.making_on_stored);
-        if (move.from > 0) {
-          const double on_run = from.run + static_cast<double>(bytes.making_on_run);
-          const double on_making = from.making + static_cast<double>(bytes.making_on_making);
-          making = on_run > making ? on_run : making;
-          making = on_making > making ? on_making : making;
-        }
-        lower(to.making, making);
-      }
-      if (complete) continue;
-      for (std::size_t s = 0; s < states; ++s) least[(j + 1) * states + s] = {0, 0, 0, 0};
-    }
-  }
-
-  const Least& at(std::size_t boundary, int state) const {
-    return least[boundary * states + static_cast<std::size_t>(state)];
-  }
-};
-
 struct PlacementLimits {
   SignedBytes budget = 0;
   double tolerance = 0;
-  Prices prices;           ///< those at which the bounds are highest
   std::size_t needs = 32;  ///< ranges of needs, per state; 0: look for the smallest need instead
   std::size_t errors = 1;  ///< ranges of errors
-  double cutoff = unreachable;      ///< plans that cost as much are of no interest
-  double root = -unreachable;       ///< a bound for all plans
-  double slack = unreachable;       ///< moves this far from the best under `prices` are left out
-  std::size_t price_index = 0;      ///< of `prices` among those of the bounds
-  double root_last = -unreachable;  ///< a bound for all plans, under `prices` in the last row
+  std::size_t labels = 1;  ///< partial plans kept in each range of both
+  double cutoff = unreachable;  ///< plans that cost as much are of no interest
+  double root = -unreachable;   ///< a bound for all plans
+  std::size_t most_extensions = static_cast<std::size_t>(-1);  ///< of partial plans by a move
   double (*now)() = nullptr;
   double deadline = 0;
 };
@@ -101,6 +53,7 @@ class Placement {
         timed_out_ = true;
         return {};
       }
+      if (extensions_ > limits_.most_extensions) return {};
       extend(j);
     }
     Array<PlacedPlan> plans;
@@ -118,6 +71,9 @@ class Placement {
   /// smallest need is looked for, in bytes).
   double dropped() const { return dropped_; }
   bool timed_out() const { return timed_out_; }
+  /// It took more than PlacementLimits::most_extensions: it has no plans, and dropped() says
+  /// nothing.
+  bool gave_up() const { return extensions_ > limits_.most_extensions; }
   std::size_t extensions() const { return extensions_; }
 
   /// Which pattern each segment has in a plan.
@@ -140,26 +96,35 @@ class Placement {
     std::size_t trace = 0;
     int pattern = 0;
   };
+  /// From the least to the most of some values, cut into equal ranges.
+  struct Span {
+    double least = unreachable, most = -unreachable;
+
+    void add(double value) {
+      if (value < least) least = value;
+      if (value > most) most = value;
+    }
+    std::size_t range_of(double value, std::size_t count) const {
+      if (count == 1 || !(most > least)) return 0;
+      const double at = (value - least) / (most - least) * static_cast<double>(count);
+      return at >= static_cast<double>(count) ? count - 1 : static_cast<std::size_t>(at);
+    }
+  };
   struct Trace {
     std::size_t behind = 0;
     int pattern = 0;
   };
 
-  static constexpr std::size_t all_moves_ = 8;  ///< segments at the end where none is left out
-  static constexpr std::size_t fine_ = 3;       ///< segments at the front with finer ranges
-
   static SignedBytes larger(SignedBytes a, SignedBytes b) { return a > b ? a : b; }
 
   void extend(std::size_t j) {
     const SegmentMoves& moves = chain_.moves_of(j);
-    select(j, moves);
     for (int from = 0; from < chain_.states; ++from) {
       open(j, from);
       if (minima_.at(j, from).stored >= unreachable) continue;
       for (int to = 0; to < chain_.states; ++to)
         for (const Label& behind : labels_[static_cast<std::size_t>(to)])
-          for (const Move* move : promising_[static_cast<std::size_t>(to * chain_.states + from)])
-            consider(from, behind, *move);
+          for (const Move& move : moves.between(from, to)) consider(from, behind, move);
       close(from);
     }
     if (!moves.complete)
@@ -171,35 +136,6 @@ class Placement {
         traces_.push_back({label.trace, label.pattern});
         label.trace = traces_.size() - 1;
         labels_[s].push_back(label);
-      }
-    }
-  }
-
-  /// Leaves out moves that no plan close to the bound would make under the given prices. Near the
-  /// end the prices are no guide: needs bind there, one by one.
-  void select(std::size_t j, const SegmentMoves& moves) {
-    const auto states = static_cast<std::size_t>(chain_.states);
-    promising_.resize(states * states);
-    for (Array<const Move*>& list : promising_) list.clear();
-    const bool all = smallest_ || bounds_ == nullptr || j + all_moves_ > chain_.size();
-    for (std::size_t to = 0; to < states; ++to) {
-      const SegmentMoves::Range range = moves.into(static_cast<int>(to));
-      slack_.clear();
-      double least = unreachable;
-      for (const Move& move : range) {
-        double length = 0;
-        if (!all)
-          length = bounds_->values(j, move.from, PrefixBounds::stored)[limits_.price_index] +
-                   move.seconds + limits_.prices.error * move.error +
-                   limits_.prices.byte * static_cast<double>(move.bytes.stored);
-        slack_.push_back(length);
-        if (length < least) least = length;
-      }
-      std::size_t i = 0;
-      for (const Move& move : range) {
-        const double slack = slack_[i++] - least;
-        if (slack <= limits_.slack) promising_[to * states + move.from].push_back(&move);
-        else drop(limits_.root_last + slack);
       }
     }
   }
@@ -233,7 +169,14 @@ class Placement {
     if (label.score >= limits_.cutoff) return drop(label.score);
     label.trace = behind.trace;
     label.pattern = move.pattern;
-    keep(label);
+    needs_seen_.add(place_of(label));
+    errors_seen_.add(label.error);
+    pool_.push_back(label);
+  }
+
+  /// Labels of runs are told apart by what they need on top of the run.
+  double place_of(const Label& label) const {
+    return static_cast<double>(is_run_ ? label.on_run : label.need);
   }
 
   /// The smallest peak that a label may lead to.
@@ -268,6 +211,7 @@ class Placement {
 
   /// Empty ranges for the labels of one boundary and state.
   void open(std::size_t j, int from) {
+    boundary_ = j;
     next_.resize(labels_.size());
     next_[static_cast<std::size_t>(from)].clear();
     least_ = minima_.at(j, from);
@@ -279,46 +223,45 @@ class Placement {
     room_ = budget - least_.stored;
     run_room_ = budget - least_.run;
     making_room_ = budget - least_.making;
-    need_scale_ = 1 / ((is_run_ ? run_room_ : room_) + 1);
-    error_scale_ = room_for_error_ > 0 ? 1 / room_for_error_ : 0;
     if (bounds_ != nullptr) {
       stored_ = bounds_->values(j, from, PrefixBounds::stored);
       run_ = bounds_->values(j, from, PrefixBounds::run);
       making_ = bounds_->values(j, from, PrefixBounds::making);
     }
-    needs_ = smallest_ ? (is_run_ ? 16 : 1) : is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
-    // Finer where nothing follows: what is left of the budget is to be used.
-    if (!smallest_ && j < fine_) needs_ *= 8;
+    needs_ = smallest_ ? (is_run_ ? 16 : 4) : is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
     slots_.clear();
     slots_.resize(needs_ * limits_.errors);
+    pool_.clear();
     candidates_.clear();
+    next_in_slot_.clear();
+    needs_seen_ = errors_seen_ = {};
   }
 
   std::size_t slot_of(const Label& label) const {
-    const auto clamp = [](double at, std::size_t count) {
-      const double scaled = at * static_cast<double>(count);
-      if (!(scaled > 0)) return std::size_t{0};
-      return scaled >= static_cast<double>(count) ? count - 1 : static_cast<std::size_t>(scaled);
-    };
-    const auto need = static_cast<double>(is_run_ ? label.on_run : label.need);
-    const std::size_t n = clamp(need * need_scale_, needs_);
-    const std::size_t e =
-        limits_.errors == 1 ? 0 : clamp(label.error * error_scale_, limits_.errors);
-    return n * limits_.errors + e;
+    return needs_seen_.range_of(place_of(label), needs_) * limits_.errors +
+           errors_seen_.range_of(label.error, limits_.errors);
   }
 
   void keep(const Label& label) {
     std::size_t& slot = slots_[slot_of(label)];
-    if (slot == 0) {
-      candidates_.push_back(label);
-      slot = candidates_.size();
-      return;
+    std::size_t count = 0, worst = 0;
+    for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1], ++count) {
+      Label& holder = candidates_[at - 1];
+      if (as_good(holder, label)) return;
+      if (as_good(label, holder)) {
+        holder = label;
+        return;
+      }
+      if (worst == 0 || holder.score > candidates_[worst - 1].score) worst = at;
     }
-    Label& holder = candidates_[slot - 1];
-    if (label.score < holder.score) {
-      if (!as_good(label, holder)) drop(holder.score);
+    if (count < limits_.labels) {
+      candidates_.push_back(label);
+      next_in_slot_.push_back(slot);
+      slot = candidates_.size();
+    } else if (Label& holder = candidates_[worst - 1]; label.score < holder.score) {
+      drop(holder.score);
       holder = label;
-    } else if (!as_good(holder, label)) {
+    } else {
       drop(label.score);
     }
   }
@@ -328,21 +271,25 @@ class Placement {
            a.on_run <= b.on_run && a.on_making <= b.on_making;
   }
 
-  /// Hands the candidates on in the order of their ranges, without those that another dominates.
+  /// Keeps the best of what was considered. Hands the candidates on in the order of their ranges,
+  /// without those that another dominates.
   void close(int from) {
+    for (const Label& label : pool_) keep(label);
     Array<Label>& out = next_[static_cast<std::size_t>(from)];
-    for (const std::size_t slot : slots_) {
-      if (slot == 0) continue;
-      const Label& label = candidates_[slot - 1];
-      bool best = true;
-      constexpr std::size_t looked_at = 64;
-      for (std::size_t i = out.size(), n = 0; i-- > 0 && n < looked_at && best; ++n)
-        best = !as_good(out[i], label);
-      if (best) out.push_back(label);
-    }
+    for (const std::size_t slot : slots_)
+      for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1]) {
+        const Label& label = candidates_[at - 1];
+        bool best = true;
+        constexpr std::size_t looked_at = 64;
+        for (std::size_t i = out.size(), n = 0; i-- > 0 && n < looked_at && best; ++n)
+          best = !as_good(out[i], label);
+        if (best || (boundary_ == 0 && !smallest_))
+          out.push_back(label);  // layouts tell equal plans apart
+      }
   }
 
   void drop(double score) {
+    if (!smallest_ && score < limits_.root) score = limits_.root;
     if (score < dropped_) dropped_ = score;
   }
 
@@ -356,19 +303,19 @@ class Placement {
   std::size_t extensions_ = 0;
   Array<Array<Label>> labels_, next_;  ///< by state
   Array<Trace> traces_{1};
-  Array<Array<const Move*>> promising_;  ///< by to * states + from
-  Array<double> slack_;
   // Of the boundary and state whose labels are being collected.
+  std::size_t boundary_ = 0;
   PrefixMinima::Least least_;
   double room_ = 0, run_room_ = 0, making_room_ = 0, room_for_error_ = 0;
-  double need_scale_ = 0, error_scale_ = 0;
+  Span needs_seen_, errors_seen_;
   const double* stored_ = nullptr;
   const double* run_ = nullptr;
   const double* making_ = nullptr;
   bool is_run_ = false;
   std::size_t needs_ = 1;
-  Array<std::size_t> slots_;
-  Array<Label> candidates_;
+  Array<std::size_t> slots_;  ///< of each range, its first candidate plus 1
+  Array<Label> pool_, candidates_;
+  Array<std::size_t> next_in_slot_;
 };
 
 }  // namespace adacc::inline v0_1::detail

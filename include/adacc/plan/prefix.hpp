@@ -1,200 +1,60 @@
-/// What the segments before a boundary cost at least: shortest paths under prices for bytes and
-/// error.
+/// What the segments before a boundary cost at least.
 ///
-/// With prices (multipliers), budget and tolerance leave the constraints and join the objective,
-/// and what remains is a shortest path over boundary states, without memory: its length bounds
-/// every plan from below, for any prices that are not negative. Ranges of such bounds guide the
-/// search of placement.hpp from the other end; needs inside the prefix are left out, as it is where
-/// least is stored that they bind least.
+/// Lengths of shortest paths under several prices for bytes and error guide the search of
+/// placement.hpp from the other end; needs inside the prefix are left out, as it is where least is
+/// stored that they bind least.
 #pragma once
 
 #include <cstddef>
 
-#include "moves.hpp"
+#include "priced_moves.hpp"
 
 namespace adacc::inline v0_1::detail {
 
-inline constexpr double unreachable = 1e300;
+/// The least that any listed plan of the segments before a boundary stores, and so on.
+struct PrefixMinima {
+  struct Least {
+    double stored = unreachable, run = unreachable, making = unreachable, error = unreachable;
+  };
+  Array<Least> least;  ///< boundary * states + state
+  std::size_t states = 1;
 
-/// A plan's segments and their moves.
-struct Chain {
-  Array<Segment> segments;
-  Array<FormPatterns> forms;
-  Array<SegmentMoves> moves;  ///< by cost class
-  int states = 1;
-  double base_seconds = 0;  ///< of a step that retains everything
-
-  std::size_t size() const { return segments.size(); }
-  const SegmentMoves& moves_of(std::size_t segment) const {
-    return moves[static_cast<std::size_t>(segments[segment].cost)];
-  }
-  const FormPatterns& form_of(std::size_t segment) const {
-    return forms[static_cast<std::size_t>(segments[segment].form)];
-  }
-
-  /// Fills Move::row_need: a run in front of a segment holds, and needs while it is made, at least
-  /// as much as the least of all runs.
-  void settle_needs() {
-    struct Least {
-      double run = unreachable, making = unreachable;
-    };
-    const auto count = static_cast<std::size_t>(states);
-    Array<Least> here(count), next(count), least(count);
+  explicit PrefixMinima(const Chain& chain) : states(static_cast<std::size_t>(chain.states)) {
+    least.resize(chain.size() * states);
+    least[0].stored = least[0].error = 0;
+    bool complete = true;
     const auto lower = [](double& least_yet, double value) {
       if (value < least_yet) least_yet = value;
     };
-    for (std::size_t j = 0; j < size(); ++j) {
-      for (Least& state : next) state = {};
-      for (const Move& move : moves_of(j).moves) {
-        if (move.to == 0) continue;
+    for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
+      const SegmentMoves& moves = chain.moves_of(j);
+      complete = complete && moves.complete;
+      for (const Move& move : moves.moves) {
+        const Least& from = least[j * states + move.from];
+        Least& to = least[(j + 1) * states + move.to];
+        if (from.stored >= unreachable) continue;
         const PatternBytes& bytes = move.bytes;
-        const Least from = move.from > 0 ? here[move.from] : Least{};
-        const auto stored = static_cast<double>(bytes.stored);
-        lower(next[move.to].run,
-              (bytes.keeps_run ? from.run : 0) + static_cast<double>(bytes.run) - stored);
-        double making = static_cast<double>(bytes.making_on_stored);
+        lower(to.stored, from.stored + static_cast<double>(bytes.stored));
+        lower(to.error, from.error + move.error);
+        if (move.to == 0) continue;
+        lower(to.run, (bytes.keeps_run ? from.run : from.stored) + static_cast<double>(bytes.run));
+        double making = from.stored + static_cast<double>(bytes.making_on_stored);
         if (move.from > 0) {
           const double on_run = from.run + static_cast<double>(bytes.making_on_run);
           const double on_making = from.making + static_cast<double>(bytes.making_on_making);
           making = on_run > making ? on_run : making;
           making = on_making > making ? on_making : making;
         }
-        lower(next[move.to].making, making - stored);
+        lower(to.making, making);
       }
-      for (std::size_t s = 0; s < count; ++s) {
-        here[s] = next[s];
-        lower(least[s].run, here[s].run);
-        lower(least[s].making, here[s].making);
-      }
-    }
-    for (SegmentMoves& segment : moves)
-      for (Move& move : segment.moves) {
-        move.row_need = static_cast<double>(move.bytes.need);
-        if (move.from == 0) continue;
-        const double on_run = least[move.from].run + static_cast<double>(move.bytes.need_on_run);
-        const double on_making =
-            least[move.from].making + static_cast<double>(move.bytes.need_on_making);
-        if (move.bytes.need_on_run > no_bytes / 2 && on_run > move.row_need) move.row_need = on_run;
-        if (move.bytes.need_on_making > no_bytes / 2 && on_making > move.row_need)
-          move.row_need = on_making;
-      }
-  }
-};
-
-struct Prices {
-  double byte = 0;   ///< seconds
-  double error = 0;  ///< seconds per unit of relative squared gradient error
-};
-
-/// Shortest path under prices, and what it uses: stored bytes and the need of the last segment, and
-/// error.
-struct PricedPath {
-  double length = unreachable;
-  double bytes = 0;
-  double error = 0;
-};
-
-/// For every segment class and pair of states, the best move under some prices. Bytes are those of
-/// one row: what the segments before `row` store, and what the segment `row` needs on top of them.
-class PricedMoves {
- public:
-  explicit PricedMoves(const Chain& chain) : chain_(chain) {
-    const auto states = static_cast<std::size_t>(chain.states);
-    per_class_ = states * states;
-    before_.resize(chain.moves.size() * per_class_);
-    behind_.resize(chain.moves.size() * per_class_);
-    at_.resize(per_class_);
-    for (const SegmentMoves& moves : chain.moves)
-      for (int to = 0; to < chain.states; ++to)
-        for (int from = 0; from < chain.states; ++from) {
-          first_.push_back(storing_.size());
-          for (const Move& move : moves.between(from, to)) add_storing(move);
-        }
-    first_.push_back(storing_.size());
-  }
-
-  /// `relaxed`, where given, holds per class a value below all moves (MoveMaker::relaxed).
-  void set(Prices prices, std::size_t row, const Array<double>& relaxed) {
-    row_ = row;
-    const auto below = [&](std::size_t c) { return relaxed.empty() ? -unreachable : relaxed[c]; };
-    for (std::size_t at = 0; at < before_.size(); ++at) {
-      PricedPath& best = before_[at];
-      best = {};
-      for (std::size_t i = first_[at]; i < first_[at + 1]; ++i) {
-        const Storing& move = storing_[i];
-        const double length = move.seconds + prices.byte * move.bytes + prices.error * move.error;
-        if (length < best.length) best = {length, move.bytes, move.error};
-      }
-      lower(best, below(at / per_class_));
-    }
-    for (std::size_t j = row; j < chain_.size(); ++j) {
-      const auto c = static_cast<std::size_t>(chain_.segments[j].cost);
-      PricedPath* best = j == row ? at_.data() : &behind_[c * per_class_];
-      for (int to = 0; to < chain_.states; ++to)
-        for (int from = 0; from < chain_.states; ++from, ++best) {
-          *best = {};
-          for (const Move& move : chain_.moves[c].between(from, to)) {
-            const double bytes = j == row ? move.row_need : 0;
-            const double length = move.seconds + prices.byte * bytes + prices.error * move.error;
-            if (length < best->length) *best = {length, bytes, move.error};
-          }
-          lower(*best, j == row || relaxed.empty() || below(c) <= -unreachable ? below(c) : 0);
-        }
+      if (complete) continue;
+      for (std::size_t s = 0; s < states; ++s) least[(j + 1) * states + s] = {0, 0, 0, 0};
     }
   }
 
-  const PricedPath& best(std::size_t segment, int from, int to) const {
-    const std::size_t at = static_cast<std::size_t>(to * chain_.states + from);
-    const auto c = static_cast<std::size_t>(chain_.segments[segment].cost) * per_class_;
-    return segment < row_ ? before_[c + at] : segment > row_ ? behind_[c + at] : at_[at];
+  const Least& at(std::size_t boundary, int state) const {
+    return least[boundary * states + static_cast<std::size_t>(state)];
   }
-
-  /// The shortest path through all segments.
-  PricedPath path() const {
-    const auto states = static_cast<std::size_t>(chain_.states);
-    Array<PricedPath> now(states), next(states);
-    now[0] = {0, 0, 0};
-    for (std::size_t j = 0; j < chain_.size(); ++j) {
-      for (int to = 0; to < chain_.states; ++to) {
-        PricedPath& reached = next[static_cast<std::size_t>(to)];
-        reached = {};
-        for (int from = 0; from < chain_.states; ++from) {
-          const PricedPath& start = now[static_cast<std::size_t>(from)];
-          const PricedPath& step = best(j, from, to);
-          if (start.length + step.length >= reached.length) continue;
-          reached = {start.length + step.length, start.bytes + step.bytes,
-                     start.error + step.error};
-        }
-      }
-      for (std::size_t s = 0; s < states; ++s) now[s] = next[s];
-    }
-    return now[0];
-  }
-
- private:
-  /// What counts of a move before the row.
-  struct Storing {
-    double seconds = 0, bytes = 0, error = 0;
-  };
-
-  /// Moves come in the order of their seconds: those that then store and err no less never count.
-  void add_storing(const Move& move) {
-    const auto bytes = static_cast<double>(move.bytes.stored);
-    for (std::size_t i = first_.back(); i < storing_.size(); ++i)
-      if (storing_[i].bytes <= bytes && storing_[i].error <= move.error) return;
-    storing_.push_back({move.seconds, bytes, move.error});
-  }
-
-  static void lower(PricedPath& best, double below) {
-    if (below > -unreachable && below < best.length) best.length = below;
-  }
-
-  const Chain& chain_;
-  std::size_t per_class_ = 1;
-  std::size_t row_ = 0;
-  Array<PricedPath> before_, behind_, at_;
-  Array<Storing> storing_;
-  Array<std::size_t> first_;  ///< into storing_: of class, to, from
 };
 
 /// Bounds for every boundary, state and pair of prices. Boundary j lies before segment j.
