@@ -111,9 +111,9 @@ TEST_CASE("a deadline ends the search with a plan that fits") {
 }
 
 TEST_CASE("few blocks, little room: the gap is proven to be at most half a per cent") {
-  const Graph graph = gpt_graph(6);
+  const Graph graph = gpt_graphs::make(6);
   for (const double jitter : {0.0, 0.1}) {
-    const CostProfile profile = plan_profile::make(graph, jitter);
+    const CostProfile profile = gpt_graphs::costs(graph, jitter);
     PlanRequest request;
     request.gap = 5e-3;
     request.budget_bytes = 1;
@@ -133,10 +133,10 @@ TEST_CASE("few blocks, little room: the gap is proven to be at most half a per c
 
 TEST_CASE("the smallest peak beside a plan is that of smallest_peak, and can be met") {
   for (const int layers : {1, 4}) {
-    const Graph graph = gpt_graph(layers);
-    const CostProfile profile = plan_profile::make(graph, 0.1);
+    const Graph graph = gpt_graphs::make(layers);
+    const CostProfile profile = gpt_graphs::costs(graph, 0.1);
     PlanRequest request;
-    request.budget_bytes = retain_peak(graph) * 9 / 10;
+    request.budget_bytes = peak_bytes(graph, retain_all(graph)) * 9 / 10;
     const auto alone = smallest_peak(graph, profile, request);
     REQUIRE(alone);
     std::size_t beside = 0;
@@ -159,7 +159,7 @@ TEST_CASE("make_plan spends one deadline, whatever it tries") {
   static double step;
   for (const double tick : {0.001, 0.01, 0.1, 0.5}) {
     PlanRequest request;
-    request.budget_bytes = retain_peak(graph);
+    request.budget_bytes = peak_bytes(graph, retain_all(graph));
     request.gap = 0;
     request.deadline_seconds = 1;
     clock = 0, step = tick;
