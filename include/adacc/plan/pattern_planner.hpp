@@ -172,13 +172,23 @@ class PatternPlanner {
   const Candidate& smallest() {
     if (smallest_known_) return smallest_;
     smallest_known_ = true;
-    PlacementLimits how = limits();
-    how.needs = 0;
-    how.errors = masks_ ? 16 : 1;
-    how.labels = 2;
-    how.now = nullptr;  // a plan that fits must be known, whatever the deadline
     const Chain chain = without_time(chain_);
     const PrefixMinima minima(chain);
+    PlacementLimits how = limits();
+    how.needs = 0;
+    how.errors = masks_ ? 4 : 1;
+    how.now = nullptr;  // a plan that fits must be known, whatever the deadline
+    find_smaller(chain, minima, how);
+    if (smallest_.found && !smallest_.proven && chain_.size() <= 64) {
+      how.cutoff = static_cast<double>(smallest_.arena);
+      how.errors *= 4;
+      how.labels = 4;
+      find_smaller(chain, minima, how);
+    }
+    return smallest_;
+  }
+
+  void find_smaller(const Chain& chain, const PrefixMinima& minima, const PlacementLimits& how) {
     Placement placement(chain, minima, nullptr, how);
     const Array<PlacedPlan> plans = placement.run();
     // Layouts have gaps: the smallest arena may be that of another plan.
@@ -191,7 +201,6 @@ class PatternPlanner {
     }
     smallest_.proven =
         smallest_.found && complete_ && placement.dropped() >= static_cast<double>(smallest_.need);
-    return smallest_;
   }
 
   Array<double> relaxed(Prices prices, const Array<int>& classes) const {

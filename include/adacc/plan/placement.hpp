@@ -228,7 +228,8 @@ class Placement {
       run_ = bounds_->values(j, from, PrefixBounds::run);
       making_ = bounds_->values(j, from, PrefixBounds::making);
     }
-    needs_ = smallest_ ? (is_run_ ? 16 : 4) : is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
+    if (smallest_) needs_ = is_run_ ? 16 : limits_.labels > 1 ? 4 : 1;
+    else needs_ = is_run_ ? (limits_.needs + 1) / 2 : limits_.needs;
     slots_.clear();
     slots_.resize(needs_ * limits_.errors);
     pool_.clear();
