@@ -36,8 +36,12 @@ Entry entry(Family family, adacc::SplitOptions options = {}) {
           Codec::name,
           options,
           &Codec::encoded_bytes,
-          &Codec::template encode<float>,
-          &Codec::template decode<float>};
+          [](adacc::Cpu& cpu, adacc::View<const float> x, adacc::Bytes blob) {
+            return Codec::encode(cpu, x, blob);
+          },
+          [](adacc::Cpu& cpu, adacc::ConstBytes blob, adacc::View<float> x) {
+            return Codec::decode(cpu, blob, x);
+          }};
 }
 
 struct Int4 {

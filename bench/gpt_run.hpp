@@ -123,6 +123,7 @@ class Run {
     if (!made) return made.error;
     evolving_ = std::move(*made);
     evolving_->clock = now;
+    observer_ = Observer(static_cast<std::uint64_t>(setting_.steps));
     return bind_evaluation();
   }
 
@@ -140,8 +141,8 @@ class Run {
     if (adacc::Error why = fill_next(data)) return why;
     const double lr = setting_.rate().at(training().updates);
     if (!evolving_) return training_.step(inputs(), targets(), lr);
-    bool arena_used = false;
-    if (adacc::Error why = observe(*evolving_, inputs(), targets(), arena_used)) return why;
+    if (const auto seen = observer_.observe(*evolving_, inputs(), targets()); !seen)
+      return seen.error;
     auto outcome = evolving_->step(inputs(), targets(), lr);
     if (!evolving_->last_update().changed) return outcome;
     if (adacc::Error why = bind_evaluation()) return why;
@@ -234,6 +235,7 @@ class Run {
   std::uint64_t seed_ = 0;
   adacc::Training<> training_;                         ///< where the plan is fixed
   std::optional<adacc::EvolvingTraining<>> evolving_;  ///< where it is not
+  Observer observer_;
   adacc::Step<> evaluate_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };

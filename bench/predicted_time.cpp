@@ -1,12 +1,16 @@
 /// How well does a measured profile predict the time of a step, under plans it was not measured on?
 ///
-/// A profile is measured as training would, and then steps under several plans are timed whole, in
-/// turn; both are medians. What is predicted is evaluate()'s sum over the schedule. On a machine
-/// with other work, --cpu-time with one thread counts only the time in which the step itself ran.
+/// A profile is measured as training would. Then steps under plans for budgets from what retain
+/// needs to the smallest, each right after one of retain: on a machine with other work both suffer
+/// alike, so the ratio of the pair is what is compared, in medians over rounds. The profile is
+/// measured once more in the end: by how much retain's prediction moved, the machine did. What is
+/// predicted is evaluate()'s sum over the schedule. --cpu-time with one thread counts only the time
+/// in which the step itself ran.
 #include <CLI/CLI.hpp>
 
 #include <adacc/core/eigen_pool.hpp>
 #include <adacc/plan/evaluate.hpp>
+#include <adacc/plan/make_plan.hpp>
 #include <adacc/step/measure.hpp>
 #include <adacc/train/training.hpp>
 
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "../examples/gpt.hpp"
+#include "../examples/gpt_costs.hpp"
 
 namespace {
 
@@ -40,31 +45,43 @@ struct Candidate {
   adacc::Plan plan;
 };
 
-/// The plans to predict: the uniform ones as far as layers tolerate them, and random ones.
-std::vector<Candidate> candidates(const adacc::Graph& graph, const gpt::Config& config,
-                                  std::size_t batch, std::size_t seq, int random) {
+adacc::Plan random_plan(const adacc::Graph& graph, std::uint64_t seed) {
   using namespace adacc;
-  std::vector<Candidate> all;
-  for (const char* name : gpt::set_names) {
-    Plan plan = gpt::named_plan(name, config, batch, seq);
-    for (int k = 0; k < graph.node_count(); ++k)
-      if (plan[k].codec != nullptr && !may_use(graph, k, plan[k].codec))
-        plan.policies[static_cast<std::size_t>(k)] = {PolicyKind::retain, nullptr};
-    all.push_back({name, std::move(plan)});
+  Plan plan = retain_all(graph);
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const auto codecs = graph.candidates_of(graph.node(k));
+    const std::uint32_t drawn = random_word({.seed = seed}, static_cast<std::uint64_t>(k)) %
+                                static_cast<std::uint32_t>(2 + codecs.count);
+    Policy& policy = plan.policies[static_cast<std::size_t>(k)];
+    if (drawn == 1) policy = {PolicyKind::recompute, nullptr};
+    if (drawn > 1) policy = {PolicyKind::compress, codecs[drawn - 2]};
   }
-  for (int i = 0; i < random; ++i) {
-    Plan plan = retain_all(graph);
-    for (int k = 0; k < graph.node_count(); ++k) {
-      const auto codecs = graph.candidates_of(graph.node(k));
-      const std::uint32_t drawn =
-          random_word({.seed = 1 + static_cast<std::uint64_t>(i)}, static_cast<std::uint64_t>(k)) %
-          static_cast<std::uint32_t>(2 + codecs.count);
-      Policy& policy = plan.policies[static_cast<std::size_t>(k)];
-      if (drawn == 1) policy = {PolicyKind::recompute, nullptr};
-      if (drawn > 1) policy = {PolicyKind::compress, codecs[drawn - 2]};
-    }
-    all.push_back({"random " + std::to_string(i), std::move(plan)});
+  return plan;
+}
+
+/// The plans to predict: retain, `planned` for budgets evenly down to the smallest, random ones.
+adacc::Result<std::vector<Candidate>> candidates(const adacc::Graph& graph,
+                                                 const adacc::CostProfile& profile, int planned,
+                                                 int random) {
+  using namespace adacc;
+  std::vector<Candidate> all{{"retain", retain_all(graph)}};
+  PlanRequest request;
+  const std::size_t most = peak_bytes(graph, all[0].plan);
+  request.budget_bytes = most;
+  const Result<std::size_t> least = smallest_peak(graph, profile, request);
+  if (!least) return least.error;
+  for (int i = 1; i <= planned; ++i) {
+    request.budget_bytes =
+        most - (most - *least) / static_cast<std::size_t>(planned) * static_cast<std::size_t>(i);
+    Result<PlanOutcome> outcome = make_plan(graph, profile, request);
+    if (!outcome) return outcome.error;
+    char name[32];
+    std::snprintf(name, sizeof name, "auto %.1f %%",
+                  100.0 * static_cast<double>(request.budget_bytes) / static_cast<double>(most));
+    all.push_back({name, std::move(outcome->plan)});
   }
+  for (int i = 1; i <= random; ++i)
+    all.push_back({"random " + std::to_string(i), random_plan(graph, static_cast<unsigned>(i))});
   return all;
 }
 
@@ -78,7 +95,7 @@ int fail(const adacc::Error& why) {
 int main(int argc, char** argv) {
   gpt::Config config{6, 6, 384, 256, 256};
   std::size_t batch = 4, seq = 256;
-  int threads = 2, rounds = 9, random = 4;
+  int threads = 2, rounds = 7, planned = 8, random = 0;
   adacc::MeasureOptions options;
   bool details = false;
   CLI::App app("Compares predicted and measured times of steps.", "predicted_time");
@@ -90,8 +107,9 @@ int main(int argc, char** argv) {
   app.add_option("--batch", batch)->check(CLI::PositiveNumber);
   app.add_option("--threads", threads)->check(CLI::Range(1, 256));
   app.add_option("--steps", options.steps, "steps under each measuring plan");
-  app.add_option("--rounds", rounds, "steps under each plan that is predicted");
-  app.add_option("--random", random, "random plans among them");
+  app.add_option("--rounds", rounds, "pairs of a step under each plan and one under retain");
+  app.add_option("--plans", planned, "budgets below what retain needs")->check(CLI::Range(0, 99));
+  app.add_option("--random", random, "random plans as well")->check(CLI::Range(0, 99));
   app.add_flag("--cpu-time", cpu_time, "time the calling thread, not the wall; for --threads 1");
   app.add_flag("--details", details, "print the profile of the layers as well");
   CLI11_PARSE(app, argc, argv);
@@ -102,23 +120,29 @@ int main(int argc, char** argv) {
   EigenPool pool(threads);
   const auto network = gpt::make(config);
   const Shape shape(batch, seq);
-  auto program = make_program(network, shape, Dtype::f32, threads);
+  const auto planned_graph = gpt::graph<gpt::PlannedSet>(config, batch, seq, threads);
+  if (!planned_graph) return fail(planned_graph.error);
+  const Graph& graph = *planned_graph;
+  auto program = make_program(graph, retain_all(graph));
   if (!program) return fail(program.error);
-  const Graph graph = program->graph;
+  const auto dispatch = make_dispatch<float, Cpu>(network);
   auto training =
-      Training<>::make(network, *program, Cpu{ExecutorRef(pool)}, measuring_bytes(graph));
+      Training<>::make(dispatch, *program, Cpu{ExecutorRef(pool)}, measuring_bytes(graph));
   if (!training) return fail(training.error);
   std::vector<std::int32_t> tokens(shape.elems());
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] =
         static_cast<std::int32_t>(random_word({.purpose = Purpose::data}, i) % config.vocab);
   const View<const std::int32_t> view(tokens.data(), shape);
-  const auto dispatch = make_dispatch<float, Cpu>(network);
 
+  const auto measure_now = [&] {
+    return measure(training->cpu(), dispatch, graph, training->arena(), training->params(),
+                   training->gradients(), view, view, now, options);
+  };
   const double start = now();
-  const auto profile = measure(training->cpu(), dispatch, graph, training->arena(),
-                               training->params(), training->gradients(), view, view, now, options);
+  auto profile = measure_now();
   if (!profile) return fail(profile.error);
+  gpt::assume_errors(graph, *profile);
   std::printf("%s; B %zu, T %zu, %d threads; measured in %.1f s\n", gpt::describe(config).c_str(),
               batch, seq, threads, now() - start);
   if (details)
@@ -134,54 +158,49 @@ int main(int argc, char** argv) {
       std::printf("\n");
     }
 
-  std::vector<Candidate> plans = candidates(graph, config, batch, seq, random);
+  const auto plans = candidates(graph, *profile, planned, random);
+  if (!plans) return fail(plans.error);
   std::vector<Step<>> steps;
-  std::size_t arena_bytes = 0;
-  for (const Candidate& candidate : plans) {
+  for (const Candidate& candidate : *plans) {
     auto made = make_program(graph, candidate.plan);
     if (!made) return fail(made.error);
     auto step = Step<>::make(dispatch, std::move(*made));
     if (!step) return fail(step.error);
-    if (step->arena_bytes() > arena_bytes) arena_bytes = step->arena_bytes();
     steps.push_back(std::move(*step));
   }
-  auto arena = Block<std::byte>::make(arena_bytes, "arena");
-  if (!arena) return fail(arena.error);
-  std::vector<Array<double>> times(plans.size());
-  std::vector<std::vector<Array<double>>> parts(plans.size());
-  for (int round = -1; round < rounds; ++round)
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      Step<>& step = steps[i];
-      if (Error why = step.bind({arena->data(), Shape(arena->size())}, training->params(),
-                                training->gradients()))
-        return fail(why);
-      if (Error why = step.begin(view, view)) return fail(why);
-      parts[i].resize(step.instruction_count());
-      const double before = now();
-      double then = before;
-      for (std::size_t j = 0; j < step.instruction_count(); ++j) {
-        step.execute(training->cpu(), j);
-        const double after = now();
-        if (round >= 0) parts[i][j].push_back(after - then);
-        then = after;
-      }
-      if (round >= 0) times[i].push_back(then - before);
-    }
-  std::printf("%-12s%14s%14s%14s%28s%14s\n", "plan", "predicted ms", "measured ms", "error %",
-              "over retain: p, m, medians", "error %");
-  const auto medians = [&](std::size_t i) {
-    double sum = 0;
-    for (const Array<double>& part : parts[i]) sum += detail::median(part);
-    return sum;
+  Error failed;
+  const auto seconds = [&](Step<>& step) {
+    if (Error why = step.bind(training->arena(), training->params(), training->gradients()))
+      failed = why;
+    const double before = now();
+    if (const auto loss = step.run(training->cpu(), view, view); !loss) failed = loss.error;
+    return now() - before;
   };
-  const double retain_predicted = evaluate(graph, *profile, plans[0].plan).seconds;
-  const double retain_measured = detail::median(times[0]), retain_medians = medians(0);
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const double predicted = evaluate(graph, *profile, plans[i].plan).seconds;
-    const double measured = detail::median(times[i]);
-    const double p = predicted / retain_predicted, m = medians(i) / retain_medians;
-    std::printf("%-12s%14.1f%14.1f%14.1f%11.3f%9.3f%9.3f%13.1f\n", plans[i].name.c_str(),
-                1e3 * predicted, 1e3 * measured, 100 * (predicted / measured - 1), p,
-                measured / retain_measured, m, 100 * (p / m - 1));
+  std::vector<Array<double>> times(steps.size()), ratios(steps.size());
+  for (int round = -1; round < rounds && !failed; ++round)
+    for (std::size_t i = 0; i < steps.size() && !failed; ++i) {
+      const double retain = seconds(steps[0]), mine = seconds(steps[i]);
+      if (round < 0) continue;
+      times[0].push_back(retain);
+      if (i > 0) times[i].push_back(mine);
+      ratios[i].push_back(mine / retain);
+    }
+  if (failed) return fail(failed);
+
+  const auto predict = [&](const CostProfile& by, std::size_t i) {
+    return evaluate(graph, by, (*plans)[i].plan).seconds;
+  };
+  const double retain = predict(*profile, 0);
+  std::printf("%-12s%10s%14s%14s%10s%23s%15s\n", "plan", "MiB", "predicted ms", "measured ms",
+              "error %", "over retain: p, m", "error %");
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double predicted = predict(*profile, i), measured = detail::median(times[i]);
+    const double p = predicted / retain, m = detail::median(ratios[i]);
+    std::printf("%-12s%10.1f%14.1f%14.1f%10.1f%14.3f%9.3f%15.1f\n", (*plans)[i].name.c_str(),
+                static_cast<double>(steps[i].arena_bytes()) / MiB, 1e3 * predicted, 1e3 * measured,
+                100 * (predicted / measured - 1), p, m, 100 * (p / m - 1));
   }
+  const auto again = measure_now();
+  if (!again) return fail(again.error);
+  std::printf("retain predicted by a profile measured now: %.1f ms\n", 1e3 * predict(*again, 0));
 }

@@ -4,7 +4,7 @@
 #   bash cmake/quickstart.sh train   build, train one model under several policies and budgets,
 #                                    print a table, write a report page
 #   bash cmake/quickstart.sh test    build and run all tests: g++, clang++-16 (with a minute of
-#                                    fuzzing), ASan and UBSan
+#                                    fuzzing), ASan and UBSan, TSan
 #
 # Packages that are missing are installed with apt-get, as root or through sudo without a password;
 # otherwise the one line that installs them is printed. ADACC_REFERENCE_DIR in the environment names
@@ -131,9 +131,13 @@ test_all() {
   cmake --build --preset clang -j "$jobs"
   run_tests clang -LE compile
 
-  cmake --preset asan-ubsan
-  cmake --build --preset asan-ubsan -j "$jobs"
-  run_tests asan-ubsan
+  # The tests labelled `small`, as unity builds; under TSan those of them that have threads.
+  local preset
+  for preset in asan-ubsan tsan; do
+    cmake --preset "$preset"
+    cmake --build --preset "$preset" -j "$jobs"
+    run_tests "$preset"
+  done
 
   echo
   echo "== summary"

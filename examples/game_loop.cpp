@@ -82,7 +82,7 @@ void print_percentiles(const char* what, std::vector<std::int64_t> ticks) {
               at(1));
 }
 
-/// The instruction with the longest part, and how its time compares to the step's.
+/// The instruction with the longest part, by what the cursor remembers, and its share of a step.
 void print_longest(const game::Learner& learner) {
   const adacc::Step<>& step = learner.step();
   std::size_t longest = 0, parts = 0;
@@ -95,11 +95,11 @@ void print_longest(const game::Learner& learner) {
   const adacc::Instruction& run = step.program().schedule.instructions[longest];
   const bool loss = run.op == adacc::Op::loss || run.op == adacc::Op::loss_gradient;
   std::printf(
-      "a step has %zu parts; the longest, of %s %s, took %.3f ms at most: %.1f %% of the "
-      "step's longest times together\n",
-      parts, name_of(run.op), loss ? step.graph().loss.name : step.graph().node(run.node).name,
+      "longest instruction: a part of %s %s, %.3f ms at most, %.1f %% of a step of %zu parts\n",
+      name_of(run.op), loss ? step.graph().loss.name : step.graph().node(run.node).name,
       static_cast<double>(learner.cursor.longest(longest)) / millisecond,
-      100.0 * static_cast<double>(learner.cursor.longest(longest)) / static_cast<double>(sum));
+      100.0 * static_cast<double>(learner.cursor.longest(longest)) / static_cast<double>(sum),
+      parts);
 }
 
 int fail(const adacc::Error& why) {
@@ -150,9 +150,9 @@ int play(const Options& options) {
     now.wait_until(next_frame);
   }
 
-  const std::size_t arrived = court.caught.size(), some = std::min<std::size_t>(30, arrived);
-  const std::size_t steps = learner.losses.size(), few = std::min<std::size_t>(20, steps);
-  std::printf("%s", court.text(76, 20).c_str());
+  const std::size_t arrived = court.caught.size(), some = std::min<std::size_t>(30, arrived / 2);
+  const std::size_t steps = learner.losses.size(), few = std::min<std::size_t>(20, steps / 2);
+  std::printf("%s%s", options.draw ? "\033[H\033[J" : "", court.text(76, 20).c_str());
   std::printf("%d frames, %zu balls; caught %.0f %% of the first %zu, %.0f %% of the last\n",
               options.frames, arrived, percent(court.caught, 0, some), some,
               percent(court.caught, arrived - some, arrived));
@@ -163,9 +163,10 @@ int play(const Options& options) {
       mean(learner.losses, steps - few, steps));
   if (!options.virtual_time) {
     print_longest(learner);
-    std::printf("drawing a batch took %.3f ms at most, an update %.3f ms; %zu stalls\n",
-                static_cast<double>(learner.longest_batch()) / millisecond,
-                static_cast<double>(learner.longest_update()) / millisecond, learner.stalls);
+    std::printf(
+        "drawing a batch: %.3f ms at most; an update: %.3f ms; %zu slices started nothing\n",
+        static_cast<double>(learner.longest_batch()) / millisecond,
+        static_cast<double>(learner.longest_update()) / millisecond, learner.stalls);
     print_percentiles("slice", slices);
     print_percentiles("frame without waiting", frames);
     std::printf("the slice overran in %.2f %% of the frames\n",

@@ -6,7 +6,8 @@
 /// Times that were measured (--profile) are better wherever there are any.
 ///
 /// Gradient errors are those that bench/gradient_error measures per kind of activation on its
-/// reference model (docs/codecs.md), each kind's divided among the layers of this model.
+/// reference model (docs/codecs.md), each kind's divided among the layers of this model. They stand
+/// in until the errors of the model itself are probed.
 #pragma once
 
 #include <adacc/plan/cost_profile.hpp>

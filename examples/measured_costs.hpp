@@ -2,9 +2,11 @@
 #pragma once
 
 #include <adacc/step/measure.hpp>
+#include <adacc/step/probe.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -20,14 +22,18 @@ struct Costs {
   bool measured = false;  ///< and so worth keeping
 };
 
-/// Measures `graph`, a GPT's, in a training of its own, which is thrown away: parameters as at the
-/// start, an arena of `arena_bytes`, the batch (input, targets). Gradient errors are those of the
-/// reference model until they are probed.
+enum class Errors : std::uint8_t { assumed, probed };
+
+/// Measures `graph`, a GPT's, in a training of its own, which is thrown
+/// away: parameters as at the start, an arena of `arena_bytes`, the batch (input, targets).
+/// Gradient errors are those of the reference model, or probed, which takes about as many steps as
+/// there are kinds of them: too much for a run that forgets them.
 template <class X, class Y>
 adacc::Result<Costs> measured_costs(const adacc::Graph& graph,
                                     const adacc::Dispatch<float, adacc::Cpu>& dispatch,
                                     const adacc::Cpu& cpu, std::size_t arena_bytes,
-                                    adacc::View<X> input, adacc::View<Y> targets, double (*now)()) {
+                                    adacc::View<X> input, adacc::View<Y> targets, double (*now)(),
+                                    Errors errors = Errors::assumed) {
   using namespace adacc;
   Costs costs;
   const double start = now();
@@ -45,6 +51,16 @@ adacc::Result<Costs> measured_costs(const adacc::Graph& graph,
   auto profile = measure(training->cpu(), dispatch, graph, training->arena(), training->params(),
                          training->gradients(), input, targets, now, MeasureOptions{});
   if (!profile) return profile.error;
+  costs.profile = std::move(*profile);
+  assume_errors(graph, costs.profile);
+  if (errors == Errors::probed) {
+    GradientErrors probed;
+    GradientProbe probe(training->cpu(), dispatch, graph, training->arena(), training->params(),
+                        training->gradients(), input, targets);
+    for (const ErrorClass& what : error_classes(graph))
+      static_cast<void>(probe.probe(what, probed));  // what does not fit into the arena is assumed
+    probed.write(graph, costs.profile);
+  }
   std::vector<double> rest;
   for (int i = 0; i < 5; ++i) {  // the update, under gradients that are zero
     const double before = now();
@@ -56,11 +72,10 @@ adacc::Result<Costs> measured_costs(const adacc::Graph& graph,
   }
   std::sort(rest.begin(), rest.end());
   costs.measured = true;
-  costs.profile = std::move(*profile);
   costs.profile.rest = rest[rest.size() / 2];
-  assume_errors(graph, costs.profile);
   char text[64];
-  std::snprintf(text, sizeof text, "measured in %.1f s", now() - start);
+  std::snprintf(text, sizeof text, "measured in %.1f s%s", now() - start,
+                errors == Errors::probed ? ", gradient errors probed" : "");
   costs.source = text;
   return costs;
 }

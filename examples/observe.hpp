@@ -5,37 +5,82 @@
 #include <adacc/step/probe.hpp>
 #include <adacc/train/evolving.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
-/// Before the step on the batch (inputs, targets): probes gradient errors now and then, and
-/// measures times anew where they drifted (with the clock of `evolving`), both on that batch and
-/// in the arena, whose contents are lost then: `arena_used` becomes true.
-template <class X, class Y>
-adacc::Error observe(adacc::EvolvingTraining<>& evolving, adacc::View<X> inputs,
-                     adacc::View<Y> targets, bool& arena_used) {
-  using namespace adacc;
-  Evolution& evolution = evolving.evolution();
-  auto& t = evolving.training();
-  const auto& codecs = t.compiled().dispatch();
-  if (evolution.wants_probe(t.updates) && evolution.outcome().error > 0) {
+/// Probes gradient errors now and then, and measures times anew where they drifted.
+class Observer {
+ public:
+  Observer() = default;
+  explicit Observer(std::uint64_t steps) : steps_(steps) {}  ///< of the whole training
+
+  struct Seen {
+    bool arena_used = false;  ///< the arena's contents are lost
+    bool all_probed = false;  ///< for the first time: a profile is better kept now than before
+  };
+
+  /// Before the step on the batch (inputs, targets); looks with that batch, in the arena, and by
+  /// the clock of `evolving`.
+  template <class X, class Y>
+  adacc::Result<Seen> observe(adacc::EvolvingTraining<>& evolving, adacc::View<X> inputs,
+                              adacc::View<Y> targets) {
+    using namespace adacc;
+    Seen seen;
+    Evolution& evolution = evolving.evolution();
+    auto& t = evolving.training();
+    if (evolution.wants_probe(t.updates) && evolution.outcome().error > 0) {
+      seen.arena_used = true;
+      seen.all_probed = probe(evolving, inputs, targets);
+    }
+    if (!evolution.wants_profile() || evolving.clock == nullptr) return seen;
+    seen.arena_used = true;
+    auto profile = measure(t.cpu(), t.compiled().dispatch(), evolution.graph(), t.arena(),
+                           t.params(), t.gradients(), inputs, targets, evolving.clock,
+                           MeasureOptions{});
+    // An arena that is too small to measure in leaves the plan as it is.
+    if (!profile) return seen;
+    profile->rest = evolution.profile().rest;
+    if (Error why = evolution.observe_profile(std::move(*profile))) return why;
+    return seen;
+  }
+
+ private:
+  /// Probes the errors that the plan rests on, and, the first time, those of all that it might
+  /// have chosen as well; whether it did the latter. All probes of a run take no more than one step
+  /// in a hundred; those of what is not in use no more than half of these.
+  template <class X, class Y>
+  bool probe(adacc::EvolvingTraining<>& evolving, adacc::View<X> inputs, adacc::View<Y> targets) {
+    using namespace adacc;
+    Evolution& evolution = evolving.evolution();
+    auto& t = evolving.training();
+    const Graph& graph = evolution.graph();
+    const bool first = t.updates == evolution.options().first_probe;
+    Array<ErrorClass> classes;
+    evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+      classes.push_back({layer, codec, carried});
+    });
+    const std::size_t in_use = classes.size();
+    if (first)
+      for (const ErrorClass& what : error_classes(graph)) classes.push_back(what);
     GradientErrors errors;
     {
-      GradientProbe probe(t.cpu(), codecs, evolution.graph(), t.arena(), t.params(), t.gradients(),
-                          inputs, targets);
-      evolution.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+      GradientProbe probe(t.cpu(), t.compiled().dispatch(), graph, t.arena(), t.params(),
+                          t.gradients(), inputs, targets);
+      for (std::size_t i = 0; i < classes.size(); ++i) {
+        // Two steps at most: the codec's and, where no other class had it, the reference's.
+        const auto taken = probing_steps_ + static_cast<std::uint64_t>(probe.steps()) + 2;
+        if (taken > steps_ / (i < in_use ? 100 : 200)) break;
+        if (errors.entry(classes[i]).batches > 0) continue;
         // What does not fit into the arena stays as it was.
-        static_cast<void>(probe.probe({layer, codec, carried}, errors));
-      });
+        static_cast<void>(probe.probe(classes[i], errors));
+      }
+      probing_steps_ += static_cast<std::uint64_t>(probe.steps());
     }
     evolution.observe_errors(errors);
-    arena_used = true;
+    return first && !errors.entries().empty();
   }
-  if (!evolution.wants_profile() || evolving.clock == nullptr) return {};
-  arena_used = true;
-  auto profile = measure(t.cpu(), codecs, evolution.graph(), t.arena(), t.params(), t.gradients(),
-                         inputs, targets, evolving.clock, MeasureOptions{});
-  // An arena that is too small to measure in leaves the plan as it is.
-  if (!profile) return {};
-  profile->rest = evolution.profile().rest;
-  return evolution.observe_profile(std::move(*profile));
-}
+
+  std::uint64_t steps_ = 0;
+  std::uint64_t probing_steps_ = 0;  ///< taken so far
+};

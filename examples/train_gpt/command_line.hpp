@@ -77,7 +77,8 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--profile", options.profile,
                  "for auto: read the costs of layers and codecs from this file, or, where it is "
-                 "missing or not of this machine and model, measure and write it");
+                 "missing or not of this machine and model, measure and write it, probed gradient "
+                 "errors included");
 
   app.add_option("--log", options.log, "write one JSON object a step to this file");
   app.add_option("--report", options.report,

@@ -97,9 +97,15 @@ class Trainer {
     refused_ = {};
     if (adacc::Error why = next_batch(data, done())) return why;
     if (!evolving_) return training_.step(inputs(), targets(), rate.at(done()));
-    bool arena_used = false;
-    if (adacc::Error why = observe(*evolving_, inputs(), targets(), arena_used)) return why;
-    if (arena_used) fill_arena();
+    const auto seen = observer_.observe(*evolving_, inputs(), targets());
+    if (!seen) return seen.error;
+    if (seen->arena_used) fill_arena();
+    if (seen->all_probed && keeps_profile_) {
+      const adacc::Evolution& evolution = evolving_->evolution();
+      if (adacc::Error why = adacc::save_profile(options_.profile, evolution.graph(),
+                                                 evolution.profile(), profile_source(options_)))
+        return why;
+    }
     auto outcome = evolving_->step(inputs(), targets(), rate.at(done()));
     const adacc::EvolutionUpdate& update = evolving_->last_update();
     refused_ = update.failed;
@@ -263,6 +269,7 @@ class Trainer {
           train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(), now);
       if (!costs) return costs.error;
       cost_source_ = costs->source;
+      keeps_profile_ = costs->measured && !options_.profile.empty();
       profile = std::move(costs->profile);
     }
     auto made = EvolvingTraining<>::make(dispatch(), std::move(*graph), std::move(profile), request,
@@ -270,6 +277,7 @@ class Trainer {
     if (!made) return made.error;
     evolving_ = std::move(*made);
     evolving_->clock = now;
+    observer_ = Observer(options_.steps);
     return {};
   }
 
@@ -344,6 +352,8 @@ class Trainer {
   std::size_t retain_peak_ = 0;
   std::size_t budget_bytes_ = 0;
   std::string cost_source_;
+  bool keeps_profile_ = false;       ///< measured by this run, for --profile
+  Observer observer_;
   std::vector<std::string> changes_;
   adacc::Error refused_;
   adacc::Block<std::int32_t> inputs_, targets_;

@@ -3,12 +3,6 @@
 /// A codec C runs as codec_kernel<C, Cuda>::encode and ::decode on the caller's stream; its bytes
 /// are those of the host. Needs nvcc with C++20 and the CUB of the toolkit; link with cudart.
 /// Options that loosen arithmetic (-use_fast_math, -ftz=true, -prec-div=false) would change bytes.
-///
-/// Call the host's Int8Outlier and Int4Outlier from a .cpp: over their encode(), nvcc 13.0 ends with
-/// a segmentation fault. What trips it is a local vector that is initialized with a constant:
-///
-///     using Floats = float __attribute__((vector_size(64)));
-///     void f(Floats& x) { Floats three = Floats{} + 3.0F; x *= three; }
 #pragma once
 
 #include "adacc.hpp"

@@ -2,8 +2,9 @@
 ///
 /// The host umbrella, std only. Read it as the data flows: a model of layers and policies is
 /// lowered to a graph; a plan gives every activation its policy; schedule and layout turn both
-/// into instructions and offsets; the step runs them inside one arena. Ready-made layers (on
-/// Eigen) are in adacc/layer/, optimizer, data and checkpoints in adacc/train/.
+/// into instructions and offsets; the step runs them inside one arena. For a training loop of one's
+/// own there is the stash instead of model and step. Ready-made layers (on Eigen) are in
+/// adacc/layer/, optimizer, data and checkpoints in adacc/train/.
 #pragma once
 
 #include "core/array.hpp"
@@ -31,6 +32,7 @@
 
 #include "model/codec_traits.hpp"
 #include "model/contract.hpp"
+#include "model/erased_layer.hpp"
 #include "model/graph.hpp"
 #include "model/layer.hpp"
 #include "model/network.hpp"
@@ -51,3 +53,6 @@
 #include "step/program.hpp"
 #include "step/schedule.hpp"
 #include "step/step.hpp"
+
+#include "stash/model.hpp"
+#include "stash/stash.hpp"

@@ -12,6 +12,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
+namespace bf16_test {
 namespace {
 
 using namespace adacc;
@@ -82,3 +83,5 @@ TEST_CASE("doubles are rounded to float first; what is beyond the range becomes 
 }
 
 }  // namespace
+
+}  // namespace bf16_test

@@ -16,6 +16,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
+namespace bit_groups_test {
 namespace {
 
 using namespace adacc;
@@ -221,3 +222,5 @@ TEST_CASE_TEMPLATE("what is not finite makes its chunk of the mask NaN, and no o
 }
 
 }  // namespace
+
+}  // namespace bit_groups_test

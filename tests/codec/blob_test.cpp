@@ -8,6 +8,7 @@
 
 #include "sample.hpp"
 
+namespace blob_test {
 namespace {
 
 using namespace adacc;
@@ -114,3 +115,5 @@ TEST_CASE("arguments of encode and decode") {
 }
 
 }  // namespace
+
+}  // namespace blob_test

@@ -7,6 +7,7 @@
 #include <adacc/codec/packed_index.hpp>
 #include <adacc/core/cpu.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
+namespace contract_test {
 namespace {
 
 using namespace adacc;
@@ -155,6 +157,38 @@ TEST_CASE("the number of workers changes neither bytes nor values") {
         CHECK(blob == alone);
         Matrix<T> z(x.rows, x.cols);
         CHECK_FALSE(Codec::template decode<T>(cpu, alone.view(), z.view()));
+        CHECK(z.memory == y.memory);
+        CHECK(z.guards_hold());
+        CHECK(blob.guards_hold());
+      }
+    }
+  });
+}
+
+TEST_CASE("in parts, in any order, a codec writes what it writes whole") {
+  for_each_codec_and_type([]<class Codec, class T>() {
+    CAPTURE(Codec::name);
+    for (const std::size_t rows : {std::size_t{1}, std::size_t{270}}) {
+      const Matrix<T> x = plain<Codec, T>(rows, 261);  // 5 blocks of 64 rows, 5 spans of elements
+      const std::size_t items = Codec::split_items(x.rows, x.cols);
+      CHECK(items == (rows == 1 ? 1 : 5));
+      const Blob whole = encoded<Codec>(x);
+      Matrix<T> y(x.rows, x.cols);
+      CHECK(decode_into<Codec>(whole.view(), y) == "");
+      for (const std::size_t length : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
+        Threads threads{2};
+        Cpu cpu(threads);
+        Blob blob = blob_for<Codec>(x, 0xFF);
+        Matrix<T> z(x.rows, x.cols);
+        const std::size_t parts = (items + length - 1) / length;
+        const auto part = [&](std::size_t i) {
+          return Part{i * length, std::min(length, items - i * length), items};
+        };
+        for (std::size_t i = parts; i-- > 0;)
+          CHECK_FALSE(Codec::template encode<T>(cpu, x.view(), blob.view(), part(i)));
+        CHECK(blob == whole);
+        for (std::size_t i = parts; i-- > 0;)
+          CHECK_FALSE(Codec::template decode<T>(cpu, whole.view(), z.view(), part(i)));
         CHECK(z.memory == y.memory);
         CHECK(z.guards_hold());
         CHECK(blob.guards_hold());
@@ -324,3 +358,5 @@ TEST_CASE("statistics of a blob, and of what is none") {
 }
 
 }  // namespace
+
+}  // namespace contract_test

@@ -23,6 +23,7 @@
 
 #include "emulated_block.hpp"
 
+namespace cuda_algorithm_test {
 namespace {
 
 using namespace adacc;
@@ -293,3 +294,5 @@ TEST_CASE("codecs of elements: emulated kernels make the CPU's bytes") {
 }
 
 }  // namespace
+
+}  // namespace cuda_algorithm_test

@@ -6,6 +6,7 @@
 
 #include "split_cases.hpp"
 
+namespace split_bad_input_test {
 namespace {
 
 using namespace split_cases;
@@ -63,3 +64,5 @@ TEST_CASE("whatever the blob says, decode writes its rows and nothing else") {
 }
 
 }  // namespace
+
+}  // namespace split_bad_input_test

@@ -3,12 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "split_cases.hpp"
 
+namespace split_bytes_test {
 namespace {
 
 using namespace split_cases;
@@ -67,22 +67,6 @@ TEST_CASE("the bytes are the same from every compiler and for every processor") 
   CHECK(hash_of<Int8OutlierWith<group128_channels>>(x) == 13890694929583347419U);
 }
 
-/// Threads of its own for every run: the plainest executor there is.
-struct Threads {
-  int count;
-  int workers() const { return count; }
-  void run(std::size_t tiles, TileFn tile) const {
-    std::vector<std::thread> threads;
-    for (int w = 0; w < count; ++w)
-      threads.emplace_back([=, this] {
-        for (std::size_t i = static_cast<std::size_t>(w); i < tiles;
-             i += static_cast<std::size_t>(count))
-          tile(i, w);
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
-};
-
 TEST_CASE("the bits do not depend on the number of threads") {
   Matrix<float> x = sample::gaussian<float>(4300, 20, 3);  // several blocks go to a thread at once
   for (std::size_t i = 11; i < x.size(); i += 331) x[i] *= 500;
@@ -90,7 +74,7 @@ TEST_CASE("the bits do not depend on the number of threads") {
     const Blob serial = encoded<Codec>(x);
     const Matrix<float> y = decoded<Codec, float>(serial, x.rows, x.cols);
     for (const int workers : {1, 2, 3}) {
-      Threads threads{workers};
+      sample::Threads threads{workers};
       Cpu cpu(threads);
       CHECK(encoded<Codec>(x, 1, cpu) == serial);
       Matrix<float> z(x.rows, x.cols);
@@ -102,4 +86,25 @@ TEST_CASE("the bits do not depend on the number of threads") {
   check_workers(Int4OutlierWith<stochastic>{});
 }
 
+TEST_CASE("blobs of large tensors, written past the caches, have the bytes of small ones") {
+  constexpr std::size_t cols = 4096, some = 128;
+  constexpr std::size_t rows = detail::least_streamed / (cols * sizeof(float)) + 70;
+  Matrix<float> x = sample::gaussian<float>(rows, cols, 5), y(some, cols);
+  for (std::size_t i = 11; i < x.size(); i += 3331) x[i] *= 500;
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = x[i];
+  const auto check_streamed = [&]<class Codec>(Codec) {
+    const Blob all = encoded<Codec>(x), part = encoded<Codec>(y);
+    const std::size_t begin = blob_header_bytes, bytes = part.view().size() - begin;
+    CHECK(std::memcmp(all.view().data() + begin, part.view().data() + begin, bytes) == 0);
+    sample::Threads threads{2};
+    CHECK(encoded<Codec>(x, 1, Cpu(threads)) == all);
+  };
+  check_streamed(Int8Outlier{});
+  check_streamed(Int4OutlierWith<stochastic>{});
+  check_streamed(Int8OutlierWith<group32>{});
+  check_streamed(Int8OutlierWith<split_cases::rows>{});
+}
+
 }  // namespace
+
+}  // namespace split_bytes_test

@@ -1,23 +1,25 @@
-/// What the tests of split codecs share: options, and ways to encode and decode.
+/// What the tests of split codecs share: options, and how to read and compare.
 #pragma once
 
-#include <doctest/doctest.h>
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 
 #include <cstddef>
 #include <cstring>
-#include <string>
 
+#include "encoded.hpp"
 #include "split_reader.hpp"
 
 namespace split_cases {
 
 using namespace adacc;
 using sample::Blob;
+using sample::decoded;
+using sample::encoded;
 using sample::Matrix;
 using sample::Read;
 using sample::read_split;
+using sample::round_trip;
 
 inline constexpr SplitOptions symmetric{.symmetric = true};
 inline constexpr SplitOptions rows{.group = whole_row};
@@ -37,28 +39,6 @@ inline constexpr SplitOptions symmetric_stochastic{
 template <class T>
 float as_float(T x) {
   return detail::to_number(x);
-}
-
-template <class Codec, class T>
-Blob encoded(const Matrix<T>& x, unsigned char pattern = 0xA5, Cpu cpu = {}) {
-  Blob blob(Codec::encoded_bytes(x.rows, x.cols, dtype_of<T>), pattern);
-  const Error error = Codec::template encode<T>(cpu, x.view(), blob.view());
-  CHECK(std::string(error.text()) == "");
-  return blob;
-}
-
-template <class Codec, class T>
-Matrix<T> decoded(const Blob& blob, std::size_t n, std::size_t cols) {
-  Cpu cpu;
-  Matrix<T> y(n, cols);
-  const Error error = Codec::template decode<T>(cpu, blob.view(), y.view());
-  CHECK(std::string(error.text()) == "");
-  return y;
-}
-
-template <class Codec, class T>
-Matrix<T> round_trip(const Matrix<T>& x) {
-  return decoded<Codec, T>(encoded<Codec>(x), x.rows, x.cols);
 }
 
 template <class T>

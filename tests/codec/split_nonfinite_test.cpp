@@ -7,6 +7,7 @@
 
 #include "split_cases.hpp"
 
+namespace split_nonfinite_test {
 namespace {
 
 using namespace split_cases;
@@ -80,3 +81,5 @@ TEST_CASE("doubles beyond float are kept exactly or become NaN") {
 }
 
 }  // namespace
+
+}  // namespace split_nonfinite_test

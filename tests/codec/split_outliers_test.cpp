@@ -8,6 +8,7 @@
 
 #include "split_cases.hpp"
 
+namespace split_outliers_test {
 namespace {
 
 using namespace split_cases;
@@ -84,3 +85,5 @@ TEST_CASE("nothing but outliers: none is lost") {
 }
 
 }  // namespace
+
+}  // namespace split_outliers_test

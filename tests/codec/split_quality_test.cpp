@@ -8,6 +8,7 @@
 
 #include "sample.hpp"
 
+namespace split_quality_test {
 namespace {
 
 using namespace adacc;
@@ -114,3 +115,5 @@ TEST_CASE("the sampled error of the bulk is near the whole") {
 }
 
 }  // namespace
+
+}  // namespace split_quality_test

@@ -10,6 +10,7 @@
 
 #include "split_cases.hpp"
 
+namespace split_round_trip_test {
 namespace {
 
 using namespace split_cases;
@@ -139,3 +140,5 @@ TEST_CASE("ranges that are no number, and the smallest") {
 }
 
 }  // namespace
+
+}  // namespace split_round_trip_test

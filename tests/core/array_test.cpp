@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+namespace array_test {
 namespace {
 
 using adacc::Array;
@@ -119,3 +120,5 @@ TEST_CASE("an array over lent memory stays there until it outgrows it") {
   }
   CHECK(memory[0] == 0);  // and is not freed
 }
+
+}  // namespace array_test

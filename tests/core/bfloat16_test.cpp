@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 
+namespace bfloat16_test {
 namespace {
 
 using adacc::bfloat16;
@@ -104,3 +105,5 @@ TEST_CASE("beyond the range there is infinity, on the right side") {
 }
 
 }  // namespace
+
+}  // namespace bfloat16_test

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+namespace error_test {
 namespace {
 
 using namespace adacc;
@@ -73,3 +74,5 @@ TEST_CASE("a result is a value or an error") {
 }
 
 }  // namespace
+
+}  // namespace error_test

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+namespace executor_test {
 namespace {
 
 using namespace adacc;
@@ -140,3 +141,5 @@ TEST_CASE("EigenPool: fewer threads than one are one, and unused pools end") {
 }
 
 }  // namespace
+
+}  // namespace executor_test

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 
+namespace random_test {
 namespace {
 
 using namespace adacc;
@@ -99,3 +100,5 @@ TEST_CASE("unit_float fills [0, 1) and nothing else") {
 }
 
 }  // namespace
+
+}  // namespace random_test

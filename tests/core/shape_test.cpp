@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+namespace shape_test {
 namespace {
 
 using namespace adacc;
@@ -99,3 +100,5 @@ TEST_CASE("carve cuts what carved_bytes adds up to, aligned") {
 }
 
 }  // namespace
+
+}  // namespace shape_test

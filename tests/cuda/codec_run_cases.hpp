@@ -1,9 +1,8 @@
 /// The codecs that codec_run compares, and the CPU's side of it.
 ///
-/// The CPU's codecs are compiled by the host's compiler, in codec_run_cpu.cpp: nvcc 13 ends with a
-/// segmentation fault over them (adacc.cuh shows over what). And it mangles template arguments of
-/// class type as no host compiler does, so functions here are templates over a case rather than over
-/// a codec.
+/// The CPU's codecs are compiled by the host's compiler, in codec_run_cpu.cpp, as users have them.
+/// nvcc mangles template arguments of class type as no host compiler does, so functions here are
+/// templates over a case rather than over a codec.
 #pragma once
 
 #include <adacc/codec/bf16.hpp>

@@ -1,5 +1,7 @@
 /// The host umbrella in a CUDA source: what trainers with kernels of their own include.
 #include <adacc/adacc.hpp>
+#include <adacc/codec/int4_outlier.hpp>
+#include <adacc/codec/int8_outlier.hpp>
 
 namespace trainer {
 
@@ -32,6 +34,24 @@ constexpr std::size_t peak() {
 }
 static_assert(peak<adacc::Recompute>() > 0);
 static_assert(peak<adacc::Recompute>() < peak<adacc::Retain>());
+
+/// The host's codecs, in vectors that nvcc has to get through.
+template <class Codec>
+adacc::Error keep(Codec, Cpu& cpu, View<const float> x, Bytes blob, View<float> y) {
+  if (adacc::Error error = Codec::template encode<float>(cpu, x, blob)) return error;
+  return Codec::template decode<float>(cpu, blob, y);
+}
+adacc::Error keep_all(Cpu& cpu, View<const float> x, Bytes blob, View<float> y) {
+  using namespace adacc;
+  if (Error error = keep(Int8Outlier{}, cpu, x, blob, y)) return error;
+  if (Error error = keep(Int4OutlierWith<Int4Options{.rounding = Rounding::stochastic}>{}, cpu, x,
+                         blob, y))
+    return error;
+  if (Error error = keep(Int8OutlierWith<Int8Options{.group = 128}>{}, cpu, x, blob, y))
+    return error;
+  return keep(Int8OutlierWith<Int8Options{.group = whole_row, .outliers = Outliers::channels}>{},
+              cpu, x, blob, y);
+}
 
 /// A user's own kernel on a tensor whose shape the library knows.
 __global__ void halve(const float* x, float* y, std::size_t elems) {

@@ -80,6 +80,9 @@ planned=("${small[@]}" --layers 3 --channels 32 --context 32 --batch 4 --text te
 "$train_gpt" "${planned[@]}" --budget 60% --profile costs --log auto.jsonl --report auto.html \
   --save auto >out 2>err || complain "auto: $(cat err)"
 grep -q 'measured in .*written to costs' out || complain "auto does not say what it measured: $(cat out)"
+# What is kept was probed; the errors of the reference model carry twice as much through recomputation.
+awk '/^layer 7 gelu/ { seen = 1; assumed = $9 * 2 == $10 } END { exit !seen || assumed }' costs ||
+  complain "the profile holds errors that were not probed: $(grep '^layer 7' costs)"
 peak=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 retain=$(sed -n 's/.*would have needed *\([0-9]*\) bytes.*/\1/p' out)
 predicted=$(sed -n 's/.*predicted *\([0-9]*\) bytes.*/\1/p' out)

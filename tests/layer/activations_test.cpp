@@ -9,6 +9,8 @@
 
 #include "layer_run.hpp"
 
+namespace activations_test {
+
 using namespace adacc;
 
 namespace {
@@ -146,3 +148,5 @@ TEST_CASE("relu: elements at the kink can be left out of a gradient check") {
   CHECK(lenient.excluded == 2);
   CHECK(lenient.compared == 3);
 }
+
+}  // namespace activations_test

@@ -12,6 +12,7 @@
 
 #include "guarded_buffer.hpp"
 
+namespace causal_attention_test {
 namespace {
 
 using namespace adacc;
@@ -352,3 +353,5 @@ TEST_CASE("attention's memory is known in constant expressions and is linear in 
 }
 
 }  // namespace
+
+}  // namespace causal_attention_test

@@ -12,6 +12,7 @@
 
 #include "guarded_buffer.hpp"
 
+namespace cross_entropy_head_test {
 namespace {
 
 using namespace adacc;
@@ -258,3 +259,5 @@ TEST_CASE("the head says what it takes and needs") {
 }
 
 }  // namespace
+
+}  // namespace cross_entropy_head_test

@@ -7,6 +7,8 @@
 
 #include "layer_run.hpp"
 
+namespace dropout_test {
+
 using namespace adacc;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("dropout: rates outside [0, 1) are refused") {
   for (const float rate : {-0.1F, 1.0F, 2.0F, std::numeric_limits<float>::quiet_NaN()})
     CHECK(Dropout{rate}.validate(Shape(1)));
 }
+
+}  // namespace dropout_test

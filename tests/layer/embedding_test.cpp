@@ -8,6 +8,8 @@
 
 #include "layer_run.hpp"
 
+namespace embedding_test {
+
 using namespace adacc;
 
 TEST_CASE("embedding: gradients, float against double, bits on any number of threads") {
@@ -118,3 +120,5 @@ TEST_CASE("embedding: what cannot work is refused in words") {
   says({.vocab = 2, .context = std::size_t{1} << 40, .channels = 64},
        Shape{std::size_t{1} << 20, std::size_t{1} << 40}, "addressed");
 }
+
+}  // namespace embedding_test

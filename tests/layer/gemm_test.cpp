@@ -10,6 +10,8 @@
 
 #include "layer_run.hpp"
 
+namespace gemm_test {
+
 using namespace adacc;
 
 namespace {
@@ -230,3 +232,5 @@ TEST_CASE("gemm: the workspace is modest, ends at the last byte written, and gro
     CHECK(workspace.intact());
   }
 }
+
+}  // namespace gemm_test

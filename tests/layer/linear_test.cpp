@@ -7,6 +7,8 @@
 
 #include "layer_run.hpp"
 
+namespace linear_test {
+
 using namespace adacc;
 
 namespace {
@@ -145,3 +147,5 @@ TEST_CASE("linear: bad sizes are refused in words") {
   CHECK(contains(Linear{.out = huge / 4}.validate(Shape(64, 1)), "an output of"));
   CHECK(contains(Linear{.out = 3, .init_stddev = -1}.validate(Shape(2, 4)), "init_stddev"));
 }
+
+}  // namespace linear_test

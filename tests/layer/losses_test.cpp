@@ -13,6 +13,7 @@
 
 #include "guarded_buffer.hpp"
 
+namespace losses_test {
 namespace {
 
 using namespace adacc;
@@ -191,3 +192,5 @@ TEST_CASE("losses say what they take") {
 }
 
 }  // namespace
+
+}  // namespace losses_test

@@ -9,6 +9,8 @@
 
 #include "layer_run.hpp"
 
+namespace norms_test {
+
 using namespace adacc;
 
 namespace {
@@ -137,3 +139,5 @@ TEST_CASE("norms: workspace is bounded, and bad settings are refused in words") 
   CHECK(LayerNorm{}.parameters(Shape{2, C})[0].decay == false);
   CHECK(LayerNorm{}.parameters(Shape{2, C})[0].init.scale == 1);
 }
+
+}  // namespace norms_test

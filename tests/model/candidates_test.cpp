@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace candidates_test {
+
 using namespace adacc;
 
 namespace {
@@ -61,12 +63,15 @@ using In = Reader<Reads::input, CodecList<A, B, C>>;
 using Out = Reader<Reads::output, CodecList<>, CodecList<C, B>>;
 
 }  // namespace
+}  // namespace candidates_test
 
 template <>
-struct adacc::codec_traits<Theirs> {
-  using input = CodecList<C, A>;
-  using output = CodecList<>;
+struct adacc::codec_traits<candidates_test::Theirs> {
+  using input = adacc::CodecList<candidates_test::C, candidates_test::A>;
+  using output = adacc::CodecList<>;
 };
+
+namespace candidates_test {
 
 TEST_CASE("candidates are what all readers in backward tolerate, in the first one's order") {
   const auto graph = lower<Blind, In, Out, In, Blind, Blind, Theirs, Silent>();
@@ -117,3 +122,5 @@ TEST_CASE("Compress<Tolerated> is the first candidate, or retains") {
   CHECK(graph->node(2).policy == Policy{PolicyKind::retain, nullptr});
   CHECK_FALSE(check(*graph, plan_from_types(*graph)));
 }
+
+}  // namespace candidates_test

@@ -5,6 +5,8 @@
 #include <array>
 #include <string>
 
+namespace graph_test {
+
 using namespace adacc;
 
 namespace {
@@ -134,3 +136,5 @@ TEST_CASE("tokens are an input type of their own") {
   CHECK(graph->output() == Shape(2, 3, 4));
   CHECK(graph->node(0).output_bytes == 2 * 3 * 4 * 8);
 }
+
+}  // namespace graph_test

@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace split_test {
+
 using namespace adacc;
 
 namespace {
@@ -101,3 +103,5 @@ TEST_CASE("a layer that cannot split as it says is refused with both shapes") {
   CHECK(words(make_graph(net, Shape(8, 16), Dtype::f32, 1, 4)) ==
         "loss: its input (8, 16) splits (rows) into 8 items, and (9) does not");
 }
+
+}  // namespace split_test

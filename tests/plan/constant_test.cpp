@@ -11,6 +11,8 @@
 
 #include "brute_force.hpp"
 
+namespace constant_test {
+
 using namespace adacc;
 
 namespace {
@@ -111,3 +113,5 @@ TEST_CASE("the compiler's plan is as fast as the fastest of all plans") {
   }
   CHECK(found >= 3);
 }
+
+}  // namespace constant_test

@@ -9,6 +9,8 @@
 #include "random_graph.hpp"
 #include "test_size.hpp"
 
+namespace direct_test {
+
 using namespace adacc;
 using brute_force::AllPlans;
 using random_graph::Source;
@@ -142,3 +144,5 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
   MESSAGE(searched << " searches over " << plans << " plans, " << refused
                    << " budgets refused; arena over live bytes at worst " << waste);
 }
+
+}  // namespace direct_test

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace evolution_test {
+
 using namespace adacc;
 
 namespace {
@@ -70,6 +72,20 @@ CodecStatistics seen(double noise) {
   made.elements = made.samples = 4096;
   made.bulk_signal = 4096;
   made.bulk_noise = 4096 * noise;
+  return made;
+}
+
+/// What a codec that rounds to `step` would see of Gaussian values through so few samples.
+CodecStatistics sampled(std::mt19937& random, std::uint64_t samples, double step) {
+  std::normal_distribution<double> value;
+  std::uniform_real_distribution<double> error(-step / 2, step / 2);
+  CodecStatistics made;
+  made.elements = made.samples = samples;
+  for (std::uint64_t i = 0; i < samples; ++i) {
+    const double x = value(random), e = error(random);
+    made.bulk_signal += x * x;
+    made.bulk_noise += e * e;
+  }
   return made;
 }
 
@@ -227,6 +243,46 @@ TEST_CASE("noise does not make it flap") {
   }
 }
 
+TEST_CASE("the chance of a few samples is no change") {
+  for (const std::uint64_t samples : {4U, 12U, 24U, 48U, 384U}) {
+    CAPTURE(samples);
+    int doubled = 0;
+    for (unsigned seed = 0; seed < 10; ++seed) {
+      Evolution evolution = start(50);
+      std::mt19937 random(seed);
+      const CodecStatistics first = sampled(random, samples, 0.02);
+      for (std::uint64_t at = 0; at < 500; at += 10) {
+        for (int k = 0; k < layers; ++k) {
+          const CodecStatistics now = sampled(random, samples, 0.02);
+          evolution.observe_statistics(k, now);
+          doubled += now.bulk_noise / now.bulk_signal > 2 * first.bulk_noise / first.bulk_signal;
+        }
+        const EvolutionUpdate update = evolution.advance(at + 1);
+        CHECK_FALSE(update.changed);
+        CHECK_FALSE(update.failed);
+      }
+    }
+    if (samples <= 48) CHECK(doubled > 0);  // so there was something to be mistaken about
+  }
+
+  // Where the noise did grow, many samples show it at once and few do in time.
+  for (const std::uint64_t samples : {4U, 48U, 384U}) {
+    CAPTURE(samples);
+    Evolution evolution = start(50);
+    const int victim = first_int8(evolution);
+    REQUIRE(victim >= 0);
+    std::mt19937 random(3);
+    std::uint64_t left = 0;
+    for (std::uint64_t at = 0; at < 2000 && left == 0; at += 10) {
+      evolution.observe_statistics(victim, sampled(random, samples, at < 1000 ? 0.02 : 0.08));
+      if (evolution.advance(at + 1).changed) left = at;
+    }
+    CHECK(left > 1000);
+    CHECK(left <= (samples == 384 ? 1010 : samples == 48 ? 1100 : 1999));
+    CHECK(!(evolution.plan()[victim].codec == &codec_info<Int8Outlier>));
+  }
+}
+
 TEST_CASE("a tensor changes at most once per window, whatever is observed") {
   Evolution evolution = start(45);
   std::mt19937 random(5);
@@ -321,6 +377,14 @@ TEST_CASE("probed errors alone can make a codec fail") {
   for (; at < 80; ++at) changed = step(evolution, at, calm).changed || changed;
   CHECK(changed);
   CHECK(!(evolution.plan()[victim].codec == &codec_info<Int8Outlier>));
+}
+
+TEST_CASE("errors are probed when gradients have settled, and now and then") {
+  const Evolution evolution = start(50);
+  std::vector<std::uint64_t> steps;
+  for (std::uint64_t at = 0; at < 3000; ++at)
+    if (evolution.wants_probe(at)) steps.push_back(at);
+  CHECK(steps == std::vector<std::uint64_t>{50, 1000, 2000});
 }
 
 TEST_CASE("what is probed is what the plan lives with, and counts for all copies of a layer") {
@@ -439,3 +503,5 @@ TEST_CASE("statistics and probes that make no sense are ignored") {
   options.check_every = 0;
   CHECK_FALSE(Evolution::start(of, profile(of), request(of, 50), &plan_exactly, options));
 }
+
+}  // namespace evolution_test

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+namespace exact_test {
+
 using namespace adacc;
 
 namespace {
@@ -136,3 +138,5 @@ TEST_CASE("every layer's backward is told whether what it reads is exact") {
   CHECK(told[1] == 2);
   CHECK(told[0] == 3);
 }
+
+}  // namespace exact_test

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <string>
 
+namespace lp_counts_test {
+
 using namespace adacc;
 using gpt_graphs::at_percent;
 
@@ -269,3 +271,5 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
   CHECK(std::string(plan->solver) == exact->solver);
   CHECK(same(plan->plan, exact->plan));
 }
+
+}  // namespace lp_counts_test

@@ -8,6 +8,8 @@
 #include "random_graph.hpp"
 #include "test_size.hpp"
 
+namespace lp_planner_test {
+
 using namespace adacc;
 using brute_force::AllPlans;
 using random_graph::Source;
@@ -49,3 +51,5 @@ TEST_CASE("lp_solve's plan is within 0.5 % of brute force's, never over budget, 
                  << 100 * worst << " % over the best");
   CHECK(fell_back * 50 <= solved);
 }
+
+}  // namespace lp_planner_test

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+namespace lp_solve_test {
+
 using namespace adacc;
 
 namespace {
@@ -165,3 +167,5 @@ TEST_CASE("lp_solve: a limit of polls ends the search, at the same point every t
   CHECK(first.bound <= all.objective);
   if (first) CHECK(first.objective == second.objective);
 }
+
+}  // namespace lp_solve_test

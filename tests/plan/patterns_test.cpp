@@ -9,6 +9,8 @@
 
 #include <string>
 
+namespace patterns_test {
+
 using namespace adacc;
 
 TEST_CASE("on random graphs the planner by patterns is within its gap of brute force") {
@@ -122,3 +124,5 @@ TEST_CASE("make_plan takes small graphs to the exact planner and large ones to p
   REQUIRE(small);
   CHECK(std::string(small->solver) == "exact");
 }
+
+}  // namespace patterns_test

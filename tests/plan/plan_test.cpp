@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace plan_test {
+
 using namespace adacc;
 
 namespace {
@@ -54,3 +56,5 @@ TEST_CASE("a codec that keeps no values serves only readers that ask for no more
             .find("is recomputed from "
                   "activation 0") != std::string::npos);
 }
+
+}  // namespace plan_test

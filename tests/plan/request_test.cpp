@@ -7,6 +7,8 @@
 
 #include "random_graph.hpp"
 
+namespace request_test {
+
 using namespace adacc;
 using random_graph::Source;
 
@@ -190,3 +192,5 @@ TEST_CASE("a search that a deadline or a limit ends returns its best plan and a 
   CHECK(outcome->solve_seconds > 0);
   CHECK(outcome->peak_bytes <= request.budget_bytes);
 }
+
+}  // namespace request_test

@@ -14,6 +14,8 @@
 #include "../plan/brute_force.hpp"
 #include "../step/random_model.hpp"
 
+namespace stash_test {
+
 using namespace adacc;
 using random_model::Truncate;
 
@@ -432,3 +434,5 @@ TEST_CASE("a stash's peak is a constant expression") {
   // The whole run is made again before its first reader.
   static_assert(peak(true) == std::size_t{10} * 8 * 64 * 4);
 }
+
+}  // namespace stash_test

@@ -20,6 +20,8 @@
 
 #include "../../examples/gpt.hpp"
 
+namespace cursor_layers_test {
+
 using namespace adacc;
 
 namespace {
@@ -109,10 +111,16 @@ auto mlp() {
                {Linear{.out = 10}}};
 }
 
-/// Multiply-adds of a part, with ten for each element that is only passed over: an estimate of its
-/// own, not the library's.
+/// Multiply-adds of a part, with ten for each element that is only passed over (twice to encode it:
+/// ranges, then codes): an estimate of its own, not the library's.
 double work(const Program& program, const Instruction& run, std::size_t part) {
   const Graph& graph = program.graph;
+  if (run.op == Op::encode || run.op == Op::decode) {
+    const Cut cut = codec_cut(graph, run.node, *program.plan[run.node].codec);
+    return (run.op == Op::encode ? 20.0 : 10.0) *
+           static_cast<double>(graph.node(run.node).output.elems()) *
+           static_cast<double>(cut.count(part)) / static_cast<double>(cut.items);
+  }
   if (run.op == Op::add || run.op == Op::add_gradient)
     return 10.0 * static_cast<double>(graph.node(run.node).output.elems()) / run.parts;
   const bool loss = run.op == Op::loss_gradient;
@@ -141,16 +149,20 @@ double work(const Program& program, const Instruction& run, std::size_t part) {
          static_cast<double>(name == "embedding" ? node.output.elems() : in.elems());
 }
 
-/// The largest share that a part has in the step's work.
-double largest_share(const Program& program) {
+/// The largest share that a part, of instructions that `counts` names, has in the step's work.
+template <class Counts>
+double largest_share(const Program& program, const Counts& counts) {
   double total = 0, largest = 0;
   for (const Instruction& run : program.schedule.instructions)
     for (std::size_t part = 0; part < static_cast<std::size_t>(run.parts); ++part) {
       const double done = work(program, run, part);
       total += done;
-      largest = std::fmax(largest, done);
+      if (counts(run.op)) largest = std::fmax(largest, done);
     }
   return largest / total;
+}
+double largest_share(const Program& program) {
+  return largest_share(program, [](Op) { return true; });
 }
 
 }  // namespace
@@ -190,5 +202,30 @@ TEST_CASE("in ten parts no instruction does more than a tenth of a step's work")
     CAPTURE(time);
     CHECK(share(gpt::make(config), Shape(1, time), 10) <= 0.1);
     CHECK(share(gpt::make<gpt::RecomputeSet>(config), Shape(1, time), 10) <= 0.1);
+    CHECK(share(gpt::make<gpt::MixedSet>(config), Shape(1, time), 10) <= 0.1);
   }
 }
+
+template <class Codec>
+void check_codec() {
+  CAPTURE(Codec::name);
+  using Lossy = Compress<Codec>;
+  check<float, float>(Network{mlp<Lossy>(), MeanSquaredError{}}, Shape(3, 70, 24));
+  const Network<Sequential<Layer<Gelu, Lossy>, Layer<Gelu>>, MeanSquaredError> narrow{};
+  const auto share = [&](int parts) {
+    const auto program = make_program(narrow, Shape(640, 256), Dtype::f32, 1, Mode::train, parts);
+    REQUIRE_MESSAGE(program, program.error.text());
+    CHECK(largest_share(*program) <= (parts == 1 ? 1 : 0.1));
+    return largest_share(*program, [](Op op) { return op == Op::encode; });
+  };
+  CHECK(share(1) > 0.1);  // uncut, to encode is too much by itself
+  CHECK(share(10) <= 0.02);
+}
+
+TEST_CASE("codecs in slices, cut by blocks of rows or spans of elements") {
+  check_codec<Int8Outlier>();
+  check_codec<Int4OutlierWith<Int4Options{.rounding = Rounding::stochastic}>>();
+  check_codec<Bf16>();
+}
+
+}  // namespace cursor_layers_test

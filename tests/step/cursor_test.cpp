@@ -5,6 +5,8 @@
 
 #include "step_run.hpp"
 
+namespace cursor_test {
+
 using namespace adacc;
 using namespace step_run;
 
@@ -273,3 +275,5 @@ TEST_CASE("two steps on one arena at once are refused, one after the other are n
   REQUIRE(first.step.run(first.cpu, first.input(), first.targets()));
   CHECK_FALSE(arena.busy());
 }
+
+}  // namespace cursor_test

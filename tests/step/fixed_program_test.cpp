@@ -5,6 +5,8 @@
 
 #include "step_run.hpp"
 
+namespace fixed_program_test {
+
 using namespace adacc;
 using namespace step_run;
 
@@ -94,3 +96,5 @@ TEST_CASE("a step over a fixed program and a fixed table has the bits of any oth
   CHECK(losses[0] > 0);
   CHECK(gradients[0] == gradients[1]);
 }
+
+}  // namespace fixed_program_test

@@ -24,6 +24,8 @@
 #include "in_turn.hpp"
 #include "random_model.hpp"
 
+namespace gpt_test {
+
 using namespace adacc;
 
 namespace {
@@ -165,3 +167,5 @@ TEST_CASE("arenas of the 6-layer GPT: sizes by count, and layouts without waste"
   CHECK(static_cast<double>(peaks[0]) <= 0.34 * llmc);
   CHECK(static_cast<double>(peaks[1]) <= 0.28 * static_cast<double>(peaks[0]));
 }
+
+}  // namespace gpt_test

@@ -17,6 +17,8 @@
 #include "arena_use.hpp"
 #include "in_turn.hpp"
 
+namespace layer_bytes_test {
+
 using namespace adacc;
 
 namespace {
@@ -71,7 +73,8 @@ TEST_CASE_TEMPLATE("layers use the bytes they declare, to the last", Policy, Ret
   alone_and_in_chains<Policy>(Dropout{.rate = 0.25F});
 }
 
-TEST_CASE("products of many blocks use their workspace to the last byte") {
+TEST_CASE("products of many blocks use their workspace to the last byte" *
+          doctest::test_suite("one_thread")) {
   for (const std::size_t out : std::vector<std::size_t>{3, 200, 900})
     for (const std::size_t in : std::vector<std::size_t>{5, 400, 1000})
       for (const int workers : {1, 2}) {
@@ -85,3 +88,5 @@ TEST_CASE("products of many blocks use their workspace to the last byte") {
         check_bytes(two, Shape(450, in), workers, 4);
       }
 }
+
+}  // namespace layer_bytes_test

@@ -2,6 +2,8 @@
 
 #include "random_model.hpp"
 
+namespace layout_test {
+
 using namespace adacc;
 
 namespace {
@@ -147,3 +149,5 @@ TEST_CASE("whatever the plan, layouts of small networks are at most 5 % over liv
   }
   MESSAGE("arena over live bytes, small networks: mean " << sum / plans << ", worst " << worst);
 }
+
+}  // namespace layout_test

@@ -10,6 +10,8 @@
 #include "random_model.hpp"
 #include "small_gpt.hpp"
 
+namespace measure_test {
+
 using namespace adacc;
 using small_gpt::copy;
 using small_gpt::Run;
@@ -228,3 +230,5 @@ TEST_CASE("random networks: the measuring plans run all that plans may use") {
     }
   }
 }
+
+}  // namespace measure_test

@@ -3,6 +3,8 @@
 
 #include "step_run.hpp"
 
+namespace memory_test {
+
 using namespace adacc;
 using namespace step_run;
 
@@ -137,3 +139,5 @@ TEST_CASE("a plan, or a program, of another graph") {
   CHECK(says(Step<>::make(net, *make_program(wider, Shape(4, 4))).error, "(4, 4) to (4, 8)"));
   CHECK(Step<>::make(net, *make_program(net, Shape(7, 3))));
 }
+
+}  // namespace memory_test

@@ -11,6 +11,8 @@
 #include "../train/support.hpp"
 #include "small_gpt.hpp"
 
+namespace probe_test {
+
 using namespace adacc;
 using small_gpt::copy;
 using small_gpt::Run;
@@ -280,3 +282,5 @@ TEST_CASE("a gradient that is not finite is an error, not an error of zero") {
   CHECK(std::string(why.text()) == "the gradient of the probed batch is not finite");
   CHECK(errors.entries().size() == 0);
 }
+
+}  // namespace probe_test

@@ -2,6 +2,8 @@
 
 #include "random_model.hpp"
 
+namespace schedule_test {
+
 using namespace adacc;
 
 namespace {
@@ -251,3 +253,5 @@ TEST_CASE("a plan for another graph is refused") {
   plan.policies[2] = {PolicyKind::compress, nullptr};
   CHECK(std::string(make_program(*graph, plan).error.text()).find("codec") != std::string::npos);
 }
+
+}  // namespace schedule_test

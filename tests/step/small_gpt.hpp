@@ -18,8 +18,8 @@ using namespace adacc;
 struct Run {
   static constexpr std::size_t batch = 2, time = 24, vocab = 50;
 
-  explicit Run(int layers = 3)
-      : config{layers, 2, 16, time, vocab}, net(gpt::make(config)), tokens(batch * time) {
+  explicit Run(int layers = 3, std::size_t channels = 16)
+      : config{layers, 2, channels, time, vocab}, net(gpt::make(config)), tokens(batch * time) {
     cpu.key.seed = 3;
     auto program = make_program(net, Shape(batch, time));
     REQUIRE_MESSAGE(program, program.error.text());
@@ -43,8 +43,13 @@ struct Run {
     return outcome->loss;
   }
 
-  /// The gradient under `plan`, all of it.
-  std::vector<float> gradient(const Plan& plan) {
+  struct Ran {
+    double loss = 0;
+    std::vector<float> gradient;
+  };
+
+  /// One step under `plan`, without the update.
+  Ran run(const Plan& plan) {
     auto program = make_program(graph(), plan);
     REQUIRE_MESSAGE(program, program.error.text());
     auto step = Step<>::make(dispatch(), *program);
@@ -56,8 +61,9 @@ struct Run {
     Cpu context = training.cpu();
     const auto loss = step->run(context, view(), view());
     REQUIRE_MESSAGE(loss, loss.error.text());
-    return {grads->data(), grads->data() + grads->size()};
+    return {*loss, {grads->data(), grads->data() + grads->size()}};
   }
+  std::vector<float> gradient(const Plan& plan) { return run(plan).gradient; }
 
   gpt::Config config;
   gpt::Gpt<gpt::RetainSet> net;

@@ -2,6 +2,8 @@
 
 #include "step_run.hpp"
 
+namespace step_test {
+
 using namespace adacc;
 using namespace step_run;
 
@@ -46,3 +48,5 @@ TEST_CASE("a program in another scalar type, or with an unknown codec, is refuse
   dispatch.add_codec<random_model::Verbatim>();
   CHECK(Step<>::make(dispatch, *program));
 }
+
+}  // namespace step_test

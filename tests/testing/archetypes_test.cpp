@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace archetypes_test {
+
 using namespace adacc;
 using namespace adacc::testing;
 
@@ -90,3 +92,5 @@ TEST_CASE("archetypes: an executor needs workers and run, and may be neither cop
     CHECK(in_range);
   }
 }
+
+}  // namespace archetypes_test

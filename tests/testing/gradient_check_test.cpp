@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+namespace gradient_check_test {
+
 using namespace adacc;
 using namespace adacc::testing;
 
@@ -332,3 +334,5 @@ TEST_CASE("permuted executor: every tile once, workers in range, order not that 
   CHECK(several);
   CHECK(permuted);
 }
+
+}  // namespace gradient_check_test

@@ -8,6 +8,7 @@
 #include "adacc/train/block.hpp"
 #include "support.hpp"
 
+namespace adamw_test {
 namespace {
 
 using namespace adacc;
@@ -144,3 +145,5 @@ TEST_CASE("a gradient that is not a number stays visible") {
 }
 
 }  // namespace
+
+}  // namespace adamw_test

@@ -8,6 +8,7 @@
 #include "adacc/train/block.hpp"
 #include "support.hpp"
 
+namespace checkpoint_test {
 namespace {
 
 using namespace adacc;
@@ -240,3 +241,5 @@ TEST_CASE("moments of another size are refused when saving") {
 }
 
 }  // namespace
+
+}  // namespace checkpoint_test

@@ -11,6 +11,8 @@
 
 #include "../step/random_model.hpp"
 
+namespace evolving_test {
+
 using namespace adacc;
 
 namespace {
@@ -130,7 +132,8 @@ const CodecInfo* codec(const Rig& rig, int activation) {
 
 }  // namespace
 
-TEST_CASE("growing channel outliers drive their tensor, and it alone, off the codec that fails") {
+TEST_CASE("growing channel outliers drive their tensor, and it alone, off the codec that fails" *
+          doctest::test_suite("one_thread")) {
   injected_from = 40;
   int alone = 0;
   for (const std::size_t percent : {60U, 74U, 92U}) {
@@ -253,3 +256,5 @@ TEST_CASE("training goes on after a program that does not belong to it was refus
   CHECK(r.training.training().switch_to(*other));
   CHECK(r.step());
 }
+
+}  // namespace evolving_test

@@ -7,6 +7,7 @@
 
 #include "support.hpp"
 
+namespace file_test {
 namespace {
 
 using namespace adacc;
@@ -195,3 +196,5 @@ TEST_CASE("reading past the end is an error that says where") {
 }
 
 }  // namespace
+
+}  // namespace file_test

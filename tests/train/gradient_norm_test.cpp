@@ -7,6 +7,7 @@
 
 #include "support.hpp"
 
+namespace gradient_norm_test {
 namespace {
 
 using namespace adacc;
@@ -70,3 +71,5 @@ TEST_CASE("clipping scales down only, and 0 is off") {
 }
 
 }  // namespace
+
+}  // namespace gradient_norm_test

@@ -7,6 +7,7 @@
 #include "adacc/train/block.hpp"
 #include "support.hpp"
 
+namespace initialize_test {
 namespace {
 
 using namespace adacc;
@@ -88,3 +89,5 @@ TEST_CASE("the bits do not depend on the number of threads") {
 }
 
 }  // namespace
+
+}  // namespace initialize_test

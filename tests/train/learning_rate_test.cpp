@@ -6,6 +6,7 @@
 
 #include "support.hpp"
 
+namespace learning_rate_test {
 namespace {
 
 using namespace adacc;
@@ -55,3 +56,5 @@ TEST_CASE("numbers that make no schedule are refused") {
 }
 
 }  // namespace
+
+}  // namespace learning_rate_test

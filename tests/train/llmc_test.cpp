@@ -9,6 +9,7 @@
 #include "llmc_graph.hpp"
 #include "support.hpp"
 
+namespace llmc_test {
 namespace {
 
 using namespace adacc;
@@ -185,3 +186,5 @@ TEST_CASE("NaN and infinities are refused by the parameter's name") {
 }
 
 }  // namespace
+
+}  // namespace llmc_test

@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace plan_text_test {
+
 using namespace adacc;
 
 namespace {
@@ -56,3 +58,5 @@ TEST_CASE("text that is no plan of this graph is refused with its line") {
       std::string::npos);
   CHECK(why("") != "");
 }
+
+}  // namespace plan_text_test

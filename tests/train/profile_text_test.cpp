@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace profile_text_test {
+
 using namespace adacc;
 using train_test::Folder;
 using train_test::says;
@@ -200,3 +202,5 @@ TEST_CASE("text of the source cannot break lines") {
   const auto parsed = parse_profile(profile_text(graph, profile_of(graph, true), odd), graph, odd);
   REQUIRE_MESSAGE(parsed, parsed.error.text());
 }
+
+}  // namespace profile_text_test

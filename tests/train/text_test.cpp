@@ -6,6 +6,7 @@
 
 #include "support.hpp"
 
+namespace text_test {
 namespace {
 
 using namespace adacc;
@@ -61,3 +62,5 @@ TEST_CASE("where there is no text, one line says so") {
 }
 
 }  // namespace
+
+}  // namespace text_test

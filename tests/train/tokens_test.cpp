@@ -7,6 +7,7 @@
 #include "adacc/train/llmc_tokens.hpp"
 #include "support.hpp"
 
+namespace tokens_test {
 namespace {
 
 using namespace adacc;
@@ -131,3 +132,5 @@ TEST_CASE("damaged and foreign token files are refused") {
 }
 
 }  // namespace
+
+}  // namespace tokens_test

@@ -68,14 +68,18 @@ struct Bf16 {
     return elements == 0 ? 0 : align_up(blob_header_bytes + 2 * elements);
   }
 
+  static constexpr std::size_t split_items(std::size_t rows, std::size_t cols) {
+    return detail::span_count(rows, cols);
+  }
+
   template <class T>
-  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {
     const std::size_t rows = x.rows(), cols = x.cols(), n = x.size();
     const std::size_t bytes = encoded_bytes(rows, cols, dtype_of<T>);
     if (Error error = check_encode(name, x, blob, bytes)) return error;
     write_blob_header(blob.data(), name, dtype_of<T>, rows, cols);
     auto* codes = static_cast<std::uint16_t*>(codes_of(blob.data()));
-    detail::for_each_span(cpu, n, [&](std::size_t first, std::size_t count) {
+    detail::for_each_span(cpu, n, part, [&](std::size_t first, std::size_t count) {
       detail::bf16_encode(count, x.data() + first, codes + first);
     });
     std::memset(codes + n, 0, bytes - blob_header_bytes - 2 * n);
@@ -83,11 +87,11 @@ struct Bf16 {
   }
 
   template <class T>
-  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_decode(name, blob, x, bytes)) return error;
     const auto* codes = static_cast<const std::uint16_t*>(codes_of(blob.data()));
-    detail::for_each_span(cpu, x.size(), [&](std::size_t first, std::size_t count) {
+    detail::for_each_span(cpu, x.size(), part, [&](std::size_t first, std::size_t count) {
       detail::bf16_decode(count, codes + first, x.data() + first);
     });
     return {};

@@ -136,8 +136,12 @@ class BitGroupCodec {
     return n == 0 ? 0 : Groups::bytes(n);
   }
 
+  static constexpr std::size_t split_items(std::size_t rows, std::size_t cols) {
+    return span_count(rows, cols);
+  }
+
   template <class T>
-  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {
     const std::size_t rows = x.rows(), cols = x.cols(), n = x.size();
     const std::size_t bytes = encoded_bytes(rows, cols, dtype_of<T>);
     if (Error error = check_encode(Codec::name, x, blob, bytes)) return error;
@@ -147,7 +151,7 @@ class BitGroupCodec {
     std::memset(blob.data() + marks_end, 0, Groups::groups_offset(n) - marks_end);
     auto* marks = words_at(blob, Groups::marks_offset);
     auto* words = words_at(blob, Groups::groups_offset(n));
-    for_each_chunk(cpu, n, [&](std::size_t first, std::size_t count) {
+    for_each_chunk(cpu, n, part, [&](std::size_t first, std::size_t count) {
       marks[first / Groups::chunk] = static_cast<std::uint16_t>(encode_chunk(
           count, x.data() + first, words + first / Groups::group * Groups::group_words));
     });
@@ -155,14 +159,14 @@ class BitGroupCodec {
   }
 
   template <class T>
-  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x, Part part = {}) {
     const std::size_t n = x.size();
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_decode(Codec::name, blob, x, bytes)) return error;
 
     const auto* marks = words_at(blob, Groups::marks_offset);
     const auto* words = words_at(blob, Groups::groups_offset(n));
-    for_each_chunk(cpu, n, [&](std::size_t first, std::size_t count) {
+    for_each_chunk(cpu, n, part, [&](std::size_t first, std::size_t count) {
       T* out = x.data() + first;
       if (marks[first / Groups::chunk] != 0)
         for (std::size_t i = 0; i < count; ++i) out[i] = quiet_nan<T>();
@@ -198,8 +202,8 @@ class BitGroupCodec {
   }
 
   template <class Chunk>
-  static void for_each_chunk(const Cpu& cpu, std::size_t n, const Chunk& chunk) {
-    for_each_span(cpu, n, [&](std::size_t first, std::size_t count) {
+  static void for_each_chunk(const Cpu& cpu, std::size_t n, Part part, const Chunk& chunk) {
+    for_each_span(cpu, n, part, [&](std::size_t first, std::size_t count) {
       for (std::size_t done = 0; done < count; done += Groups::chunk) {
         const std::size_t left = count - done;
         chunk(first + done, left < Groups::chunk ? left : Groups::chunk);

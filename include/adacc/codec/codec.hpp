@@ -11,6 +11,7 @@
 ///                                                    // only what certain readers ask (a mask)
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
+///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
 /// It is 0 where the codec cannot encode such a tensor. `blob` and x start 64-byte aligned, and the
@@ -18,13 +19,20 @@
 /// writes. Equal input and equal `Cpu::key` give equal bytes, whatever the number of threads. A NaN
 /// or an infinity in x is not finite after decode either. Arguments that do not fit are an Error,
 /// and nothing is written; whatever the bytes of a blob are, decode stays within its spans.
+///
+/// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
+/// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts
+/// together, in any order, write what the whole call does. x and blob are always whole.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "blob.hpp"
 #include "statistics.hpp"
 
 namespace adacc::inline v0_1 {
@@ -35,6 +43,9 @@ struct CodecInfo {
   std::size_t (*encoded_bytes)(std::size_t rows, std::size_t cols, Dtype dtype);
   bool lossless;
   bool keeps_values;
+  std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
+  /// Into how many items its work can be cut; null where it cannot.
+  std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
 };
 
 template <class Codec>
@@ -55,12 +66,20 @@ struct CodecInfoFor {
     else
       return true;
   }();
+  static constexpr bool splits = requires { Codec::split_items(std::size_t{1}, std::size_t{1}); };
+  static constexpr auto split_items() -> std::size_t (*)(std::size_t, std::size_t) {
+    if constexpr (splits) return &Codec::split_items;
+    else return nullptr;
+  }
 };
 
 template <class Codec>
-inline constexpr CodecInfo codec_info{Codec::name, &Codec::encoded_bytes,
+inline constexpr CodecInfo codec_info{Codec::name,
+                                      &Codec::encoded_bytes,
                                       CodecInfoFor<Codec>::lossless,
-                                      CodecInfoFor<Codec>::keeps_values};
+                                      CodecInfoFor<Codec>::keeps_values,
+                                      fnv1a(Codec::name),
+                                      CodecInfoFor<Codec>::split_items()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>
@@ -87,6 +106,18 @@ struct codec_kernel {
                        "View<T> x)");
     if constexpr (has) return Codec::decode(context, blob, x);
     else return {};
+  }
+
+  /// Parts of them, for codecs that can be cut.
+  template <class T>
+  static Error encode(Context& context, View<const T> x, Bytes blob,
+                      Part part) requires CodecInfoFor<Codec>::splits {
+    return Codec::encode(context, x, blob, part);
+  }
+  template <class T>
+  static Error decode(Context& context, ConstBytes blob, View<T> x,
+                      Part part) requires CodecInfoFor<Codec>::splits {
+    return Codec::decode(context, blob, x, part);
   }
 
   /// What encode saw, from a blob that the host can read.

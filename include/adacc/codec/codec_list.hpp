@@ -34,8 +34,6 @@ template <class List>
 struct CodecTable {
   static constexpr bool is_list = false;
   static constexpr CodecSpan span() { return {}; }
-  template <class Visitor>
-  static constexpr void visit(Visitor&) {}
 };
 
 template <class... Codecs>
@@ -43,11 +41,6 @@ struct CodecTable<CodecList<Codecs...>> {
   static constexpr bool is_list = true;
   static constexpr const CodecInfo* infos[] = {&codec_info<Codecs>..., nullptr};
   static constexpr CodecSpan span() { return {infos, sizeof...(Codecs)}; }
-  /// Calls visitor.codec<Codec>() for each.
-  template <class Visitor>
-  static constexpr void visit(Visitor& visitor) {
-    (visitor.template codec<Codecs>(), ...);
-  }
 };
 
 }  // namespace detail

@@ -190,12 +190,21 @@ ADACC_HD constexpr std::int32_t split_code(float x, float base, float inverse,
   return (static_cast<std::int32_t>(steps) + (zero + random)) >> 16;
 }
 
-/// One rounding where asymmetric, none where symmetric. In halves, because scale * code may be
-/// beyond float where the sum is not.
+/// One rounding where asymmetric, none where symmetric. Asymmetric scales and minima come halved,
+/// because scale * code may be beyond float where the sum is not.
+template <unsigned Bits, bool Symmetric>
+ADACC_HD constexpr float split_value_of(std::int32_t code, float scale, float minimum) {
+  if (Symmetric) return scale * static_cast<float>(code - middle_code<Bits>);
+  return 2 * (minimum + scale * static_cast<float>(code));
+}
+/// What scales and minima are multiplied by for split_value_of.
+template <bool Symmetric>
+inline constexpr float split_share = Symmetric ? 1.0F : 0.5F;
+
 template <unsigned Bits, bool Symmetric>
 ADACC_HD constexpr float split_value(std::int32_t code, float scale, float minimum) {
-  if (Symmetric) return scale * static_cast<float>(code - middle_code<Bits>);
-  return 2 * (minimum * 0.5F + scale * 0.5F * static_cast<float>(code));
+  constexpr float share = split_share<Symmetric>;
+  return split_value_of<Bits, Symmetric>(code, scale * share, minimum * share);
 }
 
 /// What nearest rounding adds.

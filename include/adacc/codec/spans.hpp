@@ -22,11 +22,18 @@ ADACC_HD constexpr std::size_t codable_elements(std::size_t rows, std::size_t co
 /// the number of threads.
 inline constexpr std::size_t elements_per_tile = 16384;
 
-/// Calls tile(first element, how many) for all of n elements, in parallel.
+/// The tiles of that many elements: what these codecs can be cut into for steps in slices.
+constexpr std::size_t span_count(std::size_t rows, std::size_t cols) {
+  return div_up(rows * cols, elements_per_tile);
+}
+
+/// Calls tile(first element, how many) for all of n elements that are in `part` of span_count(),
+/// in parallel.
 template <class Tile>
-void for_each_span(const Cpu& cpu, std::size_t n, const Tile& tile) {
-  cpu.parallel(div_up(n, elements_per_tile), [&](std::size_t i, int) {
-    const std::size_t first = i * elements_per_tile, left = n - first;
+void for_each_span(const Cpu& cpu, std::size_t n, Part part, const Tile& tile) {
+  const Part spans = part.of(span_count(n, 1));
+  cpu.parallel(spans.count, [&](std::size_t i, int) {
+    const std::size_t first = (spans.first + i) * elements_per_tile, left = n - first;
     tile(first, left < elements_per_tile ? left : elements_per_tile);
   });
 }

@@ -44,10 +44,11 @@ class SplitDecoder {
  private:
   static constexpr std::size_t piece = 4 * tile_cols;
 
+  /// As split_value_of takes it.
   float parameter(std::size_t array, std::size_t group) const {
     bfloat16 value = {0};
     std::memcpy(&value, bytes_ + array + 2 * group, 2);
-    return to_float(value);
+    return to_float(value) * split_share<O.symmetric>;
   }
 
   void load_groups(std::size_t first, std::size_t n) {
@@ -57,7 +58,8 @@ class SplitDecoder {
   void load(std::size_t array, std::size_t n, float* __restrict to) {
     std::uint16_t bits[piece];
     std::memcpy(bits, bytes_ + array, 2 * n);
-    for (std::size_t i = 0; i < n; ++i) to[i] = to_float(bfloat16{bits[i]});
+    for (std::size_t i = 0; i < n; ++i)
+      to[i] = to_float(bfloat16{bits[i]}) * split_share<O.symmetric>;
   }
 
   void decode_piece(std::size_t r, std::size_t col, std::size_t n, const std::uint8_t* codes,
@@ -140,18 +142,24 @@ struct SplitCodec {
     return detail::split_bytes(Bits, O, rows, cols, dtype);
   }
 
+  /// Blocks of 64 rows.
+  static constexpr std::size_t split_items(std::size_t rows, std::size_t) {
+    return div_up(rows, detail::block_rows);
+  }
+
   /// T is float, double or bfloat16; numbers are quantized as floats.
   template <class T>
-  static Error encode(Cpu& cpu, View<const T> x, Bytes blob) {
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_encode<T>(name, x, blob, bytes)) return error;
     const RandomKey stream = cpu.key.with_purpose(Purpose::rounding);
+    const bool streamed = x.size() * sizeof(T) >= detail::least_streamed;
     for_each_block<T>(
-        cpu, x.rows(), x.cols(),
+        cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
           const std::size_t first = row * x.cols();
           detail::SplitEncoder<Bits, O, T>(block, x.data() + first, blob.data() + start, stream,
-                                           first, next_rows)
+                                           first, next_rows, streamed)
               .encode();
         });
     write_blob_header(blob.data(), name, dtype_of<T>, x.rows(), x.cols());
@@ -159,10 +167,10 @@ struct SplitCodec {
   }
 
   template <class T>
-  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x) {
+  static Error decode(Cpu& cpu, ConstBytes blob, View<T> x, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_decode<T>(name, blob, x, bytes)) return error;
-    for_each_block<T>(cpu, x.rows(), x.cols(),
+    for_each_block<T>(cpu, x.rows(), x.cols(), part,
                       [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
                         detail::SplitDecoder<Bits, O, T>(block, blob.data() + start,
                                                          x.data() + row * x.cols())
@@ -196,16 +204,22 @@ struct SplitCodec {
   using Block = detail::SplitBlock;
 
   /// Calls run(block, its first row, its offset in the blob, rows of the block that this thread has
-  /// next), spread over the threads by several blocks.
+  /// next) for the blocks of `part`, spread over the threads by several blocks.
   template <class T, class Run>
-  static void for_each_block(Cpu& cpu, std::size_t rows, std::size_t cols, const Run& run) {
+  static void for_each_block(Cpu& cpu, std::size_t rows, std::size_t cols, Part part,
+                             const Run& run) {
     const detail::SplitFormat format(Bits, O, rows, cols, sizeof(T));
     const std::size_t blocks = format.blocks();
     const Block last(Bits, O, format.rows_of(blocks - 1), cols, sizeof(T));
-    const std::size_t together = blocks < 64 ? 1 : blocks < 256 ? blocks / 32 : 8;
-    cpu.parallel(div_up(blocks, together), [&](std::size_t tile, int) {
-      const std::size_t begin = tile * together;
-      const std::size_t end = blocks - begin < together ? blocks : begin + together;
+    const Part mine = part.of(blocks);
+    if (mine.count == 0) return;
+    const std::size_t stop = mine.first + mine.count;
+    // As many as may be, since a block is read while the one before it is encoded.
+    const auto workers = static_cast<std::size_t>(cpu.workers());
+    const std::size_t together = workers == 1 ? mine.count : div_up(mine.count, 8 * workers);
+    cpu.parallel(div_up(mine.count, together), [&](std::size_t tile, int) {
+      const std::size_t begin = mine.first + tile * together;
+      const std::size_t end = stop - begin < together ? stop : begin + together;
       for (std::size_t i = begin; i < end; ++i)
         run(i + 1 < blocks ? format.whole : last, i * detail::block_rows, format.start_of(i),
             i + 1 < end ? format.rows_of(i + 1) : 0);

@@ -16,8 +16,11 @@ namespace adacc::inline v0_1::detail {
 /// What split_code clamps to.
 template <unsigned Bits, bool Symmetric>
 struct CodeLimits {
-  Floats16 bottom = Floats16{} + hidden(Symmetric ? -65536.0F * code_steps<Bits, true> : 0.0F);
-  Floats16 top = Floats16{} + hidden(65536.0F * code_steps<Bits, Symmetric>);
+  Floats16 bottom, top;
+  CodeLimits() {  // nvcc 13.0 fails on `Vector v = Vector{} + constant;`
+    bottom = Floats16{} + hidden(Symmetric ? -65536.0F * code_steps<Bits, true> : 0.0F);
+    top = Floats16{} + hidden(65536.0F * code_steps<Bits, Symmetric>);
+  }
 };
 
 /// split_code of sixteen elements, in the third bytes of `fixed`.
@@ -62,8 +65,9 @@ struct RowCoder {
   SplitCoder at(std::size_t) const { return coder; }
 };
 
-/// The codes of `cols` elements of a row. `random` is read if Stochastic.
-template <unsigned Bits, bool Symmetric, bool Stochastic, class Coders, class T>
+/// The codes of `cols` elements of a row. `random` is read if Stochastic. Streamed: see
+/// store_vector.
+template <unsigned Bits, bool Symmetric, bool Stochastic, bool Streamed, class Coders, class T>
 void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
                 const std::uint16_t* __restrict random, std::uint8_t* __restrict codes) {
   const CodeLimits<Bits, Symmetric> limits;
@@ -78,12 +82,12 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
     Ints16 first, second;
     encode(c, first);
     encode(c + vector_lanes, second);
-    store_codes(first, second, codes + c);
+    store_codes<Streamed>(first, second, codes + c);
   }
   if (c + vector_lanes <= cols) {
     Ints16 fixed;
     encode(c, fixed);
-    store_codes(fixed, codes + c);
+    store_codes<Streamed>(fixed, codes + c);
     c += vector_lanes;
   }
   for (; c < cols; ++c) {
@@ -94,13 +98,13 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
   }
 }
 
-/// Every column with a scale and minimum of its own.
+/// Every column with a scale and minimum of its own, both halved if not symmetric.
 template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes,
                 const float* __restrict scale, const float* __restrict minimum, T* __restrict x) {
   for (std::size_t c = 0; c < cols; ++c)
     x[c] = from_number<T>(
-        split_value<Bits, Symmetric>(codes[c], scale[c], Symmetric ? 0.0F : minimum[c]));
+        split_value_of<Bits, Symmetric>(codes[c], scale[c], Symmetric ? 0.0F : minimum[c]));
 }
 
 /// All of one group.
@@ -108,10 +112,11 @@ template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes, float scale, float minimum,
                 T* __restrict x) {
   for (std::size_t c = 0; c < cols; ++c)
-    x[c] = from_number<T>(split_value<Bits, Symmetric>(codes[c], scale, minimum));
+    x[c] = from_number<T>(split_value_of<Bits, Symmetric>(codes[c], scale, minimum));
 }
 
-/// Codes of 4 bits to strips; `cols` from a strip's start.
+/// Codes of 4 bits to strips; `cols` from a strip's start. Streamed: see store_vector.
+template <bool Streamed>
 inline void pack_row(std::size_t cols, const std::uint8_t* __restrict codes,
                      std::uint8_t* __restrict packed) {
   std::size_t c = 0;
@@ -120,7 +125,7 @@ inline void pack_row(std::size_t cols, const std::uint8_t* __restrict codes,
     std::memcpy(&low, codes + c, 16);
     std::memcpy(&high, codes + c + 16, 16);
     low |= high << 4;
-    std::memcpy(packed, &low, 16);
+    store_vector<Streamed>(low, packed);
   }
   const std::size_t n = cols - c, half = div_up(n, 2);
   for (std::size_t j = 0; j < half; ++j) {
@@ -152,6 +157,8 @@ class SplitRandom {
  public:
   explicit SplitRandom(const RandomKey& stream) : stream_(stream) {}
 
+  std::int32_t at(std::uint64_t element) const { return random_half(stream_, element); }
+
   /// Those of elements first … first + n - 1 of the tensor, n <= tile_cols.
   const std::uint16_t* row(std::uint64_t first, std::size_t n) {
     const std::uint64_t block = first / 8;
@@ -181,7 +188,9 @@ class SplitRandom {
   static void blocks_of_lanes(const RandomKey& key, std::uint64_t first,
                               std::uint64_t* __restrict out) {
     constexpr std::size_t vectors = lanes / 8;
-    const Words8 low = Words8{} + 0xFFFFFFFF, index = {0, 1, 2, 3, 4, 5, 6, 7};
+    const Words8 index = {0, 1, 2, 3, 4, 5, 6, 7};
+    Words8 low;
+    low = Words8{} + 0xFFFFFFFF;
     Words8 c0[vectors], c1[vectors], c2[vectors], c3[vectors];
     for (std::size_t i = 0; i < vectors; ++i) {
       const Words8 block = index + (first + 8 * i);

@@ -1,11 +1,11 @@
 /// Encodes one block of 64 rows of a split codec (format: codec/split_layout.hpp).
 ///
-/// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 6: 4
-/// read, 1 written, and 1 read because caches write whole lines. Where all of memory's speed could
-/// be used that would be 0.75 of the copy's time (0.63 for 4 bits). So a block is streamed once to
-/// find ranges, with little to do for each element, and what follows finds it in cache: outliers
-/// are looked for only in groups whose range exceeds the threshold, and codes are always clamped,
-/// which costs less than knowing where to.
+/// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4
+/// read, 1 written past the caches) or 6 (where caches read a line before it is written). Where all
+/// of memory's speed could be used that would be 0.63 or 0.75 of the copy's time. So a block comes
+/// into cache while the one before it is encoded (codec/read_ahead.hpp), all that is done finds it
+/// there, outliers are looked for only in groups whose range exceeds the threshold, and codes are
+/// always clamped, which costs less than knowing where to.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 
 #include "../core/random.hpp"
 #include "quantize.hpp"
+#include "read_ahead.hpp"
 #include "split_codes.hpp"
 #include "split_layout.hpp"
 #include "split_places.hpp"
@@ -66,11 +67,13 @@ template <unsigned Bits, SplitOptions O, class T>
 class SplitEncoder {
  public:
   /// `first` is the tensor's index of the block's first element. The next_rows after the block are
-  /// this thread's next, and may be brought into cache.
+  /// this thread's next, and may be brought into cache. streamed: codes are written past the
+  /// caches, see store_bytes.
   SplitEncoder(const SplitBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
-               std::uint64_t first, std::size_t next_rows)
-      : block_(block), x_(x), next_(next_rows == 0 ? nullptr : x + block.rows * block.cols),
-        next_rows_(next_rows), bytes_(bytes), first_(first), random_(stream) {}
+               std::uint64_t first, std::size_t next_rows, bool streamed)
+      : block_(block), x_(x), next_rows_(next_rows),
+        streamed_(streamed && block.row_bytes % cache_line == 0), bytes_(bytes), first_(first),
+        random_(stream) {}
 
   void encode() {
     if constexpr (O.group == whole_row) encode_rows();
@@ -108,10 +111,11 @@ class SplitEncoder {
   void encode_chunks() {
     for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
       const Chunk chunk = chunk_at(col);
+      read_ahead(chunk);
       const std::size_t groups = O.group == 0 ? chunk.cols : block_.rows * chunk.per_row;
       const std::size_t size = O.group == 0 ? block_.rows : O.group;
       if constexpr (O.group == 0)
-        column_ranges(x_ + col, block_.cols, block_.rows, next_rows_, chunk.cols, ranges_);
+        column_ranges(x_ + col, block_.cols, block_.rows, chunk.cols, next_, ranges_);
       if constexpr (channels) {
         if constexpr (O.group != 0) find_magnitudes(chunk);
         else
@@ -120,8 +124,8 @@ class SplitEncoder {
         for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
       }
       if constexpr (O.group != 0)
-        row_ranges<O.group, channels>(x_ + col, block_.cols, block_.rows, next_rows_, chunk.cols,
-                                      columns_, ranges_);
+        row_ranges<O.group, channels>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_,
+                                      next_, ranges_);
       if constexpr (!channels) {
         const bool any = find_limits(groups, size);
         for_tiles(chunk, [&](const Tile& t) {
@@ -145,6 +149,7 @@ class SplitEncoder {
   }
 
   void encode_rows() {
+    read_ahead({0, block_.cols, 1});
     if constexpr (channels) {
       for (std::size_t r = 0; r < block_.rows; ++r)
         ranges_.lo[r] = empty_lo, ranges_.hi[r] = empty_hi;
@@ -153,7 +158,7 @@ class SplitEncoder {
         find_magnitudes(chunk);
         for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
         SplitRanges<most_groups> part;
-        row_ranges<O.group, true>(x_ + col, block_.cols, block_.rows, 0, chunk.cols, columns_,
+        row_ranges<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
                                   part);
         for (std::size_t r = 0; r < block_.rows; ++r) {
           ranges_.lo[r] = smaller_of(ranges_.lo[r], part.lo[r]);
@@ -161,7 +166,7 @@ class SplitEncoder {
         }
       }
     } else {
-      row_ranges<O.group, false>(x_, block_.cols, block_.rows, next_rows_, block_.cols, nullptr,
+      row_ranges<O.group, false>(x_, block_.cols, block_.rows, block_.cols, nullptr, next_,
                                  ranges_);
       const bool any = find_limits(block_.rows, block_.cols);
       // A row is affected in all tiles or in none.
@@ -180,6 +185,16 @@ class SplitEncoder {
   Chunk chunk_at(std::size_t col) const {
     const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
     return {col, n, O.group == 0 || O.group == whole_row ? 1 : div_up(n, O.group)};
+  }
+  /// While `chunk` is worked on, the one after it comes into cache: this block's or the next one's.
+  void read_ahead(const Chunk& chunk) {
+    const std::size_t after = chunk.col + chunk.cols;
+    const Chunk next = chunk_at(after < block_.cols ? after : 0);
+    const bool same_block = after < block_.cols;
+    const std::size_t cols = chunk.cols == block_.cols ? block_.cols : next.cols;
+    next_ =
+        ReadAhead(x_ + (same_block ? 0 : block_.rows * block_.cols) + next.col,
+                  same_block ? block_.rows : next_rows_, cols * sizeof(T), block_.cols * sizeof(T));
   }
   template <class Visit>
   void for_tiles(const Chunk& chunk, const Visit& visit) const {
@@ -303,7 +318,7 @@ class SplitEncoder {
   /// columns_[c] becomes the largest magnitude of column c of the chunk.
   void find_magnitudes(const Chunk& chunk) {
     std::memset(columns_, 0, sizeof columns_);
-    column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, next_rows_, chunk.cols, columns_);
+    column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, chunk.cols, next_, columns_);
   }
 
   /// From the largest magnitudes of the columns: places them, and leaves 1 where a column has a
@@ -362,10 +377,10 @@ class SplitEncoder {
   void encode_codes(std::size_t col, std::size_t cols) {
     auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes_ + block_.codes)) +
                   (Bits == 8 ? col : col / 2);
-    const std::size_t ahead = rows_ahead(block_.row_bytes);
     const std::size_t per_row = O.group == 0 || O.group == whole_row ? 1 : div_up(cols, O.group);
+    const std::size_t lines = div_up(next_.left(), block_.rows);
     for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
-      if (r + ahead < block_.rows) open_page_to_write(codes + ahead * block_.row_bytes);
+      next_.more(lines);
       for (std::size_t c = 0; c < cols; c += most_codes) {
         const std::size_t n = cols - c < most_codes ? cols - c : most_codes;
         const std::size_t place = r * block_.cols + col + c;
@@ -379,19 +394,30 @@ class SplitEncoder {
                     std::uint64_t element, std::uint8_t* codes) {
     const std::uint16_t* random = nullptr;
     if constexpr (stochastic) random = random_.row(element, n);
-    std::uint8_t* to = Bits == 8 ? codes : row_;
+    if constexpr (Bits == 4) {
+      encode_piece<false>(r, c, n, per_row, x, random, row_);
+      if (streamed_) pack_row<true>(n, row_, codes);
+      else pack_row<false>(n, row_, codes);
+    } else if (streamed_) {
+      encode_piece<true>(r, c, n, per_row, x, random, codes);
+    } else {
+      encode_piece<false>(r, c, n, per_row, x, random, codes);
+    }
+  }
+  template <bool Streamed>
+  void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
+                    const std::uint16_t* random, std::uint8_t* to) {
     if constexpr (O.group == 0) {
-      encode_row<Bits, O.symmetric, stochastic>(n, x, ColumnCoders{base_ + c, inverse_ + c}, random,
-                                                to);
+      encode_row<Bits, O.symmetric, stochastic, Streamed>(
+          n, x, ColumnCoders{base_ + c, inverse_ + c}, random, to);
     } else {
       constexpr std::size_t size = O.group == whole_row ? most_codes : O.group;
       std::size_t g = r * per_row + (O.group == whole_row ? 0 : c / size);
       for (std::size_t i = 0; i < n; i += size, ++g)
-        encode_row<Bits, O.symmetric, stochastic>(n - i < size ? n - i : size, x + i,
-                                                  RowCoder{{base_[g], inverse_[g]}},
-                                                  stochastic ? random + i : nullptr, to + i);
+        encode_row<Bits, O.symmetric, stochastic, Streamed>(
+            n - i < size ? n - i : size, x + i, RowCoder{{base_[g], inverse_[g]}},
+            stochastic ? random + i : nullptr, to + i);
     }
-    if constexpr (Bits == 4) pack_row(n, row_, codes);
   }
 
   // The header, and zeros where nothing is.
@@ -405,11 +431,13 @@ class SplitEncoder {
     std::memset(bytes_ + sections_end, 0, block_.codes - sections_end);
     std::memset(bytes_ + codes_end, 0, block_.bytes - codes_end);
     header_.max_magnitude = bits_as<float>(largest_);
-    sample();
+    add_samples();
     std::memcpy(bytes_, &header_, sizeof header_);
+    if (streamed_) stream_end();
   }
 
-  void sample() {
+  /// Codes of samples are made once more: those written past the caches would be slow to read.
+  void add_samples() {
     const std::uint32_t count = sample_count(block_.rows, block_.cols);
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::size_t r = sample_row(i, count, block_.rows), c = sample_col(i, block_.cols);
@@ -419,20 +447,23 @@ class SplitEncoder {
       SplitGroup group = {{0}, {0}};
       std::memcpy(&group.scale, bytes_ + block_.scales + 2 * g, 2);
       if (!O.symmetric) std::memcpy(&group.minimum, bytes_ + block_.minima + 2 * g, 2);
-      const CodePlace place = code_place(Bits, block_.cols, c);
-      const auto byte =
-          static_cast<unsigned>(bytes_[block_.codes + r * block_.row_bytes + place.byte]);
-      const auto code = static_cast<std::int32_t>(byte >> place.shift & ((1U << Bits) - 1));
-      if (add_sample<Bits, O.symmetric>(to_number(x_[r * block_.cols + c]), code, group,
-                                        header_.noise, header_.signal))
+      const SplitCoder coder = split_coder<O.symmetric>(group);
+      const std::size_t place = r * block_.cols + c;
+      const float x = to_number(x_[place]);
+      std::int32_t rounding = half_code;
+      if constexpr (stochastic) rounding = random_.at(first_ + place);
+      const std::int32_t code =
+          split_code<Bits, O.symmetric>(x, coder.base, coder.inverse, rounding);
+      if (add_sample<Bits, O.symmetric>(x, code, group, header_.noise, header_.signal))
         ++header_.samples;
     }
   }
 
   const SplitBlock& block_;
   const T* x_;
-  const T* next_;
   std::size_t next_rows_;
+  ReadAhead next_;
+  bool streamed_;
   std::byte* bytes_;
   std::uint64_t first_;
   BlockHeader header_ = {};

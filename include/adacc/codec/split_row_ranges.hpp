@@ -15,10 +15,36 @@
 
 namespace adacc::inline v0_1::detail {
 
+/// What is known of groups' slices: ordered extremes, those of slice s of group g at [s][g].
+template <std::size_t N>
+struct SliceRanges {
+  alignas(64) std::int32_t lo[4][N];
+  alignas(64) std::int32_t hi[4][N];
+
+  /// The ranges of n groups, from `from` here to `to` of out.
+  template <std::size_t M>
+  void close(std::size_t n, std::size_t from, SplitRanges<M>& out, std::size_t to) const {
+    std::size_t g = 0;
+    for (; g + vector_lanes <= n; g += vector_lanes) close<Ints16>(from + g, out, to + g);
+    for (; g < n; ++g) close<std::int32_t>(from + g, out, to + g);
+  }
+
+ private:
+  template <class Ints, std::size_t M>
+  void close(std::size_t from, SplitRanges<M>& out, std::size_t to) const {
+    LaneSlices<Ints> slices;
+    for (std::size_t s = 0; s < 4; ++s) {
+      std::memcpy(&slices.lo[s], lo[s] + from, sizeof(Ints));
+      std::memcpy(&slices.hi[s], hi[s] + from, sizeof(Ints));
+    }
+    slices.close(out, to);
+  }
+};
+
 /// Extremes of some slices, each in 16 / (number of slices) lanes.
 struct LaneRanges {
   Ints16 lo, hi;
-  LaneRanges() {  // nvcc 13.0 fails on initializers of vectors in place
+  LaneRanges() {  // nvcc 13.0 fails on `Vector v = Vector{} + constant;`
     lo = Ints16{} + empty_lo;
     hi = Ints16{} + empty_hi;
   }
@@ -139,21 +165,18 @@ struct FourGroups {
 };
 
 /// The ranges of the groups of `rows` x `cols` elements, row by row, Group elements each but the
-/// last of a row. `skip` is for columns. There are more_rows rows after these that will be read
-/// soon.
+/// last of a row. `skip` is for columns. Asks for more of `next` meanwhile.
 template <std::size_t Group, bool Skip, class T, std::size_t N>
-void row_ranges(const T* x, std::size_t stride, std::size_t rows, std::size_t more_rows,
-                std::size_t cols, const std::int32_t* skip, SplitRanges<N>& out) {
+void row_ranges(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
+                const std::int32_t* skip, ReadAhead& next, SplitRanges<N>& out) {
   constexpr std::size_t most = Group == whole_row ? 1 : chunk_cols / Group;
   constexpr std::size_t group = Group == whole_row ? 0 : Group;
   const std::size_t whole = Group == whole_row ? 0 : cols / Group;
   const std::size_t tail = cols - whole * group, per_row = whole + (tail == 0 ? 0 : 1);
-  const std::size_t ahead = rows_ahead(cols * sizeof(T));
   SliceRanges<4 * most> slices;
   for (std::size_t top = 0; top < rows; top += 4) {
     const std::size_t n = rows - top < 4 ? rows - top : 4;
-    for (std::size_t r = top; r < top + n; ++r)
-      if (r + ahead < rows + more_rows) open_page(x + (r + ahead) * stride);
+    for (std::size_t r = 0; r < n; ++r) next.more(div_up(cols, vector_lanes * 4));
     const auto four = [&](std::size_t size, std::size_t to, const auto& place) {
       FourGroups<Skip, T> groups;
       groups.n = size;
@@ -167,23 +190,23 @@ void row_ranges(const T* x, std::size_t stride, std::size_t rows, std::size_t mo
     struct Place {
       std::size_t row, col;
     };
-    Place next = {0, 0};
-    for (std::size_t i = 0; i < 4 * whole && next.row < n; i += 4)
+    Place start = {0, 0};
+    for (std::size_t i = 0; i != 4 * whole && start.row < n; i += 4)
       four(group, i, [&](std::size_t) {
-        const Place here = next;
-        next.col += group;
-        if (next.col == whole * group) ++next.row, next.col = 0;
+        const Place here = start;
+        start.col += group;
+        if (start.col == whole * group) ++start.row, start.col = 0;
         return here;
       });
     if (tail == 0) {
-      close_slices(n * whole, slices, 0, out, top * per_row);
+      slices.close(n * whole, 0, out, top * per_row);
       continue;
     }
     four(tail, 4 * whole, [&](std::size_t j) { return Place{j, whole * group}; });
     for (std::size_t j = 0; j < n; ++j) {
       const std::size_t to = (top + j) * per_row;
-      close_slices(whole, slices, j * whole, out, to);
-      close_slices(1, slices, 4 * whole + j, out, to + whole);
+      slices.close(whole, j * whole, out, to);
+      slices.close(1, 4 * whole + j, out, to + whole);
       if (Group != whole_row && tail < fewest_for_outliers) out.second[to + whole] = 0;
     }
   }
@@ -197,7 +220,8 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
   const std::size_t vectors = n / vector_lanes;
   if (vectors != 0) {
     LaneRanges bulk;
-    Ints16 hit = {}, bit = Ints16{} + 1;
+    Ints16 hit = {}, bit;
+    bit = Ints16{} + 1;
     for (std::size_t v = 0; v < vectors; ++v) {
       Ints16 order;
       load_orders(x + v * vector_lanes, order);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "quantize.hpp"
+#include "read_ahead.hpp"
 
 namespace adacc::inline v0_1::detail {
 
@@ -33,10 +34,12 @@ inline void load_numbers(const bfloat16* x, Floats16& to) {
 }
 
 /// The third bytes of all lanes: bits 16 to 23.
+template <bool Streamed>
 inline void store_codes(const Ints16& fixed, std::uint8_t* codes) {
   const Bytes16 bytes = __builtin_convertvector(fixed >> 16, Bytes16);
-  std::memcpy(codes, &bytes, sizeof bytes);
+  store_vector<Streamed>(bytes, codes);
 }
+template <bool Streamed>
 inline void store_codes(const Ints16& first, const Ints16& second, std::uint8_t* codes) {
 #ifdef __AVX512VBMI__
   // One instruction, where the above takes a shift and a narrowing for each.
@@ -44,10 +47,10 @@ inline void store_codes(const Ints16& first, const Ints16& second, std::uint8_t*
   const auto bytes = __builtin_shufflevector((Bytes64)first, (Bytes64)second, 2, 6, 10, 14, 18, 22,
                                              26, 30, 34, 38, 42, 46, 50, 54, 58, 62, 66, 70, 74, 78,
                                              82, 86, 90, 94, 98, 102, 106, 110, 114, 118, 122, 126);
-  std::memcpy(codes, &bytes, sizeof bytes);
+  store_vector<Streamed>(bytes, codes);
 #else
-  store_codes(first, codes);
-  store_codes(second, codes + vector_lanes);
+  store_codes<Streamed>(first, codes);
+  store_codes<Streamed>(second, codes + vector_lanes);
 #endif
 }
 

@@ -8,13 +8,16 @@
 
 namespace adacc::inline v0_1 {
 
-/// The part of a layer's work that a call does, where the runner has cut it (model/split.hpp):
-/// items [first, first + count) of `whole`. No part of anything, where `whole` is 0: the call is
-/// all there is.
+/// The part of a layer's or a codec's work that a call does, where the runner has cut it
+/// (model/split.hpp): items [first, first + count) of `whole`. No part of anything, where `whole`
+/// is 0: the call is all there is.
 struct Part {
   std::size_t first = 0;
   std::size_t count = 0;
   std::size_t whole = 0;
+
+  /// The run of `items` items that this stands for: all of them, where it is no part of anything.
+  constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
 };
 
 class Cpu {

@@ -52,8 +52,10 @@ namespace detail {
 /// codec_traits<F>, checked.
 template <class F>
 struct ToleratedBy {
-  using Input = CodecTable<typename codec_traits<F>::input>;
-  using Output = CodecTable<typename codec_traits<F>::output>;
+  using Inputs = typename codec_traits<F>::input;
+  using Outputs = typename codec_traits<F>::output;
+  using Input = CodecTable<Inputs>;
+  using Output = CodecTable<Outputs>;
   static_assert(Input::is_list && Output::is_list,
                 "adacc: what a layer tolerates (input_codecs, output_codecs, or codec_traits) is a "
                 "CodecList<Codec...>");

@@ -119,34 +119,33 @@ using target_type_of = typename detail::TargetOf<F, T>::type;
 /// A functor's declarations, with the defaults for those it leaves out.
 template <class F>
 struct layer_traits {
+  static constexpr bool takes_tokens = requires { typename F::input_type; };
+  static constexpr bool dx_overwrites_dy = requires { requires F::dx_overwrites_dy; };
+  static constexpr bool dx_overwrites_x = requires { requires F::dx_overwrites_x; };
+  static constexpr bool accepts_empty_dx = requires { requires F::accepts_empty_dx; };
+
+  static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
+  static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };
+  static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
+  static constexpr bool has_split_items = requires(const F& f, Shape in) { f.split_items(in); };
+  static constexpr bool has_aux_bytes = requires(const F& f, Shape in) {
+    f.aux_bytes(in, Dtype::f32);
+  };
+  static constexpr bool has_workspace_bytes = requires(const F& f, Shape in) {
+    f.workspace_bytes(in, Dtype::f32, 1, Pass::forward);
+  };
+
   static constexpr const char* name() {
     if constexpr (requires { F::name; }) return F::name;
     else return "layer";
   }
-  static constexpr bool takes_tokens = [] {
-    if constexpr (requires { typename F::input_type; }) return true;
-    else return false;
-  }();
-  static constexpr bool dx_overwrites_dy = [] {
-    if constexpr (requires { F::dx_overwrites_dy; }) return F::dx_overwrites_dy;
-    else return false;
-  }();
-  static constexpr bool dx_overwrites_x = [] {
-    if constexpr (requires { F::dx_overwrites_x; }) return F::dx_overwrites_x;
-    else return false;
-  }();
-  static constexpr bool accepts_empty_dx = [] {
-    if constexpr (requires { F::accepts_empty_dx; }) return F::accepts_empty_dx;
-    else return false;
-  }();
-
   static constexpr Split split() {
     if constexpr (requires { Split{F::split}; }) return F::split;
     else return Split::none;
   }
   /// The items that `split` cuts, of a tensor of shape `in`.
   static constexpr std::size_t split_items(const F& f, Shape in) {
-    if constexpr (requires { f.split_items(in); }) return f.split_items(in);
+    if constexpr (has_split_items) return f.split_items(in);
     else return items_of(split(), in);
   }
 
@@ -159,7 +158,7 @@ struct layer_traits {
     else return Reads::both;
   }
   static constexpr Shape output_shape(const F& f, Shape in) {
-    if constexpr (requires { f.output_shape(in); }) return f.output_shape(in);
+    if constexpr (has_output_shape) return f.output_shape(in);
     else return in;
   }
   static constexpr Shape target_shape(const F& f, Shape in) {
@@ -167,23 +166,22 @@ struct layer_traits {
     else return in;
   }
   static constexpr Error validate(const F& f, Shape in) {
-    if constexpr (requires { f.validate(in); }) return f.validate(in);
+    if constexpr (has_validate) return f.validate(in);
     else return {};
   }
   static constexpr std::size_t aux_bytes(const F& f, Shape in, Dtype scalar) {
-    if constexpr (requires { f.aux_bytes(in, scalar); }) return f.aux_bytes(in, scalar);
+    if constexpr (has_aux_bytes) return f.aux_bytes(in, scalar);
     else return 0;
   }
   static constexpr std::size_t workspace_bytes(const F& f, Shape in, Dtype scalar, int workers,
                                                Pass pass) {
-    if constexpr (requires { f.workspace_bytes(in, scalar, workers, pass); })
-      return f.workspace_bytes(in, scalar, workers, pass);
+    if constexpr (has_workspace_bytes) return f.workspace_bytes(in, scalar, workers, pass);
     else return 0;
   }
   /// Calls visit(spec) for every parameter.
   template <class Visitor>
   static constexpr void parameters(const F& f, Shape in, Visitor&& visit) {
-    if constexpr (requires { f.parameters(in); }) {
+    if constexpr (has_parameters) {
       const auto specs = f.parameters(in);
       for (std::size_t i = 0; i < specs.size(); ++i) visit(specs[i]);
     }
@@ -191,12 +189,17 @@ struct layer_traits {
 };
 
 /// How a functor runs in a context: calls its members, in the form it has. A device twin
-/// specializes this for its context, because no header can add members to a class.
+/// specializes this for its context, because no header can add members to a class. Inlined even in
+/// debug builds, and with its arguments by reference: a network may have hundreds of functors, and
+/// copies of views are most of what each would cost the compiler.
 template <class F, class Context>
 struct kernel {
   template <class T>
-  static void forward(const F& f, Context& context, Params<const T> params,
-                      View<const input_type_of<F, T>> x, View<T> y, Bytes aux, Bytes workspace) {
+  [[gnu::always_inline]] static void forward(const F& f, Context& context,
+                                             const Params<const T>& params,
+                                             const View<const input_type_of<F, T>>& x,
+                                             const View<T>& y, const Bytes& aux,
+                                             const Bytes& workspace) {
     constexpr bool full = requires { f.forward(context, params, x, y, aux, workspace); };
     constexpr bool minimal = requires { f.forward(context, x, y); };
     static_assert(full || minimal,
@@ -208,32 +211,24 @@ struct kernel {
   }
 
   template <class T>
-  static void backward(const F& f, Context& context, Params<const T> params,
-                       View<const input_type_of<F, T>> x, View<const T> y, View<const T> dy,
-                       View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) {
+  [[gnu::always_inline]] static void backward(const F& f, Context& context,
+                                              const Params<const T>& params,
+                                              const View<const input_type_of<F, T>>& x,
+                                              const View<const T>& y, const View<const T>& dy,
+                                              const View<T>& dx, const Params<T>& dparams,
+                                              const ConstBytes& aux, const Bytes& workspace) {
     constexpr Reads reads = layer_traits<F>::backward_reads();
     constexpr bool full = requires {
       f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
     };
-    constexpr bool minimal = [] {
-      if constexpr (reads == Reads::both)
-        return requires(const F& g, Context& c, View<const input_type_of<F, T>> a, View<const T> b,
-                        View<T> d) {
-          g.backward(c, a, b, b, d);
-        };
-      else if constexpr (reads == Reads::input)
-        return requires(const F& g, Context& c, View<const input_type_of<F, T>> a, View<const T> b,
-                        View<T> d) {
-          g.backward(c, a, b, d);
-        };
-      else if constexpr (reads == Reads::output)
-        return requires(const F& g, Context& c, View<const T> b, View<T> d) {
-          g.backward(c, b, b, d);
-        };
-      else return requires(const F& g, Context& c, View<const T> b, View<T> d) {
-          g.backward(c, b, d);
-        };
-    }();
+    constexpr bool of_both = requires { f.backward(context, x, y, dy, dx); };
+    constexpr bool of_input = requires { f.backward(context, x, dy, dx); };
+    constexpr bool of_output = requires { f.backward(context, y, dy, dx); };
+    constexpr bool of_none = requires { f.backward(context, dy, dx); };
+    constexpr bool minimal = reads == Reads::both     ? of_both
+                             : reads == Reads::input  ? of_input
+                             : reads == Reads::output ? of_output
+                                                      : of_none;
     constexpr bool declared = requires {
       Reads{F::backward_reads};
     };  // else: one message is enough
@@ -253,8 +248,9 @@ struct kernel {
 
   /// The mean loss.
   template <class T>
-  static double loss(const F& f, Context& context, Params<const T> params, View<const T> x,
-                     View<const target_type_of<F, T>> targets, Bytes workspace) {
+  static double loss(const F& f, Context& context, const Params<const T>& params,
+                     const View<const T>& x, const View<const target_type_of<F, T>>& targets,
+                     const Bytes& workspace) {
     constexpr bool has = requires { f.forward(context, params, x, targets, workspace); };
     static_assert(has,
                   "adacc: a loss needs a const member double forward(Context&, Params<const T>, "
@@ -265,9 +261,10 @@ struct kernel {
 
   /// The mean loss; writes dx, accumulates into dparams.
   template <class T>
-  static double loss_gradient(const F& f, Context& context, Params<const T> params, View<const T> x,
-                              View<const target_type_of<F, T>> targets, View<T> dx,
-                              Params<T> dparams, Bytes workspace) {
+  static double loss_gradient(const F& f, Context& context, const Params<const T>& params,
+                              const View<const T>& x,
+                              const View<const target_type_of<F, T>>& targets, const View<T>& dx,
+                              const Params<T>& dparams, const Bytes& workspace) {
     constexpr bool has = requires {
       f.forward_backward(context, params, x, targets, dx, dparams, workspace);
     };

@@ -8,13 +8,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 
 #include "../core/array.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../policy/policy.hpp"
-#include "codec_traits.hpp"
-#include "contract.hpp"
+#include "erased_layer.hpp"
+#include "fingerprint.hpp"
 
 namespace adacc::inline v0_1 {
 
@@ -68,7 +70,7 @@ struct Graph {
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
-  int parts = 1;  ///< into how many parts layers are cut, where they can be
+  int parts = 1;  ///< into how many parts layers and codecs are cut, where they can be
   Array<Node> nodes;
   Array<int> adds;  ///< activation ids, -1 for the step's input
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
@@ -80,7 +82,8 @@ struct Graph {
   /// The caller runs forward and backward in memory of its own: forward values pass by outside of
   /// the arena, so do gradients, there is no loss, and no node reads the one before it.
   bool by_hand = false;
-  Array<int> listed;  ///< activation ids
+  Array<int> listed;        ///< activation ids
+  Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
@@ -125,6 +128,29 @@ struct Graph {
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 };
 
+/// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
+/// tolerate. Not into how many parts layers are cut, nor for how many threads.
+constexpr Fingerprint fingerprint_of(const Graph& graph) {
+  Fingerprint found;
+  detail::Mixer all;
+  all.mix(static_cast<std::uint64_t>(graph.scalar));
+  for (const Node& node : graph.nodes) {
+    found.bytes += node.output_bytes;
+    all.mix(node.output.rows());
+    all.mix(node.output.cols());
+    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U));
+    for (const std::size_t count :
+         {node.candidate_count, node.add_count, node.source_count, node.read_count})
+      all.mix(count);
+    for (std::size_t i = 0; i < node.add_count; ++i)
+      all.mix(static_cast<std::uint64_t>(graph.add_source(node, i)));
+  }
+  for (const int id : graph.listed) all.mix(static_cast<std::uint64_t>(id));
+  for (const CodecInfo* codec : graph.candidates) all.mix(codec->id);
+  found.structure = all.value();
+  return found;
+}
+
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
 class GraphBuilder {
  public:
@@ -137,45 +163,11 @@ class GraphBuilder {
     check_size("the step's input", input);
   }
 
+  /// Next in the chain: a layer of `functor`. The type goes no further than this.
   template <class PolicyType, class Functor>
-  constexpr void layer(const Functor& functor) {
-    using traits = layer_traits<Functor>;
-    const int layer = layer_++;
-    if (error_) return;
-    const int id = graph_.node_count();
-    Node node;
-    node.name = traits::name();
-    node.layer = layer;
-    node.copy = copy_;
-    node.input = shape_;
-    node.policy = PolicyType::value;
-    node.reads = traits::backward_reads();
-    node.takes_tokens = traits::takes_tokens;
-    node.dx_overwrites_dy = traits::dx_overwrites_dy;
-    node.accepts_empty_dx = traits::accepts_empty_dx;
-    if (traits::takes_tokens) {
-      if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
-      graph_.input_dtype = dtype_of<input_type_of<Functor, std::int32_t>>;
-    }
-    if (const Error why = traits::validate(functor, shape_)) return fail(node, why);
-    using tolerated = detail::ToleratedBy<Functor>;
-    settle_candidates(reads_input(node.reads), tolerated::Input::span());
-    tolerated_output_ = tolerated::Output::span();
-    node.output = traits::output_shape(functor, shape_);
-    if (!check_size(node.name, node.output)) return;
-    node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
-    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.output,
-                   node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
-    const Pass pass = id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward;
-    const PartNeeds most = needs(functor, node.cut, 0, pass);
-    const std::size_t last = node.cut.parts() - 1;
-    set_needs(node, most, last == 0 ? most : needs(functor, node.cut, last, pass));
-    node.first_parameter = graph_.parameters.size();
-    parameters(functor, id, node.name);
-    node.parameter_count = graph_.parameters.size() - node.first_parameter;
-    node.first_add = graph_.adds.size();
-    shape_ = node.output;
-    graph_.nodes.push_back(node);
+  [[gnu::always_inline]] constexpr void layer(const Functor& functor) {
+    add_layer(detail::TypedFunctor<Functor>{{&functor}, &functor},
+              detail::layer_declarations<Functor>, PolicyType::value);
   }
 
   template <class Loss>
@@ -191,12 +183,12 @@ class GraphBuilder {
     node.dx_overwrites_x = traits::dx_overwrites_x;
     node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
                    bytes_of(graph_.scalar), 0);
-    const PartNeeds first = needs(functor, node.cut, 0, Pass::backward);
-    const PartNeeds last = needs(functor, node.cut, node.cut.parts() - 1, Pass::backward);
-    node.forward_workspace = larger(first.forward, last.forward);
-    node.backward_workspace = larger(first.backward, last.backward);
+    const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
+    constexpr detail::LayerNeeds needs = detail::make_needs<Loss>();
+    node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
+    node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
     node.first_parameter = graph_.parameters.size();
-    parameters(functor, -1, node.name);
+    parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
@@ -248,10 +240,53 @@ class GraphBuilder {
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
+    graph_.fingerprint = fingerprint_of(graph_);
     return static_cast<Graph&&>(graph_);
   }
 
  private:
+  constexpr void add_layer(const detail::AnyFunctor& functor,
+                           const detail::LayerDeclarations& declared, const Policy& policy) {
+    const int layer = layer_++;
+    if (error_) return;
+    const detail::LayerSignature& signature = *declared.signature;
+    const detail::LayerNeeds& needs = declared.needs;
+    const int id = graph_.node_count();
+    Node node;
+    node.name = signature.name;
+    node.layer = layer;
+    node.copy = copy_;
+    node.input = shape_;
+    node.policy = policy;
+    node.reads = signature.reads;
+    node.takes_tokens = declared.takes_tokens;
+    node.dx_overwrites_dy = declared.dx_overwrites_dy;
+    node.accepts_empty_dx = declared.accepts_empty_dx;
+    if (node.takes_tokens) {
+      if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
+      graph_.input_dtype = declared.token_type;
+    }
+    if (needs.validate != nullptr)
+      if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
+    settle_candidates(reads_input(node.reads), declared.input_codecs);
+    tolerated_output_ = declared.output_codecs;
+    node.output = signature.output_for(functor, shape_);
+    if (!check_size(node.name, node.output)) return;
+    node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
+    const std::size_t items = needs.split_items == nullptr ? items_of(signature.split, shape_)
+                                                           : needs.split_items(functor, shape_);
+    node.cut = cut(signature.split, items, node.name, node.output,
+                   node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
+    set_needs(node, functor, needs,
+              id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    node.first_parameter = graph_.parameters.size();
+    parameters(functor, signature.parameter, id, node.name);
+    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.first_add = graph_.adds.size();
+    shape_ = node.output;
+    graph_.nodes.push_back(node);
+  }
+
   constexpr void fail(const char* who, const Error& why) {
     if (!error_) error_ = Error::say(who, ": ", why.text());
   }
@@ -315,47 +350,48 @@ class GraphBuilder {
                     runs ? output.elems() / items * out_bytes : 0);
   }
 
-  /// The bytes that one part needs.
-  struct PartNeeds {
-    std::size_t aux, forward, backward;
-  };
-  template <class Functor>
-  constexpr PartNeeds needs(const Functor& functor, const Cut& cut, std::size_t part,
-                            Pass pass) const {
-    using traits = layer_traits<Functor>;
-    const Shape in = cut.shape(shape_, cut.count(part));
-    const Dtype scalar = graph_.scalar;
-    const int workers = graph_.workers;
-    return {traits::aux_bytes(functor, in, scalar),
-            traits::workspace_bytes(functor, in, scalar, workers, Pass::forward),
-            traits::workspace_bytes(functor, in, scalar, workers, pass)};
-  }
-
   /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
-  static constexpr void set_needs(Node& node, const PartNeeds& first, const PartNeeds& last) {
-    const std::size_t parts = node.cut.parts();
-    const bool whole = parts == 1 || node.cut.split == Split::own;
-    node.part_aux_bytes = whole ? 0 : first.aux;
-    node.aux_bytes = whole ? first.aux : (parts - 1) * align_up(first.aux) + last.aux;
-    node.forward_workspace = larger(first.forward, last.forward);
-    node.backward_workspace = larger(first.backward, last.backward);
-  }
-  static constexpr std::size_t larger(std::size_t a, std::size_t b) { return a < b ? b : a; }
-
-  template <class Functor>
-  constexpr void parameters(const Functor& functor, int node, const char* who) {
-    layer_traits<Functor>::parameters(functor, shape_, AddParameter{*this, node, who});
-  }
-
-  /// A type of its own, and no lambda, because a lambda would be compiled for every functor.
-  struct AddParameter {
-    GraphBuilder& builder;
-    int node;
-    const char* who;
-    constexpr void operator()(const ParameterSpec& spec) const {
-      builder.parameter(spec, node, who);
+  constexpr void set_needs(Node& node, const detail::AnyFunctor& functor,
+                           const detail::LayerNeeds& needs, Pass backward) const {
+    const std::size_t last = node.cut.parts() - 1;
+    const bool whole = last == 0 || node.cut.split == Split::own;
+    node.aux_bytes = aux(functor, needs, node.cut, 0);
+    if (!whole) {
+      node.part_aux_bytes = node.aux_bytes;
+      node.aux_bytes = last * align_up(node.part_aux_bytes) + aux(functor, needs, node.cut, last);
     }
-  };
+    node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
+    node.backward_workspace = workspace(functor, needs, node.cut, backward);
+  }
+
+  /// Bytes of aux of one part.
+  constexpr std::size_t aux(const detail::AnyFunctor& functor, const detail::LayerNeeds& needs,
+                            const Cut& cut, std::size_t part) const {
+    if (needs.aux_bytes == nullptr) return 0;
+    return needs.aux_bytes(functor, cut.shape(shape_, cut.count(part)), graph_.scalar);
+  }
+
+  /// Bytes of workspace of the part that needs most: the first, or the last, which may be shorter.
+  constexpr std::size_t workspace(const detail::AnyFunctor& functor,
+                                  const detail::LayerNeeds& needs, const Cut& cut,
+                                  Pass pass) const {
+    if (needs.workspace_bytes == nullptr) return 0;
+    std::size_t most = 0;
+    const std::size_t last = cut.parts() - 1;
+    for (std::size_t part = 0; part <= last; part += last == 0 ? 1 : last) {
+      const std::size_t bytes = needs.workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
+                                                      graph_.scalar, graph_.workers, pass);
+      if (bytes > most) most = bytes;
+    }
+    return most;
+  }
+
+  constexpr void parameters(const detail::AnyFunctor& functor, detail::ParameterGetter get,
+                            int node, const char* who) {
+    ParameterSpec spec;
+    for (std::size_t i = 0; get != nullptr && get(functor, shape_, i, spec); ++i)
+      parameter(spec, node, who);
+  }
 
   constexpr void parameter(const ParameterSpec& spec, int node, const char* who) {
     if (!check_size(who, spec.shape)) return;

@@ -23,7 +23,7 @@ struct Layer {
   Functor functor{};
 
   template <class Visitor>
-  constexpr void visit(Visitor& visitor) const {
+  [[gnu::always_inline]] constexpr void visit(Visitor& visitor) const {
     if constexpr (has_policy) visitor.template layer<PolicyType>(functor);
   }
 };

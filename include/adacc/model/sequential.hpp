@@ -46,21 +46,11 @@ struct LastLayer<Part, true> {
   using type = typename Part::last_layer;
 };
 
-template <class... Parts>
-struct LastOf;
-template <>
-struct LastOf<> {
-  using type = void;
-};
-template <class... Parts>
-  requires(sizeof...(Parts) > 0)
-struct LastOf<Parts...> {
-  template <class Part>
-  struct Tag {
-    using type = Part;
-  };
-  using type = typename LastLayer<typename decltype((Tag<Parts>{}, ...))::type>::type;
-};
+/// Finds the part number Index of a chain among its bases.
+template <std::size_t Index, class Part>
+LastLayer<Part> last_layer_of(const Leaf<Index, Part>*);
+template <std::size_t Index>
+LastLayer<void> last_layer_of(const void*);  // an empty chain has none
 
 }  // namespace detail
 
@@ -68,7 +58,8 @@ template <class... Parts>
 struct Sequential : detail::Leaves<std::index_sequence_for<Parts...>, Parts...> {
   static_assert(sizeof...(Parts) > 0, "adacc: a Sequential needs at least one layer");
   using Base = detail::Leaves<std::index_sequence_for<Parts...>, Parts...>;
-  using last_layer = typename detail::LastOf<Parts...>::type;
+  using last_layer = typename decltype(detail::last_layer_of<sizeof...(Parts) - 1>(
+      static_cast<const Base*>(nullptr)))::type;
   using Base::Base;
 };
 

@@ -65,6 +65,7 @@ constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
 constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::size_t stride,
                             Kept kept) {
   Plan plan;
+  plan.made_for = graph.fingerprint;
   for (std::size_t k = 0; k < graph.nodes.size(); ++k)
     plan.policies.push_back({PolicyKind::recompute, nullptr});
   for (std::size_t i = 0; i < sites.size(); i += stride)

@@ -20,9 +20,10 @@ namespace adacc::inline v0_1 {
 template <std::size_t Size>
 struct ConstantPlan {
   Policy policies[Size] = {};
-  double seconds = 0;   ///< as estimated
-  bool proven = false;  ///< no plan within the budget is faster, by the estimate
-  Error error;          ///< why there is none
+  double seconds = 0;    ///< as estimated
+  bool proven = false;   ///< no plan within the budget is faster, by the estimate
+  Fingerprint made_for;  ///< the graph's
+  Error error;           ///< why there is none
 
   static constexpr std::size_t size() { return Size; }
   constexpr explicit operator bool() const { return !error; }
@@ -34,6 +35,7 @@ struct ConstantPlan {
   constexpr operator Plan() const {
     Plan plan;
     if (error) return plan;
+    plan.made_for = made_for;
     plan.policies.reserve(Size);
     for (const Policy& policy : policies) plan.policies.push_back(policy);
     return plan;
@@ -97,6 +99,7 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
     return result;
   }
   for (std::size_t i = 0; i < result.size(); ++i) result.policies[i] = found.plan.policies[i];
+  result.made_for = graph->fingerprint;
   result.seconds = evaluate(*graph, profile, found.plan).seconds;
   result.proven = found.finished;
   return result;

@@ -42,6 +42,7 @@ struct CostProfile {
   Array<CodecCost> codec_costs;
   double loss = 0;  ///< seconds of loss and its gradient
   double rest = 0;  ///< seconds of a step outside its instructions: the update of the parameters
+  Fingerprint made_for;  ///< the graph's; unknown where the caller wrote the numbers down
 
   constexpr const NodeCost& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
 
@@ -78,6 +79,7 @@ constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
 /// A profile of the right size for `graph`, all zeros.
 constexpr CostProfile empty_profile(const Graph& graph) {
   CostProfile profile;
+  profile.made_for = graph.fingerprint;
   profile.nodes.resize(graph.nodes.size());
   profile.codecs = codecs_of(graph);
   profile.codec_costs.resize(graph.nodes.size() * profile.codecs.size());
@@ -103,6 +105,8 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
       profile.codec_costs.size() != graph.nodes.size() * profile.codecs.size())
     return Error::say("the profile describes ", profile.nodes.size(), " nodes, and the graph has ",
                       graph.nodes.size());
+  if (const Error why = detail::check_made_for("profile", profile.made_for, graph.fingerprint))
+    return why;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const NodeCost& cost = profile.nodes[i];
     const char* name = graph.nodes[i].name;

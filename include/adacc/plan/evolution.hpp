@@ -19,49 +19,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../codec/statistics.hpp"
 #include "../step/layout.hpp"
+#include "error_watch.hpp"
 #include "evaluate.hpp"
+#include "evolution_options.hpp"
 #include "least_error.hpp"
+#include "plan_change.hpp"
+#include "time_watch.hpp"
 
 namespace adacc::inline v0_1 {
-
-enum class ChangeReason : std::uint8_t {
-  codec_failed,    ///< its error passed twice what was planned
-  made_room,       ///< for one whose codec failed: the budget forced it
-  error_fell,      ///< less error than planned leaves room for a faster policy
-  times_drifted,   ///< under the times measured last, this is faster
-  budget_changed,  ///< by the caller
-};
-
-constexpr const char* name_of(ChangeReason reason) {
-  constexpr const char* names[] = {"codec failed", "made room", "error fell", "times drifted",
-                                   "budget changed"};
-  return names[static_cast<int>(reason)];
-}
-
-/// One activation's change of policy, in force from `step` on.
-struct PlanChange {
-  std::uint64_t step = 0;
-  int activation = 0;
-  Policy from, to;
-  ChangeReason reason = ChangeReason::codec_failed;
-
-  friend constexpr bool operator==(const PlanChange&, const PlanChange&) = default;
-};
-
-struct EvolutionOptions {
-  std::uint64_t check_every = 10;    ///< steps from one look at the codecs' statistics to the next
-  std::uint64_t probe_every = 1000;  ///< steps from one probe of gradient errors to the next
-  std::uint64_t window = 100;        ///< steps in which a tensor changes policy at most once
-  int checks = 2;                    ///< running, that have to agree
-  double above = 2;                  ///< times the planned error: a codec fails
-  double below = 0.5;                ///< times the planned error: what was lost may return
-  double drift = 0.25;   ///< share by which steps get slower or faster before times are measured
-  int timed_steps = 16;  ///< whose median is one check of times
-  double gain = 0.02;    ///< share of a step that a change must win, where nothing forces it
-  int rounds = 6;        ///< of plan_least_error
-};
 
 struct EvolutionUpdate {
   bool changed = false;  ///< the plan is another one, and its program must be compiled
@@ -77,12 +43,7 @@ class Evolution {
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
-    if (options.check_every == 0 || options.probe_every == 0 || options.checks < 1 ||
-        options.timed_steps < 1 || !(options.above > 1) || !(options.below < 1) ||
-        !(options.below >= 0) || !(options.drift > 0) || !(options.gain >= 0))
-      return Error::say(
-          "an evolving plan checks every 1 step or more, above 1 and below 1 times "
-          "the planned error, with a drift above 0 and a gain of 0 or more");
+    if (const Error why = check(options)) return why;
     Evolution made;
     made.planner_ = planner;
     made.options_ = options;
@@ -92,7 +53,7 @@ class Evolution {
     if (!outcome) return outcome.error;
     made.graph_ = static_cast<Graph&&>(graph);
     made.profile_ = static_cast<CostProfile&&>(profile);
-    made.watches_.resize(made.profile_.codec_costs.size());
+    made.errors_.start(made.profile_);
     made.changed_at_.resize(made.graph_.nodes.size());
     for (std::uint64_t& at : made.changed_at_) at = never;
     made.settle(static_cast<PlanOutcome&&>(*outcome));
@@ -110,40 +71,34 @@ class Evolution {
 
   /// The gradient's error as observed last, and as planned.
   double observed_error() const { return error_of(graph_, observed_profile(), plan()); }
-  double planned_error() const { return planned_error_; }
+  double planned_error() const { return errors_.planned(); }
 
   /// Whether step `step` is one whose statistics are to be observed, or before which gradient
   /// errors are to be probed.
   bool wants_statistics(std::uint64_t step) const { return step % options_.check_every == 0; }
   bool wants_probe(std::uint64_t step) const {
-    return step > 0 && step % options_.probe_every == 0;
+    return step > 0 && (step == options_.first_probe || step % options_.probe_every == 0);
   }
   /// Steps take another time than they did: observe_profile() is waited for.
-  bool wants_profile() const { return wants_profile_; }
+  bool wants_profile() const { return times_.drifted(); }
 
   /// What the codec of `activation` saw in the step that ran last.
   void observe_statistics(int activation, const CodecStatistics& seen) {
     const int column = profile_.column(plan()[activation].codec);
     if (column < 0 || seen.elements == 0) return;
-    Watch& watch = watch_of(activation, column);
+    errors_.of(activation, column).observe(seen);
     checked_ = true;
-    watch.misfit = seen.samples == 0 && seen.unplaced > 0;
-    const double noise = seen.bulk_noise, signal = seen.bulk_signal;
-    if (!(signal > 0 && signal < largest && noise >= 0 && noise < largest)) return;
-    watch.ratio = noise / signal;
-    if (watch.at_probe <= 0) watch.at_probe = watch.ratio;
   }
 
   /// A probed error: what backward's gradient suffers where it reads `activation` through `codec`
   /// or, where `carried`, computed again from what went through it.
   void observe_error(int activation, const CodecInfo* codec, double error, bool carried = false) {
     const int column = profile_.column(codec);
-    if (column < 0 || !(error >= 0 && error < largest)) return;
+    if (column < 0 || !(error >= 0 && error < ErrorWatch::largest)) return;
     CodecCost& cost = profile_.codec_cost(activation, column);
     (carried ? cost.carried_error : cost.error) = error;
-    Watch& watch = watch_of(activation, column);
-    if (plan()[activation].codec != codec) watch.ratio = 0;  // long ago, if ever
-    watch.at_probe = watch.ratio;  // the noise that belongs to this error; 0: what is seen next
+    CodecWatch& watch = errors_.of(activation, column);
+    watch.probed();
     checked_ = true;
     if (carried || !watch.failed || !(error < options_.below * watch.failed_error)) return;
     watch.failed = false;
@@ -177,21 +132,12 @@ class Evolution {
     });
     for (int k = 0; k < graph_.node_count(); ++k)
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
-        if (watch_of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
+        if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
   }
 
   /// What a step took, in seconds of the clock that the profile was measured with.
   void observe_seconds(double seconds) {
-    if (!(seconds > 0 && seconds < largest)) return;
-    times_.push_back(seconds / outcome_.seconds);
-    if (times_.size() < static_cast<std::size_t>(options_.timed_steps)) return;
-    sort(times_, [](double a, double b) { return a < b; });
-    const double now = times_[times_.size() / 2];
-    times_.clear();
-    if (!(usual_time_ > 0)) usual_time_ = now;
-    const double ratio = now / usual_time_, limit = 1 + options_.drift;
-    drifted_ = ratio > limit || ratio * limit < 1 ? drifted_ + 1 : 0;
-    if (drifted_ >= options_.checks) wants_profile_ = true;
+    if (seconds > 0 && seconds < 1e9) times_.observe(seconds / outcome_.seconds, options_);
   }
 
   /// A profile measured anew; its times count, errors stay those that were probed.
@@ -208,17 +154,9 @@ class Evolution {
     if (profile.codecs.size() != profile_.codecs.size())
       return Error::say("the profile knows ", profile.codecs.size(), " codecs, and the plan ",
                         profile_.codecs.size());
-    Array<Watch> watches(profile.codec_costs.size());
-    for (int k = 0; k < graph_.node_count(); ++k)
-      for (std::size_t c = 0; c < profile.codecs.size(); ++c)
-        watches[static_cast<std::size_t>(k) * profile.codecs.size() + c] =
-            watch_of(k, profile_.column(profile.codecs[c]));
-    watches_ = static_cast<Array<Watch>&&>(watches);
+    errors_.reorder(profile_, profile);
     profile_ = static_cast<CostProfile&&>(profile);
-    wants_profile_ = false;
-    drifted_ = 0;
-    usual_time_ = 0;
-    times_.clear();
+    times_ = {};
     new_profile_ = true;
     return {};
   }
@@ -249,7 +187,7 @@ class Evolution {
       checked_ = false;
     } else if (checked_) {
       checked_ = false;
-      judge(step, update);
+      check_errors(step, update);
     }
     if (!update.changed && new_profile_) {
       new_profile_ = false;
@@ -263,17 +201,6 @@ class Evolution {
 
  private:
   static constexpr std::uint64_t never = static_cast<std::uint64_t>(-1);
-  static constexpr double largest = 1e9;
-
-  /// One activation under one codec.
-  struct Watch {
-    double at_probe = 0;  ///< bulk noise over bulk signal when its error was probed; 0: not seen
-    double ratio = 0;     ///< the same, seen last
-    double failed_error = 0;  ///< the error planned for it when it failed
-    bool failed = false;      ///< not to be used
-    bool misfit = false;      ///< a codec that keeps few values met others
-    double scale() const { return at_probe > 0 ? ratio / at_probe : 1; }
-  };
 
   struct ErrorOf {
     int layer = 0;
@@ -282,58 +209,12 @@ class Evolution {
     friend bool operator==(const ErrorOf&, const ErrorOf&) = default;
   };
 
-  Watch& watch_of(int activation, int column) {
-    return watches_[static_cast<std::size_t>(activation) * profile_.codecs.size() +
-                    static_cast<std::size_t>(column)];
-  }
-  const Watch& watch_of(int activation, int column) const {
-    return const_cast<Evolution*>(this)->watch_of(activation, column);
-  }
-
-  /// Errors in use, scaled by the noise observed since they were probed.
-  CostProfile observed_profile() const {
-    CostProfile seen = profile_;
-    const std::size_t codecs = profile_.codecs.size();
-    Array<double> behind(seen.codec_costs.size());  // the largest scale an activation carries
-    for (int k = 0; k < graph_.node_count(); ++k) {
-      const std::size_t row = static_cast<std::size_t>(k) * codecs;
-      const Policy& policy = plan()[k];
-      if (const int column = profile_.column(policy.codec);
-          policy.kind == PolicyKind::compress && column >= 0) {
-        const Watch& watch = watch_of(k, column);
-        CodecCost& cost = seen.codec_cost(k, column);
-        cost.error = limited(cost.error * watch.scale());
-        behind[row + static_cast<std::size_t>(column)] = watch.scale();
-      } else if (policy.kind == PolicyKind::recompute) {
-        graph_.forward_reads(k, [&](int source) {
-          const std::size_t from = static_cast<std::size_t>(source) * codecs;
-          for (std::size_t c = 0; c < codecs; ++c)
-            if (behind[from + c] > behind[row + c]) behind[row + c] = behind[from + c];
-        });
-        for (std::size_t c = 0; c < codecs; ++c) {
-          CodecCost& cost = seen.codec_cost(k, static_cast<int>(c));
-          if (behind[row + c] > 0)
-            cost.carried_error = limited(cost.carried_error * behind[row + c]);
-        }
-      }
-    }
-    return seen;
-  }
-  static double limited(double error) { return error < largest ? error : largest; }
+  CostProfile observed_profile() const { return errors_.observed(graph_, profile_, plan()); }
 
   /// `outcome` is the plan from now on; what it promises is what is observed right now.
   void settle(PlanOutcome outcome) {
     outcome_ = static_cast<PlanOutcome&&>(outcome);
-    const CostProfile seen = observed_profile();
-    planned_.clear();
-    planned_.resize(graph_.nodes.size());
-    planned_error_ = 0;
-    each_error(graph_, seen, plan(), [&](int k, int, double error) {
-      planned_[static_cast<std::size_t>(k)] += error;
-      planned_error_ += error;
-    });
-    fell_below_ = planned_error_;
-    high_ = low_ = 0;
+    errors_.expect(graph_, profile_, plan());
   }
 
   bool held(int activation, std::uint64_t step) const {
@@ -341,63 +222,17 @@ class Evolution {
     return at != never && step < at + options_.window;
   }
 
-  void judge(std::uint64_t step, EvolutionUpdate& update) {
-    const CostProfile seen = observed_profile();
-    Array<bool> failing(graph_.nodes.size());
-    Array<double> errors(graph_.nodes.size());
-    bool misfit = false;
-    double sum = 0;
-    each_error(graph_, seen, plan(), [&](int k, int, double error) {
-      errors[static_cast<std::size_t>(k)] += error;
-      sum += error;
-    });
-    for (std::size_t i = 0; i < errors.size(); ++i)
-      failing[i] = errors[i] > options_.above * planned_[i];
-    for (int k = 0; k < graph_.node_count(); ++k) {
-      const int column = profile_.column(plan()[k].codec);
-      if (column < 0) continue;
-      const Watch& watch = watch_of(k, column);
-      bool& mine = failing[static_cast<std::size_t>(k)];
-      if (watch.misfit) mine = misfit = true;
-      if (watch.scale() > options_.above && !plan()[k].codec->lossless) mine = true;
+  void check_errors(std::uint64_t step, EvolutionUpdate& update) {
+    switch (errors_.check(graph_, profile_, plan(), options_)) {
+      case ErrorWatch::Verdict::as_planned: return;
+      case ErrorWatch::Verdict::failing: return leave(errors_.failing(), step, update);
+      case ErrorWatch::Verdict::fell:
+        return replan_if_faster(step, ChangeReason::error_fell, update);
     }
-    high_ = sum > options_.above * planned_error_ || misfit ? high_ + 1 : 0;
-    low_ = sum < options_.below * fell_below_ ? low_ + 1 : 0;
-    if (high_ >= options_.checks) {
-      keep_worst(failing, errors, sum);
-      leave(failing, step, update);
-    } else if (low_ >= options_.checks) {
-      low_ = 0;
-      fell_below_ = sum;
-      replan_if_faster(step, ChangeReason::error_fell, update);
-    }
-  }
-
-  /// Of those `failing`, the worst, until the rest is no reason to plan again.
-  void keep_worst(Array<bool>& failing, const Array<double>& errors, double sum) const {
-    Array<std::size_t> order;
-    for (std::size_t i = 0; i < failing.size(); ++i) {
-      // What only others are made from has no error of its own: theirs is its doing.
-      const bool own = errors[i] > 0 && !watched_misfit(static_cast<int>(i));
-      if (failing[i] && own) order.push_back(i);
-    }
-    sort(order, [&](std::size_t a, std::size_t b) {
-      const double x = errors[a] - planned_[a], y = errors[b] - planned_[b];
-      return x != y ? x > y : a < b;
-    });
-    for (const std::size_t i : order) {
-      failing[i] = sum > options_.above * planned_error_;
-      if (failing[i]) sum -= errors[i] - planned_[i];
-    }
-  }
-
-  bool watched_misfit(int activation) const {
-    const int column = profile_.column(plan()[activation].codec);
-    return column >= 0 && watch_of(activation, column).misfit;
   }
 
   /// Moves those that are `failing` off what they are, and others only where that is forced.
-  void leave(Array<bool>& failing, std::uint64_t step, EvolutionUpdate& update) {
+  void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
       bool& mine = failing[static_cast<std::size_t>(k)];
@@ -405,9 +240,9 @@ class Evolution {
       any = any || mine;
       const int column = profile_.column(plan()[k].codec);
       if (!mine || column < 0) continue;
-      Watch& watch = watch_of(k, column);
+      CodecWatch& watch = errors_.of(k, column);
       watch.failed = true;
-      watch.failed_error = planned_[static_cast<std::size_t>(k)];
+      watch.failed_error = errors_.planned(k);
     }
     if (!any) return;  // fixed by their types, or changed a moment ago: looked at again next time
     const CostProfile profile = observed_profile();
@@ -417,13 +252,13 @@ class Evolution {
       outcome = plan_among(profile, [&](int k) { return !held(k, step); });
       if (outcome) undo_unforced(profile, failing, *outcome);
     }
-    high_ = 0;
+    errors_.restart();
     if (!outcome) {
       // All that is left is worse: the codecs stay in use, and what they cost is expected now.
       update.failed = outcome.error;
       for (int k = 0; k < graph_.node_count(); ++k)
         if (const int column = profile_.column(plan()[k].codec); column >= 0)
-          watch_of(k, column).failed = false;
+          errors_.of(k, column).failed = false;
       settle(static_cast<PlanOutcome&&>(outcome_));
       return;
     }
@@ -443,7 +278,7 @@ class Evolution {
       if (!chosen) node.policy = plan()[k];
       node.first_candidate = graph.candidates.size();
       for (std::size_t i = 0; i < candidates.count; ++i)
-        if (!chosen || !watch_of(k, profile.column(candidates[i])).failed)
+        if (!chosen || !errors_.of(k, profile.column(candidates[i])).failed)
           graph.candidates.push_back(candidates[i]);
       node.candidate_count = graph.candidates.size() - node.first_candidate;
     }
@@ -540,18 +375,12 @@ class Evolution {
   EvolutionOptions options_;
   PlanOutcome outcome_;
   Before before_;
-  Array<Watch> watches_;  ///< a row per activation, a column per codec, as in the profile
+  ErrorWatch errors_;
+  TimeWatch times_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
-  Array<double> planned_;            ///< by activation: the error when the plan was made
-  Array<double> times_;              ///< of the last steps, in units of the predicted one
-  double planned_error_ = 0;
-  double fell_below_ = 0;                 ///< what "half of what was planned" refers to
-  double usual_time_ = 0;                 ///< median of times_ when the profile was new
-  int high_ = 0, low_ = 0, drifted_ = 0;  ///< checks running
   std::size_t new_budget_ = 0;
   bool has_new_budget_ = false;
   bool checked_ = false;  ///< something was observed since the last advance()
-  bool wants_profile_ = false;
   bool new_profile_ = false;
   bool returned_ = false;  ///< a codec that failed may be used again
 };

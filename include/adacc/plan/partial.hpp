@@ -156,6 +156,7 @@ class PartialPlan {
   /// The plan, once nothing is open.
   constexpr Plan plan() const {
     Plan plan;
+    plan.made_for = graph_.fingerprint;
     plan.policies.reserve(facts_.size());
     for (int k = 0; k < node_count(); ++k) plan.policies.push_back(chosen(k).policy);
     return plan;

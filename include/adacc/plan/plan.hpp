@@ -14,6 +14,7 @@ namespace adacc::inline v0_1 {
 struct Plan {
   Array<Policy> policies;   ///< one per activation; none is `planned`
   std::size_t version = 1;  ///< grows with every change while training runs
+  Fingerprint made_for;     ///< the graph's; unknown where the caller wrote the policies down
 
   constexpr const Policy& operator[](int activation) const {
     return policies[static_cast<std::size_t>(activation)];
@@ -23,6 +24,7 @@ struct Plan {
 /// The plan that the types of a model spell out. What they leave open (`Planned`) becomes `open`.
 constexpr Plan plan_from_types(const Graph& graph, Policy open = {PolicyKind::retain, nullptr}) {
   Plan plan;
+  plan.made_for = graph.fingerprint;
   plan.policies.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes)
     plan.policies.push_back(node.policy.kind == PolicyKind::planned ? open : node.policy);
@@ -32,6 +34,7 @@ constexpr Plan plan_from_types(const Graph& graph, Policy open = {PolicyKind::re
 /// The plan that keeps every activation as it is.
 constexpr Plan retain_all(const Graph& graph) {
   Plan plan;
+  plan.made_for = graph.fingerprint;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
     plan.policies.push_back({PolicyKind::retain, nullptr});
   return plan;
@@ -69,6 +72,8 @@ constexpr Error check(const Graph& graph, const Plan& plan) {
   if (plan.policies.size() != graph.nodes.size())
     return Error::say("the plan has ", plan.policies.size(), " policies, and the graph has ",
                       graph.nodes.size(), " activations");
+  if (const Error why = detail::check_made_for("plan", plan.made_for, graph.fingerprint))
+    return why;
   for (std::size_t i = 0; i < plan.policies.size(); ++i) {
     const Policy& policy = plan.policies[i];
     if (policy.kind == PolicyKind::planned)

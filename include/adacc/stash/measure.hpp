@@ -118,8 +118,8 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
                                                               node.output.cols(), graph.scalar)));
       CodecCost& cost = profile.codec_cost(id, profile.column(info));
       Error why;
-      cost.encode = watch.median([&] { why = codec.encode(context, matrix, blob); });
-      if (!why) cost.decode = watch.median([&] { why = codec.decode(context, blob, matrix); });
+      cost.encode = watch.median([&] { why = codec.encode(context, matrix, blob, {}); });
+      if (!why) cost.decode = watch.median([&] { why = codec.decode(context, blob, matrix, {}); });
       if (why) return why;
       cost.error = model.error_of(id, info);
     }

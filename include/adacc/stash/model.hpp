@@ -117,6 +117,7 @@ class StashModel {
     for (const Entry& entry : entries_) graph.nodes.push_back(lower(graph, entry));
     for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage)
       graph.nodes.push_back(lower_stage(graph, stage));
+    graph.fingerprint = fingerprint_of(graph);
     return graph;
   }
 

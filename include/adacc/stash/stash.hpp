@@ -183,7 +183,8 @@ class Stash {
     if (at_ + 1 < list.size() && list[at_ + 1].op == Op::encode && list[at_ + 1].node == id) {
       context_->key.activation = static_cast<std::uint32_t>(id);
       const View<const T> x(value.data(), Shape(value.rows(), value.cols()));
-      if (const Error why = codec(id).encode(*context_, x, bytes(list[at_ + 1].blob))) return why;
+      if (const Error why = codec(id).encode(*context_, x, bytes(list[at_ + 1].blob), {}))
+        return why;
       ++at_;
     } else if (forward.y >= 0) {
       if (address(forward.y) != from)
@@ -229,7 +230,8 @@ class Stash {
     const auto id = static_cast<std::size_t>(run.node);
     context_->key.activation = static_cast<std::uint32_t>(run.node);
     if (run.op == Op::decode) {
-      const Error why = codec(run.node).decode(*context_, bytes(run.blob), matrix(run.node, run.y));
+      const Error why =
+          codec(run.node).decode(*context_, bytes(run.blob), matrix(run.node, run.y), {});
       if (why) return why;
     } else {
       const Node& node = graph().node(run.node);

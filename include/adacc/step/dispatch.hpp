@@ -36,8 +36,7 @@ struct LayerDispatch {
   const void* functor = nullptr;
   void (*forward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
   void (*backward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
-  /// Whether the graph's node is this layer's: an error that says what differs.
-  Error (*matches)(const void*, const Graph&, const Node&) = nullptr;
+  const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
 };
 
 template <class T, class Context>
@@ -50,11 +49,56 @@ struct LossDispatch {
 template <class T, class Context>
 struct CodecDispatch {
   const CodecInfo* info = nullptr;
-  Error (*encode)(Context&, View<const T>, Bytes) = nullptr;
-  Error (*decode)(Context&, ConstBytes, View<T>) = nullptr;
+  Error (*encode)(Context&, View<const T>, Bytes, Part) = nullptr;
+  Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
   /// What encode saw, from its blob; null where the codec does not say, or not in this context.
   CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
 };
+
+namespace detail {
+
+/// How a codec runs in a context.
+template <class Codec, class T, class Context>
+constexpr CodecDispatch<T, Context> codec_dispatch() {
+  using kernel = codec_kernel<Codec, Context>;
+  CodecDispatch<T, Context> calls{
+      &codec_info<Codec>,
+      [](Context& context, View<const T> x, Bytes blob, Part part) {
+        if constexpr (requires { kernel::template encode<T>(context, x, blob, part); })
+          return kernel::template encode<T>(context, x, blob, part);
+        else return part.first == 0 ? kernel::template encode<T>(context, x, blob) : Error();
+      },
+      [](Context& context, ConstBytes blob, View<T> x, Part part) {
+        if constexpr (requires { kernel::template decode<T>(context, blob, x, part); })
+          return kernel::template decode<T>(context, blob, x, part);
+        else return part.first == 0 ? kernel::template decode<T>(context, blob, x) : Error();
+      },
+      nullptr};
+  if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
+    calls.statistics = &kernel::statistics;
+  return calls;
+}
+
+/// The same if it can, else nothing.
+template <class Codec, class T, class Context>
+constexpr CodecDispatch<T, Context> codec_dispatch_if_any() {
+  constexpr bool runs = [] {
+    using kernel = codec_kernel<Codec, Context>;
+    if constexpr (requires { bool{kernel::template runs<T>}; }) return kernel::template runs<T>;
+    else return true;  // a twin that says nothing
+  }();
+  if constexpr (runs) return codec_dispatch<Codec, T, Context>();
+  else return {};
+}
+
+/// How the codecs of a list run. Those that cannot are empty entries; without any there is one.
+template <class List, class T, class Context>
+inline constexpr CodecDispatch<T, Context> codec_twins[] = {{}};
+template <class First, class... Rest, class T, class Context>
+inline constexpr CodecDispatch<T, Context> codec_twins<CodecList<First, Rest...>, T, Context>[] = {
+    codec_dispatch_if_any<First, T, Context>(), codec_dispatch_if_any<Rest, T, Context>()...};
+
+}  // namespace detail
 
 /// All that a network's steps can call in a context.
 template <class T, class Context>
@@ -73,47 +117,33 @@ struct Dispatch {
   /// Makes `Codec` available to plans that are not fixed in types.
   template <class Codec>
   void add_codec() {
-    if (find(&codec_info<Codec>) != nullptr) return;
-    using kernel = codec_kernel<Codec, Context>;
-    codecs.push_back({&codec_info<Codec>,
-                      [](Context& context, View<const T> x, Bytes blob) {
-                        return kernel::template encode<T>(context, x, blob);
-                      },
-                      [](Context& context, ConstBytes blob, View<T> x) {
-                        return kernel::template decode<T>(context, blob, x);
-                      },
-                      nullptr});
-    if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
-      codecs.back().statistics = &kernel::statistics;
+    add_codec(detail::codec_dispatch<Codec, T, Context>());
+  }
+  void add_codec(const CodecDispatch<T, Context>& codec) {
+    if (codec.info != nullptr && find(codec.info) == nullptr) codecs.push_back(codec);
   }
 };
 
 namespace detail {
 
-/// What a graph must say of a layer to have been made from it.
-struct LayerLooks {
-  const char* name;
-  Reads reads;
-  Split split;
-  Shape output;
-  std::size_t parameters = 0;
-  bool same_shapes = true;
-
-  void parameter(const Graph& graph, const Node& node, Shape shape) {
-    same_shapes = same_shapes && parameters < node.parameter_count &&
-                  graph.parameters[node.first_parameter + parameters].shape == shape;
-    ++parameters;
-  }
-
-  Error differ_from(const Node& node) const {
-    if (reads == node.reads && split == node.cut.split && output == node.output && same_shapes &&
-        parameters == node.parameter_count)
-      return {};
-    return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
-                      node.parameter_count, " parameters, and the network has ", name, ", ",
-                      node.input, " to ", output, " with ", parameters);
-  }
-};
+/// An error that says how `node` of `graph` differs from what a layer of this signature lowers to.
+inline Error differences(const LayerSignature& signature, const void* object, const Graph& graph,
+                         const Node& node) {
+  const AnyFunctor functor{object};
+  const Shape output = signature.output_for(functor, node.input);
+  ParameterSpec spec;
+  std::size_t count = 0;
+  bool same =
+      signature.reads == node.reads && signature.split == node.cut.split && output == node.output;
+  for (; signature.parameter != nullptr && signature.parameter(functor, node.input, count, spec);
+       ++count)
+    same = same && count < node.parameter_count &&
+           graph.parameters[node.first_parameter + count].shape == spec.shape;
+  if (same && count == node.parameter_count) return {};
+  return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
+                    node.parameter_count, " parameters, and the network has ", signature.name, ", ",
+                    node.input, " to ", output, " with ", count);
+}
 
 /// Visits a model once, each repeated block once, in the order in which GraphBuilder numbers
 /// layers.
@@ -123,25 +153,14 @@ class DispatchBuilder {
   explicit DispatchBuilder(Dispatch<T, Context>& dispatch) : dispatch_(dispatch) {}
 
   template <class PolicyType, class Functor>
-  void layer(const Functor& functor) {
-    dispatch_.layers.push_back(
-        {&functor, &forward<Functor>, &backward<Functor>, &matches<Functor>});
+  [[gnu::always_inline]] void layer(const Functor& functor) {
+    using tolerated = ToleratedBy<Functor>;
+    constexpr Reads reads = layer_signature<Functor>.reads;
+    add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
     if constexpr (requires { typename PolicyType::codec; })
       dispatch_.template add_codec<typename PolicyType::codec>();
-    constexpr Reads reads = layer_traits<Functor>::backward_reads();
-    if constexpr (reads_input(reads)) ToleratedBy<Functor>::Input::visit(*this);
-    if constexpr (reads_output(reads)) ToleratedBy<Functor>::Output::visit(*this);
-  }
-
-  /// A codec that some layer tolerates, if it runs in this context.
-  template <class Codec>
-  void codec() {
-    constexpr bool runs = [] {
-      using kernel = codec_kernel<Codec, Context>;
-      if constexpr (requires { bool{kernel::template runs<T>}; }) return kernel::template runs<T>;
-      else return true;  // a twin that says nothing
-    }();
-    if constexpr (runs) dispatch_.template add_codec<Codec>();
+    if constexpr (reads_input(reads)) add(codec_twins<typename tolerated::Inputs, T, Context>);
+    if constexpr (reads_output(reads)) add(codec_twins<typename tolerated::Outputs, T, Context>);
   }
 
   template <class Block>
@@ -157,7 +176,7 @@ class DispatchBuilder {
   }
 
  private:
-  template <class F, class X = input_type_of<F, T>>
+  template <class X>
   static View<const X> input(const KernelArgs<T>& args) {
     return {static_cast<const X*>(args.x), args.x_shape};
   }
@@ -166,39 +185,38 @@ class DispatchBuilder {
     return {static_cast<const X*>(args.targets), args.targets_shape};
   }
 
-  template <class F>
-  static Error matches(const void* functor, const Graph& graph, const Node& node) {
-    using traits = layer_traits<F>;
-    const F& f = *static_cast<const F*>(functor);
-    LayerLooks looks{traits::name(), traits::backward_reads(), traits::split(),
-                     traits::output_shape(f, node.input)};
-    traits::parameters(f, node.input, [&](const ParameterSpec& spec) {
-      looks.parameter(graph, node, spec.shape);
-    });
-    return looks.differ_from(node);
+  using Call = void (*)(const void*, Context&, const KernelArgs<T>&);
+  void add(const void* functor, Call forth, Call back, const LayerSignature& signature) {
+    dispatch_.layers.push_back({functor, forth, back, &signature});
   }
+  template <std::size_t count>
+  void add(const CodecDispatch<T, Context> (&codecs)[count]) {
+    for (const CodecDispatch<T, Context>& codec : codecs) dispatch_.add_codec(codec);
+  }
+
   template <class F>
   static void forward(const void* functor, Context& context, const KernelArgs<T>& args) {
     kernel<F, Context>::template forward<T>(*static_cast<const F*>(functor), context, args.params,
-                                            input<F>(args), args.out, args.aux, args.workspace);
+                                            input<input_type_of<F, T>>(args), args.out, args.aux,
+                                            args.workspace);
   }
   template <class F>
   static void backward(const void* functor, Context& context, const KernelArgs<T>& args) {
     kernel<F, Context>::template backward<T>(*static_cast<const F*>(functor), context, args.params,
-                                             input<F>(args), args.y, args.dy, args.out,
-                                             args.dparams, args.aux, args.workspace);
+                                             input<input_type_of<F, T>>(args), args.y, args.dy,
+                                             args.out, args.dparams, args.aux, args.workspace);
   }
   template <class F>
   static double loss_forward(const void* functor, Context& context, const KernelArgs<T>& args) {
     return kernel<F, Context>::template loss<T>(*static_cast<const F*>(functor), context,
-                                                args.params, input<F>(args), targets<F>(args),
-                                                args.workspace);
+                                                args.params, input<input_type_of<F, T>>(args),
+                                                targets<F>(args), args.workspace);
   }
   template <class F>
   static double loss_gradient(const void* functor, Context& context, const KernelArgs<T>& args) {
     return kernel<F, Context>::template loss_gradient<T>(
-        *static_cast<const F*>(functor), context, args.params, input<F>(args), targets<F>(args),
-        args.out, args.dparams, args.workspace);
+        *static_cast<const F*>(functor), context, args.params, input<input_type_of<F, T>>(args),
+        targets<F>(args), args.out, args.dparams, args.workspace);
   }
 
   Dispatch<T, Context>& dispatch_;

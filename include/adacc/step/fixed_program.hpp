@@ -79,6 +79,7 @@ class FixedProgram {
              graph.workers,
              graph.parts,
              graph.loss,
+             graph.fingerprint,
              result->plan.version,
              result->mode,
              result->schedule.output,
@@ -97,6 +98,7 @@ class FixedProgram {
     graph.workers = rest_.workers;
     graph.parts = rest_.parts;
     graph.loss = rest_.loss;
+    graph.fingerprint = rest_.fingerprint;
     graph.parameter_elems = sizes.parameter_elems;
     graph.nodes = lend(nodes_, sizes.nodes);
     graph.adds = lend(adds_, sizes.adds);
@@ -104,6 +106,7 @@ class FixedProgram {
     graph.parameters = lend(parameters_, sizes.parameters);
     made.plan.policies = lend(policies_, sizes.policies);
     made.plan.version = rest_.version;
+    made.plan.made_for = rest_.fingerprint;
     made.mode = rest_.mode;
     made.schedule.instructions = lend(instructions_, sizes.instructions);
     made.schedule.buffers = lend(buffers_, sizes.buffers);
@@ -122,6 +125,7 @@ class FixedProgram {
     Dtype input_dtype{}, scalar{};
     int workers = 1, parts = 1;
     LossNode loss{};
+    Fingerprint fingerprint{};
     std::size_t version = 1;
     Mode mode{};
     int output = -1;

@@ -79,6 +79,16 @@ struct Schedule {
 /// the last activation.
 enum class Mode : std::uint8_t { train, evaluate, infer };
 
+/// How encoding and decoding activation `id` is cut: like the layers, into runs of what `codec` can
+/// be cut into.
+constexpr Cut codec_cut(const Graph& graph, int id, const CodecInfo& codec) {
+  const Shape shape = graph.node(id).output;
+  const std::size_t items =
+      codec.split_items == nullptr ? 1 : codec.split_items(shape.rows(), shape.cols());
+  return make_cut(Split::own, items, graph.parts < 1 ? 1 : static_cast<std::size_t>(graph.parts), 0,
+                  0);
+}
+
 namespace detail {
 
 class Scheduler {
@@ -204,6 +214,10 @@ class Scheduler {
     }
   }
 
+  constexpr int codec_parts(int id) const {
+    return static_cast<int>(codec_cut(graph_, id, *plan_[id].codec).parts());
+  }
+
   /// A sum is cut like the layers, down to a few thousand elements.
   constexpr int sum_parts(const Node& node) const {
     const std::size_t most = div_up(node.output.elems(), 4096);
@@ -237,7 +251,7 @@ class Scheduler {
       const Shape shape = graph_.node(id).output;
       mine.blob = buffer(BufferKind::encoded, id,
                          policy.codec->encoded_bytes(shape.rows(), shape.cols(), graph_.scalar));
-      Instruction encode{Op::encode, false, id};
+      Instruction encode{Op::encode, false, id, codec_parts(id)};
       encode.x = mine.value;
       encode.blob = mine.blob;
       append(encode);
@@ -280,7 +294,7 @@ class Scheduler {
       if (mine.value >= 0) {
         stack_.pop_back();
       } else if (plan_[top].kind == PolicyKind::compress) {
-        Instruction decode{Op::decode, false, top};
+        Instruction decode{Op::decode, false, top, codec_parts(top)};
         decode.blob = mine.blob;
         mine.value = decode.y = buffer(BufferKind::activation, top, graph_.node(top).output_bytes);
         append(decode);

@@ -41,8 +41,9 @@ class Step {
                              dispatch.layers.size(), " layers: it was made for another network");
     for (const Node& node : program.graph.nodes) {
       const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
-      if (layer.matches == nullptr) continue;
-      if (const Error why = layer.matches(layer.functor, program.graph, node))
+      if (layer.signature == nullptr) continue;
+      if (const Error why =
+              detail::differences(*layer.signature, layer.functor, program.graph, node))
         return Error::misuse("the program was made for another network: as layer ", node.layer,
                              " it has ", why.text());
     }
@@ -238,10 +239,13 @@ class Step {
         return accumulate(context, run, part, run.x < 0 ? input() : tensor(run.x), tensor(run.y));
       case Op::add_gradient: return accumulate(context, run, part, tensor(run.dy), tensor(run.dx));
       case Op::encode:
-        note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob)));
-        return look(run);
+        note(codec(run).encode(context, matrix(run.node, run.x), bytes(run.blob),
+                               codec_part(run, part)));
+        if (part + 1 == static_cast<std::size_t>(run.parts)) look(run);
+        return;
       case Op::decode:
-        return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y)));
+        return note(codec(run).decode(context, bytes(run.blob), matrix(run.node, run.y),
+                                      codec_part(run, part)));
       case Op::loss:
       case Op::loss_gradient: loss_ += loss(context, run, part); return;
     }
@@ -284,6 +288,11 @@ class Step {
 
   const CodecDispatch<T, Context>& codec(const Instruction& run) const {
     return *dispatch_.find(program_.plan[run.node].codec);
+  }
+
+  Part codec_part(const Instruction& run, std::size_t part) const {
+    const Cut cut = codec_cut(program_.graph, run.node, *program_.plan[run.node].codec);
+    return {cut.first(part), cut.count(part), cut.items};
   }
 
   void set_parameters(KernelArgs<T>& args, std::size_t first, std::size_t count) const {

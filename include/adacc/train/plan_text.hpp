@@ -27,6 +27,7 @@ inline std::string plan_text(const Graph& graph, const Plan& plan) {
 inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                                const Array<const CodecInfo*>& codecs) {
   Plan plan;
+  plan.made_for = graph.fingerprint;
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t end = text.find('\n', at);

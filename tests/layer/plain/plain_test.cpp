@@ -24,6 +24,8 @@
 
 #include "../layer_run.hpp"
 
+namespace plain_test {
+
 using namespace adacc;
 
 namespace {
@@ -230,3 +232,5 @@ TEST_CASE("plain layers run in a context that has only what the runner needs, an
   auto program = make_program(net, Shape(5, 21, 3), Dtype::f32, 1, Mode::train, 2);
   CHECK(says(Step<float, DeviceContext>::make(net, *program).error, "no member `part`"));
 }
+
+}  // namespace plain_test

@@ -1,0 +1,104 @@
+/// What keeps memory busy while a codec computes: reading ahead, and writing past the caches.
+///
+/// An encoder that waits for memory while it looks for ranges, and lets it idle while it makes
+/// codes, takes the sum of both times. So it asks for the lines of the piece after this one, a few
+/// at a time, and finds them in the second-level cache when it gets there. (In the first-level
+/// cache they would push out what is worked on: measured, that takes twice as long.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace adacc::inline v0_1::detail {
+
+inline constexpr std::size_t cache_line = 64;
+
+/// A piece larger than this would push out what is worked on.
+inline constexpr std::size_t most_read_ahead = std::size_t{512} << 10;
+
+/// The lines of a piece of a tensor, asked for a few at a time.
+class ReadAhead {
+ public:
+  ReadAhead() = default;  ///< of nothing
+  /// `rows` rows of `bytes` bytes, `stride` bytes apart.
+  ReadAhead(const void* from, std::size_t rows, std::size_t bytes, std::size_t stride)
+      : row_(static_cast<const char*>(from)), rows_(rows * bytes > most_read_ahead ? 0 : rows),
+        lines_((bytes + cache_line - 1) / cache_line), stride_(stride) {}
+
+  /// Lines not asked for yet.
+  std::size_t left() const { return rows_ == 0 ? 0 : rows_ * lines_ - line_; }
+
+  void more(std::size_t lines) {
+    while (lines != 0 && rows_ != 0) {
+      const std::size_t n = lines < lines_ - line_ ? lines : lines_ - line_;
+      const char* from = row_ + line_ * cache_line;
+      for (std::size_t i = 0; i < n; ++i) __builtin_prefetch(from + i * cache_line, 0, 2);
+      lines -= n;
+      line_ += n;
+      if (line_ < lines_) continue;
+      line_ = 0;
+      row_ += stride_;
+      --rows_;
+    }
+  }
+
+ private:
+  const char* row_ = nullptr;
+  std::size_t rows_ = 0, lines_ = 0, stride_ = 0, line_ = 0;
+};
+
+/// What is written of tensors of so many bytes and more has left the caches when it is read again.
+/// It is written past them, which spares reading every line before it is written.
+inline constexpr std::size_t least_streamed = std::size_t{32} << 20;
+
+// Without the compilers' headers of instructions, which cost more to compile than all of this.
+#if defined(__SSE2__) && !defined(__CUDACC__)
+using Stream16 = long long __attribute__((vector_size(16)));
+using Stream32 = long long __attribute__((vector_size(32)));
+inline void stream(const Stream16* from, void* to) {
+#ifdef __clang__
+  __builtin_nontemporal_store(*from, static_cast<Stream16*>(to));
+#else
+  __builtin_ia32_movntdq(static_cast<Stream16*>(to), *from);
+#endif
+}
+#ifdef __AVX__
+inline void stream(const Stream32* from, void* to) {
+#ifdef __clang__
+  __builtin_nontemporal_store(*from, static_cast<Stream32*>(to));
+#else
+  __builtin_ia32_movntdq256(static_cast<Stream32*>(to), *from);
+#endif
+}
+#endif
+#endif
+
+/// 16, 32 or 64 bytes to memory. If Streamed, past the caches and to a multiple of their number,
+/// or of 32; stream_end() must follow before another thread may read them.
+template <bool Streamed, class Vector, class To>
+inline void store_vector(const Vector& from, To* to) {
+#if defined(__SSE2__) && !defined(__CUDACC__)
+  if constexpr (Streamed) {
+#ifdef __AVX__
+    using Part = std::conditional_t<sizeof(Vector) == 16, Stream16, Stream32>;
+#else
+    using Part = Stream16;
+#endif
+    constexpr std::size_t count = sizeof(Vector) / sizeof(Part);
+    Part parts[count];
+    std::memcpy(parts, &from, sizeof from);
+    for (std::size_t i = 0; i < count; ++i) stream(parts + i, to + i * (sizeof(Part) / sizeof(To)));
+    return;
+  }
+#endif
+  std::memcpy(to, &from, sizeof from);
+}
+inline void stream_end() {
+#if defined(__SSE2__) && !defined(__CUDACC__)
+  __builtin_ia32_sfence();
+#endif
+}
+
+}  // namespace adacc::inline v0_1::detail

@@ -1,0 +1,137 @@
+/// What a functor declares, with its type erased, for the lowering and the runner.
+///
+/// A network may have hundreds of types of functors, and a template over them is compiled for each.
+/// So their types end here, in tables: what a functor says as a type is data; what it computes is
+/// behind pointers, null where the default serves; and what reads the tables is no template.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codec_traits.hpp"
+#include "contract.hpp"
+
+namespace adacc::inline v0_1::detail {
+
+/// A functor whose type is known to the functions in its tables.
+struct AnyFunctor {
+  const void* object = nullptr;
+};
+
+/// No constant expression may cast a void*, so the lowering brings the pointer with its type, too.
+template <class F>
+struct TypedFunctor : AnyFunctor {
+  const F* typed = nullptr;
+};
+
+template <class F>
+[[gnu::always_inline]] constexpr const F& functor_in(const AnyFunctor& any) {
+  if (__builtin_is_constant_evaluated()) return *static_cast<const TypedFunctor<F>&>(any).typed;
+  return *static_cast<const F*>(any.object);
+}
+
+/// Sets `spec` to parameter number i of a layer; false where it has no more.
+using ParameterGetter = bool (*)(const AnyFunctor&, Shape in, std::size_t i, ParameterSpec& spec);
+
+/// What tells whether a node can have been made from a layer: the runner compares them.
+struct LayerSignature {
+  const char* name = "";
+  Reads reads = Reads::none;
+  Split split = Split::none;
+  Shape (*output_shape)(const AnyFunctor&, Shape in) = nullptr;
+  ParameterGetter parameter = nullptr;
+
+  constexpr Shape output_for(const AnyFunctor& functor, Shape in) const {
+    return output_shape == nullptr ? in : output_shape(functor, in);
+  }
+};
+
+/// What the lowering asks of a layer or a loss beyond that, which programs that are lowered by the
+/// compiler alone need not contain.
+struct LayerNeeds {
+  Error (*validate)(const AnyFunctor&, Shape in) = nullptr;
+  std::size_t (*split_items)(const AnyFunctor&, Shape in) = nullptr;
+  std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
+  std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
+};
+
+/// All that the lowering reads of a layer.
+struct LayerDeclarations {
+  const LayerSignature* signature = nullptr;
+  LayerNeeds needs;
+  CodecSpan input_codecs;
+  CodecSpan output_codecs;
+  Dtype token_type = Dtype::i32;
+  bool takes_tokens = false;
+  bool dx_overwrites_dy = false;
+  bool accepts_empty_dx = false;
+};
+
+/// What the pointers lead to.
+template <class F>
+struct Answers {
+  static constexpr Shape output_shape(const AnyFunctor& any, Shape in) {
+    return functor_in<F>(any).output_shape(in);
+  }
+  static constexpr bool parameter(const AnyFunctor& any, Shape in, std::size_t i,
+                                  ParameterSpec& spec) {
+    const auto specs = functor_in<F>(any).parameters(in);
+    if (i >= specs.size()) return false;
+    spec = specs[i];
+    return true;
+  }
+  static constexpr Error validate(const AnyFunctor& any, Shape in) {
+    return functor_in<F>(any).validate(in);
+  }
+  static constexpr std::size_t split_items(const AnyFunctor& any, Shape in) {
+    return functor_in<F>(any).split_items(in);
+  }
+  static constexpr std::size_t aux_bytes(const AnyFunctor& any, Shape in, Dtype scalar) {
+    return functor_in<F>(any).aux_bytes(in, scalar);
+  }
+  static constexpr std::size_t workspace_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
+                                               int workers, Pass pass) {
+    return functor_in<F>(any).workspace_bytes(in, scalar, workers, pass);
+  }
+};
+
+template <class F>
+constexpr ParameterGetter parameter_getter() {
+  if constexpr (layer_traits<F>::has_parameters) return &Answers<F>::parameter;
+  else return nullptr;
+}
+
+template <class F>
+constexpr LayerSignature make_signature() {
+  using traits = layer_traits<F>;
+  LayerSignature signature{traits::name(), traits::backward_reads(), traits::split(), nullptr,
+                           parameter_getter<F>()};
+  if constexpr (traits::has_output_shape) signature.output_shape = &Answers<F>::output_shape;
+  return signature;
+}
+
+template <class F>
+constexpr LayerNeeds make_needs() {
+  using traits = layer_traits<F>;
+  LayerNeeds needs;
+  if constexpr (traits::has_validate) needs.validate = &Answers<F>::validate;
+  if constexpr (traits::has_split_items) needs.split_items = &Answers<F>::split_items;
+  if constexpr (traits::has_aux_bytes) needs.aux_bytes = &Answers<F>::aux_bytes;
+  if constexpr (traits::has_workspace_bytes) needs.workspace_bytes = &Answers<F>::workspace_bytes;
+  return needs;
+}
+
+template <class F>
+inline constexpr LayerSignature layer_signature = make_signature<F>();
+
+template <class F>
+inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
+                                                      make_needs<F>(),
+                                                      ToleratedBy<F>::Input::span(),
+                                                      ToleratedBy<F>::Output::span(),
+                                                      dtype_of<input_type_of<F, std::int32_t>>,
+                                                      layer_traits<F>::takes_tokens,
+                                                      layer_traits<F>::dx_overwrites_dy,
+                                                      layer_traits<F>::accepts_empty_dx};
+
+}  // namespace adacc::inline v0_1::detail

@@ -1,0 +1,56 @@
+/// What a graph looks like to a plan: enough to tell that a plan was made for another one.
+///
+/// A plan is a policy per activation, and says nothing of bytes or readers. Used on another graph
+/// with as many activations it would pass its budget, or its tolerance, without a word. So graphs
+/// carry a fingerprint of what plans depend on, and plans and profiles that of their graph.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/error.hpp"
+
+namespace adacc::inline v0_1 {
+
+struct Fingerprint {
+  std::size_t bytes = 0;        ///< of all activations
+  std::uint64_t structure = 0;  ///< hash of their shapes, readers, sums and candidates
+
+  friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;
+
+  /// False of graphs, plans and profiles that were written by hand: those are taken as they are.
+  constexpr bool known() const { return structure != 0; }
+};
+
+namespace detail {
+
+/// An error where `what` was made for another graph than that of fingerprint `graph`.
+constexpr Error check_made_for(const char* what, const Fingerprint& made_for,
+                               const Fingerprint& graph) {
+  if (!made_for.known() || !graph.known() || made_for == graph) return {};
+  if (made_for.bytes != graph.bytes)
+    return Error::say("the ", what, " was made for another graph: its activations take ",
+                      shown(made_for.bytes), ", and this graph's ", shown(graph.bytes));
+  return Error::say("the ", what, " was made for another graph, whose activations take ",
+                    shown(graph.bytes),
+                    " as this one's do, but differ in shapes, readers, or the codecs that those "
+                    "tolerate");
+}
+
+/// FNV-1a over words of 64 bits, whose upper half is folded in: any one word that differs shows.
+class Mixer {
+ public:
+  constexpr void mix(std::uint64_t word) {
+    hash_ = (hash_ ^ word) * 0x100000001B3;
+    hash_ ^= hash_ >> 32;
+  }
+  /// Never 0.
+  constexpr std::uint64_t value() const { return hash_ == 0 ? 1 : hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xCBF29CE484222325;
+};
+
+}  // namespace detail
+
+}  // namespace adacc::inline v0_1
