@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   const double start = now();
   auto profile = measure_now();
   if (!profile) return fail(profile.error);
-  gpt::assume_errors(graph, config.layers, *profile);
+  gpt::assume_errors(graph, *profile);
   std::printf("%s; B %zu, T %zu, %d threads; measured in %.1f s\n", gpt::describe(config).c_str(),
               batch, seq, threads, now() - start);
   if (details)

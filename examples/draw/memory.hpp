@@ -5,6 +5,7 @@
 
 #include <adacc/step/program.hpp>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -67,8 +68,9 @@ inline std::string memory_legend(double x, double y) {
   return svg;
 }
 
-/// One step's picture in `box`, whose height stands for `most` bytes. The peak is a red line, the
-/// budget (0: none) a dashed black one, the loss a dashed vertical one.
+/// One step's picture in `box`, whose height stands for `most` bytes. The peak is a red line with a
+/// dot at its instruction, the budget (0: none) a dashed black line, the loss a dotted vertical
+/// one.
 inline std::string memory_panel(const adacc::Program& program, const Box& box, double most,
                                 double budget = 0) {
   const LiveBytes live = thinned(live_bands(program.schedule), 1400);
@@ -101,6 +103,10 @@ inline std::string memory_panel(const adacc::Program& program, const Box& box, d
   svg += print("<path stroke='#333' stroke-dasharray='2 3' d='M%.1f %.1f V%.1f'/>\n", middle,
                box.top, bottom);
   svg += print("<path stroke='#c00' d='M%.0f %.1f H%.0f'/>\n", box.left, y(peak), right);
+  // The instruction that holds the most is often a single one, too narrow to be seen.
+  const auto fullest = std::max_element(below.begin(), below.end()) - below.begin();
+  svg += print("<circle cx='%.1f' cy='%.1f' r='3' fill='#c00'/>\n",
+               box.left + (static_cast<double>(fullest) + 0.5) * step, y(peak));
   svg += print("<text x='%.0f' y='%.1f' font-size='12' fill='#c00'>peak %s</text>\n", right + 6,
                y(peak) + 4, shown_bytes(peak).c_str());
   if (budget <= 0) return svg;
