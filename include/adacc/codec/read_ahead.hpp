@@ -49,6 +49,16 @@ class ReadAhead {
   std::size_t rows_ = 0, lines_ = 0, stride_ = 0, line_ = 0;
 };
 
+/// Writing waits where it enters a page that the processor has not looked up, so pages are looked up
+/// before: so many bytes ahead.
+inline constexpr std::size_t written_ahead = std::size_t{16} << 10;
+
+/// Rows ahead of the one that is written, of `row_bytes` each, whose page to look up.
+constexpr std::size_t rows_ahead(std::size_t row_bytes) {
+  return row_bytes >= written_ahead ? 1 : written_ahead / row_bytes;
+}
+inline void open_page_to_write(const void* page) { __builtin_prefetch(page, 1, 3); }
+
 /// What is written of tensors of so many bytes and more has left the caches when it is read again.
 /// It is written past them, which spares reading every line before it is written.
 inline constexpr std::size_t least_streamed = std::size_t{32} << 20;

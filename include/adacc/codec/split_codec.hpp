@@ -22,10 +22,12 @@ namespace detail {
 template <unsigned Bits, SplitOptions O, class T>
 class SplitDecoder {
  public:
-  SplitDecoder(const SplitBlock& block, const std::byte* bytes, T* x)
-      : block_(block), bytes_(bytes), x_(x) {}
+  /// The next_rows after the block are this thread's next.
+  SplitDecoder(const SplitBlock& block, const std::byte* bytes, T* x, std::size_t next_rows)
+      : block_(block), bytes_(bytes), x_(x), next_rows_(next_rows) {}
 
   void decode() {
+    const std::size_t ahead = rows_ahead(block_.cols * sizeof(T));
     // Row by row, not tile by tile: memory likes to be written in order.
     for (std::size_t col = 0; col < block_.cols; col += piece) {
       const std::size_t left = block_.cols - col, n = left < piece ? left : piece;
@@ -34,6 +36,8 @@ class SplitDecoder {
           static_cast<const std::uint8_t*>(static_cast<const void*>(bytes_ + block_.codes)) +
           (Bits == 8 ? col : col / 2);
       for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
+        if (r + ahead < block_.rows + next_rows_)
+          open_page_to_write(x_ + (r + ahead) * block_.cols + col);
         if constexpr (Bits == 4) unpack_row(n, codes, row_);
         decode_piece(r, col, n, Bits == 8 ? codes : row_, x_ + r * block_.cols + col);
       }
@@ -108,6 +112,7 @@ class SplitDecoder {
   const SplitBlock& block_;
   const std::byte* bytes_;
   T* x_;
+  std::size_t next_rows_;
   alignas(64) float scale_[piece];
   alignas(64) float minimum_[piece];
   alignas(64) std::uint8_t row_[piece];
@@ -170,12 +175,13 @@ struct SplitCodec {
   static Error decode(Cpu& cpu, ConstBytes blob, View<T> x, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_decode<T>(name, blob, x, bytes)) return error;
-    for_each_block<T>(cpu, x.rows(), x.cols(), part,
-                      [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
-                        detail::SplitDecoder<Bits, O, T>(block, blob.data() + start,
-                                                         x.data() + row * x.cols())
-                            .decode();
-                      });
+    for_each_block<T>(
+        cpu, x.rows(), x.cols(), part,
+        [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
+          detail::SplitDecoder<Bits, O, T>(block, blob.data() + start, x.data() + row * x.cols(),
+                                           next_rows)
+              .decode();
+        });
     return {};
   }
 

@@ -379,8 +379,10 @@ class SplitEncoder {
                   (Bits == 8 ? col : col / 2);
     const std::size_t per_row = O.group == 0 || O.group == whole_row ? 1 : div_up(cols, O.group);
     const std::size_t lines = div_up(next_.left(), block_.rows);
+    const std::size_t ahead = rows_ahead(block_.row_bytes);
     for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
       next_.more(lines);
+      if (r + ahead < block_.rows) open_page_to_write(codes + ahead * block_.row_bytes);
       for (std::size_t c = 0; c < cols; c += most_codes) {
         const std::size_t n = cols - c < most_codes ? cols - c : most_codes;
         const std::size_t place = r * block_.cols + col + c;
