@@ -8,13 +8,15 @@
 /// plan is a solution, so what the program proves holds for all plans.
 ///
 /// A block has about a thousand moves, of which a solution uses few. So a solver gets a part of the
-/// columns: those closest to the shortest paths under some prices first, then those that its duals miss.
+/// columns: those closest to the shortest paths under some prices first, then those that its duals
+/// miss.
 #pragma once
 
 #include <cstddef>
 
 #include "linear_program.hpp"
 #include "prefix.hpp"
+#include "shortest_paths.hpp"
 
 namespace adacc::inline v0_1::detail {
 
@@ -52,49 +54,19 @@ class CountProgram {
   /// The columns on paths at most `slack` longer than the shortest one under `prices`.
   Array<bool> closest(Prices prices, double slack) const {
     const auto states = static_cast<std::size_t>(chain_->states);
-    const std::size_t size = chain_->size();
     PricedMoves priced(*chain_);
-    priced.set(prices, size - 1, {});
-    Array<double> ahead((size + 1) * states), behind((size + 1) * states);
-    for (double& length : ahead) length = unreachable;
-    for (double& length : behind) length = unreachable;
-    ahead[0] = behind[size * states] = 0;
-    const auto lower = [](double& least, double length) {
-      if (length < least) least = length;
-    };
-    const auto each_step = [&](std::size_t j, const auto& visit) {
-      for (int to = 0; to < chain_->states; ++to)
-        for (int from = 0; from < chain_->states; ++from)
-          if (const double length = priced.best(j, from, to).length; length < unreachable)
-            visit(j * states + static_cast<std::size_t>(from),
-                  (j + 1) * states + static_cast<std::size_t>(to), length);
-    };
-    for (std::size_t j = 0; j < size; ++j)
-      each_step(j, [&](std::size_t from, std::size_t to, double length) {
-        lower(ahead[to], ahead[from] + length);
-      });
-    for (std::size_t j = size; j-- > 0;)
-      each_step(j, [&](std::size_t from, std::size_t to, double length) {
-        lower(behind[from], behind[to] + length);
-      });
-    // The rest of the shortest path through a step of a group's segments.
-    const std::size_t steps = states * states;
-    Array<double> rest(groups_.size() * steps);
-    for (double& length : rest) length = unreachable;
-    for (std::size_t j = 0; j < size; ++j)
-      for (std::size_t to = 0; to < states; ++to)
-        for (std::size_t from = 0; from < states; ++from)
-          lower(rest[group_of_[j] * steps + to * states + from],
-                ahead[j * states + from] + behind[(j + 1) * states + to]);
+    priced.set(prices, chain_->size() - 1, {});
+    const ShortestPaths paths(*chain_, priced);
+    const Array<double> rest = paths.around(group_of_, groups_.size());
     Array<bool> out(moves_.size());
     for (std::size_t g = 0; g < groups_.size(); ++g)
       for (std::size_t c = groups_[g].first; c < groups_[g].last; ++c) {
         const Move& move = *moves_[c];
         const double bytes =
             g + 1 == groups_.size() ? move.row_need : static_cast<double>(move.bytes.stored);
-        out[c] = rest[g * steps + move.to * states + move.from] + move.seconds +
+        out[c] = rest[(g * states + move.to) * states + move.from] + move.seconds +
                      prices.byte * bytes + prices.error * move.error <=
-                 behind[0] + slack;
+                 paths.shortest() + slack;
       }
     return out;
   }

@@ -54,8 +54,9 @@ inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& prof
   return found;
 }
 
-/// The smallest budget that make_plan() can meet within request.tolerance, whatever the request's
-/// own budget. Fails where the request or the profile make no sense.
+/// The smallest known budget that make_plan() can meet within request.tolerance; the request's own
+/// budget must make sense, but says nothing here. Fails where the request or the profile make no
+/// sense.
 inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& profile,
                                          const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;

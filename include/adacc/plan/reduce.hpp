@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shortest_paths.hpp"
 #include "tune_prices.hpp"
 
 namespace adacc::inline v0_1::detail {
@@ -60,36 +61,11 @@ class ChainReducer {
         states_(static_cast<std::size_t>(chain.states)) {
     PricedMoves priced(chain);
     priced.set(prices_, row_, relaxed);
-    const std::size_t size = chain.size();
-    Array<double> ahead((size + 1) * states_), behind((size + 1) * states_);
-    for (double& length : ahead) length = unreachable;
-    for (double& length : behind) length = unreachable;
-    ahead[0] = behind[size * states_] = 0;
-    const auto each_step = [&](std::size_t j, const auto& visit) {
-      for (int to = 0; to < chain.states; ++to)
-        for (int from = 0; from < chain.states; ++from)
-          if (const double length = priced.best(j, from, to).length; length < unreachable)
-            visit(j * states_ + static_cast<std::size_t>(from),
-                  (j + 1) * states_ + static_cast<std::size_t>(to), length);
-    };
-    for (std::size_t j = 0; j < size; ++j)
-      each_step(j, [&](std::size_t from, std::size_t to, double length) {
-        lower(ahead[to], ahead[from] + length);
-      });
-    for (std::size_t j = size; j-- > 0;)
-      each_step(j, [&](std::size_t from, std::size_t to, double length) {
-        lower(behind[from], behind[to] + length);
-      });
-    shortest_ = behind[0];
+    const ShortestPaths paths(chain, priced);
+    shortest_ = paths.shortest();
     bound_ = shortest_ - prices_.byte * budget - prices_.error * tolerance;
     form_groups();
-    rest_.resize(groups_.size() * states_ * states_);
-    for (double& length : rest_) length = unreachable;
-    for (std::size_t j = 0; j < size; ++j)
-      for (std::size_t to = 0; to < states_; ++to)
-        for (std::size_t from = 0; from < states_; ++from)
-          lower(rest_[(group_of_[j] * states_ + to) * states_ + from],
-                ahead[j * states_ + from] + behind[(j + 1) * states_ + to]);
+    rest_ = paths.around(group_of_, groups_.size());
   }
 
   /// For all plans, in seconds beyond the chain's base.
