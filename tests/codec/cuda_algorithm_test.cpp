@@ -7,8 +7,8 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/codec/packed_index.hpp>
-#include <adacc/codec/split_decode_block.hpp>
-#include <adacc/codec/split_encode_block.hpp>
+#include <adacc/codec/split/decode_block.hpp>
+#include <adacc/codec/split/encode_block.hpp>
 #include <adacc/core/cpu.hpp>
 
 #include <doctest/doctest.h>

@@ -4,9 +4,9 @@
 
 #include "../core/cuda.cuh"
 #include "codec.hpp"
+#include "split/decode_block.hpp"
+#include "split/encode_block.hpp"
 #include "split_codec.hpp"
-#include "split_decode_block.hpp"
-#include "split_encode_block.hpp"
 #include "thread_block.cuh"
 
 namespace adacc::inline v0_1 {

@@ -10,7 +10,7 @@
 #include "../core/view.hpp"
 #include "blob.hpp"
 #include "quantize.hpp"
-#include "split_encoder.hpp"
+#include "split/encoder.hpp"
 #include "split_layout.hpp"
 #include "statistics.hpp"
 

@@ -20,12 +20,12 @@
 #include <cstdint>
 
 #include "../step/layout.hpp"
-#include "error_watch.hpp"
 #include "evaluate.hpp"
 #include "evolution_options.hpp"
 #include "least_error.hpp"
 #include "plan_change.hpp"
-#include "time_watch.hpp"
+#include "watch/error_watch.hpp"
+#include "watch/time_watch.hpp"
 
 namespace adacc::inline v0_1 {
 

@@ -8,10 +8,10 @@
 
 #include <cstddef>
 
-#include "count_program.hpp"
 #include "direct.hpp"
 #include "lp_solve.hpp"
 #include "pattern_planner.hpp"
+#include "programs/count_program.hpp"
 
 namespace adacc::inline v0_1 {
 namespace detail {

@@ -1,15 +1,15 @@
 /// The planner on lp_solve's branch and bound: link adacc::lp_solve.
 ///
-/// Solves the direct program of plan/tensor_program.hpp again and again, each time with what cuts
-/// off the plan that it last returned and that did not fit, until one fits. Every program on the
-/// way bounds all plans from below, so the last one's bound proves the gap.
+/// Solves the direct program of plan/programs/tensor_program.hpp again and again, each time with
+/// what cuts off the plan that it last returned and that did not fit, until one fits. Every program
+/// on the way bounds all plans from below, so the last one's bound proves the gap.
 #pragma once
 
 #include <cstddef>
 
 #include "direct.hpp"
 #include "lp_solve.hpp"
-#include "tensor_program.hpp"
+#include "programs/tensor_program.hpp"
 
 namespace adacc::inline v0_1 {
 

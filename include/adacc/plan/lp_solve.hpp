@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
-#include "linear_program.hpp"
+#include "programs/linear_program.hpp"
 
 struct _lprec;  // lp_solve's own name for a model
 

@@ -1,18 +1,19 @@
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
 /// A chain is cut into segments (segments.hpp), each segment's patterns are listed once per form
-/// (patterns.hpp) and priced once per class (moves.hpp). Prices of bytes and error give a bound for
-/// all plans (tune_prices.hpp); a search from the end, exact in bytes, places patterns under both
-/// constraints, guided by the bounds (placement.hpp), and its own bound is the better one where few
-/// segments leave no room for averages. Time grows linearly with the number of segments.
+/// (patterns/patterns.hpp) and priced once per class (patterns/moves.hpp). Prices of bytes and
+/// error give a bound for all plans (tune_prices.hpp); a search from the end, exact in bytes,
+/// places patterns under both constraints, guided by the bounds (placement.hpp), and its own bound
+/// is the better one where few segments leave no room for averages. Time grows linearly with the
+/// number of segments.
 #pragma once
 
 #include <cstddef>
 
 #include "outcome.hpp"
-#include "placement.hpp"
+#include "patterns/placement.hpp"
+#include "patterns/reduce.hpp"
 #include "planner.hpp"
-#include "reduce.hpp"
 #include "smallest.hpp"
 
 namespace adacc::inline v0_1 {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quantize.hpp"
-#include "split_outlier_cut.hpp"
-#include "split_tile.hpp"
+#include "../quantize.hpp"
+#include "outlier_cut.hpp"
+#include "tile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

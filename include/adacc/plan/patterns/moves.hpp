@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "evaluate.hpp"
+#include "../evaluate.hpp"
 #include "patterns.hpp"
 
 namespace adacc::inline v0_1::detail {

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "quantize.hpp"
-#include "read_ahead.hpp"
-#include "split_vectors.hpp"
+#include "../quantize.hpp"
+#include "../read_ahead.hpp"
+#include "vectors.hpp"
 
 namespace adacc::inline v0_1::detail {
 

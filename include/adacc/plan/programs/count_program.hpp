@@ -14,9 +14,9 @@
 
 #include <cstddef>
 
+#include "../patterns/prefix.hpp"
+#include "../patterns/shortest_paths.hpp"
 #include "linear_program.hpp"
-#include "prefix.hpp"
-#include "shortest_paths.hpp"
 
 namespace adacc::inline v0_1::detail {
 

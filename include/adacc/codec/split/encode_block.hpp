@@ -10,13 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "split_block.hpp"
-#include "split_channels_block.hpp"
-#include "split_codes_block.hpp"
-#include "split_elements_block.hpp"
-#include "split_ranges_block.hpp"
-#include "split_sample_block.hpp"
-#include "split_tile.hpp"
+#include "block.hpp"
+#include "channels_block.hpp"
+#include "codes_block.hpp"
+#include "elements_block.hpp"
+#include "ranges_block.hpp"
+#include "sample_block.hpp"
+#include "tile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

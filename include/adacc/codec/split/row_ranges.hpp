@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "quantize.hpp"
-#include "split_ranges.hpp"
-#include "split_vectors.hpp"
+#include "../quantize.hpp"
+#include "ranges.hpp"
+#include "vectors.hpp"
 
 namespace adacc::inline v0_1::detail {
 

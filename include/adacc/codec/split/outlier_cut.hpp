@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quantize.hpp"
-#include "split_tile.hpp"
+#include "../quantize.hpp"
+#include "tile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

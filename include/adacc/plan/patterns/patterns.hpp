@@ -14,9 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../core/bytes.hpp"
-#include "../step/schedule.hpp"
-#include "options.hpp"
+#include "../../core/bytes.hpp"
+#include "../../step/schedule.hpp"
+#include "../options.hpp"
 #include "segments.hpp"
 
 namespace adacc::inline v0_1::detail {

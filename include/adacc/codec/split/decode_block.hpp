@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "float_bits.hpp"
-#include "split_block.hpp"
+#include "../float_bits.hpp"
+#include "block.hpp"
 
 namespace adacc::inline v0_1::detail {
 

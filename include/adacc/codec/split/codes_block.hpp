@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../core/bfloat16.hpp"
-#include "../core/random.hpp"
-#include "quantize.hpp"
-#include "split_tile.hpp"
+#include "../../core/bfloat16.hpp"
+#include "../../core/random.hpp"
+#include "../quantize.hpp"
+#include "tile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "split_block.hpp"
+#include "block.hpp"
 
 namespace adacc::inline v0_1::detail {
 

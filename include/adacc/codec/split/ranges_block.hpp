@@ -1,4 +1,4 @@
-/// Extremes of the groups of a tile, by a block of threads (split_tile.hpp).
+/// Extremes of the groups of a tile, by a block of threads (tile.hpp).
 ///
 /// Where outliers are single elements, ranges are found twice: of each quarter of a group, from
 /// which its threshold follows (split_elements_block.hpp), and again without what has a place.
@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quantize.hpp"
-#include "split_tile.hpp"
+#include "../quantize.hpp"
+#include "tile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -9,10 +9,10 @@
 
 #include <cstddef>
 
-#include "../core/array.hpp"
-#include "../model/graph.hpp"
-#include "checkpointed.hpp"
-#include "cost_profile.hpp"
+#include "../../core/array.hpp"
+#include "../../model/graph.hpp"
+#include "../checkpointed.hpp"
+#include "../cost_profile.hpp"
 
 namespace adacc::inline v0_1::detail {
 

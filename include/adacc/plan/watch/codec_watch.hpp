@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "../codec/statistics.hpp"
+#include "../../codec/statistics.hpp"
 
 namespace adacc::inline v0_1 {
 

@@ -10,14 +10,14 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "../core/bfloat16.hpp"
-#include "../core/config.hpp"
-#include "../core/dtype.hpp"
-#include "../core/random.hpp"
-#include "../core/view.hpp"
-#include "quantize.hpp"
-#include "split_layout.hpp"
-#include "thread_block.hpp"
+#include "../../core/bfloat16.hpp"
+#include "../../core/config.hpp"
+#include "../../core/dtype.hpp"
+#include "../../core/random.hpp"
+#include "../../core/view.hpp"
+#include "../quantize.hpp"
+#include "../split_layout.hpp"
+#include "../thread_block.hpp"
 
 namespace adacc::inline v0_1::detail {
 

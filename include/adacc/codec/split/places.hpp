@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quantize.hpp"
+#include "../quantize.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "../core/array.hpp"
+#include "../../core/array.hpp"
 
 namespace adacc::inline v0_1 {
 

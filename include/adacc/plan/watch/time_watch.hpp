@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include "../core/array.hpp"
-#include "evolution_options.hpp"
+#include "../../core/array.hpp"
+#include "../evolution_options.hpp"
 
 namespace adacc::inline v0_1 {
 

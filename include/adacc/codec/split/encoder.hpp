@@ -12,14 +12,14 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../core/random.hpp"
-#include "quantize.hpp"
-#include "read_ahead.hpp"
-#include "split_codes.hpp"
-#include "split_layout.hpp"
-#include "split_places.hpp"
-#include "split_ranges.hpp"
-#include "split_row_ranges.hpp"
+#include "../../core/random.hpp"
+#include "../quantize.hpp"
+#include "../read_ahead.hpp"
+#include "../split_layout.hpp"
+#include "codes.hpp"
+#include "places.hpp"
+#include "ranges.hpp"
+#include "row_ranges.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../core/bfloat16.hpp"
-#include "quantize.hpp"
-#include "split_block.hpp"
+#include "../../core/bfloat16.hpp"
+#include "../quantize.hpp"
+#include "block.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 
+#include "../evaluate.hpp"
+#include "../evolution_options.hpp"
 #include "codec_watch.hpp"
-#include "evaluate.hpp"
-#include "evolution_options.hpp"
 
 namespace adacc::inline v0_1 {
 

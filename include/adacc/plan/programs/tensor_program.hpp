@@ -10,8 +10,8 @@
 
 #include <cstddef>
 
+#include "../partial.hpp"
 #include "linear_program.hpp"
-#include "partial.hpp"
 
 namespace adacc::inline v0_1::detail {
 

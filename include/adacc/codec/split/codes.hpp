@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "quantize.hpp"
-#include "split_vectors.hpp"
+#include "../quantize.hpp"
+#include "vectors.hpp"
 
 namespace adacc::inline v0_1::detail {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "quantize.hpp"
-#include "read_ahead.hpp"
+#include "../quantize.hpp"
+#include "../read_ahead.hpp"
 
 namespace adacc::inline v0_1::detail {
 
