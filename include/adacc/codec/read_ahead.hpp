@@ -51,7 +51,7 @@ class ReadAhead {
 
 /// Writing waits where it enters a page that the processor has not looked up, so pages are looked up
 /// before: so many bytes ahead.
-inline constexpr std::size_t written_ahead = std::size_t{16} << 10;
+inline constexpr std::size_t written_ahead = std::size_t{24} << 10;
 
 /// Rows ahead of the one that is written, of `row_bytes` each, whose page to look up.
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
