@@ -82,7 +82,7 @@ struct Bf16 {
     detail::for_each_span(cpu, n, part, [&](std::size_t first, std::size_t count) {
       detail::bf16_encode(count, x.data() + first, codes + first);
     });
-    std::memset(codes + n, 0, bytes - blob_header_bytes - 2 * n);
+    std::memset(codes + n, 0, align_up(2 * n) - 2 * n);
     return {};
   }
 

@@ -181,7 +181,8 @@ class BitGroupCodec {
                                     Dtype dtype) {
     CodecStatistics statistics;
     const std::size_t bytes = encoded_bytes(rows, cols, dtype);
-    if (check_blob(blob, Codec::name, dtype, rows, cols, bytes)) return statistics;
+    if (blob.size() != bytes || check_blob(blob, Codec::name, dtype, rows, cols, bytes))
+      return statistics;
     std::uint64_t unfit = 0;
     for (std::size_t chunk = 0; chunk < div_up(rows * cols, Groups::chunk); ++chunk) {
       std::uint16_t mark;
