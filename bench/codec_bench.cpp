@@ -16,7 +16,6 @@
 #include <adacc/core/eigen_pool.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../examples/clock.hpp"
 #include "codec_inputs.hpp"
 #include "codec_list.hpp"
 
@@ -33,11 +33,6 @@ using adacc::GiB;
 using adacc::KiB;
 using adacc::MiB;
 using codec_inputs::Kind;
-
-double now() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
-}
 
 /// The time that processors worked for this program.
 double processor_now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -144,18 +139,18 @@ void run(benchmark::State& state, const Case& now_running) {
   if (!error) error = c.codec.decode(cpu, blob, y);
   std::vector<double> ratios, processor_ratios, copies, codecs;
   for (auto _ : state) {
-    const double processor_start = processor_now(), start = now();
+    const double processor_start = processor_now(), start = wall_seconds();
     for (int i = 0; i < c.repeats(); ++i) {
       copy(cpu, x.data(), y.data(), c.floats());
       benchmark::ClobberMemory();
     }
-    const double middle = now(), processor_middle = processor_now();
+    const double middle = wall_seconds(), processor_middle = processor_now();
     for (int i = 0; i < c.repeats() && !error; ++i) {
       error = c.direction == Direction::encode ? c.codec.encode(cpu, x, blob)
                                                : c.codec.decode(cpu, blob, y);
       benchmark::ClobberMemory();
     }
-    const double end = now(), processor_end = processor_now();
+    const double end = wall_seconds(), processor_end = processor_now();
     processor_ratios.push_back((processor_end - processor_middle) /
                                (processor_middle - processor_start));
     ratios.push_back((end - middle) / (middle - start));

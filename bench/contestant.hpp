@@ -7,20 +7,17 @@
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../examples/clock.hpp"
 #include "../examples/gpt.hpp"
 
 namespace contest {
 
-inline double now_ms() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(clock::now().time_since_epoch()).count();
-}
+inline double now_ms() { return 1e3 * wall_seconds(); }
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../examples/budget_option.hpp"
 #include "../examples/draw/plan.hpp"
 #include "gpt_run.hpp"
 
@@ -73,7 +74,7 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
                                           seed, policy.statistics))
     return why;
   if (run.evolution() != nullptr) print_plan("at first", *run.evolution());
-  const double start = study::now();
+  const double start = wall_seconds();
   for (std::uint64_t step = 0; step < setting.steps; ++step) {
     const auto outcome = run.train(data);
     if (!outcome) return outcome.error;
@@ -82,7 +83,7 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
       std::fprintf(
           stderr, "\r%-10s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ", policy.name,
           static_cast<unsigned long long>(seed), static_cast<unsigned long long>(step + 1),
-          static_cast<unsigned long long>(setting.steps), outcome->loss, study::now() - start);
+          static_cast<unsigned long long>(setting.steps), outcome->loss, wall_seconds() - start);
   }
   const auto loss = run.evaluate(validation);
   if (loss) std::fprintf(stderr, " validation %.5f\n", *loss);
@@ -119,15 +120,7 @@ int main(int argc, char** argv) {
   app.add_option("--policies", wanted, "what is compared with retain")
       ->check(CLI::IsMember({"int8", "tolerated", "auto", "int4", "coarse"}))
       ->delimiter(',');
-  app.add_option_function<std::string>(
-         "--budget",
-         [&setting](const std::string& text) {
-           const auto budget = parse_budget(text);
-           if (!budget) throw CLI::ValidationError("--budget", budget.error.text());
-           setting.budget = *budget;
-         },
-         "of auto, as 96MiB or as 50% of what retain needs")
-      ->default_str("30%");
+  add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs", "30%");
   app.add_option("--tolerance", setting.tolerance, "of auto's gradient error")
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--json", json, "write the figures to this file as well");

@@ -8,7 +8,6 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -17,15 +16,13 @@
 
 #include "adacc/layer/gemm.hpp"
 
+#include "../examples/clock.hpp"
+
 namespace {
 
 using adacc::Accumulate;
 using adacc::Operand;
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -92,13 +89,13 @@ double peak_flops() {
   std::vector<double> rates;
   for (int repeat = 0; repeat < 9; ++repeat) {
     benchmark::DoNotOptimize(factor);
-    const double start = seconds();
+    const double start = wall_seconds();
     for (long i = 0; i < rounds; ++i)
 #pragma GCC unroll 16
       for (int s = 0; s < sums; ++s) sum[s] = sum[s] * factor + term;
     const double flops = 2.0 * sums * sizeof(V) / sizeof(float) * static_cast<double>(rounds);
     benchmark::DoNotOptimize(sum);
-    rates.push_back(flops / (seconds() - start));
+    rates.push_back(flops / (wall_seconds() - start));
   }
   return median(rates);
 }
@@ -132,12 +129,12 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
   };
   std::vector<double> our_times, eigen_times, ratios;
   for (auto _ : state) {
-    const double start = seconds();
+    const double start = wall_seconds();
     adacc::gemm<float>(ctx, rows, cols, depth, left, right, ours.data(), cols, Accumulate::no,
                        adacc::Bytes(workspace.get(), adacc::Shape(bytes)));
-    const double middle = seconds();
+    const double middle = wall_seconds();
     ctx.parallel(static_cast<std::size_t>(workers), eigen_tile);
-    const double end = seconds();
+    const double end = wall_seconds();
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));
@@ -170,17 +167,17 @@ void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
   constexpr int rounds = 50;
   std::vector<double> our_times, eigen_times, ratios;
   for (auto _ : state) {
-    const double start = seconds();
+    const double start = wall_seconds();
     for (int i = 0; i < rounds; ++i)
       adacc::gemm_tile<float>(rows, cols, depth, left, right, ours.data(), cols, Accumulate::no,
                               adacc::Bytes(scratch.get(), adacc::Shape(bytes)));
-    const double middle = seconds();
+    const double middle = wall_seconds();
     for (int i = 0; i < rounds; ++i) {
       if (kind == Kind::nt) eigens.noalias() = a * b.transpose();
       if (kind == Kind::nn) eigens.noalias() = a * b;
       if (kind == Kind::tn) eigens.noalias() = a.transpose() * b;
     }
-    const double end = seconds();
+    const double end = wall_seconds();
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));

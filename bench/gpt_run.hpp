@@ -14,13 +14,13 @@
 #include <adacc/train/text.hpp>
 #include <adacc/train/training.hpp>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "../examples/budget.hpp"
+#include "../examples/clock.hpp"
 #include "../examples/gpt.hpp"
 #include "../examples/measured_costs.hpp"
 #include "../examples/observe.hpp"
@@ -54,11 +54,6 @@ struct Setting {
 /// Whether attention may compute its statistics again where its input is not exact, as it does, or
 /// has to trust what it saved in forward.
 enum class Statistics { again, saved };
-
-inline double now() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
-}
 
 /// `path`, a token file of llm.c where it starts like one, and otherwise text.
 inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::size_t vocab) {
@@ -112,17 +107,17 @@ class Run {
     PlanRequest request;
     request.budget_bytes = setting_.budget.of(retain->peak_bytes());
     request.tolerance = setting_.tolerance;
-    request.now = now;
+    request.now = wall_seconds;
     const auto codecs = dispatch(*layout, Statistics::again);
     if (Error why = fill_next(data)) return why;
-    auto costs =
-        gpt::measured_costs(*layout, codecs, cpu_, request.budget_bytes, inputs(), targets(), now);
+    auto costs = gpt::measured_costs(*layout, codecs, cpu_, request.budget_bytes, inputs(),
+                                     targets(), wall_seconds);
     if (!costs) return costs.error;
     auto made = EvolvingTraining<>::make(codecs, std::move(*layout), std::move(costs->profile),
                                          request, make_plan, cpu_, {}, evaluate_.arena_bytes());
     if (!made) return made.error;
     evolving_ = std::move(*made);
-    evolving_->clock = now;
+    evolving_->clock = wall_seconds;
     observer_ = Observer(static_cast<std::uint64_t>(setting_.steps));
     return bind_evaluation();
   }

@@ -16,13 +16,13 @@
 
 #include <time.h>
 
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../examples/clock.hpp"
 #include "../examples/gpt.hpp"
 #include "../examples/gpt_costs.hpp"
 
@@ -36,8 +36,7 @@ double now() {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
+  return wall_seconds();
 }
 
 struct Candidate {

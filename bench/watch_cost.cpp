@@ -9,17 +9,13 @@
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
+#include "../examples/clock.hpp"
 #include "../examples/gpt.hpp"
 
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double>& times) {
   std::sort(times.begin(), times.end());
@@ -89,21 +85,21 @@ int main(int argc, char** argv) {
     compiled.watch(watch);
     if (compiled.begin(batch_view, batch_view)) return 1;
     double encoding = 0;
-    const double start = now();
+    const double start = wall_seconds();
     for (std::size_t run = 0; run < compiled.instruction_count(); ++run) {
       const bool encodes = compiled.program().schedule.instructions[run].op == Op::encode;
-      const double before = encodes ? now() : 0;
+      const double before = encodes ? wall_seconds() : 0;
       compiled.execute(training->cpu(), run);
-      if (encodes) encoding += now() - before;
+      if (encodes) encoding += wall_seconds() - before;
     }
-    const double middle = now();
+    const double middle = wall_seconds();
     if (watch) {
       for (int k = 0; k < graph->node_count(); ++k)
         if (evolution->plan()[k].kind == PolicyKind::compress)
           evolution->observe_statistics(k, compiled.statistics(k));
       evolution->advance(i);
     }
-    const double end = now();
+    const double end = wall_seconds();
     if (i < 4) continue;
     (watch ? watched : plain).push_back(encoding);
     if (watch) judged.push_back(end - middle);

@@ -10,13 +10,13 @@
 #include <adacc/train/file.hpp>
 #include <adacc/train/profile_text.hpp>
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "budget.hpp"
+#include "clock.hpp"
 #include "draw/memory.hpp"
 #include "draw/plan.hpp"
 #include "gpt.hpp"
@@ -37,11 +37,6 @@ struct Options {
   bool json = false;
   std::string svg;
 };
-
-double now() {
-  using clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
-}
 
 int fail(const adacc::Error& why) {
   std::fprintf(stderr, "plan_gpt: %s\n", why.text());
@@ -133,7 +128,7 @@ int run(Options options) {
   PlanRequest request;
   request.tolerance = options.tolerance;
   request.gap = options.gap;
-  request.now = now;
+  request.now = wall_seconds;
   request.deadline_seconds = options.deadline;
   auto retain = make_program(*graph, retain_all(*graph));
   if (!retain) return fail(retain.error);

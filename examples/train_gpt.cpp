@@ -166,15 +166,14 @@ int train(Options options) {
   Progress progress(trainer.done(), options.steps);
   std::uint64_t saved = options.resume.empty() ? ~std::uint64_t{0} : trainer.done();
   while (trainer.done() < options.steps && interrupted == 0) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = wall_seconds();
     const auto outcome = trainer.step(*data, rate);
     if (!outcome) return fail(outcome.error);
     StepRecord record;
     record.step = outcome->finite ? trainer.done() - 1 : trainer.done();
     record.loss = outcome->loss;
     record.grad_norm = outcome->grad_norm;
-    record.ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    record.ms = 1e3 * (wall_seconds() - start);
     record.tokens_per_s = 1000.0 * static_cast<double>(options.batch * options.seq) / record.ms;
     record.activation_peak_bytes = trainer.measured_peak();
     record.plan_version = trainer.plan_version();

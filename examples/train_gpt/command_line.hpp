@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "../budget_option.hpp"
 #include "options.hpp"
 
 /// Declares every option on `app`, reading into `options`.
@@ -62,16 +63,10 @@ inline void declare(CLI::App& app, Options& options) {
          "that read it tolerate); mixed (recompute norms and GELU, compress GELU's input "
          "and attention's output) [default: auto, or the checkpoint's plan]")
       ->check(CLI::IsMember(policies));
-  app.add_option_function<std::string>(
-         "--budget",
-         [&options](const std::string& text) {
-           const auto budget = parse_budget(text);
-           if (!budget) throw CLI::ValidationError("--budget", budget.error.text());
-           options.budget = *budget;
-         },
-         "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or B, "
-         "KiB, GiB) or as 50% of what retain needs")
-      ->default_str("100%");
+  add_budget(app, options.budget,
+             "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or "
+             "B, KiB, GiB) or as 50% of what retain needs",
+             "100%");
   app.add_option("--tolerance", options.tolerance,
                  "for auto: the largest relative squared error of the gradient")
       ->check(CLI::Range(0.0, 1e3));

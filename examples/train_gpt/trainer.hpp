@@ -11,7 +11,6 @@
 #include <adacc/train/tokens.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -21,6 +20,7 @@
 
 #include <unistd.h>
 
+#include "../clock.hpp"
 #include "../observe.hpp"
 #include "costs.hpp"
 #include "options.hpp"
@@ -200,11 +200,6 @@ class Trainer {
     return evolving_ ? evolving_->training() : training_;
   }
 
-  static double now() {
-    using clock = std::chrono::steady_clock;
-    return std::chrono::duration<double>(clock::now().time_since_epoch()).count();
-  }
-
   /// Arena bytes that evaluation and sampling need.
   std::size_t borrowed_bytes() const {
     return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
@@ -257,7 +252,7 @@ class Trainer {
     PlanRequest request;
     request.budget_bytes = budget_bytes_;
     request.tolerance = options_.tolerance;
-    request.now = now;
+    request.now = wall_seconds;
     const std::size_t arena = std::min(budget_bytes_, measuring_bytes(*graph));
     if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
     CostProfile profile = gpt::estimated_costs(*graph);
@@ -265,8 +260,8 @@ class Trainer {
     if (Result<PlanOutcome> first = make_plan(*graph, profile, request); !first) return first.error;
     if (budget_bytes_ < retain_peak_ || !options_.profile.empty()) {
       if (Error why = next_batch(data, 0)) return why;
-      auto costs =
-          train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(), now);
+      auto costs = train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(),
+                                   wall_seconds);
       if (!costs) return costs.error;
       cost_source_ = costs->source;
       keeps_profile_ = costs->measured && !options_.profile.empty();
@@ -276,7 +271,7 @@ class Trainer {
                                          make_plan, cpu_, {}, borrowed_bytes());
     if (!made) return made.error;
     evolving_ = std::move(*made);
-    evolving_->clock = now;
+    evolving_->clock = wall_seconds;
     observer_ = Observer(options_.steps);
     return {};
   }
@@ -352,7 +347,7 @@ class Trainer {
   std::size_t retain_peak_ = 0;
   std::size_t budget_bytes_ = 0;
   std::string cost_source_;
-  bool keeps_profile_ = false;       ///< measured by this run, for --profile
+  bool keeps_profile_ = false;  ///< measured by this run, for --profile
   Observer observer_;
   std::vector<std::string> changes_;
   adacc::Error refused_;

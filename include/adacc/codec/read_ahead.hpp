@@ -11,12 +11,14 @@
 #include <cstring>
 #include <type_traits>
 
+#include "../core/bytes.hpp"
+
 namespace adacc::inline v0_1::detail {
 
 inline constexpr std::size_t cache_line = 64;
 
 /// A piece larger than this would push out what is worked on.
-inline constexpr std::size_t most_read_ahead = std::size_t{512} << 10;
+inline constexpr std::size_t most_read_ahead = 512 * KiB;
 
 /// The lines of a piece of a tensor, asked for a few at a time.
 class ReadAhead {
@@ -25,7 +27,7 @@ class ReadAhead {
   /// `rows` rows of `bytes` bytes, `stride` bytes apart.
   ReadAhead(const void* from, std::size_t rows, std::size_t bytes, std::size_t stride)
       : row_(static_cast<const char*>(from)), rows_(rows * bytes > most_read_ahead ? 0 : rows),
-        lines_((bytes + cache_line - 1) / cache_line), stride_(stride) {}
+        lines_(div_up(bytes, cache_line)), stride_(stride) {}
 
   /// Lines not asked for yet.
   std::size_t left() const { return rows_ == 0 ? 0 : rows_ * lines_ - line_; }
@@ -49,9 +51,9 @@ class ReadAhead {
   std::size_t rows_ = 0, lines_ = 0, stride_ = 0, line_ = 0;
 };
 
-/// Writing waits where it enters a page that the processor has not looked up, so pages are looked up
-/// before: so many bytes ahead.
-inline constexpr std::size_t written_ahead = std::size_t{24} << 10;
+/// Writing waits where it enters a page that the processor has not looked up, so pages are looked
+/// up before: so many bytes ahead.
+inline constexpr std::size_t written_ahead = 24 * KiB;
 
 /// Rows ahead of the one that is written, of `row_bytes` each, whose page to look up.
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
@@ -61,28 +63,23 @@ inline void open_page_to_write(const void* page) { __builtin_prefetch(page, 1, 3
 
 /// What is written of tensors of so many bytes and more has left the caches when it is read again.
 /// It is written past them, which spares reading every line before it is written.
-inline constexpr std::size_t least_streamed = std::size_t{32} << 20;
+inline constexpr std::size_t least_streamed = 32 * MiB;
 
 // Without the compilers' headers of instructions, which cost more to compile than all of this.
 #if defined(__SSE2__) && !defined(__CUDACC__)
 using Stream16 = long long __attribute__((vector_size(16)));
 using Stream32 = long long __attribute__((vector_size(32)));
-inline void stream(const Stream16* from, void* to) {
+template <class Part>
+inline void stream(const Part& from, void* to) {
 #ifdef __clang__
-  __builtin_nontemporal_store(*from, static_cast<Stream16*>(to));
+  __builtin_nontemporal_store(from, static_cast<Part*>(to));
 #else
-  __builtin_ia32_movntdq(static_cast<Stream16*>(to), *from);
-#endif
-}
+  if constexpr (sizeof(Part) == 16) __builtin_ia32_movntdq(static_cast<Part*>(to), from);
 #ifdef __AVX__
-inline void stream(const Stream32* from, void* to) {
-#ifdef __clang__
-  __builtin_nontemporal_store(*from, static_cast<Stream32*>(to));
-#else
-  __builtin_ia32_movntdq256(static_cast<Stream32*>(to), *from);
+  else __builtin_ia32_movntdq256(static_cast<Part*>(to), from);
+#endif
 #endif
 }
-#endif
 #endif
 
 /// 16, 32 or 64 bytes to memory. If Streamed, past the caches and to a multiple of their number,
@@ -99,7 +96,7 @@ inline void store_vector(const Vector& from, To* to) {
     constexpr std::size_t count = sizeof(Vector) / sizeof(Part);
     Part parts[count];
     std::memcpy(parts, &from, sizeof from);
-    for (std::size_t i = 0; i < count; ++i) stream(parts + i, to + i * (sizeof(Part) / sizeof(To)));
+    for (std::size_t i = 0; i < count; ++i) stream(parts[i], to + i * (sizeof(Part) / sizeof(To)));
     return;
   }
 #endif

@@ -9,6 +9,10 @@ namespace adacc::inline v0_1::detail {
 
 inline constexpr double unreachable = 1e300;
 
+inline void lower(double& least, double value) {
+  if (value < least) least = value;
+}
+
 /// A plan's segments and their moves.
 struct Chain {
   Array<Segment> segments;
@@ -33,9 +37,6 @@ struct Chain {
     };
     const auto count = static_cast<std::size_t>(states);
     Array<Least> here(count), next(count), least(count);
-    const auto lower = [](double& least_yet, double value) {
-      if (value < least_yet) least_yet = value;
-    };
     for (std::size_t j = 0; j < size(); ++j) {
       for (Least& state : next) state = {};
       for (const Move& move : moves_of(j).moves) {

@@ -23,9 +23,6 @@ struct PrefixMinima {
     least.resize(chain.size() * states);
     least[0].stored = least[0].error = 0;
     bool complete = true;
-    const auto lower = [](double& least_yet, double value) {
-      if (value < least_yet) least_yet = value;
-    };
     for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
       const SegmentMoves& moves = chain.moves_of(j);
       complete = complete && moves.complete;

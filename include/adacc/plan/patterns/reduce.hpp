@@ -117,10 +117,6 @@ class ChainReducer {
 
   static constexpr std::size_t late_ = 8;  ///< segments at the end: needs bind there, one by one
 
-  static void lower(double& least, double value) {
-    if (value < least) least = value;
-  }
-
   const SegmentMoves& moves_of(std::size_t group) const {
     return chain_.moves[groups_[group].cost];
   }

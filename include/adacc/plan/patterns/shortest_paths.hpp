@@ -49,10 +49,6 @@ class ShortestPaths {
   }
 
  private:
-  static void lower(double& least, double length) {
-    if (length < least) least = length;
-  }
-
   std::size_t size_, states_;
   Array<double> ahead_, behind_;  ///< at [boundary * states + state]
 };

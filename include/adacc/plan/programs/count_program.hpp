@@ -14,7 +14,6 @@
 
 #include <cstddef>
 
-#include "../patterns/prefix.hpp"
 #include "../patterns/shortest_paths.hpp"
 #include "linear_program.hpp"
 
