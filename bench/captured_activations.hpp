@@ -5,7 +5,7 @@
 /// layout says it lies.
 #pragma once
 
-#include <adacc/train/text.hpp>
+#include <adacc/io/text.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 ///     codec_bench --benchmark_format=json > codec_bench.json
 #include <benchmark/benchmark.h>
 
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/bytes.hpp>
-#include <adacc/core/eigen_pool.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -8,7 +8,7 @@
 #include <adacc/core/random.hpp>
 #include <adacc/core/shape.hpp>
 #include <adacc/core/view.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <adacc/core/eigen_pool.hpp>
-#include <adacc/train/file.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/io/file.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 /// what is to be compared with it.
 #pragma once
 
-#include <adacc/core/eigen_pool.hpp>
-#include <adacc/step/measure.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/cost/measure.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>

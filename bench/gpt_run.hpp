@@ -5,13 +5,13 @@
 /// seed alone: initial parameters, batches, random numbers of stochastic rounding.
 #pragma once
 
-#include <adacc/core/eigen_pool.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/io/llmc.hpp>
+#include <adacc/io/llmc_tokens.hpp>
+#include <adacc/io/text.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
-#include <adacc/train/llmc.hpp>
-#include <adacc/train/llmc_tokens.hpp>
-#include <adacc/train/text.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstdint>

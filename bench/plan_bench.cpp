@@ -6,7 +6,7 @@
 ///
 /// Times are medians in milliseconds of processor time. Gaps are fractions of the step, proven by
 /// the planner itself.
-#include <adacc/plan/pattern_planner.hpp>
+#include <adacc/plan/chain/planner.hpp>
 
 #include <CLI/CLI.hpp>
 

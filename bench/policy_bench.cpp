@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <adacc/io/file.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/train/file.hpp>
 
 #include <algorithm>
 #include <cstdio>

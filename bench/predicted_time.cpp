@@ -8,10 +8,10 @@
 /// in which the step itself ran.
 #include <CLI/CLI.hpp>
 
-#include <adacc/core/eigen_pool.hpp>
-#include <adacc/plan/evaluate.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/cost/evaluate.hpp>
+#include <adacc/cost/measure.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/step/measure.hpp>
 #include <adacc/train/training.hpp>
 
 #include <time.h>

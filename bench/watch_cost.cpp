@@ -4,8 +4,8 @@
 /// the instructions that encode, and nothing else, so those alone are compared: medians of their
 /// sums.
 #include <CLI/CLI.hpp>
-#include <adacc/core/eigen_pool.hpp>
-#include <adacc/plan/evolution.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/evolve/evolution.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-# Puts the version into the namespace of every header, `namespace adacc::inline v0_1 {`, so that two
-# shared libraries that were built with different versions can live in one program. Users write
+# Puts the version into the namespace of every header, `namespace adacc { inline namespace v0_1 {`, so
+# that two shared libraries that were built with different versions can live in one program. Users write
 # adacc:: all the same. Run it after changing the version in core/config.hpp, or adding a header:
 #
 #   cmake [-DCHECK=ON] -P cmake/versioned_namespace.cmake
@@ -13,18 +13,17 @@ foreach(part IN ITEMS MAJOR MINOR)
   file(STRINGS "${root}/core/config.hpp" line REGEX "^#define ADACC_VERSION_${part} [0-9]+$")
   string(REGEX MATCH "[0-9]+" ${part} "${line}")
 endforeach()
-set(versioned "adacc::inline v${MAJOR}_${MINOR}")
+set(version "v${MAJOR}_${MINOR}")
 
 file(GLOB_RECURSE headers "${root}/*.hpp" "${root}/*.cuh")
 foreach(header IN LISTS headers)
   file(READ "${header}" text)
-  # First out with a version that stands there, then in with this one.
-  string(REGEX REPLACE "(\n(}  // )?namespace adacc)::inline v[0-9_]+" "\\1" new "${text}")
-  string(REGEX REPLACE "(\n(}  // )?namespace )adacc(::| {|\n)" "\\1${versioned}\\3" new "${new}")
+  string(REGEX REPLACE "(\n(}}}?  // )?namespace adacc( { inline namespace |::))v[0-9_]+" "\\1${version}"
+         new "${text}")
   if(new STREQUAL text)
     continue()
   elseif(CHECK)
-    message(SEND_ERROR "${header}: its namespace is not ${versioned}; "
+    message(SEND_ERROR "${header}: its namespace is not that of ${version}; "
                        "run cmake -P cmake/versioned_namespace.cmake")
   else()
     message(STATUS "${header}")

@@ -12,7 +12,7 @@
 #include <adacc/layer/plain/linear.hpp>
 #include <adacc/layer/plain/mean_squared_error.hpp>
 #include <adacc/layer/plain/tanh.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <array>

@@ -4,7 +4,7 @@
 /// Writes one self-contained SVG.
 #include <CLI/CLI.hpp>
 
-#include <adacc/train/file.hpp>
+#include <adacc/io/file.hpp>
 
 #include <cstdio>
 #include <string>

@@ -10,7 +10,7 @@
 /// in until the errors of the model itself are probed.
 #pragma once
 
-#include <adacc/plan/cost_profile.hpp>
+#include <adacc/cost/profile.hpp>
 
 #include <cstring>
 #include <random>

@@ -1,8 +1,8 @@
 /// What a GPT's step costs on this machine: measured before training starts.
 #pragma once
 
-#include <adacc/step/measure.hpp>
-#include <adacc/step/probe.hpp>
+#include <adacc/cost/measure.hpp>
+#include <adacc/cost/probe.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>

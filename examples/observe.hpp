@@ -1,8 +1,8 @@
 /// What an evolving plan waits for between two steps.
 #pragma once
 
-#include <adacc/step/measure.hpp>
-#include <adacc/step/probe.hpp>
+#include <adacc/cost/measure.hpp>
+#include <adacc/cost/probe.hpp>
 #include <adacc/train/evolving.hpp>
 
 #include <cstddef>

@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <adacc/io/file.hpp>
+#include <adacc/io/profile_text.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/train/file.hpp>
-#include <adacc/train/profile_text.hpp>
 
 #include <cstdio>
 #include <string>

@@ -1,6 +1,6 @@
 /// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
 /// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
-#include <adacc/plan/direct.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/stash/measure.hpp>
 
 #include <chrono>

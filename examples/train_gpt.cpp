@@ -5,8 +5,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include <adacc/train/llmc_tokens.hpp>
-#include <adacc/train/text.hpp>
+#include <adacc/io/llmc_tokens.hpp>
+#include <adacc/io/text.hpp>
 
 #include "train_gpt/command_line.hpp"
 #include "train_gpt/report.hpp"

@@ -3,7 +3,7 @@
 /// Schedule and layout are known before a step runs, so the picture is exact.
 #pragma once
 
-#include <adacc/step/program.hpp>
+#include <adacc/program/program.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 /// A plan as a picture: a row per block, a column per activation of a block, coloured by policy.
 #pragma once
 
-#include <adacc/plan/evaluate.hpp>
+#include <adacc/cost/evaluate.hpp>
 
 #include <cstring>
 #include <map>

@@ -11,7 +11,7 @@
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/train/adamw.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstddef>

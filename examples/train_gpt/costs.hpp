@@ -1,7 +1,7 @@
 /// The costs that auto plans with: read from --profile, or measured before training starts.
 #pragma once
 
-#include <adacc/train/profile_text.hpp>
+#include <adacc/io/profile_text.hpp>
 
 #include <string>
 #include <utility>

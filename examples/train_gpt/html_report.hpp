@@ -2,8 +2,8 @@
 /// what was predicted against what was measured.
 #pragma once
 
-#include <adacc/plan/planner.hpp>
-#include <adacc/train/file.hpp>
+#include <adacc/io/file.hpp>
+#include <adacc/plan/request.hpp>
 
 #include <string>
 #include <utility>

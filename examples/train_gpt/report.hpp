@@ -3,7 +3,7 @@
 
 #include <adacc/core/bytes.hpp>
 #include <adacc/core/error.hpp>
-#include <adacc/train/file.hpp>
+#include <adacc/io/file.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,14 +1,14 @@
 /// A GPT, its memory, and one training step after the other.
 #pragma once
 
-#include <adacc/core/eigen_pool.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/io/checkpoint.hpp>
+#include <adacc/io/llmc.hpp>
+#include <adacc/io/plan_text.hpp>
+#include <adacc/io/tokens.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/train/checkpoint.hpp>
 #include <adacc/train/evolving.hpp>
 #include <adacc/train/learning_rate.hpp>
-#include <adacc/train/llmc.hpp>
-#include <adacc/train/plan_text.hpp>
-#include <adacc/train/tokens.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -12,8 +12,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
-namespace bf16_test {
-namespace {
+namespace bf16_test { namespace {
 
 using namespace adacc;
 using sample::Blob;
@@ -82,6 +81,4 @@ TEST_CASE("doubles are rounded to float first; what is beyond the range becomes 
   CHECK(y[6] == 1);  // the float is the one before
 }
 
-}  // namespace
-
-}  // namespace bf16_test
+}}  // namespace bf16_test

@@ -16,8 +16,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
-namespace bit_groups_test {
-namespace {
+namespace bit_groups_test { namespace {
 
 using namespace adacc;
 using sample::Blob;
@@ -221,6 +220,4 @@ TEST_CASE_TEMPLATE("what is not finite makes its chunk of the mask NaN, and no o
   }
 }
 
-}  // namespace
-
-}  // namespace bit_groups_test
+}}  // namespace bit_groups_test

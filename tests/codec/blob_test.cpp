@@ -8,8 +8,7 @@
 
 #include "sample.hpp"
 
-namespace blob_test {
-namespace {
+namespace blob_test { namespace {
 
 using namespace adacc;
 using sample::Blob;
@@ -114,6 +113,4 @@ TEST_CASE("arguments of encode and decode") {
   CHECK(decode(made(5, 3).view(), good) != "");
 }
 
-}  // namespace
-
-}  // namespace blob_test
+}}  // namespace blob_test

@@ -20,8 +20,7 @@
 #include "encoded.hpp"
 #include "sample.hpp"
 
-namespace contract_test {
-namespace {
+namespace contract_test { namespace {
 
 using namespace adacc;
 using sample::Blob;
@@ -357,6 +356,4 @@ TEST_CASE("statistics of a blob, and of what is none") {
   });
 }
 
-}  // namespace
-
-}  // namespace contract_test
+}}  // namespace contract_test

@@ -7,8 +7,8 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/codec/packed_index.hpp>
-#include <adacc/codec/split/decode_block.hpp>
-#include <adacc/codec/split/encode_block.hpp>
+#include <adacc/codec/split/block/decode.hpp>
+#include <adacc/codec/split/block/encode.hpp>
 #include <adacc/core/cpu.hpp>
 
 #include <doctest/doctest.h>
@@ -23,8 +23,7 @@
 
 #include "emulated_block.hpp"
 
-namespace cuda_algorithm_test {
-namespace {
+namespace cuda_algorithm_test { namespace {
 
 using namespace adacc;
 
@@ -293,6 +292,4 @@ TEST_CASE("codecs of elements: emulated kernels make the CPU's bytes") {
   check_indices<16>();
 }
 
-}  // namespace
-
-}  // namespace cuda_algorithm_test
+}}  // namespace cuda_algorithm_test

@@ -6,8 +6,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_bad_input_test {
-namespace {
+namespace split_bad_input_test { namespace {
 
 using namespace split_cases;
 
@@ -63,6 +62,4 @@ TEST_CASE("whatever the blob says, decode writes its rows and nothing else") {
   check_damage(Int4OutlierWith<rows_channels>{});
 }
 
-}  // namespace
-
-}  // namespace split_bad_input_test
+}}  // namespace split_bad_input_test

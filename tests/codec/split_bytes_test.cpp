@@ -8,8 +8,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_bytes_test {
-namespace {
+namespace split_bytes_test { namespace {
 
 using namespace split_cases;
 
@@ -105,6 +104,4 @@ TEST_CASE("blobs of large tensors, written past the caches, have the bytes of sm
   check_streamed(Int8OutlierWith<split_cases::rows>{});
 }
 
-}  // namespace
-
-}  // namespace split_bytes_test
+}}  // namespace split_bytes_test

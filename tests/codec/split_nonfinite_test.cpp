@@ -7,8 +7,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_nonfinite_test {
-namespace {
+namespace split_nonfinite_test { namespace {
 
 using namespace split_cases;
 
@@ -80,6 +79,4 @@ TEST_CASE("doubles beyond float are kept exactly or become NaN") {
   CHECK(std::isnan(round_trip<Int8OutlierWith<no_places>>(x)[17]));
 }
 
-}  // namespace
-
-}  // namespace split_nonfinite_test
+}}  // namespace split_nonfinite_test

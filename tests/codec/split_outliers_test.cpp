@@ -8,8 +8,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_outliers_test {
-namespace {
+namespace split_outliers_test { namespace {
 
 using namespace split_cases;
 
@@ -84,6 +83,4 @@ TEST_CASE("nothing but outliers: none is lost") {
   CHECK(same(round_trip<Every>(x), x));  // a place for every element
 }
 
-}  // namespace
-
-}  // namespace split_outliers_test
+}}  // namespace split_outliers_test

@@ -8,8 +8,7 @@
 
 #include "sample.hpp"
 
-namespace split_quality_test {
-namespace {
+namespace split_quality_test { namespace {
 
 using namespace adacc;
 using sample::Matrix;
@@ -114,6 +113,4 @@ TEST_CASE("the sampled error of the bulk is near the whole") {
   check_sampled(Elements<8, 128>{}, massive_elements(), 44.6);
 }
 
-}  // namespace
-
-}  // namespace split_quality_test
+}}  // namespace split_quality_test

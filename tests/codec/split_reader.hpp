@@ -1,8 +1,8 @@
-/// A decoder of split blobs after the table in codec/split_layout.hpp alone: it shares no code with
+/// A decoder of split blobs after the table in codec/split/layout.hpp alone: it shares no code with
 /// the codec but its options.
 #pragma once
 
-#include <adacc/codec/split_layout.hpp>
+#include <adacc/codec/split/layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -10,8 +10,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_round_trip_test {
-namespace {
+namespace split_round_trip_test { namespace {
 
 using namespace split_cases;
 
@@ -139,6 +138,4 @@ TEST_CASE("ranges that are no number, and the smallest") {
   check_ranges(Int4OutlierWith<symmetric>{});
 }
 
-}  // namespace
-
-}  // namespace split_round_trip_test
+}}  // namespace split_round_trip_test

@@ -7,8 +7,7 @@
 
 #include "split_cases.hpp"
 
-namespace split_stochastic_test {
-namespace {
+namespace split_stochastic_test { namespace {
 
 using namespace split_cases;
 
@@ -64,6 +63,4 @@ TEST_CASE("stochastic rounding is unbiased, and keyed") {
   }
 }
 
-}  // namespace
-
-}  // namespace split_stochastic_test
+}}  // namespace split_stochastic_test

@@ -9,8 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace bfloat16_test {
-namespace {
+namespace bfloat16_test { namespace {
 
 using adacc::bfloat16;
 using adacc::to_bfloat16;
@@ -104,6 +103,4 @@ TEST_CASE("beyond the range there is infinity, on the right side") {
   CHECK(to_float(adacc::bfloat16_above(-largest)) == to_float(bfloat16{0xFF7F}));
 }
 
-}  // namespace
-
-}  // namespace bfloat16_test
+}}  // namespace bfloat16_test

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <string>
 
-namespace error_test {
-namespace {
+namespace error_test { namespace {
 
 using namespace adacc;
 
@@ -73,6 +72,4 @@ TEST_CASE("a result is a value or an error") {
   CHECK(constant->b == 2);
 }
 
-}  // namespace
-
-}  // namespace error_test
+}}  // namespace error_test

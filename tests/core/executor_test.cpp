@@ -1,7 +1,7 @@
 /// Executors: none, the caller's own, and the default one on Eigen's pool.
 #include <doctest/doctest.h>
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/cpu.hpp>
-#include <adacc/core/eigen_pool.hpp>
 #include <adacc/core/executor.hpp>
 
 #include <atomic>
@@ -9,8 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace executor_test {
-namespace {
+namespace executor_test { namespace {
 
 using namespace adacc;
 
@@ -140,6 +139,4 @@ TEST_CASE("EigenPool: fewer threads than one are one, and unused pools end") {
   }
 }
 
-}  // namespace
-
-}  // namespace executor_test
+}}  // namespace executor_test

@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <set>
 
-namespace random_test {
-namespace {
+namespace random_test { namespace {
 
 using namespace adacc;
 
@@ -99,6 +98,4 @@ TEST_CASE("unit_float fills [0, 1) and nothing else") {
   CHECK(sum / count == doctest::Approx(0.5).epsilon(0.01));  // 5 standard errors
 }
 
-}  // namespace
-
-}  // namespace random_test
+}}  // namespace random_test

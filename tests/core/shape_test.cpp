@@ -9,8 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace shape_test {
-namespace {
+namespace shape_test { namespace {
 
 using namespace adacc;
 
@@ -99,6 +98,4 @@ TEST_CASE("carve cuts what carved_bytes adds up to, aligned") {
   CHECK(constant.data() == block + alignment);
 }
 
-}  // namespace
-
-}  // namespace shape_test
+}}  // namespace shape_test

@@ -44,8 +44,8 @@ adacc::Error keep(Codec, Cpu& cpu, View<const float> x, Bytes blob, View<float> 
 adacc::Error keep_all(Cpu& cpu, View<const float> x, Bytes blob, View<float> y) {
   using namespace adacc;
   if (Error error = keep(Int8Outlier{}, cpu, x, blob, y)) return error;
-  if (Error error = keep(Int4OutlierWith<Int4Options{.rounding = Rounding::stochastic}>{}, cpu, x,
-                         blob, y))
+  if (Error error =
+          keep(Int4OutlierWith<Int4Options{.rounding = Rounding::stochastic}>{}, cpu, x, blob, y))
     return error;
   if (Error error = keep(Int8OutlierWith<Int8Options{.group = 128}>{}, cpu, x, blob, y))
     return error;

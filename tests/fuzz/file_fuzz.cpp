@@ -6,11 +6,11 @@
 /// what it read is sound; what a failed reader was to fill is as before where it promises that.
 /// `file_fuzz --write-seeds FOLDER` fills a new folder with a good file for each reader, and ends.
 #include <adacc/adacc.hpp>
-#include <adacc/train/checkpoint.hpp>
-#include <adacc/train/llmc.hpp>
-#include <adacc/train/llmc_tokens.hpp>
-#include <adacc/train/plan_text.hpp>
-#include <adacc/train/text.hpp>
+#include <adacc/io/checkpoint.hpp>
+#include <adacc/io/llmc.hpp>
+#include <adacc/io/llmc_tokens.hpp>
+#include <adacc/io/plan_text.hpp>
+#include <adacc/io/text.hpp>
 
 #include <sys/mman.h>
 
@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "../train/llmc_graph.hpp"
+#include "../io/llmc_graph.hpp"
 
 namespace {
 

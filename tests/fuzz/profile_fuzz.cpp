@@ -5,7 +5,7 @@
 /// must be the same after another way through text. `profile_fuzz --write-seeds FOLDER` fills a new
 /// folder with good profiles, and ends.
 #include <adacc/adacc.hpp>
-#include <adacc/train/profile_text.hpp>
+#include <adacc/io/profile_text.hpp>
 
 #include <cstdint>
 #include <cstdio>

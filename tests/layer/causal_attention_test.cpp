@@ -12,8 +12,7 @@
 
 #include "guarded_buffer.hpp"
 
-namespace causal_attention_test {
-namespace {
+namespace causal_attention_test { namespace {
 
 using namespace adacc;
 
@@ -352,6 +351,4 @@ TEST_CASE("attention's memory is known in constant expressions and is linear in 
   CHECK(layer.workspace_bytes(in, Dtype::f64, 3, Pass::forward) % alignment == 0);
 }
 
-}  // namespace
-
-}  // namespace causal_attention_test
+}}  // namespace causal_attention_test

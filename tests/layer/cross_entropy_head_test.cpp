@@ -12,8 +12,7 @@
 
 #include "guarded_buffer.hpp"
 
-namespace cross_entropy_head_test {
-namespace {
+namespace cross_entropy_head_test { namespace {
 
 using namespace adacc;
 
@@ -258,6 +257,4 @@ TEST_CASE("the head says what it takes and needs") {
   CHECK(text({.vocab = 9}, Shape(huge, huge)).find("addressed") != std::string::npos);
 }
 
-}  // namespace
-
-}  // namespace cross_entropy_head_test
+}}  // namespace cross_entropy_head_test

@@ -13,8 +13,7 @@
 
 #include "guarded_buffer.hpp"
 
-namespace losses_test {
-namespace {
+namespace losses_test { namespace {
 
 using namespace adacc;
 
@@ -191,6 +190,4 @@ TEST_CASE("losses say what they take") {
   CHECK(MeanSquaredError{}.validate(Shape()));
 }
 
-}  // namespace
-
-}  // namespace losses_test
+}}  // namespace losses_test

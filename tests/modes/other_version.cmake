@@ -1,7 +1,7 @@
 # Makes HEADER, the umbrella in one file, that of another version: its namespace says so, and its
 # errors hold less.
 file(READ "${HEADER}" text)
-foreach(change IN ITEMS "inline v([0-9_]+) {|inline v99_9 {" "inline v([0-9_]+)::|inline v99_9::"
+foreach(change IN ITEMS "inline namespace v([0-9_]+) {|inline namespace v99_9 {"
                         "std::size_t capacity = 320;|std::size_t capacity = 64;")
   string(REPLACE "|" ";" change "${change}")
   list(GET change 0 from)

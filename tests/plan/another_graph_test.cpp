@@ -4,8 +4,8 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/evolve/evolution.hpp>
 #include <adacc/plan/constant.hpp>
-#include <adacc/plan/evolution.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/stash/stash.hpp>
 

@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include <adacc/plan/evaluate.hpp>
+#include <adacc/cost/evaluate.hpp>
 #include <adacc/plan/options.hpp>
-#include <adacc/plan/planner.hpp>
+#include <adacc/plan/request.hpp>
 
 #include <algorithm>
 #include <vector>

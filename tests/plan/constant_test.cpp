@@ -4,7 +4,7 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/plan/constant.hpp>
-#include <adacc/plan/direct.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
 
 #include <array>
 #include <string>

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <adacc/plan/direct.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
 
 #include <cstdlib>
 #include <string>

@@ -2,7 +2,7 @@
 // the planned step uses exactly the bytes that its plan names, and no more than the budget.
 #include <doctest/doctest.h>
 
-#include <adacc/plan/estimate.hpp>
+#include <adacc/cost/estimate.hpp>
 #include <adacc/plan/make_plan.hpp>
 
 #include "../step/arena_use.hpp"

@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include <adacc/plan/evaluate.hpp>
-#include <adacc/plan/planner.hpp>
+#include <adacc/cost/evaluate.hpp>
+#include <adacc/plan/request.hpp>
 
 #include "../../examples/gpt.hpp"
 #include "../../examples/gpt_costs.hpp"

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <adacc/plan/lp_counts.hpp>
+#include <adacc/plan/lp/count_planner.hpp>
 
 #include "brute_force.hpp"
 #include "gpt_graphs.hpp"

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <adacc/plan/lp_planner.hpp>
+#include <adacc/plan/lp/tensor_planner.hpp>
 
 #include <string>
 

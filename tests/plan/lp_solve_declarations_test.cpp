@@ -1,6 +1,6 @@
-// The functions that plan/lp_solve.hpp declares are those of lp_lib.h, type by type. Where they
+// The functions that plan/lp/lp_solve.hpp declares are those of lp_lib.h, type by type. Where they
 // differ, this does not compile: two declarations of one C function must agree.
-#include <adacc/plan/lp_solve.hpp>
+#include <adacc/plan/lp/lp_solve.hpp>
 
 #include <type_traits>
 

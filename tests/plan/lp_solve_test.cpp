@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <adacc/plan/lp_solve.hpp>
+#include <adacc/plan/lp/lp_solve.hpp>
 
 #include <chrono>
 #include <random>

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <adacc/plan/chain/planner.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/plan/pattern_planner.hpp>
 
 #include "brute_force.hpp"
 #include "gpt_graphs.hpp"

@@ -2,7 +2,7 @@
 /// mixture of readers, sizes, workspaces, residual sums, fixed policies and codecs.
 #pragma once
 
-#include <adacc/plan/evaluate.hpp>
+#include <adacc/cost/evaluate.hpp>
 #include <adacc/plan/options.hpp>
 
 #include <random>

@@ -1,7 +1,7 @@
 /// Agreement with llm.c: the same model, data and optimizer must give the same losses.
 ///
 /// Takes the folder of the reference run; without one it says so and exits with 77 (skipped).
-#include <adacc/train/llmc_tokens.hpp>
+#include <adacc/io/llmc_tokens.hpp>
 
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/bf16.hpp>
-#include <adacc/plan/direct.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/stash/measure.hpp>
 
 #include <chrono>

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstddef>

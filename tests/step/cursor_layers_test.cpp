@@ -3,14 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/core/eigen_pool.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/layer/softmax_cross_entropy.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cmath>

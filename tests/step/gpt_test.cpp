@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/core/eigen_pool.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/causal_attention.hpp>
 #include <adacc/layer/cross_entropy_head.hpp>
 #include <adacc/layer/dropout.hpp>
@@ -11,7 +11,7 @@
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/train/adamw.hpp>
-#include <adacc/train/block.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstring>

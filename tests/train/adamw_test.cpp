@@ -5,11 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "adacc/train/block.hpp"
+#include "adacc/core/block.hpp"
 #include "support.hpp"
 
-namespace adamw_test {
-namespace {
+namespace adamw_test { namespace {
 
 using namespace adacc;
 using train_test::add_parameter;
@@ -144,6 +143,4 @@ TEST_CASE("a gradient that is not a number stays visible") {
   CHECK(!std::isnan(model.params[3]));
 }
 
-}  // namespace
-
-}  // namespace adamw_test
+}}  // namespace adamw_test

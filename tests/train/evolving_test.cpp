@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/int8_outlier.hpp>
-#include <adacc/plan/direct.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/train/evolving.hpp>
 
 #include <array>

@@ -7,8 +7,7 @@
 
 #include "support.hpp"
 
-namespace gradient_norm_test {
-namespace {
+namespace gradient_norm_test { namespace {
 
 using namespace adacc;
 
@@ -70,6 +69,4 @@ TEST_CASE("clipping scales down only, and 0 is off") {
   CHECK(clip_scale(0, 1) == 1);
 }
 
-}  // namespace
-
-}  // namespace gradient_norm_test
+}}  // namespace gradient_norm_test

@@ -4,11 +4,10 @@
 
 #include <cmath>
 
-#include "adacc/train/block.hpp"
+#include "adacc/core/block.hpp"
 #include "support.hpp"
 
-namespace initialize_test {
-namespace {
+namespace initialize_test { namespace {
 
 using namespace adacc;
 using train_test::add_parameter;
@@ -88,6 +87,4 @@ TEST_CASE("the bits do not depend on the number of threads") {
   }
 }
 
-}  // namespace
-
-}  // namespace initialize_test
+}}  // namespace initialize_test

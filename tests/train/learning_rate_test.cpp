@@ -6,8 +6,7 @@
 
 #include "support.hpp"
 
-namespace learning_rate_test {
-namespace {
+namespace learning_rate_test { namespace {
 
 using namespace adacc;
 using train_test::says;
@@ -55,6 +54,4 @@ TEST_CASE("numbers that make no schedule are refused") {
       "10 of 10"));
 }
 
-}  // namespace
-
-}  // namespace learning_rate_test
+}}  // namespace learning_rate_test

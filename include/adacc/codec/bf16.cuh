@@ -6,7 +6,7 @@
 #include "codec.hpp"
 #include "thread_block.cuh"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -67,4 +67,4 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -28,7 +28,7 @@
 #include "blob.hpp"
 #include "spans.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -102,4 +102,4 @@ struct Bf16 {
   static const void* codes_of(const std::byte* blob) { return blob + blob_header_bytes; }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -14,7 +14,7 @@
 #include "float_bits.hpp"
 #include "thread_block.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T>
 struct Bf16Parts {
@@ -96,4 +96,4 @@ ADACC_HD void bf16_decode_part(Block& block, std::size_t part, std::size_t n,
   });
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -6,7 +6,7 @@
 #include "codec.hpp"
 #include "thread_block.cuh"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class Element, class T>
 static __global__ void __launch_bounds__(CudaBlock::threads)
@@ -65,4 +65,4 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
   }
 };
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

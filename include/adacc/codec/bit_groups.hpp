@@ -36,7 +36,7 @@
 #include "spans.hpp"
 #include "statistics.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Where everything is in a blob of n elements of `bits` bits.
 template <int bits>
@@ -246,4 +246,4 @@ class BitGroupCodec {
   }
 };
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

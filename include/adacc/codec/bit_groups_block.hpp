@@ -17,7 +17,7 @@
 #include "float_bits.hpp"
 #include "thread_block.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// How a block divides a tensor of T: `chunks` chunks at a time.
 template <int bits, class T, std::size_t threads>
@@ -166,4 +166,4 @@ ADACC_HD void bit_groups_decode_part(Block& block, std::size_t part, std::size_t
   });
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -7,10 +7,10 @@
 #include "bit_groups.cuh"
 #include "bit_mask.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <>
 struct ADACC_ONE_LIBRARY codec_kernel<BitMask, Cuda>
     : detail::BitGroupsOnCuda<BitMask, detail::IsPositive> {};
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -20,7 +20,7 @@
 #include "float_bits.hpp"
 #include "statistics.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -58,4 +58,4 @@ struct BitMask : detail::BitGroupCodec<BitMask, detail::IsPositive> {
   static constexpr bool keeps_values = false;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

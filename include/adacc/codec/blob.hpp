@@ -25,7 +25,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The header as it lies in memory.
 struct BlobHeader {
@@ -134,4 +134,4 @@ Error check_decode(const char* name, ConstBytes blob, View<T> x, std::size_t exp
   return check_blob(blob, name, dtype_of<T>, x.rows(), x.cols(), expected_bytes);
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -35,7 +35,7 @@
 #include "blob.hpp"
 #include "statistics.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// What a plan has to know of a codec; its address is the codec's identity within a program.
 struct CodecInfo {
@@ -129,4 +129,4 @@ struct codec_kernel {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -9,7 +9,7 @@
 
 #include "codec.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// CodecList<Int8Outlier, Bf16>: Int8Outlier where possible, else Bf16. CodecList<> tolerates none.
 template <class... Codecs>
@@ -51,4 +51,4 @@ constexpr CodecSpan codecs_of() {
   return detail::CodecTable<List>::span();
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

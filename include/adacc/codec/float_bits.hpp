@@ -9,7 +9,7 @@
 #include "../core/bfloat16.hpp"
 #include "../core/config.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T>
 struct BitPattern;
@@ -52,4 +52,4 @@ ADACC_HD constexpr T quiet_nan() {
   return bits_as<T>(BitPattern<T>::quiet_nan);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -2,4 +2,4 @@
 #pragma once
 
 #include "int8_outlier.hpp"
-#include "split_codec.cuh"
+#include "split/codec.cuh"

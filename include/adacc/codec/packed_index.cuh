@@ -7,10 +7,10 @@
 #include "bit_groups.cuh"
 #include "packed_index.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <int bits>
 struct ADACC_ONE_LIBRARY codec_kernel<PackedIndexWith<bits>, Cuda>
     : detail::BitGroupsOnCuda<PackedIndexWith<bits>, detail::SmallIndex<bits>> {};
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

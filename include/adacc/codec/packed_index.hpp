@@ -22,7 +22,7 @@
 #include "float_bits.hpp"
 #include "statistics.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -100,4 +100,4 @@ struct PackedIndexWith : detail::BitGroupCodec<PackedIndexWith<bits>, detail::Sm
   static constexpr bool lossless = true;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

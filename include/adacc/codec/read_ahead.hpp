@@ -13,7 +13,7 @@
 
 #include "../core/bytes.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr std::size_t cache_line = 64;
 
@@ -108,4 +108,4 @@ inline void stream_end() {
 #endif
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -8,7 +8,7 @@
 #include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// rows * cols, if `dtype` is of floating-point numbers and such a tensor could be in memory at all
 /// (2^60 elements); otherwise 0.
@@ -38,4 +38,4 @@ void for_each_span(const Cpu& cpu, std::size_t n, Part part, const Tile& tile) {
   });
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct CodecStatistics {
   std::uint64_t elements = 0;  ///< all of the tensor's
@@ -20,4 +20,4 @@ struct CodecStatistics {
   std::uint64_t samples = 0;    ///< how many those are; 0: nothing was sampled
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

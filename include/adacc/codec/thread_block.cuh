@@ -6,7 +6,7 @@
 #include "../core/cuda.cuh"
 #include "thread_block.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 class CudaBlock {
  public:
@@ -70,4 +70,4 @@ inline unsigned grid_of(std::size_t parts) {
   return static_cast<unsigned>(parts < most ? parts : most);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

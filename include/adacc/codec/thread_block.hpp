@@ -30,7 +30,7 @@
 #include "../core/config.hpp"
 #include "blob.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// What one thread moves at a time: 16 bytes.
 template <class T>
@@ -124,4 +124,4 @@ ADACC_HD inline void write_header_word(std::byte* blob, const BlobHeader& header
   store_packet(blob + 4 * word, packet);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T>
 class Array {
@@ -133,4 +133,4 @@ constexpr void sort(Array<T>& items, const Less& less) {
   }
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

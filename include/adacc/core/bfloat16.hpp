@@ -9,7 +9,7 @@
 
 #include "config.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct bfloat16 {
   std::uint16_t bits;
@@ -47,4 +47,4 @@ ADACC_HD constexpr bfloat16 bfloat16_below(float x) {
   return {static_cast<std::uint16_t>((bits >> 16) + (cut & bits >> 31))};
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

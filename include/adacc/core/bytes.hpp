@@ -8,7 +8,7 @@
 
 #include "config.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 inline constexpr std::size_t KiB = 1024;
 inline constexpr std::size_t MiB = 1024 * KiB;
@@ -34,4 +34,4 @@ ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
   return whole / part + (whole % part != 0 ? 1 : 0);
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

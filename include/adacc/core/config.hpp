@@ -54,7 +54,7 @@
 
 #define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// std::bit_cast, which is not for device code: the bits of `from`, read as a To.
 template <class To, class From>
@@ -63,4 +63,4 @@ ADACC_HD constexpr To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -6,7 +6,7 @@
 #include "executor.hpp"
 #include "random.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The part of a layer's or a codec's work that a call does, where the runner has cut it
 /// (model/split.hpp): items [first, first + count) of `whole`. No part of anything, where `whole`
@@ -56,4 +56,4 @@ class Cpu {
   ExecutorRef executor_;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -12,7 +12,7 @@
 #include "error.hpp"
 #include "random.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 class Cuda {
  public:
@@ -43,4 +43,4 @@ inline Error launch_error(const char* name) {
 
 }  // namespace detail
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

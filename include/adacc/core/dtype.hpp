@@ -7,7 +7,7 @@
 #include "bfloat16.hpp"
 #include "config.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The numbers are part of the format of blobs (codec/blob.hpp): they never change.
 enum class Dtype : std::uint8_t { f32, f64, i32, bf16 };
@@ -56,4 +56,4 @@ struct DtypeOf<bfloat16> {
 template <class T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

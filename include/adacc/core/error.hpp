@@ -10,7 +10,7 @@
 #include "config.hpp"
 #include "shape.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// A byte count that an error shows with its unit: "96.0 MiB (100663296 bytes)".
 struct ShownBytes {
@@ -117,4 +117,4 @@ struct [[nodiscard]] Result {
   constexpr const T* operator->() const { return &value; }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// A reference to a callable (std::size_t tile, int worker): two words, no ownership.
 class TileFn {
@@ -58,4 +58,4 @@ class ExecutorRef {
   void (*run_)(void*, std::size_t, TileFn) = nullptr;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -11,7 +11,7 @@
 
 #include "config.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Four random words.
 struct PhiloxBlock {
@@ -76,4 +76,4 @@ ADACC_HD constexpr float unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * (1.0F / 16777216.0F);
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -9,7 +9,7 @@
 #include "bytes.hpp"
 #include "config.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 class Shape {
  public:
@@ -72,4 +72,4 @@ class Shape {
   int rank_ = 0;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -10,7 +10,7 @@
 #include "config.hpp"
 #include "shape.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T>
 class View {
@@ -66,4 +66,4 @@ auto carve(View<Byte>& memory, std::size_t count) {
   return taken;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -12,7 +12,7 @@
 
 #include "packet.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// What of a product over a square diagonal block need not be computed.
 enum class Triangle : unsigned char {
@@ -108,4 +108,4 @@ struct BlockProduct {
   }
 };
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -34,7 +34,7 @@
 #include "block_product.hpp"
 #include "packet.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// (B, T, 3C) -> (B, T, C). A row of the input holds queries [0, C), keys [C, 2C) and values
 /// [2C, 3C); head h owns the columns from h C / heads of each. Scores are scaled by
@@ -455,4 +455,4 @@ struct CausalAttention {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -18,7 +18,7 @@
 #include "rows.hpp"
 #include "softmax_cross_entropy.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Mean over rows of -log softmax(x W^T)[target]: x (…, channels), W (vocab, channels), targets
 /// (…) in [0, vocab), which the data reader has checked. dx may overwrite x.
@@ -202,4 +202,4 @@ struct CrossEntropyHead {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -14,7 +14,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -111,4 +111,4 @@ struct Dropout {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -13,7 +13,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels), wpe (context, channels).
 /// A token outside [0, vocab) yields a row of NaN and has no gradient; data readers refuse it
@@ -105,4 +105,4 @@ struct Embedding {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -17,7 +17,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Any shape, elementwise. A NaN stays a NaN, forward and backward.
 struct Gelu {
@@ -62,4 +62,4 @@ struct Gelu {
   static constexpr T cubic = static_cast<T>(0.044715L * 0.79788456080286535588L);
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

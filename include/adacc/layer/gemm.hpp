@@ -19,7 +19,7 @@
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// A matrix to read: element (i, j) is data[i * row_stride + j * col_stride]. A row-major matrix
 /// with leading dimension ld is {p, ld, 1}, its transpose {p, 1, ld}.
@@ -369,4 +369,4 @@ void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operan
   } while (p0 < k);
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -21,7 +21,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// (..., C) -> (..., C). Parameters: weight (C), bias (C). aux: the rows' means, then their
 /// reciprocal standard deviations.
@@ -104,4 +104,4 @@ struct LayerNorm {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -14,7 +14,7 @@
 #include "gemm.hpp"
 #include "shapes.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -127,4 +127,4 @@ struct Linear {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -7,7 +7,7 @@
 #include "packet.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Mean over all elements of (x - target)^2; targets have the shape of x. The gradient,
 /// 2 (x - target) / elements, may overwrite x.
@@ -73,4 +73,4 @@ struct MeanSquaredError {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -19,7 +19,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Elements of T in the widest vector.
 template <class T>
@@ -114,7 +114,7 @@ void transpose(const T* in, std::size_t ld_in, std::size_t rows, std::size_t col
       out[j * ld_out + i] = i < rows ? factor * in[i * ld_in + j] : T(0);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop

@@ -12,7 +12,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Any shape, elementwise. A NaN stays a NaN: forward, and in dx where y is one. The derivative at
 /// zero is 0.
@@ -50,4 +50,4 @@ struct Relu {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

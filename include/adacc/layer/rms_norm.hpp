@@ -20,7 +20,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// (..., C) -> (..., C). Parameter: weight (C). aux: the rows' reciprocal root mean squares.
 struct RmsNorm {
@@ -92,4 +92,4 @@ struct RmsNorm {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

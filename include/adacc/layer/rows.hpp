@@ -16,7 +16,7 @@
 #include "../core/view.hpp"
 #include "shapes.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr std::size_t tile_elems = 16 * 1024;
 
@@ -96,4 +96,4 @@ void add_partials(const Cpu& cpu, T* partials, std::size_t count, std::size_t st
   });
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

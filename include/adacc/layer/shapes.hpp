@@ -7,7 +7,7 @@
 #include "../core/error.hpp"
 #include "../core/shape.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// 1 / sqrt(x) for x >= 1, also in constant expressions; Newton's method from above.
 constexpr float reciprocal_root(double x) {
@@ -52,4 +52,4 @@ constexpr Error check_loss_rows(const char* loss, Shape in) {
   return check_rows(loss, in);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -13,7 +13,7 @@
 #include "../model/contract.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Any shape, elementwise. A NaN stays a NaN, forward and backward.
 struct Silu {
@@ -44,4 +44,4 @@ struct Silu {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

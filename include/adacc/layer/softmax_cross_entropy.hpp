@@ -13,7 +13,7 @@
 #include "packet.hpp"
 #include "rows.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// The maximum of the logits seen so far, and the sum of exp(logit - maximum): what a softmax
@@ -120,4 +120,4 @@ struct SoftmaxCrossEntropy {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

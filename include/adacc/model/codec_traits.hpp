@@ -14,7 +14,7 @@
 #include "../codec/bf16.hpp"
 #include "../codec/codec_list.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -63,4 +63,4 @@ struct ToleratedBy {
 
 }  // namespace detail
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

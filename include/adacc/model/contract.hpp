@@ -65,7 +65,7 @@
 #include "parameter.hpp"
 #include "split.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Which of its own forward's tensors a layer's backward reads.
 enum class Reads : std::uint8_t { none = 0, input = 1, output = 2, both = 3 };
@@ -278,4 +278,4 @@ struct kernel {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -11,7 +11,7 @@
 #include "codec_traits.hpp"
 #include "contract.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// A functor whose type is known to the functions in its tables.
 struct AnyFunctor {
@@ -134,4 +134,4 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       layer_traits<F>::dx_overwrites_dy,
                                                       layer_traits<F>::accepts_empty_dx};
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -10,7 +10,7 @@
 
 #include "../core/error.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct Fingerprint {
   std::size_t bytes = 0;        ///< of all activations
@@ -53,4 +53,4 @@ class Mixer {
 
 }  // namespace detail
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -18,7 +18,7 @@
 #include "erased_layer.hpp"
 #include "fingerprint.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// One instance of a layer, and the activation that it produces.
 struct Node {
@@ -440,4 +440,4 @@ constexpr Result<Graph> make_graph(const Network& network, Shape input, Dtype sc
   return builder.finish();
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -4,7 +4,7 @@
 #include "../policy/planned.hpp"
 #include "contract.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// True for what Sequential, Residual and Repeat are composed of: Layer, and themselves.
 template <class Part>
@@ -34,4 +34,4 @@ constexpr Layer<Functor, PolicyType> layer(Functor functor) {
   return {functor};
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

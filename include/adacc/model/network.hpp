@@ -3,7 +3,7 @@
 
 #include "sequential.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class Model, class Loss>
 struct Network {
@@ -16,4 +16,4 @@ struct Network {
 template <class Model, class Loss>
 Network(Model, Loss) -> Network<Model, Loss>;
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

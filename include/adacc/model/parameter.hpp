@@ -9,7 +9,7 @@
 
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The distribution a parameter is drawn from before training.
 struct Init {
@@ -58,4 +58,4 @@ class Params {
   std::size_t count_ = 0;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -6,7 +6,7 @@
 
 #include "sequential.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class Block>
 struct Repeat {
@@ -29,4 +29,4 @@ constexpr Repeat<Block> repeat(int count, const Block& block) {
   return {count, block};
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

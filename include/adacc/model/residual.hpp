@@ -6,7 +6,7 @@
 
 #include "sequential.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 template <class Functor>
@@ -37,4 +37,4 @@ struct Residual : Sequential<Parts...> {
 template <class... Parts>
 Residual(const Parts&...) -> Residual<Parts...>;
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

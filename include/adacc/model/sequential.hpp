@@ -8,7 +8,7 @@
 
 #include "layer.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 template <std::size_t Index, class Part>
@@ -66,4 +66,4 @@ struct Sequential : detail::Leaves<std::index_sequence_for<Parts...>, Parts...> 
 template <class... Parts>
 Sequential(const Parts&...) -> Sequential<Parts...>;
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -17,7 +17,7 @@
 #include "../core/bytes.hpp"
 #include "../core/shape.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 enum class Split : std::uint8_t {
   none,   ///< the layer runs whole
@@ -77,4 +77,4 @@ constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::s
   return cut;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

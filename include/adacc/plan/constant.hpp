@@ -4,17 +4,17 @@
 ///     static_assert(plan, "no plan fits");
 ///     auto step = adacc::make_program(graph, plan);
 ///
-/// The exact search of plan/direct.hpp over estimated costs, for networks of about a dozen
+/// The exact search of plan/exhaustive/planner.hpp over estimated costs, for networks of about a dozen
 /// activations: compilers count the steps of a constant expression and stop at a million or so.
 #pragma once
 
 #include <cstddef>
 
-#include "estimate.hpp"
+#include "../cost/estimate.hpp"
+#include "exhaustive/smallest.hpp"
 #include "outcome.hpp"
-#include "smallest.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// A plan of `Size` activations: an array, so that it can be a constant.
 template <std::size_t Size>
@@ -105,4 +105,4 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   return result;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -5,9 +5,9 @@
 /// gap that the planner is asked for), and then as exact as that allows.
 #pragma once
 
-#include "planner.hpp"
+#include "request.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Asks `planner` once for the fastest plan within `request`, and then, with the tolerance lowered
 /// by bisection, up to `rounds` times for one with less error and at most a share request.gap more
@@ -33,4 +33,4 @@ constexpr Result<PlanOutcome> plan_least_error(Planner planner, const Graph& gra
   return best;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

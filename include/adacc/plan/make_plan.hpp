@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
-#include "direct.hpp"
-#include "pattern_planner.hpp"
+#include "chain/planner.hpp"
+#include "exhaustive/planner.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Open activations up to which the exact search is quick.
 inline constexpr std::size_t few_open_activations = 8;
@@ -79,4 +79,4 @@ inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& prof
   return planner.run();
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

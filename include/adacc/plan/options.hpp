@@ -8,10 +8,10 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
-#include "cost_profile.hpp"
-#include "plan.hpp"
+#include "../cost/profile.hpp"
+#include "../program/plan.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The policies among which activation `id` is chosen: the one that its type fixes, or else
 /// retain, every candidate codec, recompute, in this order.
@@ -66,4 +66,4 @@ constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   return needed;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

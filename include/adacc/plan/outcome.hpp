@@ -6,13 +6,13 @@
 
 #include <cstddef>
 
-#include "../step/layout.hpp"
-#include "../step/schedule.hpp"
-#include "evaluate.hpp"
+#include "../cost/evaluate.hpp"
+#include "../program/layout.hpp"
+#include "../program/schedule.hpp"
 #include "options.hpp"
-#include "planner.hpp"
+#include "request.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// An error where `request` cannot be met by any graph, or `graph` and `profile` contradict each
 /// other.
@@ -107,4 +107,4 @@ constexpr PlanOutcome finish_outcome(const Graph& graph, const CostProfile& prof
   return outcome;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -6,7 +6,7 @@
 
 #include "policy.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// In place of a codec: the first candidate of the activation (Graph::candidates); where it has
 /// none, the activation is retained.
@@ -27,4 +27,4 @@ struct Compress<Tolerated> {
   static constexpr Policy value{PolicyKind::compress, nullptr};
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

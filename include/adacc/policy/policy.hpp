@@ -8,7 +8,7 @@
 
 #include "../codec/codec.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 enum class PolicyKind : std::uint8_t { planned, retain, compress, recompute };
 
@@ -31,4 +31,4 @@ constexpr const char* name_of(const Policy& policy) {
   return "?";
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -7,10 +7,10 @@
 
 #include "policy.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct Recompute {
   static constexpr Policy value{PolicyKind::recompute, nullptr};
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

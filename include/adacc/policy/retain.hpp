@@ -3,10 +3,10 @@
 
 #include "policy.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct Retain {
   static constexpr Policy value{PolicyKind::retain, nullptr};
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

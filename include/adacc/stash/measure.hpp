@@ -7,10 +7,10 @@
 #include <cstddef>
 
 #include "../core/random.hpp"
-#include "../plan/cost_profile.hpp"
+#include "../cost/profile.hpp"
 #include "stash.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 struct StashMeasurement {
   double (*now)() = nullptr;  ///< seconds of some clock; needed
@@ -143,4 +143,4 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
   return profile;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -17,7 +17,7 @@
 #include "../model/graph.hpp"
 #include "../step/dispatch_table.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// A list of ids or stages: {1, 2}, or {first, count}.
 class StashList {
@@ -237,4 +237,4 @@ class StashModel {
   Error error_;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

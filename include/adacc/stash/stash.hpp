@@ -16,10 +16,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../step/program.hpp"
+#include "../program/program.hpp"
 #include "model.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Stash {
@@ -264,4 +264,4 @@ class Stash {
   bool bound_ = false;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

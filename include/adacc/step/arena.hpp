@@ -10,7 +10,7 @@
 
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 class Arena {
  public:
@@ -42,4 +42,4 @@ class Arena {
   bool busy_ = false;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
+#include "../program/program.hpp"
 #include "dispatch_table.hpp"
-#include "program.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T>
 struct BoundProgram {
@@ -115,4 +115,4 @@ struct BoundProgram {
   }
 };
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

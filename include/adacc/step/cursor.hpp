@@ -22,7 +22,7 @@
 
 #include "step.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// What a slice did.
 struct Slice {
@@ -148,4 +148,4 @@ class Cursor {
   double loss_ = 0;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

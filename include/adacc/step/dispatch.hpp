@@ -6,7 +6,7 @@
 #include "../model/graph.hpp"
 #include "dispatch_table.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -118,4 +118,4 @@ Dispatch<T, Context> make_dispatch(const Network& network, Dispatch<T, Context> 
   return dispatch;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -10,7 +10,7 @@
 #include "../core/array.hpp"
 #include "../model/erased_layer.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// The tensors of one call. x is void because token layers take another element type.
 template <class T>
@@ -121,4 +121,4 @@ struct Dispatch {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -8,7 +8,7 @@
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// One of the blocks that a step works on: as many bytes of it as the step needs.
 struct LentMemory {
@@ -52,4 +52,4 @@ inline Error check_memory(std::initializer_list<LentMemory> blocks) {
   return {};
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -9,13 +9,13 @@
 #include <cstdint>
 
 #include "../core/cpu.hpp"
+#include "../program/program.hpp"
 #include "arena.hpp"
 #include "bound_program.hpp"
 #include "dispatch.hpp"
 #include "memory_check.hpp"
-#include "program.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Step {
@@ -349,4 +349,4 @@ class Step {
   bool watching_ = false;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

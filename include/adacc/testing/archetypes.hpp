@@ -13,7 +13,7 @@
 #include "../core/executor.hpp"
 #include "../model/contract.hpp"
 
-namespace adacc::inline v0_1::testing {
+namespace adacc { inline namespace v0_1 { namespace testing {
 
 /// The smallest layer functor: y = factor * x, for one scalar type. It can be copied and says what
 /// its backward reads: nothing. `Layer<LayerArchetype<float>>{LayerArchetype<float>(2)}` holds it;
@@ -110,4 +110,4 @@ class ExecutorArchetype {
   int workers_;
 };
 
-}  // namespace adacc::inline v0_1::testing
+}}}  // namespace adacc::v0_1::testing

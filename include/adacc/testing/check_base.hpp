@@ -13,7 +13,7 @@
 #include "finite_differences.hpp"
 #include "guarded.hpp"
 
-namespace adacc::inline v0_1::testing::detail {
+namespace adacc { inline namespace v0_1 { namespace testing::detail {
 
 /// Standard normal numbers times `scale`; stream `stream` of the seed. Box and Muller, 1958.
 inline void fill_normal(double* values, std::size_t size, std::uint64_t seed, std::uint32_t stream,
@@ -125,4 +125,4 @@ class CheckBase {
   GuardedBlock kept_values_{0};  ///< what they must be after every call
 };
 
-}  // namespace adacc::inline v0_1::testing::detail
+}}}  // namespace adacc::v0_1::testing::detail

@@ -15,7 +15,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1::testing {
+namespace adacc { inline namespace v0_1 { namespace testing {
 
 struct GradientCheckOptions {
   /// The largest relative error |analytic - numeric| / max(|analytic|, |numeric|, floor).
@@ -149,4 +149,4 @@ void compare_with_differences(GradientCheckResult& result, const GradientCheckOp
 
 }  // namespace detail
 
-}  // namespace adacc::inline v0_1::testing
+}}}  // namespace adacc::v0_1::testing

@@ -12,7 +12,7 @@
 #include "layer_check.hpp"
 #include "loss_check.hpp"
 
-namespace adacc::inline v0_1::testing {
+namespace adacc { inline namespace v0_1 { namespace testing {
 
 /// Checks a layer functor in double precision on an input of shape `in`. Random are x (or the
 /// tokens), the parameters and dy. Allocates; the shape should be small: every compared element
@@ -32,4 +32,4 @@ GradientCheckResult gradient_check_loss(const Loss& loss, Shape in,
   return detail::LossCheck<Loss>(loss, in, targets, options).run();
 }
 
-}  // namespace adacc::inline v0_1::testing
+}}}  // namespace adacc::v0_1::testing

@@ -12,7 +12,7 @@
 #include "../core/bytes.hpp"
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1::testing {
+namespace adacc { inline namespace v0_1 { namespace testing {
 
 /// `bytes` bytes, 64-byte aligned.
 class GuardedBlock {
@@ -74,4 +74,4 @@ class GuardedBlock {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace adacc::inline v0_1::testing
+}}}  // namespace adacc::v0_1::testing

@@ -13,7 +13,7 @@
 #include "permuted_executor.hpp"
 #include "split_check.hpp"
 
-namespace adacc::inline v0_1::testing::detail {
+namespace adacc { inline namespace v0_1 { namespace testing::detail {
 
 template <class F>
 class LayerCheck : CheckBase {
@@ -279,4 +279,4 @@ class LayerCheck : CheckBase {
   GuardedBlock x_{0}, dy_{0}, kept_x_{0}, kept_dy_{0}, trained_y_{0};
 };
 
-}  // namespace adacc::inline v0_1::testing::detail
+}}}  // namespace adacc::v0_1::testing::detail

@@ -10,7 +10,7 @@
 #include "permuted_executor.hpp"
 #include "split_check.hpp"
 
-namespace adacc::inline v0_1::testing::detail {
+namespace adacc { inline namespace v0_1 { namespace testing::detail {
 
 template <class L>
 class LossCheck : CheckBase {
@@ -221,4 +221,4 @@ class LossCheck : CheckBase {
   GuardedBlock x_{0}, kept_x_{0};
 };
 
-}  // namespace adacc::inline v0_1::testing::detail
+}}}  // namespace adacc::v0_1::testing::detail

@@ -11,7 +11,7 @@
 #include "../core/executor.hpp"
 #include "../core/random.hpp"
 
-namespace adacc::inline v0_1::testing {
+namespace adacc { inline namespace v0_1 { namespace testing {
 
 class PermutedExecutor {
  public:
@@ -50,4 +50,4 @@ class PermutedExecutor {
   bool running_ = false;
 };
 
-}  // namespace adacc::inline v0_1::testing
+}}}  // namespace adacc::v0_1::testing

@@ -14,7 +14,7 @@
 #include "../model/contract.hpp"
 #include "guarded.hpp"
 
-namespace adacc::inline v0_1::testing::detail {
+namespace adacc { inline namespace v0_1 { namespace testing::detail {
 
 /// The tensors of a layer's forward and backward; y, dx (empty for tokens) and gradients are
 /// written.
@@ -143,4 +143,4 @@ inline bool nearly(const double* a, const double* b, std::size_t size) {
   return true;
 }
 
-}  // namespace adacc::inline v0_1::testing::detail
+}}}  // namespace adacc::v0_1::testing::detail

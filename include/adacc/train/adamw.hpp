@@ -16,7 +16,7 @@
 #include "../core/view.hpp"
 #include "square_root.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -110,4 +110,4 @@ struct AdamW {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

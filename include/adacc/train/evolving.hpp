@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <utility>
 
-#include "../plan/evolution.hpp"
+#include "../evolve/evolution.hpp"
 #include "training.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T = float>
 class EvolvingTraining {
@@ -106,4 +106,4 @@ class EvolvingTraining {
   EvolutionUpdate update_;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -10,7 +10,7 @@
 
 #include "../core/view.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -61,4 +61,4 @@ inline double clip_scale(double norm, double clip) {
   return clip > 0 && norm > clip ? clip / norm : 1.0;
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -15,7 +15,7 @@
 #include "../core/view.hpp"
 #include "../model/parameter.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// Four independent numbers of the standard normal distribution from four random words.
 struct NormalBlock {
@@ -68,4 +68,4 @@ void initialize_parameters(Context& context, const Table& table, View<T> params,
   }
 }
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -6,7 +6,7 @@
 
 #include "../core/error.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 /// With s counted from 0:
 ///
@@ -46,4 +46,4 @@ struct LearningRate {
   }
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

@@ -14,7 +14,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace adacc::inline v0_1::detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T>
 inline void square_roots(T* x, std::size_t count) {
@@ -34,4 +34,4 @@ inline void square_roots(float* x, std::size_t count) {
   for (std::size_t i = quads; i < count; ++i) x[i] = std::sqrt(x[i]);
 }
 
-}  // namespace adacc::inline v0_1::detail
+}}}  // namespace adacc::v0_1::detail

@@ -11,11 +11,11 @@
 
 #include "../step/step.hpp"
 #include "adamw.hpp"
-#include "block.hpp"
+#include "../core/block.hpp"
 #include "gradient_norm.hpp"
 #include "initialize.hpp"
 
-namespace adacc::inline v0_1 {
+namespace adacc { inline namespace v0_1 {
 
 template <class T = float>
 class Training {
@@ -147,4 +147,4 @@ class Training {
   Block<T> params_, gradients_, m_, v_;
 };
 
-}  // namespace adacc::inline v0_1
+}}  // namespace adacc::v0_1

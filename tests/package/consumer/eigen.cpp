@@ -1,5 +1,5 @@
 /// Uses a ready-made layer, which needs Eigen's headers and threads.
-#include <adacc/core/eigen_pool.hpp>
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/relu.hpp>
 
 int main() {

@@ -12,7 +12,7 @@
 #include "../../model/contract.hpp"
 #include "../shapes.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// x (B, T, C) to y (B, (T - kernel) / stride + 1, out). Parameters: "weight" (out, kernel, C),
 /// which starts uniform in +-1/sqrt(kernel * C), and "bias" (out).
@@ -91,4 +91,4 @@ struct Conv1d {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

@@ -14,7 +14,7 @@
 #include "../../model/contract.hpp"
 #include "../shapes.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// (..., C) -> (..., C). Parameters: weight (C), bias (C). Nothing is saved beside the input:
 /// backward computes mean and variance again, which on a small device is cheaper than memory.
@@ -87,4 +87,4 @@ struct LayerNorm {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

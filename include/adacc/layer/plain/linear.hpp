@@ -11,7 +11,7 @@
 #include "../../model/contract.hpp"
 #include "../shapes.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// x (..., in) to y (..., out). Parameters: "weight" (out, in), "bias" (out), which starts at zero
 /// and does not decay.
@@ -70,4 +70,4 @@ struct Linear {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

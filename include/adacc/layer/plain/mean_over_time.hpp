@@ -5,7 +5,7 @@
 
 #include "../../model/contract.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// (B, T, C) to (B, C).
 struct MeanOverTime {
@@ -40,4 +40,4 @@ struct MeanOverTime {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

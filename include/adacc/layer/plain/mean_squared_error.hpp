@@ -6,7 +6,7 @@
 #include "../../model/contract.hpp"
 #include "../shapes.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// Mean over all elements of (x - target)^2; targets have the shape of x. The gradient,
 /// 2 (x - target) / elements, may overwrite x.
@@ -43,4 +43,4 @@ struct MeanSquaredError {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

@@ -5,7 +5,7 @@
 
 #include "../../model/contract.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// Any shape, elementwise. Backward reads the output, whose sign says all that the input's would.
 /// A NaN stays a NaN: forward, and in dx where y is one. The derivative at zero is 0.
@@ -26,4 +26,4 @@ struct Relu {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

@@ -9,7 +9,7 @@
 #include "../../model/contract.hpp"
 #include "../shapes.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
 /// [0, classes); one that is no class makes the loss NaN. The gradient, (softmax - one-hot) / rows,
@@ -61,4 +61,4 @@ struct SoftmaxCrossEntropy {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

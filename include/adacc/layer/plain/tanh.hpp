@@ -6,7 +6,7 @@
 
 #include "../../model/contract.hpp"
 
-namespace adacc::inline v0_1::plain {
+namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// Any shape, elementwise. Backward reads the output: the derivative is 1 - y^2.
 struct Tanh {
@@ -26,4 +26,4 @@ struct Tanh {
   }
 };
 
-}  // namespace adacc::inline v0_1::plain
+}}}  // namespace adacc::v0_1::plain

@@ -1,0 +1,65 @@
+/// Zeroed memory that starts 64-byte aligned: parameters, moments, tokens.
+///
+/// std::vector aligns to 16 bytes and throws where there is no memory; here that is an error value.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <type_traits>
+
+#include "bytes.hpp"
+#include "error.hpp"
+#include "view.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T>
+class Block {
+  static_assert(std::is_trivially_copyable_v<T>, "adacc: a Block holds plain numbers");
+
+ public:
+  Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  Block(Block&& other) noexcept : data_(other.data_), size_(other.size_) {
+    other.data_ = nullptr, other.size_ = 0;
+  }
+  Block& operator=(Block&& other) noexcept {
+    T* data = data_;
+    const std::size_t size = size_;
+    data_ = other.data_, size_ = other.size_;
+    other.data_ = data, other.size_ = size;
+    return *this;
+  }
+  ~Block() { ::operator delete (data_, std::align_val_t{alignment}); }
+
+  /// `elems` zeros; an error where there is no memory for them. `what` they are for is named in it.
+  static Result<Block> make(std::size_t elems, const char* what) {
+    std::size_t bytes = 0;
+    if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
+      return Error::say(what, ": ", elems, " elements are more than can be addressed");
+    Block block;
+    if (elems == 0) return block;
+    void* data = ::operator new (align_up(bytes), std::align_val_t{alignment}, std::nothrow);
+    if (data == nullptr) return Error::say(what, ": there is no memory for ", shown(bytes));
+    std::memset(data, 0, align_up(bytes));
+    block.data_ = static_cast<T*>(data);
+    block.size_ = elems;
+    return block;
+  }
+
+  std::size_t size() const { return size_; }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  T& operator[](std::size_t i) { return data_[i]; }
+  const T& operator[](std::size_t i) const { return data_[i]; }
+  View<T> view() { return {data_, Shape(size_)}; }
+  View<const T> view() const { return {data_, Shape(size_)}; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,91 @@
+/// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
+///
+/// A residual sum that reaches across an activation would have to be kept beside it, so only those
+/// are kept that everything after them is made from, and of these not all. Which share of them to
+/// keep is a trade (Chen et al., arXiv:1604.06174, keep about a square root of them); here the
+/// shares 1, 1/2, 1/4, ... are tried on the very schedule. These plans are not the planner's: they
+/// give measurements, which come before any plan, a step that fits into little memory.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../program/plan.hpp"
+#include "../program/schedule.hpp"
+#include "evaluate.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// The activations that no residual sum reaches across, in order; never empty.
+constexpr Array<int> checkpoint_sites(const Graph& graph) {
+  Array<int> opened(graph.nodes.size() + 1);  // sums that begin to reach across, less those ending
+  for (int k = 0; k < graph.node_count(); ++k)
+    for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
+      const int source = graph.add_source(graph.node(k), i);
+      if (source < 0) continue;  // the step's input is the caller's, and always there
+      ++opened[static_cast<std::size_t>(source) + 1];
+      --opened[static_cast<std::size_t>(k)];
+    }
+  Array<int> sites;
+  int across = 0;
+  for (int k = 0; k < graph.node_count(); ++k) {
+    across += opened[static_cast<std::size_t>(k)];
+    if (across == 0) sites.push_back(k);
+  }
+  return sites;
+}
+
+/// What becomes of the activations that such a plan keeps.
+enum class Kept : unsigned char {
+  whole,    ///< retained: nothing is lost
+  precise,  ///< compressed with the candidate that takes the most bytes
+  coarse,   ///< compressed with the one that takes the fewest
+};
+
+/// The policy of activation `id` where it is kept; retain where it has no candidate that keeps
+/// values.
+constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
+  const Node& node = graph.node(id);
+  Policy policy{PolicyKind::retain, nullptr};
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < node.candidate_count && kept != Kept::whole; ++i) {
+    const CodecInfo* codec = graph.candidates_of(node)[i];
+    if (!codec->keeps_values) continue;
+    const std::size_t bytes =
+        codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
+    const bool better = kept == Kept::coarse ? bytes < best : bytes > best;
+    if (policy.codec != nullptr && !better) continue;
+    policy = {PolicyKind::compress, codec};
+    best = bytes;
+  }
+  return policy;
+}
+
+/// Keeps every `stride`th of `sites`, from the first on, and recomputes the rest.
+constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::size_t stride,
+                            Kept kept) {
+  Plan plan;
+  plan.made_for = graph.fingerprint;
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k)
+    plan.policies.push_back({PolicyKind::recompute, nullptr});
+  for (std::size_t i = 0; i < sites.size(); i += stride)
+    plan.policies[static_cast<std::size_t>(sites[i])] = kept_policy(graph, sites[i], kept);
+  return plan;
+}
+
+/// The one of them, over strides that are powers of 2, with the fewest live bytes.
+constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
+  const Array<int> sites = checkpoint_sites(graph);
+  Plan best;
+  std::size_t least = 0;
+  for (std::size_t stride = 1; stride <= sites.size(); stride *= 2) {
+    Plan plan = checkpointed(graph, sites, stride, kept);
+    const std::size_t bytes = live_bytes(make_schedule(graph, plan));
+    if (best.policies.size() != 0 && bytes >= least) continue;
+    best = static_cast<Plan&&>(plan);
+    least = bytes;
+  }
+  return best;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,191 @@
+/// Seconds of instructions, collected over steps, and the cost profile that their medians make.
+///
+/// Copies of a repeated block share their samples. A decoded activation may cost more than the
+/// instruction that makes it: a reader that is told that it is not exact may compute again what it
+/// had saved. So where the reader's backward takes longer on it than on a retained one, and by more
+/// than chance explains, the difference is added to the cost of decoding.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../program/plan.hpp"
+#include "../program/schedule.hpp"
+#include "profile.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// The middle of some numbers, and how far it may be off.
+struct Typical {
+  double median = 0;  ///< the mean of the two in the middle where their number is even; 0 of none
+  double deviation = 0;  ///< standard deviation of the median, from the quartiles as of a Gaussian
+};
+
+constexpr Typical typical_of(Array<double> values) {
+  sort(values, [](double a, double b) { return a < b; });
+  const std::size_t n = values.size();
+  if (n == 0) return {};
+  double root = 1;  // of n, by Newton: <cmath> is not for everybody who includes this
+  for (int i = 0; i < 64; ++i) root = 0.5 * (root + static_cast<double>(n) / root);
+  const double middle = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
+  // The quartiles of a few are chance themselves, and two tell nothing.
+  const std::size_t first = n < 8 ? 0 : n / 4;
+  const double spread = values[n - 1 - first] - values[first];
+  return {middle, n < 3 ? middle : 1.2533 / 1.349 * spread / root};
+}
+
+constexpr double median(Array<double> values) {
+  return typical_of(static_cast<Array<double>&&>(values)).median;
+}
+
+}  // namespace detail
+
+class CostSamples {
+ public:
+  /// Collects for `graph`, which must outlive it.
+  constexpr explicit CostSamples(const Graph& graph) : graph_(graph), codecs_(codecs_of(graph)) {
+    for (const Node& node : graph.nodes)
+      if (static_cast<std::size_t>(node.layer) >= layers_)
+        layers_ = static_cast<std::size_t>(node.layer) + 1;
+    // Node 0 has a place of its own: its backward may do without dx.
+    samples_.resize((layers_ + 1) * kinds());
+  }
+
+  /// One instruction of a step under `plan` took `seconds`.
+  constexpr void add(const Plan& plan, const Instruction& run, double seconds) {
+    if (run.op == Op::loss || run.op == Op::loss_gradient) return loss_.push_back(seconds);
+    samples_[place(run.node, kind_of(plan, run))].push_back(seconds);
+  }
+
+  /// The costs so far. Gradient errors are zero, as is the rest of the step. Where a codec was
+  /// never timed at one node it costs there what it costs elsewhere, element for element.
+  constexpr CostProfile profile() const {
+    Array<detail::Typical> typical(samples_.size());
+    for (std::size_t i = 0; i < samples_.size(); ++i) typical[i] = detail::typical_of(samples_[i]);
+    CostProfile profile = empty_profile(graph_);
+    profile.loss = detail::median(loss_);
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
+      cost.forward = shown(typical[place(k, forward)].median);
+      cost.backward = shown(backward_seconds(typical, k));
+      cost.add = typical[place(k, add_sum)].median;
+      cost.add_gradient = typical[place(k, add_gradient)].median;
+      for (std::size_t c = 0; c < codecs_.size(); ++c) {
+        CodecCost& codec = profile.codec_cost(k, static_cast<int>(c));
+        codec.encode = typical[place(k, encode(c))].median;
+        codec.decode = typical[place(k, decode(c))].median;
+        if (codec.decode > 0) codec.decode += extra_seconds(typical, k, c + 1);
+      }
+    }
+    fill_gaps(profile);
+    return profile;
+  }
+
+ private:
+  /// What is told apart at one layer. Backward comes apart by the way in which what it reads was
+  /// made: way 0 is recomputed, way c + 1 decoded by codec c.
+  enum Kind : std::size_t { forward, again, add_sum, add_gradient, retained, first_way };
+
+  constexpr std::size_t ways() const { return codecs_.size() + 1; }
+  constexpr std::size_t from_input(std::size_t way) const { return first_way + way; }
+  constexpr std::size_t from_output(std::size_t way) const { return first_way + ways() + way; }
+  constexpr std::size_t encode(std::size_t c) const { return first_way + 2 * ways() + c; }
+  constexpr std::size_t decode(std::size_t c) const { return encode(codecs_.size()) + c; }
+  constexpr std::size_t kinds() const { return decode(codecs_.size()); }
+
+  constexpr std::size_t place(int node, std::size_t kind) const {
+    const std::size_t layer =
+        node == 0 ? layers_ : static_cast<std::size_t>(graph_.node(node).layer);
+    return layer * kinds() + kind;
+  }
+
+  constexpr std::size_t column(const CodecInfo* codec) const {
+    std::size_t c = 0;
+    while (codecs_[c] != codec) ++c;
+    return c;
+  }
+  constexpr std::size_t way_of(const Policy& policy) const {
+    return policy.kind == PolicyKind::recompute ? 0 : column(policy.codec) + 1;
+  }
+
+  constexpr bool reads_previous(int node) const {
+    return node > 0 && reads_input(graph_.node(node).reads);
+  }
+
+  constexpr std::size_t kind_of(const Plan& plan, const Instruction& run) const {
+    switch (run.op) {
+      case Op::forward: return run.again ? again : forward;
+      case Op::add: return add_sum;
+      case Op::add_gradient: return add_gradient;
+      case Op::encode: return encode(column(plan[run.node].codec));
+      case Op::decode: return decode(column(plan[run.node].codec));
+      default: break;
+    }
+    const int k = run.node;
+    if (reads_previous(k) && plan[k - 1].kind != PolicyKind::retain)
+      return from_input(way_of(plan[k - 1]));
+    if (reads_output(graph_.node(k).reads) && plan[k].kind != PolicyKind::retain)
+      return from_output(way_of(plan[k]));
+    return retained;
+  }
+
+  /// Backward of node k on what was retained; where all plans were too small for that, on whatever
+  /// it was seen with.
+  constexpr double backward_seconds(const Array<detail::Typical>& typical, int k) const {
+    double seconds = typical[place(k, retained)].median;
+    for (std::size_t way = 0; way < ways() && seconds <= 0; ++way) {
+      seconds = typical[place(k, from_input(way))].median;
+      if (seconds <= 0) seconds = typical[place(k, from_output(way))].median;
+    }
+    return seconds;
+  }
+
+  /// What reading activation k costs its readers more where it was made in this way, beyond doubt.
+  constexpr double extra_seconds(const Array<detail::Typical>& typical, int k,
+                                 std::size_t way) const {
+    double extra = 0;
+    const auto compare = [&](int reader, std::size_t kind) {
+      const detail::Typical kept = typical[place(reader, retained)];
+      const detail::Typical made = typical[place(reader, kind)];
+      const double more = made.median - kept.median;
+      if (kept.median <= 0 || made.median <= 0) return;
+      if (more > 4 * (made.deviation + kept.deviation)) extra += more;
+    };
+    if (k + 1 < graph_.node_count() && reads_previous(k + 1)) compare(k + 1, from_input(way));
+    if (reads_output(graph_.node(k).reads)) compare(k, from_output(way));
+    return extra;
+  }
+
+  constexpr void fill_gaps(CostProfile& profile) const {
+    for (std::size_t c = 0; c < codecs_.size(); ++c) {
+      double encode_seconds = 0, decode_seconds = 0, elems = 0;
+      for (int k = 0; k < graph_.node_count(); ++k) {
+        const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+        if (cost.encode <= 0 || cost.decode <= 0) continue;
+        encode_seconds += cost.encode;
+        decode_seconds += cost.decode;
+        elems += static_cast<double>(graph_.node(k).output.elems());
+      }
+      for (int k = 0; k < graph_.node_count() && elems > 0; ++k) {
+        CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+        if (cost.encode > 0 && cost.decode > 0) continue;
+        const double share = static_cast<double>(graph_.node(k).output.elems()) / elems;
+        cost.encode = encode_seconds * share;
+        cost.decode = decode_seconds * share;
+      }
+    }
+  }
+
+  /// Nothing takes no time: what a clock cannot tell is taken for a nanosecond.
+  static constexpr double shown(double seconds) { return seconds > 1e-9 ? seconds : 1e-9; }
+
+  const Graph& graph_;
+  Array<const CodecInfo*> codecs_;
+  std::size_t layers_ = 0;
+  Array<Array<double>> samples_;  ///< by place
+  Array<double> loss_;
+};
+
+}}  // namespace adacc::v0_1

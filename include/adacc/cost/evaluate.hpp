@@ -1,0 +1,109 @@
+/// What a plan costs: bytes, seconds and gradient error, from the very schedule that will run.
+///
+/// This is the one definition of a plan's quality. Solvers may work with models of it, but what
+/// they return has been through here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/bytes.hpp"
+#include "../program/layout.hpp"
+#include "../program/plan.hpp"
+#include "../program/schedule.hpp"
+#include "profile.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct PlanCost {
+  std::size_t live_bytes = 0;  ///< the largest sum of live bytes, alignment included
+  double seconds = 0;          ///< of one step, CostProfile::rest included
+  double error = 0;            ///< relative squared error of the gradient
+};
+
+/// Seconds of one instruction.
+constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const Instruction& run) {
+  const NodeCost& cost = profile.node(run.node);
+  switch (run.op) {
+    case Op::forward: return cost.forward;
+    case Op::backward: return cost.backward;
+    case Op::add: return cost.add;
+    case Op::add_gradient: return cost.add_gradient;
+    case Op::loss:
+    case Op::loss_gradient: return profile.loss;
+    case Op::encode:
+    case Op::decode: break;
+  }
+  const int column = profile.column(plan[run.node].codec);
+  if (column < 0) return 0;
+  const CodecCost& codec = profile.codec_cost(run.node, column);
+  return run.op == Op::encode ? codec.encode : codec.decode;
+}
+
+/// The largest sum of bytes that live at one instruction of `schedule`.
+constexpr std::size_t live_bytes(const Schedule& schedule) {
+  const std::size_t count = schedule.instructions.size();
+  Array<std::size_t> born(count + 1), dead(count + 1);
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.first < 0) continue;
+    born[static_cast<std::size_t>(buffer.first)] += align_up(buffer.bytes);
+    dead[static_cast<std::size_t>(buffer.last) + 1] += align_up(buffer.bytes);
+  }
+  std::size_t live = 0, most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    live = live + born[i] - dead[i];
+    if (live > most) most = live;
+  }
+  return most;
+}
+
+/// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included.
+constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
+  return make_layout(make_schedule(graph, plan)).arena_bytes;
+}
+
+/// visit(k, column, error) for each activation whose value in backward is not the one of forward,
+/// and each codec that is to blame (by its column in the profile), with what that adds to the
+/// gradient's error: the codec's error where backward reads it decoded; where it is computed again,
+/// what it carries from every lossy codec among the activations it is made from. At most 64 codecs.
+template <class Visit>
+constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                          const Visit& visit) {
+  Array<std::uint64_t> lossy(graph.nodes.size());  // columns behind each activation's value
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Policy& policy = plan[k];
+    std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
+    const int column = policy.codec == nullptr ? -1 : profile.column(policy.codec);
+    if (column >= 0 && !policy.codec->lossless) mine = std::uint64_t{1} << column;
+    if (policy.kind == PolicyKind::recompute)
+      graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
+    if (mine == 0 || !graph.read_in_backward(k)) continue;
+    for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+      if ((mine >> c & 1) == 0) continue;
+      const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+      visit(k, static_cast<int>(c),
+            policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
+    }
+  }
+}
+
+/// The gradient error of `plan` under the additive model.
+constexpr double error_of(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+  double sum = 0;
+  each_error(graph, profile, plan, [&](int, int, double error) { sum += error; });
+  return sum;
+}
+
+/// Evaluates `plan`, which must have passed check(graph, plan), as must the profile.
+constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+  const Schedule schedule = make_schedule(graph, plan);
+  PlanCost cost;
+  cost.live_bytes = live_bytes(schedule);
+  cost.seconds = profile.rest;
+  for (const Instruction& run : schedule.instructions)
+    cost.seconds += seconds_of(profile, plan, run);
+  cost.error = error_of(graph, profile, plan);
+  return cost;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,121 @@
+/// A cost profile measured on the running machine: what forward, backward, encode and decode take
+/// where they will run.
+///
+/// Steps run under a few plans (cost/measuring_plans.hpp) on the caller's batch, in turn, so that a
+/// machine that slows down slows all of them; each instruction is timed in place, and the medians
+/// make the profile. A median leaves out what hits few instructions of each step, as other programs
+/// on the machine do; so all times are scaled to make a whole step as long as it was. Nothing of it
+/// is left behind: parameters are only read, gradients are zero afterwards and the context is what
+/// it was.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "../step/step.hpp"
+#include "cost_samples.hpp"
+#include "evaluate.hpp"
+#include "measuring_plans.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct MeasureOptions {
+  int warm_up = 1;  ///< steps under each plan that are not counted, >= 0
+  int steps = 3;    ///< steps under each plan that are, >= 1
+};
+
+namespace detail {
+
+/// One step, each instruction's seconds in `seconds`; an error of a codec, or of the clock.
+template <class T, class Context, class X, class Y, class Clock>
+Error timed_step(Context& context, Step<T, Context>& step, View<X> input, View<Y> targets,
+                 const Clock& now, Array<double>& seconds) {
+  if (const Error why = step.begin(input, targets)) return why;
+  const double start = now();
+  double then = start;
+  bool steady = true;
+  for (std::size_t i = 0; i < step.instruction_count(); ++i) {
+    step.execute(context, i);
+    const double after = now();
+    seconds[i] = after - then;
+    steady = steady && after >= then;
+    then = after;
+  }
+  if (!steady || !(then > start) || !(then - start < 1e9))
+    return Error::say(
+        "the clock that measuring was given stood still, went backwards or gave no "
+        "number during a step: it must give the seconds of a steady clock");
+  return step.error();
+}
+
+}  // namespace detail
+
+/// Measures steps of `graph`, which `dispatch` can run, between two steps of training.
+///
+/// The arena is the caller's, lent for the call; it may be that of training itself. With
+/// measuring_bytes(graph) bytes the measurement is most like training, with less it goes on around
+/// plans that keep little, and with less than least_measuring_bytes(graph) the error says so.
+/// Blocks are as in Step::bind; what `gradients` held is lost, and it holds zeros in the end.
+///
+/// `now` is any callable that gives the seconds of a steady clock; one for a device waits for the
+/// device first. Gradient errors and CostProfile::rest are left at zero: the first are probed
+/// (cost/probe.hpp), the second is the caller's to time.
+template <class T, class Context, class X, class Y, class Clock>
+Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispatch,
+                            const Graph& graph, Bytes arena,
+                            std::type_identity_t<View<const T>> params,
+                            std::type_identity_t<View<T>> gradients, View<X> input, View<Y> targets,
+                            const Clock& now, MeasureOptions options = {}) {
+  if (options.steps < 1 || options.warm_up < 0)
+    return Error::say(
+        "measuring takes at least 1 step of each kind and no fewer than 0 to warm up,"
+        " and got ",
+        options.steps, " and ", options.warm_up);
+  const Result<MeasuringPlans> plans = measuring_plans(graph, arena.size());
+  if (!plans) return plans.error;
+  Array<Step<T, Context>> steps;
+  std::size_t longest = 0;
+  for (const Plan& plan : plans->plans) {
+    Result<Program> program = make_program(graph, plan);
+    if (!program) return program.error;
+    auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
+    if (!step) return step.error;
+    if (const Error why = step->bind(arena, params, gradients)) return why;
+    if (step->instruction_count() > longest) longest = step->instruction_count();
+    steps.push_back(static_cast<Step<T, Context>&&>(*step));
+  }
+
+  CostSamples samples(graph);
+  Array<Array<double>> totals(steps.size());
+  Array<double> seconds(longest);
+  const Context before = context;
+  Error error;
+  for (int round = -options.warm_up; round < options.steps && !error; ++round)
+    for (std::size_t p = 0; p < steps.size() && !error; ++p) {
+      error = detail::timed_step(context, steps[p], input, targets, now, seconds);
+      if (error || round < 0) continue;
+      const Program& program = steps[p].program();
+      double total = 0;
+      for (std::size_t i = 0; i < steps[p].instruction_count(); ++i) {
+        samples.add(program.plan, program.schedule.instructions[i], seconds[i]);
+        total += seconds[i];
+      }
+      totals[p].push_back(total);
+    }
+  context = before;
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = T{};
+  if (error) return error;
+  CostProfile profile = samples.profile();
+  Array<double> ratios;
+  for (std::size_t p = 0; p < steps.size(); ++p) {
+    const Program& program = steps[p].program();
+    double sum = 0;
+    for (const Instruction& run : program.schedule.instructions)
+      sum += seconds_of(profile, program.plan, run);
+    for (const double total : totals[p]) ratios.push_back(total / sum);
+  }
+  scale(profile, detail::median(ratios));
+  return profile;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,137 @@
+/// What every instruction of a step costs on a machine: seconds, and error of the gradient.
+///
+/// Times are measured, not guessed: running a bandwidth-bound layer again is not free, as counts of
+/// floating-point operations claim. Bytes are not here; they follow from the graph. A profile is
+/// plain data: cost/measure.hpp fills it on the running machine, io/profile_text.hpp keeps it in
+/// a file, and whoever knows better writes the numbers in by hand.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../model/graph.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// One node, in seconds per call.
+struct NodeCost {
+  double forward = 0;
+  double backward = 0;
+  double add = 0;           ///< one residual sum that ends at this node, in forward
+  double add_gradient = 0;  ///< one residual gradient handed to this node's activation
+};
+
+/// One activation under one codec.
+struct CodecCost {
+  double encode = 0;  ///< seconds
+  double decode = 0;  ///< seconds
+  /// Relative squared error of the gradient, E|g' - g|^2 / |g|^2, where backward reads this
+  /// activation decoded and all others exact.
+  double error = 0;
+  /// The same where backward reads this activation computed again from one or several that went
+  /// through this codec.
+  double carried_error = 0;
+};
+
+/// The costs of a graph's instructions. `codecs` are those that plans may use; `codec_costs` holds
+/// one row per node and one column per entry of `codecs`.
+struct CostProfile {
+  Array<NodeCost> nodes;
+  Array<const CodecInfo*> codecs;
+  Array<CodecCost> codec_costs;
+  double loss = 0;  ///< seconds of loss and its gradient
+  double rest = 0;  ///< seconds of a step outside its instructions: the update of the parameters
+  Fingerprint made_for;  ///< the graph's; unknown where the caller wrote the numbers down
+
+  constexpr const NodeCost& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
+
+  /// The column of `codec`; -1 where the profile does not know it.
+  constexpr int column(const CodecInfo* codec) const {
+    for (std::size_t i = 0; i < codecs.size(); ++i)
+      if (codecs[i] == codec) return static_cast<int>(i);
+    return -1;
+  }
+  constexpr const CodecCost& codec_cost(int node, int column) const {
+    return codec_costs[static_cast<std::size_t>(node) * codecs.size() +
+                       static_cast<std::size_t>(column)];
+  }
+  constexpr CodecCost& codec_cost(int node, int column) {
+    return codec_costs[static_cast<std::size_t>(node) * codecs.size() +
+                       static_cast<std::size_t>(column)];
+  }
+};
+
+/// All codecs that plans of `graph` may use: its candidates, and those that its types fix.
+constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
+  Array<const CodecInfo*> codecs;
+  const auto add = [&](const CodecInfo* codec) {
+    if (codec == nullptr) return;
+    for (const CodecInfo* known : codecs)
+      if (known == codec) return;
+    codecs.push_back(codec);
+  };
+  for (const CodecInfo* codec : graph.candidates) add(codec);
+  for (const Node& node : graph.nodes) add(node.policy.codec);
+  return codecs;
+}
+
+/// A profile of the right size for `graph`, all zeros.
+constexpr CostProfile empty_profile(const Graph& graph) {
+  CostProfile profile;
+  profile.made_for = graph.fingerprint;
+  profile.nodes.resize(graph.nodes.size());
+  profile.codecs = codecs_of(graph);
+  profile.codec_costs.resize(graph.nodes.size() * profile.codecs.size());
+  return profile;
+}
+
+/// Multiplies all times by `factor`; CostProfile::rest, which no instruction takes, stays.
+constexpr void scale(CostProfile& profile, double factor) {
+  for (NodeCost& cost : profile.nodes)
+    for (double* seconds : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
+      *seconds *= factor;
+  for (CodecCost& cost : profile.codec_costs)
+    for (double* seconds : {&cost.encode, &cost.decode}) *seconds *= factor;
+  profile.loss *= factor;
+}
+
+/// An error where `profile` does not describe `graph`, or holds a number that is no cost: negative,
+/// infinite or NaN, or a forward or backward pass that takes no time.
+constexpr Error check(const Graph& graph, const CostProfile& profile) {
+  constexpr double largest = 1e9;
+  const auto bad = [](double value) { return !(value >= 0 && value <= largest); };
+  if (profile.nodes.size() != graph.nodes.size() ||
+      profile.codec_costs.size() != graph.nodes.size() * profile.codecs.size())
+    return Error::say("the profile describes ", profile.nodes.size(), " nodes, and the graph has ",
+                      graph.nodes.size());
+  if (const Error why = detail::check_made_for("profile", profile.made_for, graph.fingerprint))
+    return why;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const NodeCost& cost = profile.nodes[i];
+    const char* name = graph.nodes[i].name;
+    if (bad(cost.forward) || bad(cost.backward) || bad(cost.add) || bad(cost.add_gradient))
+      return Error::say("the profile's times of node ", i, " (", name,
+                        ") must be finite and not negative");
+    if (!graph.by_hand && (cost.forward <= 0 || cost.backward <= 0))
+      return Error::say("the profile says that node ", i, " (", name,
+                        ") takes no time: it was not measured");
+    for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+      const CodecCost& codec = profile.codec_costs[i * profile.codecs.size() + c];
+      if (bad(codec.encode) || bad(codec.decode) || bad(codec.error) || bad(codec.carried_error))
+        return Error::say("the profile's costs of ", profile.codecs[c]->name, " at node ", i, " (",
+                          name, ") must be finite and not negative");
+    }
+  }
+  if (bad(profile.loss) || bad(profile.rest))
+    return Error::say(
+        "the profile's times of the loss and of the rest of the step must be finite "
+        "and not negative");
+  for (const CodecInfo* codec : codecs_of(graph))
+    if (profile.column(codec) < 0)
+      return Error::say("the profile knows no costs of the codec ", codec->name,
+                        ", which the graph may use");
+  return {};
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,166 @@
+/// The gradient's error under a plan: what was expected of it, and what is observed.
+///
+/// Errors are those in the profile, probed last, scaled by what the codecs see (codec_watch.hpp).
+/// Graph, profile and plan are Evolution's and passed to every call.
+#pragma once
+
+#include <cstddef>
+
+#include "../cost/evaluate.hpp"
+#include "codec_watch.hpp"
+#include "options.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+class ErrorWatch {
+ public:
+  static constexpr double largest = 1e9;
+
+  enum class Verdict : unsigned char {
+    as_planned,
+    failing,  ///< above what was planned, in as many checks running as it takes
+    fell,     ///< below it
+  };
+
+  /// Observes nothing yet of the codecs of `profile`.
+  void start(const CostProfile& profile) {
+    codecs_ = profile.codecs.size();
+    watches_.clear();
+    watches_.resize(profile.codec_costs.size());
+  }
+
+  CodecWatch& of(int activation, int column) {
+    return watches_[static_cast<std::size_t>(activation) * codecs_ +
+                    static_cast<std::size_t>(column)];
+  }
+  const CodecWatch& of(int activation, int column) const {
+    return const_cast<ErrorWatch*>(this)->of(activation, column);
+  }
+
+  /// `profile` with the errors that `plan` lives with as they are now.
+  CostProfile observed(const Graph& graph, const CostProfile& profile, const Plan& plan) const {
+    CostProfile seen = profile;
+    Array<double> behind(seen.codec_costs.size());  // the largest scale an activation carries
+    for (int k = 0; k < graph.node_count(); ++k) {
+      const std::size_t row = static_cast<std::size_t>(k) * codecs_;
+      const Policy& policy = plan[k];
+      if (const int column = profile.column(policy.codec);
+          policy.kind == PolicyKind::compress && column >= 0) {
+        const double scale = of(k, column).scale();
+        CodecCost& cost = seen.codec_cost(k, column);
+        cost.error = limited(cost.error * scale);
+        behind[row + static_cast<std::size_t>(column)] = scale;
+      } else if (policy.kind == PolicyKind::recompute) {
+        graph.forward_reads(k, [&](int source) {
+          const std::size_t from = static_cast<std::size_t>(source) * codecs_;
+          for (std::size_t c = 0; c < codecs_; ++c)
+            if (behind[from + c] > behind[row + c]) behind[row + c] = behind[from + c];
+        });
+        for (std::size_t c = 0; c < codecs_; ++c) {
+          CodecCost& cost = seen.codec_cost(k, static_cast<int>(c));
+          if (behind[row + c] > 0)
+            cost.carried_error = limited(cost.carried_error * behind[row + c]);
+        }
+      }
+    }
+    return seen;
+  }
+
+  /// What is observed now is what is expected from now on.
+  void expect(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+    planned_ = errors_now(graph, profile, plan);
+    fell_below_ = planned_.sum;
+    high_ = low_ = 0;
+  }
+
+  double planned() const { return planned_.sum; }
+  double planned(int activation) const { return planned_.of[static_cast<std::size_t>(activation)]; }
+
+  /// One check. Where it finds `plan` failing, failing() says which activations that is due to.
+  Verdict check(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                const EvolutionOptions& options) {
+    const Errors now = errors_now(graph, profile, plan);
+    failing_.clear();
+    failing_.resize(graph.nodes.size());
+    for (std::size_t i = 0; i < failing_.size(); ++i)
+      failing_[i] = now.of[i] > options.above * planned_.of[i];
+    bool misfit = false;
+    for (int k = 0; k < graph.node_count(); ++k) {
+      const int column = profile.column(plan[k].codec);
+      if (column < 0) continue;
+      const CodecWatch& watch = of(k, column);
+      bool& mine = failing_[static_cast<std::size_t>(k)];
+      if (watch.misfit()) mine = misfit = true;
+      if (watch.scale() > options.above && !plan[k].codec->lossless) mine = true;
+    }
+    high_ = now.sum > options.above * planned_.sum || misfit ? high_ + 1 : 0;
+    low_ = now.sum < options.below * fell_below_ ? low_ + 1 : 0;
+    if (high_ >= options.checks) {
+      keep_worst(profile, plan, now, options);
+      return Verdict::failing;
+    }
+    if (low_ < options.checks) return Verdict::as_planned;
+    low_ = 0;
+    fell_below_ = now.sum;
+    return Verdict::fell;
+  }
+  const Array<bool>& failing() const { return failing_; }
+
+  /// What fails was seen to: it has to fail in as many checks again.
+  void restart() { high_ = 0; }
+
+  /// The profile is another one, with the same codecs in another order.
+  void reorder(const CostProfile& before, const CostProfile& after) {
+    Array<CodecWatch> watches(after.codec_costs.size());
+    for (std::size_t i = 0; i < watches.size(); ++i)
+      watches[i] = of(static_cast<int>(i / codecs_), before.column(after.codecs[i % codecs_]));
+    watches_ = static_cast<Array<CodecWatch>&&>(watches);
+  }
+
+ private:
+  static double limited(double error) { return error < largest ? error : largest; }
+
+  struct Errors {
+    Array<double> of;  ///< by activation
+    double sum = 0;
+  };
+  Errors errors_now(const Graph& graph, const CostProfile& profile, const Plan& plan) const {
+    Errors errors{Array<double>(graph.nodes.size())};
+    each_error(graph, observed(graph, profile, plan), plan, [&](int k, int, double error) {
+      errors.of[static_cast<std::size_t>(k)] += error;
+      errors.sum += error;
+    });
+    return errors;
+  }
+
+  /// Of those that fail, the worst, until the rest is no reason to plan again.
+  void keep_worst(const CostProfile& profile, const Plan& plan, const Errors& now,
+                  const EvolutionOptions& options) {
+    const auto more = [&](std::size_t i) { return now.of[i] - planned_.of[i]; };
+    Array<std::size_t> order;
+    for (std::size_t i = 0; i < failing_.size(); ++i) {
+      const int k = static_cast<int>(i), column = profile.column(plan[k].codec);
+      const bool misfit = column >= 0 && of(k, column).misfit();
+      // What only others are made from has no error of its own: theirs is its doing.
+      if (failing_[i] && now.of[i] > 0 && !misfit) order.push_back(i);
+    }
+    sort(order, [&](std::size_t a, std::size_t b) {
+      const double x = more(a), y = more(b);
+      return x != y ? x > y : a < b;
+    });
+    double sum = now.sum;
+    for (const std::size_t i : order) {
+      failing_[i] = sum > options.above * planned_.sum;
+      if (failing_[i]) sum -= more(i);
+    }
+  }
+
+  std::size_t codecs_ = 0;
+  Array<CodecWatch> watches_;  ///< a row per activation, a column per codec, as in the profile
+  Errors planned_;             ///< when the plan was made
+  Array<bool> failing_;        ///< by activation, in the check before
+  double fell_below_ = 0;      ///< what "half of what was planned" refers to
+  int high_ = 0, low_ = 0;     ///< checks running
+};
+
+}}  // namespace adacc::v0_1

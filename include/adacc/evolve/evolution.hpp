@@ -1,0 +1,388 @@
+/// A plan that evolves while training runs: what is observed goes in, changes of the plan come out.
+///
+/// Pure logic, without clock or randomness of its own: the same observations give the same plans.
+/// Nothing happens but in advance(), between two steps. Four things make it plan again:
+///
+///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
+///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
+///     leaves its codec; others change only where the budget forces them to;
+///   - it falls below half of what was planned in two checks running, or a new probe shows half of
+///     the error that a codec was left for: what was lost may return;
+///   - the budget changes, to be met at the next step;
+///   - steps take another time than the profile says, and a new profile is there.
+///
+/// A tensor changes its policy at most once per window, but for what a new budget takes. Every plan
+/// is one of least error among those as fast as the planner's (least_error.hpp). A re-plan that
+/// finds nothing keeps the plan, and says why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../cost/evaluate.hpp"
+#include "../plan/least_error.hpp"
+#include "../program/layout.hpp"
+#include "error_watch.hpp"
+#include "options.hpp"
+#include "plan_change.hpp"
+#include "time_watch.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct EvolutionUpdate {
+  bool changed = false;  ///< the plan is another one, and its program must be compiled
+  Array<PlanChange> changes;
+  Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
+};
+
+class Evolution {
+ public:
+  Evolution() = default;
+
+  /// Plans `graph`. Fails as the planner does, and where the options make no sense.
+  static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
+                                 Planner planner, const EvolutionOptions& options = {}) {
+    if (planner == nullptr) return Error::say("an evolving plan needs a planner");
+    if (const Error why = check(options)) return why;
+    Evolution made;
+    made.planner_ = planner;
+    made.options_ = options;
+    made.request_ = request;
+    Result<PlanOutcome> outcome =
+        plan_least_error(planner, graph, profile, request, options.rounds);
+    if (!outcome) return outcome.error;
+    made.graph_ = static_cast<Graph&&>(graph);
+    made.profile_ = static_cast<CostProfile&&>(profile);
+    made.errors_.start(made.profile_);
+    made.changed_at_.resize(made.graph_.nodes.size());
+    for (std::uint64_t& at : made.changed_at_) at = never;
+    made.settle(static_cast<PlanOutcome&&>(*outcome));
+    return made;
+  }
+
+  const Plan& plan() const { return outcome_.plan; }
+  const PlanOutcome& outcome() const { return outcome_; }
+  const Graph& graph() const { return graph_; }
+  const EvolutionOptions& options() const { return options_; }
+  std::size_t budget_bytes() const { return request_.budget_bytes; }
+
+  /// The profile, with the errors probed last.
+  const CostProfile& profile() const { return profile_; }
+
+  /// The gradient's error as observed last, and as planned.
+  double observed_error() const { return error_of(graph_, observed_profile(), plan()); }
+  double planned_error() const { return errors_.planned(); }
+
+  /// Whether step `step` is one whose statistics are to be observed, or before which gradient
+  /// errors are to be probed.
+  bool wants_statistics(std::uint64_t step) const { return step % options_.check_every == 0; }
+  bool wants_probe(std::uint64_t step) const {
+    return step > 0 && (step == options_.first_probe || step % options_.probe_every == 0);
+  }
+  /// Steps take another time than they did: observe_profile() is waited for.
+  bool wants_profile() const { return times_.drifted(); }
+
+  /// What the codec of `activation` saw in the step that ran last.
+  void observe_statistics(int activation, const CodecStatistics& seen) {
+    const int column = profile_.column(plan()[activation].codec);
+    if (column < 0 || seen.elements == 0) return;
+    errors_.of(activation, column).observe(seen);
+    checked_ = true;
+  }
+
+  /// A probed error: what backward's gradient suffers where it reads `activation` through `codec`
+  /// or, where `carried`, computed again from what went through it.
+  void observe_error(int activation, const CodecInfo* codec, double error, bool carried = false) {
+    const int column = profile_.column(codec);
+    if (column < 0 || !(error >= 0 && error < ErrorWatch::largest)) return;
+    CodecCost& cost = profile_.codec_cost(activation, column);
+    (carried ? cost.carried_error : cost.error) = error;
+    CodecWatch& watch = errors_.of(activation, column);
+    watch.probed();
+    checked_ = true;
+    if (carried || !watch.failed || !(error < options_.below * watch.failed_error)) return;
+    watch.failed = false;
+    returned_ = true;
+  }
+
+  /// The same for all that a probe measured (GradientErrors, cost/probe.hpp): `errors.entries()`
+  /// name a layer, whose copies share the error, a codec, and whether it is carried.
+  template <class Errors>
+  void observe_errors(const Errors& errors) {
+    for (const auto& entry : errors.entries())
+      for (int k = 0; k < graph_.node_count(); ++k)
+        if (graph_.node(k).layer == entry.what.layer)
+          observe_error(k, entry.what.codec, entry.error(), entry.what.carried);
+  }
+
+  /// visit(layer, codec, carried) once for every class of errors that is worth a probe: those that
+  /// the plan lives with, and those of codecs that failed and might be used again.
+  template <class Visit>
+  void each_class_to_probe(const Visit& visit) const {
+    Array<ErrorOf> seen;
+    const auto once = [&](int k, int column, bool carried) {
+      const ErrorOf mine{graph_.node(k).layer, column, carried};
+      for (const ErrorOf& other : seen)
+        if (mine == other) return;
+      seen.push_back(mine);
+      visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
+    };
+    each_error(graph_, profile_, plan(), [&](int k, int column, double) {
+      once(k, column, plan()[k].kind == PolicyKind::recompute);
+    });
+    for (int k = 0; k < graph_.node_count(); ++k)
+      for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
+        if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
+  }
+
+  /// What a step took, in seconds of the clock that the profile was measured with.
+  void observe_seconds(double seconds) {
+    if (seconds > 0 && seconds < 1e9) times_.observe(seconds / outcome_.seconds, options_);
+  }
+
+  /// A profile measured anew; its times count, errors stay those that were probed.
+  Error observe_profile(CostProfile profile) {
+    if (const Error why = check(graph_, profile)) return why;
+    for (int k = 0; k < graph_.node_count(); ++k)
+      for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+        const int known = profile_.column(profile.codecs[c]);
+        if (known < 0) return Error::say("the profile names a codec that the plan does not know");
+        CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+        cost.error = profile_.codec_cost(k, known).error;
+        cost.carried_error = profile_.codec_cost(k, known).carried_error;
+      }
+    if (profile.codecs.size() != profile_.codecs.size())
+      return Error::say("the profile knows ", profile.codecs.size(), " codecs, and the plan ",
+                        profile_.codecs.size());
+    errors_.reorder(profile_, profile);
+    profile_ = static_cast<CostProfile&&>(profile);
+    times_ = {};
+    new_profile_ = true;
+    return {};
+  }
+
+  /// The arena may be as large as this from the next step on.
+  void set_budget(std::size_t bytes) {
+    new_budget_ = bytes;
+    has_new_budget_ = true;
+  }
+
+  /// The caller could not run the plan of the last advance(), say for want of memory: plan and
+  /// budget are what they were before it.
+  void undo() {
+    if (before_.outcome.plan.policies.empty()) return;
+    request_.budget_bytes = before_.budget_bytes;
+    changed_at_ = before_.changed_at;
+    settle(static_cast<PlanOutcome&&>(before_.outcome));
+    before_ = {};
+  }
+
+  /// The boundary before step `step`: judges what was observed since the last one, and plans again
+  /// where that is due.
+  EvolutionUpdate advance(std::uint64_t step) {
+    EvolutionUpdate update;
+    before_ = {};
+    if (has_new_budget_) {
+      change_budget(step, update);
+      checked_ = false;
+    } else if (checked_) {
+      checked_ = false;
+      check_errors(step, update);
+    }
+    if (!update.changed && new_profile_) {
+      new_profile_ = false;
+      replan_if_faster(step, ChangeReason::times_drifted, update);
+    } else if (!update.changed && returned_) {
+      returned_ = false;
+      replan_if_faster(step, ChangeReason::error_fell, update);
+    }
+    return update;
+  }
+
+ private:
+  static constexpr std::uint64_t never = static_cast<std::uint64_t>(-1);
+
+  struct ErrorOf {
+    int layer = 0;
+    int column = 0;
+    bool carried = false;
+    friend bool operator==(const ErrorOf&, const ErrorOf&) = default;
+  };
+
+  CostProfile observed_profile() const { return errors_.observed(graph_, profile_, plan()); }
+
+  /// `outcome` is the plan from now on; what it promises is what is observed right now.
+  void settle(PlanOutcome outcome) {
+    outcome_ = static_cast<PlanOutcome&&>(outcome);
+    errors_.expect(graph_, profile_, plan());
+  }
+
+  bool held(int activation, std::uint64_t step) const {
+    const std::uint64_t at = changed_at_[static_cast<std::size_t>(activation)];
+    return at != never && step < at + options_.window;
+  }
+
+  void check_errors(std::uint64_t step, EvolutionUpdate& update) {
+    switch (errors_.check(graph_, profile_, plan(), options_)) {
+      case ErrorWatch::Verdict::as_planned: return;
+      case ErrorWatch::Verdict::failing: return leave(errors_.failing(), step, update);
+      case ErrorWatch::Verdict::fell:
+        return replan_if_faster(step, ChangeReason::error_fell, update);
+    }
+  }
+
+  /// Moves those that are `failing` off what they are, and others only where that is forced.
+  void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
+    bool any = false;
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      bool& mine = failing[static_cast<std::size_t>(k)];
+      mine = mine && graph_.node(k).policy.kind == PolicyKind::planned && !held(k, step);
+      any = any || mine;
+      const int column = profile_.column(plan()[k].codec);
+      if (!mine || column < 0) continue;
+      CodecWatch& watch = errors_.of(k, column);
+      watch.failed = true;
+      watch.failed_error = errors_.planned(k);
+    }
+    if (!any) return;  // fixed by their types, or changed a moment ago: looked at again next time
+    const CostProfile profile = observed_profile();
+    Result<PlanOutcome> outcome =
+        plan_among(profile, [&](int k) { return failing[static_cast<std::size_t>(k)]; });
+    if (!outcome) {
+      outcome = plan_among(profile, [&](int k) { return !held(k, step); });
+      if (outcome) undo_unforced(profile, failing, *outcome);
+    }
+    errors_.restart();
+    if (!outcome) {
+      // All that is left is worse: the codecs stay in use, and what they cost is expected now.
+      update.failed = outcome.error;
+      for (int k = 0; k < graph_.node_count(); ++k)
+        if (const int column = profile_.column(plan()[k].codec); column >= 0)
+          errors_.of(k, column).failed = false;
+      settle(static_cast<PlanOutcome&&>(outcome_));
+      return;
+    }
+    adopt(static_cast<PlanOutcome&&>(*outcome), step, ChangeReason::codec_failed, failing, update);
+  }
+
+  /// The plan of least error where all but the activations for which open(k) stay as they are, and
+  /// codecs that failed are no candidates.
+  template <class Open>
+  Result<PlanOutcome> plan_among(const CostProfile& profile, const Open& open) const {
+    Graph graph = graph_;
+    graph.candidates.clear();
+    for (int k = 0; k < graph.node_count(); ++k) {
+      Node& node = graph.nodes[static_cast<std::size_t>(k)];
+      const CodecSpan candidates = graph_.candidates_of(node);
+      const bool chosen = open(k) && node.policy.kind == PolicyKind::planned;
+      if (!chosen) node.policy = plan()[k];
+      node.first_candidate = graph.candidates.size();
+      for (std::size_t i = 0; i < candidates.count; ++i)
+        if (!chosen || !errors_.of(k, profile.column(candidates[i])).failed)
+          graph.candidates.push_back(candidates[i]);
+      node.candidate_count = graph.candidates.size() - node.first_candidate;
+    }
+    return plan_least_error(planner_, graph, profile, request_, options_.rounds);
+  }
+
+  /// Gives those that are not `failing` their policies back, as far as budget and tolerance allow.
+  void undo_unforced(const CostProfile& profile, const Array<bool>& failing,
+                     PlanOutcome& outcome) const {
+    bool undone = true;
+    while (undone) {  // what gives bytes back may let another have its own
+      undone = false;
+      for (int k = 0; k < graph_.node_count(); ++k) {
+        const auto i = static_cast<std::size_t>(k);
+        const Policy changed = outcome.plan[k];
+        if (failing[i] || changed == plan()[k]) continue;
+        outcome.plan.policies[i] = plan()[k];
+        if (fits(profile, outcome.plan)) undone = true;
+        else outcome.plan.policies[i] = changed;
+      }
+    }
+  }
+
+  bool fits(const CostProfile& profile, const Plan& candidate) const {
+    return !check(graph_, candidate) &&
+           error_of(graph_, profile, candidate) <= request_.tolerance &&
+           peak_bytes(graph_, candidate) <= request_.budget_bytes;
+  }
+
+  void change_budget(std::uint64_t step, EvolutionUpdate& update) {
+    const std::size_t before = request_.budget_bytes;
+    request_.budget_bytes = new_budget_;
+    has_new_budget_ = false;
+    Result<PlanOutcome> outcome = plan_among(observed_profile(), [](int) { return true; });
+    if (!outcome) {
+      update.failed = outcome.error;
+      request_.budget_bytes = before;
+      return;
+    }
+    before_.budget_bytes = before;
+    adopt(static_cast<PlanOutcome&&>(*outcome), step, ChangeReason::budget_changed,
+          Array<bool>(graph_.nodes.size()), update);
+  }
+
+  /// A change that nothing forces is made where the step gets faster by more than a trifle.
+  void replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
+    const CostProfile profile = observed_profile();
+    Result<PlanOutcome> outcome = plan_among(profile, [&](int k) { return !held(k, step); });
+    if (!outcome) {
+      update.failed = outcome.error;
+      return;
+    }
+    const double now = evaluate(graph_, profile, plan()).seconds;
+    if (!(outcome->seconds < (1 - options_.gain) * now)) return;
+    adopt(static_cast<PlanOutcome&&>(*outcome), step, reason, Array<bool>(graph_.nodes.size()),
+          update);
+  }
+
+  void adopt(PlanOutcome outcome, std::uint64_t step, ChangeReason reason,
+             const Array<bool>& failing, EvolutionUpdate& update) {
+    if (before_.budget_bytes == 0) before_.budget_bytes = request_.budget_bytes;
+    before_.outcome = outcome_;
+    before_.changed_at = changed_at_;
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      const Policy &from = plan()[k], &to = outcome.plan[k];
+      if (from == to) continue;
+      const auto i = static_cast<std::size_t>(k);
+      const bool forced = reason == ChangeReason::codec_failed && !failing[i];
+      update.changes.push_back({step, k, from, to, forced ? ChangeReason::made_room : reason});
+      changed_at_[i] = step;
+    }
+    update.changed = !update.changes.empty();
+    outcome.plan.version = plan().version + (update.changed ? 1 : 0);
+    // The planner judged a graph in which much was fixed, and others may have been undone since.
+    const PlanCost cost = evaluate(graph_, observed_profile(), outcome.plan);
+    outcome.seconds = cost.seconds;
+    outcome.error = cost.error;
+    outcome.live_bytes = cost.live_bytes;
+    outcome.peak_bytes = peak_bytes(graph_, outcome.plan);
+    settle(static_cast<PlanOutcome&&>(outcome));
+  }
+
+  /// For undo().
+  struct Before {
+    PlanOutcome outcome;
+    std::size_t budget_bytes = 0;
+    Array<std::uint64_t> changed_at;
+  };
+
+  Graph graph_;
+  CostProfile profile_;
+  PlanRequest request_;
+  Planner planner_ = nullptr;
+  EvolutionOptions options_;
+  PlanOutcome outcome_;
+  Before before_;
+  ErrorWatch errors_;
+  TimeWatch times_;
+  Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
+  std::size_t new_budget_ = 0;
+  bool has_new_budget_ = false;
+  bool checked_ = false;  ///< something was observed since the last advance()
+  bool new_profile_ = false;
+  bool returned_ = false;  ///< a codec that failed may be used again
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,40 @@
+/// Whether steps still take the time that they took when their profile was new.
+///
+/// Medians of some steps are compared with the first such median, not with the prediction: a
+/// profile that is wrong by a constant factor orders plans as well as any. Times are in units of
+/// the predicted one, so that a change of plan is no drift.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "options.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+class TimeWatch {
+ public:
+  /// A step took this many times what was predicted, > 0.
+  void observe(double times_predicted, const EvolutionOptions& options) {
+    times_.push_back(times_predicted);
+    if (times_.size() < static_cast<std::size_t>(options.timed_steps)) return;
+    sort(times_, [](double a, double b) { return a < b; });
+    const double now = times_[times_.size() / 2];
+    times_.clear();
+    if (!(usual_ > 0)) usual_ = now;
+    const double ratio = now / usual_, limit = 1 + options.drift;
+    off_ = ratio > limit || ratio * limit < 1 ? off_ + 1 : 0;
+    drifted_ = drifted_ || off_ >= options.checks;
+  }
+
+  /// Another time than usual in so many checks running; until there is a new profile: TimeWatch{}.
+  bool drifted() const { return drifted_; }
+
+ private:
+  Array<double> times_;
+  double usual_ = 0;  ///< the first median
+  int off_ = 0;       ///< checks running
+  bool drifted_ = false;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,61 @@
+/// A plan as text and back: one line per activation, "id layer policy", as checkpoints keep it.
+///
+/// A plan made from measurements may differ from run to run, so resuming needs the plan itself.
+#pragma once
+
+#include <string>
+
+#include "../core/array.hpp"
+#include "../core/error.hpp"
+#include "../program/plan.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// The lines of `plan`, for instance "7 gelu recompute\n".
+inline std::string plan_text(const Graph& graph, const Plan& plan) {
+  std::string text;
+  for (std::size_t i = 0; i < plan.policies.size(); ++i) {
+    text += std::to_string(i) + ' ' + graph.nodes[i].name + ' ';
+    text += name_of(plan.policies[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+/// Reads what plan_text wrote for the same graph. Codecs are found by name among `codecs` (null
+/// entries are skipped). Errors name the line.
+inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
+                               const Array<const CodecInfo*>& codecs) {
+  Plan plan;
+  plan.made_for = graph.fingerprint;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) return Error::say("the plan's last line is cut off");
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    const std::size_t id = plan.policies.size();
+    if (id >= graph.nodes.size())
+      return Error::say("the plan has more lines than the graph's ", graph.nodes.size(),
+                        " activations");
+    const std::string start = std::to_string(id) + ' ' + graph.nodes[id].name + ' ';
+    if (line.compare(0, start.size(), start) != 0)
+      return Error::say("line ", id + 1, " of the plan is \"", line.substr(0, 60).c_str(),
+                        "\"; expected \"", start.c_str(), "POLICY\"");
+    const std::string word = line.substr(start.size());
+    Policy policy;
+    if (word == "retain") policy.kind = PolicyKind::retain;
+    if (word == "recompute") policy.kind = PolicyKind::recompute;
+    for (const CodecInfo* codec : codecs)
+      if (codec != nullptr && word == codec->name) policy = {PolicyKind::compress, codec};
+    if (policy.kind == PolicyKind::planned)
+      return Error::say("line ", id + 1, " of the plan names the policy \"",
+                        word.substr(0, 60).c_str(),
+                        "\"; expected retain, recompute or the name of a known codec");
+    plan.policies.push_back(policy);
+  }
+  if (const Error why = check(graph, plan)) return why;
+  return plan;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,90 @@
+/// A text as token ids, and the batches of a training run over it.
+///
+/// Batches come in file order, and which one a step gets is a function of the step alone: a resumed
+/// run sees what the uninterrupted one would have seen.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "../core/block.hpp"
+#include "file.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+class Tokens {
+ public:
+  Tokens() = default;
+  /// `source` is the file or folder that messages name.
+  Tokens(std::string source, Block<std::uint16_t> ids)
+      : source_(static_cast<std::string&&>(source)),
+        ids_(static_cast<Block<std::uint16_t>&&>(ids)) {}
+
+  std::size_t size() const { return ids_.size(); }
+  std::uint16_t operator[](std::size_t i) const { return ids_[i]; }
+  const std::string& source() const { return source_; }
+
+  /// An error that names the first id that a vocabulary of this size lacks.
+  Error check_vocabulary(std::size_t vocabulary) const {
+    for (std::size_t i = 0; i < size(); ++i)
+      if (ids_[i] >= vocabulary)
+        return Error::say(one_line(source_).c_str(), ": token ", i, " has the id ", int{ids_[i]},
+                          "; expected ids below the vocabulary of ", vocabulary);
+    return {};
+  }
+
+  /// An error where there are fewer tokens than one batch takes: batch * seq + 1.
+  Error check_batch(std::size_t batch, std::size_t seq) const {
+    std::size_t needed = 0;
+    if (batch == 0 || seq == 0 || !multiply(batch, seq, needed) || needed + 1 == 0)
+      return Error::say("a batch of ", batch, " x ", seq, " tokens makes no sense");
+    if (size() == 0)
+      return Error::say(one_line(source_).c_str(), ": is empty; expected at least ", needed + 1,
+                        " tokens for a batch of ", batch, " x ", seq);
+    if (size() <= needed)
+      return Error::say(one_line(source_).c_str(), ": has ", size(), " tokens; expected at least ",
+                        needed + 1, " for a batch of ", batch, " x ", seq);
+    return {};
+  }
+
+  /// Whole batches in one pass over the tokens; 0 where check_batch fails.
+  std::size_t batches(std::size_t batch, std::size_t seq) const {
+    std::size_t elems = 0;
+    if (!multiply(batch, seq, elems) || elems == 0 || size() == 0) return 0;
+    return (size() - 1) / elems;
+  }
+
+  /// Where in the tokens the batch of this step (counted from 0) starts. As llm.c's loader: step s
+  /// starts at s * batch * seq, and when batch * seq + 1 tokens are no longer left, it begins
+  /// again at 0.
+  std::size_t position(std::uint64_t step, std::size_t batch, std::size_t seq) const {
+    const std::size_t count = batches(batch, seq);
+    return count == 0 ? 0 : static_cast<std::size_t>(step % count) * batch * seq;
+  }
+
+  /// Fills `inputs` and `targets` (batch * seq elements each); targets are inputs shifted by one.
+  Error batch(std::uint64_t step, std::size_t batch, std::size_t seq, View<std::int32_t> inputs,
+              View<std::int32_t> targets) const {
+    if (Error error = check_batch(batch, seq)) return error;
+    const std::size_t elems = batch * seq;
+    if (inputs.size() != elems || targets.size() != elems)
+      return Error::say("a batch of ", batch, " x ", seq, " tokens needs ", elems,
+                        " inputs and targets; there is room for ", inputs.size(), " and ",
+                        targets.size());
+    const std::uint16_t* from = ids_.data() + position(step, batch, seq);
+    for (std::size_t i = 0; i < elems; ++i) {
+      inputs[i] = from[i];
+      targets[i] = from[i + 1];
+    }
+    return {};
+  }
+
+ private:
+  std::string source_;
+  Block<std::uint16_t> ids_;
+};
+
+}}  // namespace adacc::v0_1

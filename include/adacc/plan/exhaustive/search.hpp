@@ -1,0 +1,239 @@
+/// The fastest plan within a budget, or the smallest plan of all, by branch and bound.
+///
+/// Activations are decided from the last to the first (plan/exhaustive/partial.hpp says why), each node of
+/// the tree under three bounds:
+///
+///   - live bytes: open activations stored in no bytes and back in no time;
+///   - seconds: whatever is open and read in backward is stored in the worst instruction of the
+///     window, so its stored bytes must fit beside it: an exact knapsack
+///     (plan/exhaustive/storage_frontier.hpp) bounds the time from below;
+///   - error: what the decided ones add, carried errors included.
+///
+/// A leaf counts once its schedule has been laid out: the budget holds for the arena.
+#pragma once
+
+#include <cstddef>
+
+#include "../../core/array.hpp"
+#include "../../program/layout.hpp"
+#include "../../program/schedule.hpp"
+#include "partial.hpp"
+#include "storage_frontier.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+struct SearchLimits {
+  bool smallest = false;         ///< look for the smallest arena, whatever its time
+  std::size_t budget_bytes = 0;  ///< of the arena; unused with `smallest`
+  double tolerance = 0;
+  double gap = 0;
+  std::size_t most_nodes = 0;  ///< of the tree
+  /// With `smallest`, nodes spent on less than one buffer's padding of up to 63 bytes.
+  std::size_t most_ties = 0;
+  double (*now)() = nullptr;
+  double deadline = 0;  ///< of that clock
+  double give_up = 0;   ///< the deadline as long as nothing has been found
+};
+
+struct SearchResult {
+  bool found = false;
+  bool finished = false;  ///< the whole tree was searched or cut off
+  Plan plan;
+  std::size_t arena_bytes = 0;  ///< with `smallest`
+  double bound_seconds = 0;     ///< no plan is faster; unused with `smallest`
+};
+
+class Search {
+ public:
+  constexpr Search(const Graph& graph, const CostProfile& profile, const SearchLimits& limits)
+      : graph_(graph), limits_(limits), partial_(graph, profile),
+        live_budget_(limits.budget_bytes + padding < padding ? limits.budget_bytes
+                                                             : limits.budget_bytes + padding),
+        frontier_(partial_, limits.smallest ? static_cast<std::size_t>(-1) : live_budget_),
+        fixed_error_(graph.nodes.size() + 1) {
+    for (int k = 0; k < graph.node_count(); ++k) {
+      double& error = fixed_error_[static_cast<std::size_t>(k) + 1];
+      error = fixed_error_[static_cast<std::size_t>(k)];
+      const int column = partial_.option(k, 0).column;
+      if (partial_.option_count(k) == 1 && column >= 0 && partial_.read(k))
+        error += profile.codec_cost(k, column).error;
+    }
+  }
+
+  constexpr SearchResult run() {
+    result_.bound_seconds = infinite;
+    branch();
+    while (!frames_.empty() && !stopped_) {
+      Frame& frame = frames_.back();
+      partial_.open_to(frame.node);
+      if (frame.next == children_.size()) {
+        children_.resize(frame.begin);
+        frames_.pop_back();
+        continue;
+      }
+      const Child child = children_[frame.next++];
+      if (hopeless(child.cost)) continue;
+      partial_.decide(child.option);
+      branch();
+    }
+    result_.finished = frames_.empty();
+    leave_open();
+    if (result_.found && best_.seconds < result_.bound_seconds)
+      result_.bound_seconds = best_.seconds;
+    if (result_.bound_seconds == infinite) result_.bound_seconds = partial_.base_seconds();
+    return static_cast<SearchResult&&>(result_);
+  }
+
+ private:
+  static constexpr double infinite = 1e300;
+  static constexpr double rounding = 1e-12;  ///< relative: sums of one plan in different orders
+
+  /// An arena ends with the last byte of its highest buffer, live bytes with that one's padding.
+  static constexpr std::size_t padding = alignment - 1;
+
+  struct Child {
+    std::size_t option = 0;
+    PartialCost cost;  ///< bounds
+  };
+  /// A node of the tree: its children are children_[begin, the next frame's begin).
+  struct Frame {
+    int node = 0;  ///< the activation that its children decide
+    std::size_t begin = 0;
+    std::size_t next = 0;
+  };
+
+  /// Lexicographic: seconds, live bytes, error. A bound that is no better than the best plan.
+  constexpr bool no_better(const PartialCost& bound) const {
+    if (!result_.found) return false;
+    if (limits_.smallest)
+      return bound.live_bytes >= result_.arena_bytes + (ties_ < limits_.most_ties ? padding : 0);
+    const double slack = rounding * best_.seconds;
+    if (bound.seconds > best_.seconds + slack) return true;
+    if (bound.seconds < best_.seconds - slack) return false;
+    if (bound.live_bytes != best_.live_bytes) return bound.live_bytes > best_.live_bytes;
+    return bound.error >= best_.error;
+  }
+
+  constexpr bool hopeless(const PartialCost& bound) {
+    if (no_better(bound)) return true;
+    if (limits_.smallest && result_.found && bound.live_bytes >= result_.arena_bytes) ++ties_;
+    if (limits_.smallest || limits_.gap <= 0 || !result_.found) return false;
+    if (bound.seconds < best_.seconds * (1 - limits_.gap)) return false;
+    if (bound.seconds < result_.bound_seconds) result_.bound_seconds = bound.seconds;
+    return true;
+  }
+
+  /// Bounds below the current node; false where no plan below it fits.
+  constexpr bool bound(PartialCost& cost) {
+    count_node();
+    cost = partial_.cost();
+    const int open = partial_.first_open();
+    if (cost.error > limits_.tolerance ||
+        cost.error + fixed_error_[static_cast<std::size_t>(open)] > limits_.tolerance * (1 + 1e-9))
+      return false;
+    const std::size_t stored = cost.window_bytes + frontier_.least_bytes(open);
+    if (stored > cost.live_bytes) cost.live_bytes = stored;
+    if (limits_.smallest) return true;
+    if (cost.live_bytes > live_budget_) return false;
+    const double seconds = frontier_.seconds(open, live_budget_ - cost.window_bytes);
+    cost.seconds += seconds;
+    return seconds < StorageFrontier::none;
+  }
+
+  /// Below the current node: decides what leaves no choice, then lists the children of what does.
+  constexpr void branch() {
+    while (partial_.first_open() > 0) {
+      const int k = partial_.first_open() - 1;
+      const bool fixed = partial_.option_count(k) == 1;
+      if (!fixed && partial_.needed(k)) return list_children(k);
+      if (!partial_.allowed(0)) return;
+      partial_.decide(0);  // where backward does not need it, its policy says nothing
+    }
+    judge();
+  }
+
+  constexpr void list_children(int k) {
+    const std::size_t begin = children_.size();
+    for (std::size_t i = 0; i < partial_.option_count(k); ++i) {
+      if (!partial_.allowed(i)) continue;
+      Child child{i, {}};
+      partial_.decide(i);
+      const bool fits = bound(child.cost);
+      partial_.open_to(k);
+      if (!fits || hopeless(child.cost)) continue;
+      std::size_t at = children_.size();
+      while (at > begin && before(child.cost, children_[at - 1].cost)) --at;
+      children_.insert(at, child);
+    }
+    frames_.push_back({k, begin, begin});
+  }
+
+  constexpr bool before(const PartialCost& a, const PartialCost& b) const {
+    if (limits_.smallest && a.live_bytes != b.live_bytes) return a.live_bytes < b.live_bytes;
+    return a.seconds < b.seconds;
+  }
+
+  /// A whole plan.
+  constexpr void judge() {
+    PartialCost cost;
+    if (!bound(cost) || no_better(cost)) return;
+    Plan plan = partial_.plan();
+    const Schedule schedule = make_schedule(graph_, plan);
+    if (limits_.smallest) {
+      const std::size_t arena = make_layout(schedule).arena_bytes;
+      if (result_.found && arena >= result_.arena_bytes) return;
+      result_.arena_bytes = arena;
+    } else if (!fits(schedule)) {
+      return;
+    }
+    result_.found = true;
+    result_.plan = static_cast<Plan&&>(plan);
+    best_ = cost;
+  }
+
+  /// Whether the layout fits the budget. Often a first placement does, and a search for the best
+  /// one, dear in constant expressions, would say nothing new.
+  constexpr bool fits(const Schedule& schedule) const {
+    const Timeline timeline(schedule);
+    return place(schedule, timeline, 16).arena_bytes <= limits_.budget_bytes ||
+           place(schedule, timeline, 4).arena_bytes <= limits_.budget_bytes ||
+           make_layout(schedule).arena_bytes <= limits_.budget_bytes;
+  }
+
+  constexpr void count_node() {
+    ++nodes_;
+    if (nodes_ >= limits_.most_nodes) stopped_ = true;
+    if (limits_.now != nullptr && nodes_ % 64 == 0 &&
+        limits_.now() >= (result_.found ? limits_.deadline : limits_.give_up))
+      stopped_ = true;
+  }
+
+  /// The search ended early: the bound is that of what it left.
+  constexpr void leave_open() {
+    for (std::size_t f = 0; f < frames_.size(); ++f) {
+      const std::size_t end = f + 1 < frames_.size() ? frames_[f + 1].begin : children_.size();
+      // The child that the search was in has been listed by the next frame, if there is one.
+      std::size_t next = frames_[f].next;
+      if (f + 1 == frames_.size() && next > frames_[f].begin) --next;
+      for (; next < end; ++next)
+        if (const double seconds = children_[next].cost.seconds; seconds < result_.bound_seconds)
+          result_.bound_seconds = seconds;
+    }
+  }
+
+  const Graph& graph_;
+  SearchLimits limits_;
+  PartialPlan partial_;
+  std::size_t live_budget_;
+  StorageFrontier frontier_;
+  Array<double> fixed_error_;  // of the first so many activations, under any plan
+  Array<Frame> frames_;
+  Array<Child> children_;
+  SearchResult result_;
+  PartialCost best_;
+  std::size_t nodes_ = 0;
+  std::size_t ties_ = 0;
+  bool stopped_ = false;
+};
+
+}}}  // namespace adacc::v0_1::detail

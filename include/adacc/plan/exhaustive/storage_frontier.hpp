@@ -1,0 +1,128 @@
+/// How fast the first activations can be, if they may be stored in so many bytes.
+///
+/// For every prefix of activations, the Pareto frontier of stored bytes and seconds over all
+/// policies of those that backward reads: an exact knapsack. Nested in it are the rows of earlier
+/// instructions: in backward of layer k all activations below k - 1 are still stored, beside what
+/// that layer holds in any case. What recomputation holds for a while is not seen, so this bounds
+/// from below. Frontiers above a size are thinned, which keeps them bounds.
+#pragma once
+
+#include <cstddef>
+
+#include "../../core/array.hpp"
+#include "partial.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+class StorageFrontier {
+ public:
+  static constexpr double none = 1e300;  ///< seconds where no policies fit
+
+  /// `partial` must be all open. No instruction may hold more than `live_budget` bytes.
+  constexpr StorageFrontier(PartialPlan& partial, std::size_t live_budget,
+                            std::size_t most_points = 512)
+      : begin_(static_cast<std::size_t>(partial.node_count()) + 2) {
+    const int count = partial.node_count();
+    const Array<std::size_t> held = partial.stage_bytes();
+    Array<std::size_t> room(begin_.size());  // for the first k activations
+    for (std::size_t& bytes : room) bytes = live_budget;
+    for (int k = count - 1; k > 0; --k) {
+      const std::size_t stage = held[static_cast<std::size_t>(k)];
+      const std::size_t left = stage < live_budget ? live_budget - stage : 0;
+      const auto below = static_cast<std::size_t>(k - 1);  // activations stored beside stage k
+      const std::size_t outer = room[below + 1];
+      room[below] = left < outer ? left : outer;
+    }
+    Array<Point> last, next, sum, merged;
+    last.push_back({0, 0});
+    append(0, last);
+    for (int k = 0; k < count; ++k) {
+      if (partial.read(k)) {
+        next.clear();
+        for (std::size_t i = 0; i < partial.option_count(k); ++i) {
+          shift(last, partial.option(k, i), room[static_cast<std::size_t>(k) + 1], sum);
+          merge(next, sum, merged);
+          swap(next, merged);
+        }
+        thin(next, most_points);
+        swap(last, next);
+      }
+      append(k + 1, last);
+    }
+  }
+
+  /// The fewest bytes in which the first `count` activations can be stored.
+  constexpr std::size_t least_bytes(int count) const {
+    const auto k = static_cast<std::size_t>(count);
+    return begin_[k] == begin_[k + 1] ? 0 : points_[begin_[k]].bytes;
+  }
+
+  /// No policies of the first `count` activations store at most `bytes` in fewer seconds.
+  constexpr double seconds(int count, std::size_t bytes) const {
+    const auto k = static_cast<std::size_t>(count);
+    std::size_t low = begin_[k], high = begin_[k + 1];  // the first point with more bytes
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (points_[middle].bytes <= bytes) low = middle + 1;
+      else high = middle;
+    }
+    return low == begin_[k] ? none : points_[low - 1].seconds;
+  }
+
+ private:
+  struct Point {
+    std::size_t bytes = 0;
+    double seconds = 0;
+  };
+  using Points = Array<Point>;  // bytes ascend, seconds descend
+
+  static constexpr void swap(Points& a, Points& b) {
+    Points c = static_cast<Points&&>(a);
+    a = static_cast<Points&&>(b);
+    b = static_cast<Points&&>(c);
+  }
+
+  static constexpr void shift(const Points& from, const PlanOption& option, std::size_t room,
+                              Points& to) {
+    to.clear();
+    for (const Point& point : from) {
+      if (point.bytes + option.stored > room) break;
+      to.push_back({point.bytes + option.stored, point.seconds + option.seconds});
+    }
+  }
+
+  static constexpr void merge(const Points& a, const Points& b, Points& out) {
+    out.clear();
+    std::size_t i = 0, j = 0;
+    while (i < a.size() || j < b.size()) {
+      const bool first = j == b.size() || (i < a.size() && a[i].bytes <= b[j].bytes);
+      const Point& point = first ? a[i++] : b[j++];
+      if (!out.empty() && point.seconds >= out.back().seconds) continue;
+      if (!out.empty() && point.bytes == out.back().bytes) out.pop_back();
+      out.push_back(point);
+    }
+  }
+
+  /// Neighbours become one point that is no worse than either.
+  static constexpr void thin(Points& points, std::size_t most) {
+    while (points.size() > most) {
+      std::size_t kept = 0;
+      for (std::size_t i = 0; i < points.size(); i += 2) {
+        const std::size_t other = i + 1 < points.size() ? i + 1 : i;
+        points[kept++] = {points[i].bytes, points[other].seconds};
+      }
+      points.resize(kept);
+    }
+  }
+
+  constexpr void append(int count, const Points& points) {
+    begin_[static_cast<std::size_t>(count)] = points_.size();
+    for (const Point& point : points) points_.push_back(point);
+    begin_[static_cast<std::size_t>(count) + 1] = points_.size();
+  }
+
+  Points points_;
+  Array<std::size_t> begin_;
+};
+
+}}}  // namespace adacc::v0_1::detail

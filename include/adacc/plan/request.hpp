@@ -1,0 +1,65 @@
+/// From a budget to a plan: the interface of every planner.
+///
+/// A pure function of graph, profile and request. Activations that types leave open (`Planned`) are
+/// chosen among retain, every codec that the graph lists for them, and recompute; policies fixed in
+/// types stay. The objective is the time of a step; the constraints are its peak, to the byte, and
+/// the error of its gradient.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../core/error.hpp"
+#include "../cost/profile.hpp"
+#include "../program/plan.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct PlanRequest {
+  std::size_t budget_bytes = 0;  ///< the arena of the step may not be larger
+  double tolerance = 1e-2;       ///< the largest accumulated gradient error (CostProfile), >= 0
+  double gap = 2e-3;             ///< good enough: this share of the best possible step time, >= 0
+  /// Seconds of some clock, for `deadline_seconds` and PlanOutcome::solve_seconds; null: no limit.
+  double (*now)() = nullptr;
+  double deadline_seconds = 10;  ///< from the call on; the best plan found by then is returned
+};
+
+/// Why an activation got its policy.
+struct PlanReason {
+  enum class Kind : unsigned char {
+    fixed,       ///< by its type
+    unread,      ///< nothing in backward reads it: it is dropped whatever its policy says
+    affordable,  ///< the fastest policy it could have
+    price,       ///< a faster one would take bytes that are worth more elsewhere
+    error,       ///< a policy that is better in time and bytes would pass the tolerance
+  };
+  Kind kind = Kind::affordable;
+  double saved_bytes = 0;   ///< against retaining it: bytes stored less
+  double paid_seconds = 0;  ///< against the fastest policy it could have
+};
+
+struct PlanOutcome {
+  Plan plan;
+  std::size_t peak_bytes = 0;  ///< the arena, exactly: layout included
+  std::size_t live_bytes = 0;
+  std::size_t retain_peak_bytes = 0;  ///< with everything open retained
+  double seconds = 0;                 ///< predicted time of a step
+  double retain_seconds = 0;
+  double error = 0;             ///< predicted relative squared error of the gradient
+  double bound_seconds = 0;     ///< proven: no plan under the same model is faster
+  double gap = 0;               ///< (seconds - bound_seconds) / seconds
+  double seconds_per_byte = 0;  ///< the marginal price of a byte of budget at this plan
+  double solve_seconds = 0;     ///< 0 without a clock
+  bool timed_out = false;       ///< the deadline ended the search
+  const char* solver = "";
+  Error note;                 ///< what fell back, and why; empty where nothing did
+  Array<PlanReason> reasons;  ///< one per activation
+};
+
+/// Plans that only differ in nothing but how they are found: all take graph, profile and request,
+/// and return the fastest plan that they found within budget and tolerance. Fails where the request
+/// or profile make no sense, and where no plan fits: the error then names the smallest budget that
+/// one fits (at that tolerance) and the instruction that limits it.
+using Planner = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,32 @@
+/// Which activations have in backward the very bits that forward computed.
+///
+/// Retained ones have, and so have those behind a lossless codec. A recomputed one has the error of
+/// whatever lossy activation it is made from. A layer that saved something in forward (aux, its
+/// output) needs to know: beside another input than it was computed from, it may do harm.
+#pragma once
+
+#include "../core/array.hpp"
+#include "../model/graph.hpp"
+#include "plan.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// For each activation, whether a backward step reads it as it was in forward. `plan` must have
+/// passed check(graph, plan).
+constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
+  Array<bool> exact(graph.nodes.size());
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Policy& policy = plan[k];
+    bool same = true;
+    if (policy.kind == PolicyKind::compress) {
+      same = policy.codec->lossless;
+    } else if (policy.kind == PolicyKind::recompute) {
+      graph.forward_reads(
+          k, [&](int source) { same = same && exact[static_cast<std::size_t>(source)]; });
+    }
+    exact[static_cast<std::size_t>(k)] = same;
+  }
+  return exact;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,69 @@
+/// A step as data: instructions over named buffers, each of which lives for a part of the step.
+///
+/// Made by make_schedule (schedule.hpp), placed by make_layout (layout.hpp), run by Step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/array.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+enum class Op : std::uint8_t {
+  forward,        ///< y = layer(x), writes aux
+  add,            ///< y += x, the sum of a Residual
+  encode,         ///< blob = codec(x)
+  decode,         ///< y = codec^-1(blob)
+  loss,           ///< mean loss of x
+  loss_gradient,  ///< mean loss of x, and its gradient dx
+  backward,       ///< dx from dy, x, y, aux
+  add_gradient,   ///< dx += dy, the other branch of a Residual
+};
+
+constexpr const char* name_of(Op op) {
+  constexpr const char* names[] = {"forward", "add",           "encode",   "decode",
+                                   "loss",    "loss_gradient", "backward", "add_gradient"};
+  return names[static_cast<int>(op)];
+}
+
+/// Buffers are indices into Schedule::buffers; -1 where there is none. An x of -1 in forward, add
+/// or backward is the step's own input if node (or, for add, the source) is the first.
+struct Instruction {
+  Op op = Op::forward;
+  bool again = false;  ///< part of a recomputation
+  int node = 0;        ///< whose activation; the last one for the loss
+  int parts = 1;       ///< calls that it is made of, one after the other
+  int x = -1, y = -1, dx = -1, dy = -1;
+  int aux = -1, workspace = -1, blob = -1;
+};
+
+enum class BufferKind : std::uint8_t { activation, gradient, encoded, aux, workspace };
+
+constexpr const char* name_of(BufferKind kind) {
+  constexpr const char* names[] = {"activation", "gradient", "encoded", "aux", "workspace"};
+  return names[static_cast<int>(kind)];
+}
+
+/// Lives from instruction `first` to instruction `last`, both included.
+struct Buffer {
+  BufferKind kind = BufferKind::activation;
+  int activation = 0;
+  std::size_t bytes = 0;
+  int first = 0;
+  int last = 0;
+};
+
+struct Schedule {
+  Array<Instruction> instructions;
+  Array<Buffer> buffers;
+  int output = -1;  ///< in Mode::infer, the buffer that holds the last activation at the end
+
+  constexpr const Buffer& buffer(int id) const { return buffers[static_cast<std::size_t>(id)]; }
+};
+
+/// train: forward, loss and backward. evaluate: forward and loss. infer: forward alone, keeping
+/// the last activation.
+enum class Mode : std::uint8_t { train, evaluate, infer };
+
+}}  // namespace adacc::v0_1

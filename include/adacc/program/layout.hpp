@@ -1,0 +1,184 @@
+/// An offset for every buffer of a schedule: one arena, whose size is the exact peak.
+///
+/// Buffers that live at the same time never overlap; apart from that they share. Those that live
+/// longer than a threshold grow from the bottom, the others from the top, each end first fit in
+/// the order in which buffers come to life: activations kept from forward to backward then form a
+/// stack, and nothing short-lived leaves holes in it. A handful of thresholds is tried and the
+/// smallest arena kept; each try takes time linear in the number of buffers, as there are few
+/// holes. Where none of them is perfect and the schedule is short, program/layout_search.hpp tries
+/// orders of placing them. `live_bytes`, the largest sum of live bytes, is what no layout can go
+/// below.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../core/bytes.hpp"
+#include "instruction.hpp"
+#include "layout_search.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct Layout {
+  Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of `alignment`
+  std::size_t arena_bytes = 0;  ///< the peak: the end of the highest buffer
+  std::size_t live_bytes = 0;   ///< the largest sum of bytes that live at one instruction
+};
+
+namespace detail {
+
+/// Free intervals of an arena without end, sorted by offset.
+class FreeList {
+ public:
+  constexpr FreeList() { holes_.push_back({0, static_cast<std::size_t>(-1)}); }
+
+  constexpr std::size_t take(std::size_t bytes) {
+    for (std::size_t i = 0; i < holes_.size(); ++i) {
+      Hole& hole = holes_[i];
+      if (hole.end - hole.begin < bytes) continue;
+      const std::size_t offset = hole.begin;
+      hole.begin += bytes;
+      if (hole.begin == hole.end) holes_.erase(i);
+      return offset;
+    }
+    return 0;  // not reached: the last hole has no end
+  }
+
+  /// Where the last hole begins: nothing is taken from there on.
+  constexpr std::size_t top() const { return holes_[holes_.size() - 1].begin; }
+
+  constexpr void give(std::size_t offset, std::size_t bytes) {
+    std::size_t low = 0, high = holes_.size();  // the first hole behind offset
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (holes_[middle].begin < offset) low = middle + 1;
+      else high = middle;
+    }
+    const bool joins_next = low < holes_.size() && holes_[low].begin == offset + bytes;
+    const bool joins_previous = low > 0 && holes_[low - 1].end == offset;
+    if (joins_next && joins_previous) {
+      holes_[low - 1].end = holes_[low].end;
+      holes_.erase(low);
+    } else if (joins_next) {
+      holes_[low].begin = offset;
+    } else if (joins_previous) {
+      holes_[low - 1].end = offset + bytes;
+    } else {
+      holes_.insert(low, {offset, offset + bytes});
+    }
+  }
+
+ private:
+  struct Hole {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  Array<Hole> holes_;
+};
+
+/// Which buffers are born and which die at each instruction, as lists through arrays.
+class Timeline {
+ public:
+  constexpr explicit Timeline(const Schedule& schedule)
+      : born_(schedule.instructions.size()), dying_(schedule.instructions.size()),
+        next_born_(schedule.buffers.size()), next_dying_(schedule.buffers.size()) {
+    for (std::size_t i = 0; i < born_.size(); ++i) born_[i] = dying_[i] = -1;
+    for (std::size_t b = schedule.buffers.size(); b-- > 0;) {
+      const Buffer& buffer = schedule.buffers[b];
+      if (buffer.first < 0) continue;
+      link(born_[static_cast<std::size_t>(buffer.first)], next_born_[b], b);
+      link(dying_[static_cast<std::size_t>(buffer.last)], next_dying_[b], b);
+    }
+  }
+
+  constexpr std::size_t size() const { return born_.size(); }
+
+  template <class Visit>
+  constexpr void born(std::size_t instruction, const Visit& visit) const {
+    walk(born_[instruction], next_born_, visit);
+  }
+  template <class Visit>
+  constexpr void dying(std::size_t instruction, const Visit& visit) const {
+    walk(dying_[instruction], next_dying_, visit);
+  }
+
+ private:
+  static constexpr void link(int& head, int& next, std::size_t buffer) {
+    next = head;
+    head = static_cast<int>(buffer);
+  }
+  template <class Visit>
+  static constexpr void walk(int head, const Array<int>& next, const Visit& visit) {
+    for (int b = head; b >= 0; b = next[static_cast<std::size_t>(b)])
+      visit(static_cast<std::size_t>(b));
+  }
+
+  Array<int> born_, dying_, next_born_, next_dying_;
+};
+
+/// Buffers that live for more than `threshold` instructions from the bottom, the others from the
+/// top.
+constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int threshold) {
+  Layout layout;
+  layout.offsets.resize(schedule.buffers.size());
+  const auto is_long = [&](const Buffer& buffer) { return buffer.last - buffer.first > threshold; };
+  FreeList bottom, top;
+  std::size_t live = 0;
+  for (std::size_t i = 0; i < timeline.size(); ++i) {
+    timeline.born(i, [&](std::size_t b) {
+      const Buffer& buffer = schedule.buffers[b];
+      const std::size_t bytes = align_up(buffer.bytes);
+      layout.offsets[b] = (is_long(buffer) ? bottom : top).take(bytes);
+      live += bytes;
+    });
+    if (live > layout.live_bytes) layout.live_bytes = live;
+    if (bottom.top() + top.top() > layout.arena_bytes)
+      layout.arena_bytes = bottom.top() + top.top();
+    timeline.dying(i, [&](std::size_t b) {
+      const Buffer& buffer = schedule.buffers[b];
+      const std::size_t bytes = align_up(buffer.bytes);
+      (is_long(buffer) ? bottom : top).give(layout.offsets[b], bytes);
+      live -= bytes;
+    });
+  }
+  for (std::size_t b = 0; b < layout.offsets.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    if (buffer.first >= 0 && !is_long(buffer))
+      layout.offsets[b] = layout.arena_bytes - layout.offsets[b] - align_up(buffer.bytes);
+  }
+  return layout;
+}
+
+}  // namespace detail
+
+/// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
+/// quadratic time where that saves memory; above `long_limit` is content with 0.1 % of waste.
+constexpr Layout make_layout(const Schedule& schedule) {
+  constexpr std::size_t short_limit = 768, long_limit = 8192;
+  const std::size_t buffers = schedule.buffers.size();
+  const detail::Timeline timeline(schedule);
+  const int longest = static_cast<int>(timeline.size());
+  // What lives within a layer does so for up to 16 instructions: this threshold serves deep
+  // networks best.
+  Layout best = detail::place(schedule, timeline, 16);
+  const std::size_t good_enough =
+      best.live_bytes + (buffers > long_limit ? best.live_bytes / 1024 : 0);
+  const auto attempt = [&](int threshold) {
+    if (best.arena_bytes <= good_enough) return;
+    Layout layout = detail::place(schedule, timeline, threshold);
+    if (layout.arena_bytes < best.arena_bytes) best = static_cast<Layout&&>(layout);
+  };
+  for (int threshold = 32; threshold < longest; threshold *= 2) attempt(threshold);
+  for (int threshold = 8; threshold > 0; threshold /= 2) attempt(threshold);  // slower: more holes
+  attempt(0);
+  if (buffers <= short_limit && best.arena_bytes > best.live_bytes)
+    detail::LayoutSearch(schedule, best.live_bytes, best.offsets, best.arena_bytes).run();
+  best.arena_bytes = 0;  // padding behind the highest buffer is not used
+  for (std::size_t b = 0; b < best.offsets.size(); ++b) {
+    const std::size_t end = best.offsets[b] + schedule.buffers[b].bytes;
+    if (schedule.buffers[b].first >= 0 && end > best.arena_bytes) best.arena_bytes = end;
+  }
+  return best;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,168 @@
+/// A search for a smaller layout: which order to place buffers in.
+///
+/// Placed one after the other, each at the lowest offset free during its whole life, buffers rarely
+/// leave a gap, and some order gives the smallest arena there is. So orders are tried: those that
+/// usually serve (large, long-lived and early buffers first), each mended by moving whichever
+/// buffer ends highest to the front; and where they leave a gap worth closing, a climb from order
+/// to order. A try takes time quadratic in the number of buffers, which is why this is for short
+/// schedules. Random numbers come from a fixed seed: the same schedule always gets the same layout,
+/// in the compiler and at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../core/bytes.hpp"
+#include "instruction.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+class LayoutSearch {
+ public:
+  /// Improves `offsets`, one per buffer of `schedule`, with which `arena_bytes` are needed;
+  /// `live_bytes` is what no layout can go below.
+  constexpr LayoutSearch(const Schedule& schedule, std::size_t live_bytes,
+                         Array<std::size_t>& offsets, std::size_t& arena_bytes)
+      : live_bytes_(live_bytes), best_offsets_(offsets), best_bytes_(arena_bytes),
+        offsets_(schedule.buffers.size()), end_(static_cast<int>(schedule.instructions.size())) {
+    items_.reserve(schedule.buffers.size());
+    for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      if (buffer.first >= 0)
+        items_.push_back({align_up(buffer.bytes), buffer.first, buffer.last, b});
+    }
+    placed_.reserve(items_.size());
+  }
+
+  constexpr void run() {
+    for (const Rank rank : {Rank::bytes, Rank::area, Rank::life, Rank::start}) {
+      sort_by(rank);
+      for (int tries = 8; tries > 0 && best_bytes_ > live_bytes_ && looks_ < most_looks();
+           --tries) {
+        place(best_bytes_ - 1);
+        move(highest_, 0);
+      }
+    }
+    const std::size_t good_enough = live_bytes_ + live_bytes_ / 32;
+    for (int round = 0; best_bytes_ > good_enough && looks_ < most_looks(); ++round) {
+      sort_by(round % 2 == 0 ? Rank::life : Rank::area);
+      climb(256, good_enough);
+    }
+  }
+
+ private:
+  enum class Rank : std::uint8_t { bytes, area, life, start };
+  struct Item {
+    std::size_t bytes = 0;
+    int first = 0, last = 0;
+    std::size_t buffer = 0;
+  };
+  struct Placed {
+    std::size_t begin = 0, end = 0;
+    int first = 0, last = 0;
+  };
+
+  /// How many placed buffers are looked at in all, at most a millisecond's worth. Compilers count
+  /// the operations of a constant expression, and longer schedules leave smaller gaps.
+  constexpr std::size_t most_looks() const {
+    return std::size_t{1} << (items_.size() <= 40 ? 18U : 15U);
+  }
+
+  constexpr std::size_t rank_of(const Item& item, Rank rank) const {
+    const auto life = static_cast<std::size_t>(item.last - item.first + 1);
+    switch (rank) {
+      case Rank::bytes: return item.bytes;
+      case Rank::area: return item.bytes * life;
+      case Rank::life: return life;
+      case Rank::start: return static_cast<std::size_t>(end_ - item.first);
+    }
+    return 0;
+  }
+
+  constexpr void sort_by(Rank rank) {
+    sort(items_, [&](const Item& a, const Item& b) {
+      const std::size_t rank_a = rank_of(a, rank), rank_b = rank_of(b, rank);
+      if (rank_a != rank_b) return rank_a > rank_b;
+      return a.bytes != b.bytes ? a.bytes > b.bytes : a.buffer < b.buffer;
+    });
+  }
+
+  constexpr void move(std::size_t from, std::size_t to) {
+    const Item item = items_[from];
+    items_.erase(from);
+    items_.insert(to, item);
+  }
+
+  /// Places all items in their order. Gives up as soon as one ends above `limit`. Returns the end
+  /// of the highest so far, whose position in the order becomes highest_; keeps the best layout.
+  constexpr std::size_t place(std::size_t limit) {
+    placed_.clear();
+    std::size_t arena = 0;
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      const Item& item = items_[i];
+      std::size_t offset = 0;
+      for (const Placed& other : placed_) {  // by offset
+        ++looks_;
+        if (other.first > item.last || item.first > other.last) continue;
+        if (other.begin >= offset + item.bytes) break;
+        if (other.end > offset) offset = other.end;
+      }
+      const std::size_t end = offset + item.bytes;
+      offsets_[item.buffer] = offset;
+      if (end > arena) {
+        arena = end;
+        highest_ = i;
+        if (arena > limit) return arena;
+      }
+      std::size_t at = placed_.size();
+      while (at > 0 && placed_[at - 1].begin > offset) --at;
+      placed_.insert(at, {offset, end, item.first, item.last});
+    }
+    if (arena < best_bytes_) {
+      best_bytes_ = arena;
+      best_offsets_ = offsets_;
+    }
+    return arena;
+  }
+
+  /// Moves one item at a time, three times out of four the highest to somewhere before, and keeps
+  /// what needs no more than before.
+  constexpr void climb(int tries, std::size_t good_enough) {
+    std::size_t current = place(static_cast<std::size_t>(-1));
+    std::size_t highest = highest_;
+    for (; tries > 0 && best_bytes_ > good_enough && looks_ < most_looks(); --tries) {
+      const bool lower = highest > 0 && draw(4) != 0;
+      const std::size_t from = lower ? highest : draw(items_.size());
+      const std::size_t to = draw(lower ? highest : items_.size());
+      move(from, to);
+      const std::size_t arena = place(current);
+      if (arena > current) {
+        move(to, from);
+      } else {
+        current = arena;
+        highest = highest_;
+      }
+    }
+  }
+
+  /// Below n, from a linear congruential generator with Knuth's constants (MMIX).
+  constexpr std::size_t draw(std::size_t n) {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<std::size_t>(random_ >> 33U) % n;
+  }
+
+  std::size_t live_bytes_;
+  Array<std::size_t>& best_offsets_;
+  std::size_t& best_bytes_;
+  Array<Item> items_;  // in the order to try
+  Array<Placed> placed_;
+  Array<std::size_t> offsets_;
+  int end_;
+  std::size_t highest_ = 0;
+  std::size_t looks_ = 0;
+  std::uint64_t random_ = 1;
+};
+
+}}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,99 @@
+/// A plan: one policy for every activation of a graph.
+///
+/// Plans come from types, from the caller, or from a planner; schedule and layout do not know
+/// which. Policies are indexed by activation id, so copies of a repeated block may differ.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../model/graph.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct Plan {
+  Array<Policy> policies;   ///< one per activation; none is `planned`
+  std::size_t version = 1;  ///< grows with every change while training runs
+  Fingerprint made_for;     ///< the graph's; unknown where the caller wrote the policies down
+
+  constexpr const Policy& operator[](int activation) const {
+    return policies[static_cast<std::size_t>(activation)];
+  }
+};
+
+/// The plan that the types of a model spell out. What they leave open (`Planned`) becomes `open`.
+constexpr Plan plan_from_types(const Graph& graph, Policy open = {PolicyKind::retain, nullptr}) {
+  Plan plan;
+  plan.made_for = graph.fingerprint;
+  plan.policies.reserve(graph.nodes.size());
+  for (const Node& node : graph.nodes)
+    plan.policies.push_back(node.policy.kind == PolicyKind::planned ? open : node.policy);
+  return plan;
+}
+
+/// The plan that keeps every activation as it is.
+constexpr Plan retain_all(const Graph& graph) {
+  Plan plan;
+  plan.made_for = graph.fingerprint;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    plan.policies.push_back({PolicyKind::retain, nullptr});
+  return plan;
+}
+
+namespace detail {
+
+/// A codec that keeps no values may serve only backward readers that name it, and nothing may be
+/// recomputed from what it decodes.
+constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
+  const Node& node = graph.node(id);
+  const CodecInfo* codec = plan[id].codec;
+  const bool named = graph.candidates_of(node).contains(codec);
+  if (!named && graph.read_in_backward(id))
+    return Error::say("the codec ", codec->name,
+                      " keeps no values, and a layer whose backward "
+                      "reads activation ",
+                      id, " (", node.name, ") needs them");
+  for (int k = id + 1; k < graph.node_count(); ++k) {
+    if (plan[k].kind != PolicyKind::recompute) continue;
+    bool reads = false;
+    graph.forward_reads(k, [&](int source) { reads |= source == id; });
+    if (reads)
+      return Error::say("the codec ", codec->name, " keeps no values, and activation ", k, " (",
+                        graph.node(k).name, ") is recomputed from activation ", id, " (", node.name,
+                        "): keep one of them otherwise");
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// An error where `plan` cannot govern `graph`.
+constexpr Error check(const Graph& graph, const Plan& plan) {
+  if (plan.policies.size() != graph.nodes.size())
+    return Error::say("the plan has ", plan.policies.size(), " policies, and the graph has ",
+                      graph.nodes.size(), " activations");
+  if (const Error why = detail::check_made_for("plan", plan.made_for, graph.fingerprint))
+    return why;
+  for (std::size_t i = 0; i < plan.policies.size(); ++i) {
+    const Policy& policy = plan.policies[i];
+    if (policy.kind == PolicyKind::planned)
+      return Error::say("the plan leaves activation ", i, " (", graph.nodes[i].name,
+                        ") open: it must be retain, compress or recompute");
+    if ((policy.kind == PolicyKind::compress) != (policy.codec != nullptr))
+      return Error::say("the plan's entry for activation ", i, " (", graph.nodes[i].name,
+                        ") must name a codec if, and only if, it compresses");
+    if (policy.kind == PolicyKind::recompute && !graph.nodes[i].recomputable)
+      return Error::say("the plan recomputes activation ", i, " (", graph.nodes[i].name,
+                        "), and nothing says how");
+    const Shape shape = graph.nodes[i].output;
+    if (policy.codec != nullptr &&
+        policy.codec->encoded_bytes(shape.rows(), shape.cols(), graph.scalar) == 0)
+      return Error::say("the codec ", policy.codec->name, " cannot encode activation ", i, " (",
+                        graph.nodes[i].name, "), ", name_of(graph.scalar), " ", shape);
+    if (policy.codec != nullptr && !policy.codec->keeps_values)
+      if (const Error why = detail::check_readers(graph, plan, static_cast<int>(i))) return why;
+  }
+  return {};
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,64 @@
+/// A step, compiled: graph, plan, schedule and layout together.
+///
+/// Pure data and constexpr throughout, so a network's peak can be a constant:
+///
+///     static_assert(adacc::peak_bytes<Net>(adacc::Shape(32, 16)) <= 256 * adacc::KiB);
+#pragma once
+
+#include <cstddef>
+
+#include "../model/graph.hpp"
+#include "exact.hpp"
+#include "layout.hpp"
+#include "plan.hpp"
+#include "schedule.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct Program {
+  Graph graph;
+  Plan plan;
+  Mode mode = Mode::train;
+  Schedule schedule;
+  Layout layout;
+  Array<bool> exact;  ///< by activation: whether backward reads what forward computed
+
+  /// Bytes of arena the step needs, exactly: the activation peak.
+  constexpr std::size_t peak_bytes() const { return layout.arena_bytes; }
+};
+
+/// Compiles a step of `graph` under `plan`. Fails where the plan does not fit the graph.
+constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
+  if (const Error why = check(graph, plan)) return Error::misuse(why.text());
+  Program program;
+  program.schedule = make_schedule(graph, plan, mode);
+  program.layout = make_layout(program.schedule);
+  program.exact = exact_in_backward(graph, plan);
+  program.graph = static_cast<Graph&&>(graph);
+  program.plan = static_cast<Plan&&>(plan);
+  program.mode = mode;
+  return program;
+}
+
+/// Compiles a step of `network` for inputs of shape `input` under the policies in its types.
+template <class Network>
+constexpr Result<Program> make_program(const Network& network, Shape input,
+                                       Dtype scalar = Dtype::f32, int workers = 1,
+                                       Mode mode = Mode::train, int parts = 1) {
+  Result<Graph> graph = make_graph(network, input, scalar, workers, parts);
+  if (!graph) return graph.error;
+  Plan plan = plan_from_types(*graph);
+  return make_program(static_cast<Graph&&>(*graph), static_cast<Plan&&>(plan), mode);
+}
+
+/// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
+/// where it cannot be built for that input (make_program says why).
+template <class Network>
+constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int workers = 1,
+                                 int parts = 1) {
+  const Result<Program> program =
+      make_program(Network{}, input, scalar, workers, Mode::train, parts);
+  return program ? program->peak_bytes() : 0;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,62 @@
+#include <doctest/doctest.h>
+
+#include <adacc/adacc.hpp>
+#include <adacc/io/plan_text.hpp>
+
+#include <string>
+
+namespace plan_text_test {
+
+using namespace adacc;
+
+namespace {
+
+struct Plain {
+  static constexpr const char* name = "plain";
+  static constexpr auto backward_reads = reads::input;
+};
+struct Loss {};
+struct Halve {
+  static constexpr const char* name = "halve";
+  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype) {
+    return rows * cols * 2;
+  }
+};
+
+using Net =
+    Network<Sequential<Layer<Plain, Recompute>, Layer<Plain, Compress<Halve>>, Layer<Plain>>, Loss>;
+
+}  // namespace
+
+TEST_CASE("a plan survives the way through text") {
+  const auto graph = make_graph(Net{}, Shape(2, 4));
+  REQUIRE(graph);
+  const Plan plan = plan_from_types(*graph);
+  const std::string text = plan_text(*graph, plan);
+  CHECK(text == "0 plain recompute\n1 plain halve\n2 plain retain\n");
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Halve>);
+  const auto parsed = parse_plan(text, *graph, codecs);
+  REQUIRE_MESSAGE(parsed, parsed.error.text());
+  for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
+}
+
+TEST_CASE("text that is no plan of this graph is refused with its line") {
+  const auto graph = make_graph(Net{}, Shape(2, 4));
+  const Array<const CodecInfo*> none;
+  const auto why = [&](const char* text) {
+    return std::string(parse_plan(text, *graph, none).error.text());
+  };
+  CHECK(why("0 plain retain\n1 plain halve\n") ==
+        "line 2 of the plan names the policy \"halve\"; expected retain, recompute or the name of "
+        "a known codec");
+  CHECK(why("0 plain retain\n") == "the plan has 1 policies, and the graph has 3 activations");
+  CHECK(why("0 gelu retain\n").find("expected \"0 plain POLICY\"") != std::string::npos);
+  CHECK(why("0 plain retain") == "the plan's last line is cut off");
+  CHECK(
+      why("0 plain retain\n1 plain retain\n2 plain retain\n3 plain retain\n").find("more lines") !=
+      std::string::npos);
+  CHECK(why("") != "");
+}
+
+}  // namespace plan_text_test

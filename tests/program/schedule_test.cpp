@@ -1,0 +1,257 @@
+#include <doctest/doctest.h>
+
+#include "../step/random_model.hpp"
+
+namespace schedule_test {
+
+using namespace adacc;
+
+namespace {
+
+/// Replays a schedule symbolically: what does each buffer hold, and was it there when read?
+/// Written from the rules in schedule.hpp, not from its code.
+class Replay {
+ public:
+  explicit Replay(const Program& program)
+      : graph_(program.graph), plan_(program.plan), schedule_(program.schedule),
+        layout_(program.layout), held_(schedule_.buffers.size(), Held{}),
+        recomputed_(graph_.nodes.size(), 0), decoded_(graph_.nodes.size(), 0),
+        forwards_(graph_.nodes.size(), 0), backwards_(graph_.nodes.size(), 0) {}
+
+  void run() {
+    for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
+      now_ = static_cast<int>(i);
+      step(schedule_.instructions[i]);
+      one_copy_each();
+      no_overlap();
+    }
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      const auto id = static_cast<std::size_t>(k);
+      CHECK(forwards_[id] == 1);
+      CHECK(backwards_[id] == 1);
+      CHECK(recomputed_[id] <= 1);
+      CHECK(decoded_[id] <= 1);
+      if (plan_[k].kind != PolicyKind::recompute) CHECK(recomputed_[id] == 0);
+      if (plan_[k].kind != PolicyKind::compress) CHECK(decoded_[id] == 0);
+    }
+  }
+
+ private:
+  /// activation: how many of its sums are in already; gradient: which contributions.
+  struct Held {
+    enum What { nothing, value, gradient, blob, aux } what = nothing;
+    int activation = -2;
+    std::size_t sums = 0;
+  };
+
+  Held& at(int buffer) { return held_[static_cast<std::size_t>(buffer)]; }
+
+  bool alive(int buffer) const {
+    const Buffer& b = schedule_.buffer(buffer);
+    return b.first <= now_ && now_ <= b.last;
+  }
+
+  /// The buffer holds the finished value of `activation` (all sums added).
+  void reads_value(int buffer, int activation) {
+    if (activation < 0) {
+      CHECK(buffer == -1);
+      return;
+    }
+    REQUIRE(buffer >= 0);
+    CHECK(alive(buffer));
+    CHECK(at(buffer).what == Held::value);
+    CHECK(at(buffer).activation == activation);
+    CHECK(at(buffer).sums == graph_.node(activation).add_count);
+  }
+
+  std::size_t gradient_parts(int activation) const {
+    std::size_t parts = 1;  // from the next layer, or the loss
+    for (const Node& node : graph_.nodes)
+      for (std::size_t i = 0; i < node.add_count; ++i)
+        if (graph_.add_source(node, i) == activation) ++parts;
+    return parts;
+  }
+
+  void step(const Instruction& run) {
+    const int k = run.node;
+    const Node& node = graph_.node(k);
+    const auto id = static_cast<std::size_t>(k);
+    switch (run.op) {
+      case Op::forward:
+        reads_value(run.x, k - 1);
+        ++(run.again ? recomputed_ : forwards_)[id];
+        at(run.y) = {Held::value, k, 0};
+        if (node.aux_bytes > 0) at(run.aux) = {Held::aux, k, 0};
+        CHECK((run.workspace >= 0) == (node.forward_workspace > 0));
+        break;
+      case Op::add: {
+        CHECK(at(run.y).what == Held::value);
+        CHECK(at(run.y).activation == k);
+        reads_value(run.x, graph_.add_source(node, at(run.y).sums));
+        ++at(run.y).sums;
+        break;
+      }
+      case Op::encode:
+        reads_value(run.x, k);
+        at(run.blob) = {Held::blob, k, 0};
+        break;
+      case Op::decode:
+        CHECK(at(run.blob).what == Held::blob);
+        CHECK(at(run.blob).activation == k);
+        ++decoded_[id];
+        at(run.y) = {Held::value, k, node.add_count};
+        break;
+      case Op::loss_gradient:
+        reads_value(run.x, graph_.node_count() - 1);
+        at(run.dx) = {Held::gradient, k, 1};
+        break;
+      case Op::backward: {
+        ++backwards_[id];
+        if (reads_input(node.reads)) reads_value(run.x, k - 1);
+        if (reads_output(node.reads)) reads_value(run.y, k);
+        if (node.aux_bytes > 0) {
+          CHECK(at(run.aux).what == Held::aux);
+          CHECK(at(run.aux).activation == k);
+        }
+        CHECK(at(run.dy).what == Held::gradient);
+        CHECK(at(run.dy).activation == k);
+        CHECK(at(run.dy).sums == gradient_parts(k));
+        if (run.dx == run.dy) CHECK(node.dx_overwrites_dy);
+        if (run.dx >= 0) at(run.dx) = {Held::gradient, k - 1, 1};
+        break;
+      }
+      case Op::add_gradient: {
+        CHECK(at(run.dx).what == Held::gradient);
+        CHECK(at(run.dx).activation == k);
+        CHECK(at(run.dy).what == Held::gradient);
+        const Node& sum = graph_.node(at(run.dy).activation);
+        bool feeds = false;
+        for (std::size_t i = 0; i < sum.add_count; ++i) feeds |= graph_.add_source(sum, i) == k;
+        CHECK(feeds);
+        ++at(run.dx).sums;
+        break;
+      }
+      case Op::loss: FAIL("a training schedule has loss_gradient"); break;
+    }
+  }
+
+  void one_copy_each() {
+    std::vector<int> values(graph_.nodes.size(), 0);
+    for (std::size_t b = 0; b < held_.size(); ++b) {
+      if (!alive(static_cast<int>(b))) held_[b] = {};
+      if (held_[b].what != Held::value) continue;
+      CHECK(++values[static_cast<std::size_t>(held_[b].activation)] == 1);
+    }
+  }
+
+  void no_overlap() {
+    for (std::size_t a = 0; a < held_.size(); ++a) {
+      if (!alive(static_cast<int>(a))) continue;
+      CHECK(layout_.offsets[a] % alignment == 0);
+      CHECK(layout_.offsets[a] + schedule_.buffers[a].bytes <= layout_.arena_bytes);
+      for (std::size_t b = a + 1; b < held_.size(); ++b) {
+        if (!alive(static_cast<int>(b))) continue;
+        const std::size_t a0 = layout_.offsets[a], a1 = a0 + schedule_.buffers[a].bytes;
+        const std::size_t b0 = layout_.offsets[b], b1 = b0 + schedule_.buffers[b].bytes;
+        if (a1 > b0 && b1 > a0) FAIL_CHECK("buffers " << a << " and " << b << " overlap");
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  const Schedule& schedule_;
+  const Layout& layout_;
+  std::vector<Held> held_;
+  std::vector<int> recomputed_, decoded_, forwards_, backwards_;
+  int now_ = 0;
+};
+
+/// Three layers whose backward reads the input; the middle one under the policy in question.
+template <class Policy>
+using Three =
+    Network<Sequential<Layer<random_model::Bump, Retain>, Layer<random_model::Bump, Policy>,
+                       Layer<random_model::Bump, Retain>>,
+            random_model::HalfSquare>;
+
+template <class Policy>
+std::vector<Op> ops() {
+  const auto program = make_program(Three<Policy>{}, Shape(4, 4));
+  REQUIRE(program);
+  std::vector<Op> list;
+  for (const Instruction& i : program->schedule.instructions) list.push_back(i.op);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("random chains: every value is there when read, once, and nothing overlaps") {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    const auto network = random_model::draw(seed, true);
+    auto program = make_program(network, random_model::draw_shape(seed), Dtype::f32, 2);
+    REQUIRE_MESSAGE(program, program.error.text());
+    Replay(*program).run();
+  }
+}
+
+TEST_CASE("instructions of a chain, by policy") {
+  using enum Op;
+  CHECK(ops<Retain>() ==
+        std::vector<Op>{forward, forward, forward, loss_gradient, backward, backward, backward});
+  CHECK(ops<Recompute>() == std::vector<Op>{forward, forward, forward, loss_gradient, forward,
+                                            backward, backward, backward});
+  CHECK(ops<Compress<random_model::Verbatim>>() == std::vector<Op>{forward, forward, forward,
+                                                                   encode, loss_gradient, decode,
+                                                                   backward, backward, backward});
+}
+
+TEST_CASE("what only feeds outputs that nobody reads is not run again") {
+  using random_model::Bump;
+  using random_model::Shift;
+  // The last layer of the block feeds only the block's output, which is retained.
+  using Block = Sequential<Layer<Bump, Recompute>, Layer<Bump, Recompute>, Layer<Shift, Retain>>;
+  using Net = Network<Sequential<Layer<Bump, Retain>, Repeat<Block>>, random_model::HalfSquare>;
+  const auto program = make_program(Net{{{}, {3, {}}}, {}}, Shape(4, 4));
+  REQUIRE(program);
+  int again = 0;
+  for (const Instruction& i : program->schedule.instructions) again += i.again ? 1 : 0;
+  CHECK(again == 3);  // Shift reads nothing, so the second Bump's output is not wanted either
+}
+
+TEST_CASE("a long run of recomputation is produced once, not once per layer") {
+  Array<Policy> policies;
+  random_model::Model model;
+  for (int i = 0; i < 200; ++i) model.before.push_back({random_model::Kind::bump, 1});
+  const auto program = make_program(random_model::Network{model, {}}, Shape(2, 2));
+  REQUIRE(program);
+  int again = 0;
+  for (const Instruction& i : program->schedule.instructions) again += i.again ? 1 : 0;
+  CHECK(again == 199);  // the last one's output is read by the loss alone
+}
+
+TEST_CASE("evaluation runs forward only and holds no more than two activations of a chain") {
+  const auto program = make_program(Three<Retain>{}, Shape(16, 16), Dtype::f32, 1, Mode::evaluate);
+  REQUIRE(program);
+  CHECK(program->schedule.instructions.size() == 4);
+  const auto trained = make_program(Three<Retain>{}, Shape(16, 16));
+  CHECK(program->peak_bytes() < trained->peak_bytes());
+}
+
+TEST_CASE("a plan for another graph is refused") {
+  auto graph = make_graph(Three<Retain>{}, Shape(4, 4));
+  REQUIRE(graph);
+  Plan plan = retain_all(*graph);
+  plan.policies.pop_back();
+  const auto program = make_program(*graph, plan);
+  CHECK_FALSE(program);
+  CHECK(std::string(program.error.text()) ==
+        "the plan has 2 policies, and the graph has 3 activations");
+  plan.policies.push_back({PolicyKind::planned, nullptr});
+  CHECK(std::string(make_program(*graph, plan).error.text()).find("leaves activation 2") !=
+        std::string::npos);
+  plan.policies[2] = {PolicyKind::compress, nullptr};
+  CHECK(std::string(make_program(*graph, plan).error.text()).find("codec") != std::string::npos);
+}
+
+}  // namespace schedule_test
