@@ -75,20 +75,24 @@ static double step_before(float z[L][N], float h[L][N]) {
 
 // ---- With a stash, z[L][N] and h[L][N] become one row of each, and an arena. ----
 
-static double step_after(adacc::Stash<>& stash, const int* z_id, const int* h_id, float* z,
-                         float* h) {
+static adacc::Result<double> step_after(adacc::Stash<>& stash, const int* z_id, const int* h_id,
+                                        float* z, float* h) {
   adacc::Cpu cpu;
-  stash.begin(cpu);
+  if (adacc::Error why = stash.begin(cpu)) return why;
   for (int l = 0; l < L; ++l) {
     linear(l ? h : input, w + l * W, z);
-    stash.put(z_id[l], {z, adacc::Shape(B, C)});
+    if (adacc::Error why = stash.put(z_id[l], {z, adacc::Shape(B, C)})) return why;
     softsign(z, h);
-    stash.put(h_id[l], {h, adacc::Shape(B, C)});
+    if (adacc::Error why = stash.put(h_id[l], {h, adacc::Shape(B, C)})) return why;
   }
   const double mean = loss(h, dy);
   for (int l = L - 1; l >= 0; --l) {
-    softsign_backward(stash.get(z_id[l])->data(), dy, dz);
-    linear_backward(l ? stash.get(h_id[l - 1])->data() : input, w + l * W, dz, dy, dw + l * W);
+    const auto saved_z = stash.get(z_id[l]);
+    if (!saved_z) return saved_z.error;
+    softsign_backward(saved_z->data(), dy, dz);
+    const auto x = l ? stash.get(h_id[l - 1]) : adacc::View<const float>(input, adacc::Shape(B, C));
+    if (!x) return x.error;
+    linear_backward(x->data(), w + l * W, dz, dy, dw + l * W);
   }
   update();
   return mean;
@@ -138,7 +142,11 @@ int main() {
       return printf("%s\n", why.text()), 1;
     fill(w, L * W, 3);
     int same = 0;
-    for (const double mean : expected) same += step_after(*stash, z, h, rows[0], rows[1]) == mean;
+    for (const double before : expected) {
+      const auto mean = step_after(*stash, z, h, rows[0], rows[1]);
+      if (!mean) return printf("%s\n", mean.error.text()), 1;
+      same += *mean == before;
+    }
     printf("%8zu bytes of %zu: %d of %d losses have the same bits\n", stash->arena_bytes(),
            sizeof rows, same, steps);
     if (same != steps) return 1;

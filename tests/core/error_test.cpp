@@ -2,7 +2,11 @@
 #include <doctest/doctest.h>
 #include <adacc/core/error.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <climits>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -70,6 +74,27 @@ TEST_CASE("a result is a value or an error") {
   CHECK((*pair).a == 5);
   const Result<Pair>& constant = pair;
   CHECK(constant->b == 2);
+}
+
+/// How a process ends that runs `function`: the signal, or the exit status, negated.
+template <class Function>
+int signal_of(const Function& function) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int caught : {SIGILL, SIGTRAP, SIGABRT}) std::signal(caught, SIG_DFL);
+    _exit(function() ? 1 : 0);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return -1;
+  return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
+}
+
+TEST_CASE("nobody goes on with the value of a result that has none") {
+  const Result<int> failed = half(7);
+  CHECK(signal_of([] { return *half(8) != 4; }) == 0);
+  CHECK(signal_of([&] { return *failed != 3; }) > 0);
+  CHECK(signal_of([] { return *half(7) != 3; }) > 0);
+  CHECK(signal_of([] { return Result<Shape>(Error::say("no shape"))->rank() != 3; }) > 0);
 }
 
 }}  // namespace error_test

@@ -21,7 +21,7 @@ struct Run {
   explicit Run(std::size_t elems, double start = 0) {
     int k = 0;
     for (Block<T>* block : {&params, &m, &v}) {
-      *block = Block<T>::make(elems, "run").value;
+      *block = *Block<T>::make(elems, "run");
       for (std::size_t i = 0; i < elems; ++i)
         (*block)[i] =
             static_cast<T>(start == 0 ? 0 : start + 1000 * k + static_cast<double>(i) / 3);

@@ -43,7 +43,7 @@ std::string header_error(const std::string& bytes) {
   const Result<LlmcHeader> header = read_llmc_header(folder / "model.bin");
   CHECK(says(header.error.text(), "model.bin: ", "expected an llm.c model checkpoint"));
   const StubGraph graph(vocab, context, layers, channels);
-  Block<float> params = Block<float>::make(graph.parameter_elems, "parameters").value;
+  Block<float> params = *Block<float>::make(graph.parameter_elems, "parameters");
   const Error error = read_llmc_parameters(folder / "model.bin", graph, params.view());
   CHECK(std::string(error.text()) == header.error.text());
   return header.error.text();
@@ -62,7 +62,7 @@ TEST_CASE("a model's parameters land in each copy's own storage, padded rows are
   CHECK(header->padded_vocab_size == 7);
 
   const StubGraph graph(5, 3, 2, 4);
-  Block<float> params = Block<float>::make(graph.parameter_elems, "parameters").value;
+  Block<float> params = *Block<float>::make(graph.parameter_elems, "parameters");
   const Error error = read_llmc_parameters(folder / "model.bin", graph, params.view());
   CHECK(std::string(error.text()) == "");
   // Parameters 2 + 12 * copy …: ln1w, ln1b, qkvw, qkvb, attprojw, … of each copy.
@@ -93,7 +93,7 @@ TEST_CASE("a model in double takes the same numbers") {
   const Folder folder;
   write_file(folder / "model.bin", small_file().bytes());
   const StubGraph graph(5, 3, 2, 4);
-  Block<double> params = Block<double>::make(graph.parameter_elems, "parameters").value;
+  Block<double> params = *Block<double>::make(graph.parameter_elems, "parameters");
   CHECK(!read_llmc_parameters(folder / "model.bin", graph, params.view()));
   CHECK(params[graph.parameters[16].offset] == 105);
 }
@@ -155,7 +155,7 @@ TEST_CASE("a file of another model's shape is refused, and tells the difference"
   const Folder folder;
   write_file(folder / "model.bin", small_file().bytes());
   const auto error = [&](const StubGraph& graph) {
-    Block<float> params = Block<float>::make(graph.parameter_elems, "parameters").value;
+    Block<float> params = *Block<float>::make(graph.parameter_elems, "parameters");
     const Error refused = read_llmc_parameters(folder / "model.bin", graph, params.view());
     for (std::size_t i = 0; i < params.size(); ++i) CHECK(params[i] == 0);
     return std::string(refused.text());
@@ -165,14 +165,14 @@ TEST_CASE("a file of another model's shape is refused, and tells the difference"
   CHECK(says(error(StubGraph(5, 3, 3, 4)).c_str(), "holds 28 parameters", "has 40"));
   CHECK(says(error(StubGraph(5, 3, 2, 8)).c_str(), "wte of 5 x 4", "5 x 8"));
   const StubGraph graph(5, 3, 2, 4);
-  Block<float> small = Block<float>::make(graph.parameter_elems - 16, "parameters").value;
+  Block<float> small = *Block<float>::make(graph.parameter_elems - 16, "parameters");
   CHECK(says(read_llmc_parameters(folder / "model.bin", graph, small.view()).text(), "too few"));
 }
 
 TEST_CASE("NaN and infinities are refused by the parameter's name") {
   const Folder folder;
   const StubGraph graph(5, 3, 2, 4);
-  Block<float> params = Block<float>::make(graph.parameter_elems, "parameters").value;
+  Block<float> params = *Block<float>::make(graph.parameter_elems, "parameters");
   const auto error = [&](std::size_t at, float value) {
     ModelFile file = small_file();
     file.numbers[at] = value;

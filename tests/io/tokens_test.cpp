@@ -17,7 +17,7 @@ using train_test::write_file;
 
 /// Tokens 0, 1, 2, …
 Tokens counting(std::size_t count) {
-  Block<std::uint16_t> ids = Block<std::uint16_t>::make(count, "tokens").value;
+  Block<std::uint16_t> ids = *Block<std::uint16_t>::make(count, "tokens");
   for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::uint16_t>(i);
   return Tokens("somewhere.bin", static_cast<Block<std::uint16_t>&&>(ids));
 }

@@ -29,7 +29,7 @@ struct Model {
     tied.owner = false;
     tied.decay = true;
     table.push_back(tied);
-    for (Block<T>* block : {&params, &grads, &m, &v}) *block = Block<T>::make(elems, "model").value;
+    for (Block<T>* block : {&params, &grads, &m, &v}) *block = *Block<T>::make(elems, "model");
     fill();
   }
 

@@ -27,7 +27,7 @@ struct Model {
     tied.owner = false;
     tied.init = Init::constant(9);
     table.push_back(tied);
-    params = Block<float>::make(elems, "parameters").value;
+    params = *Block<float>::make(elems, "parameters");
     for (std::size_t i = 0; i < elems; ++i) params[i] = 77;
     train_test::Threads executor{threads};
     Cpu cpu{ExecutorRef(executor)};

@@ -1,7 +1,8 @@
 /// Errors as values: a sentence that says what was asked and what is possible.
 ///
-/// Nothing here throws, aborts or prints. The text lives inside the value, so that an error can
-/// be made and returned where there is no heap, and in constant expressions.
+/// Nothing here throws or prints. The text lives inside the value, so that an error can be made and
+/// returned where there is no heap, and in constant expressions. Who ignores an error is told by
+/// the compiler; who takes the value of a Result that has none is stopped on the spot.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ struct ShownBytes {
 constexpr ShownBytes shown(std::size_t bytes) { return {bytes}; }
 
 /// An empty error means success.
-class Error {
+class [[nodiscard]] Error {
  public:
   static constexpr std::size_t capacity = 320;
 
@@ -99,22 +100,44 @@ class Error {
   std::size_t size_ = 0;
 };
 
-/// A value, or the error that stands in its place.
+namespace detail {
+
+/// There is no value to go on with: the hook is told, and the program ends here rather than later
+/// with something that nobody computed.
+[[noreturn, gnu::cold, gnu::noinline]] inline void no_value(const char* why) {
+  ADACC_ASSERT(false, why);
+  static_cast<void>(why);
+  __builtin_trap();
+}
+
+}  // namespace detail
+
+/// A value, or the error that stands in its place. Look at the error first: `*` and `->` of a
+/// failed result call ADACC_ASSERT (config.hpp) and then end the program, in release builds, too.
 template <class T>
-struct [[nodiscard]] Result {
-  T value{};
+class [[nodiscard]] Result {
+ public:
   Error error{};
 
   constexpr Result() = default;
-  constexpr Result(T made) : value(static_cast<T&&>(made)) {}
+  constexpr Result(T made) : value_(static_cast<T&&>(made)) {}
   constexpr Result(const Error& why) : error(why) {}
 
   /// True where there is a value.
   constexpr explicit operator bool() const { return !error; }
-  constexpr T& operator*() { return value; }
-  constexpr const T& operator*() const { return value; }
-  constexpr T* operator->() { return &value; }
-  constexpr const T* operator->() const { return &value; }
+  constexpr T& operator*() & { return checked(), value_; }
+  constexpr const T& operator*() const& { return checked(), value_; }
+  constexpr T operator*() && { return checked(), static_cast<T&&>(value_); }
+  constexpr T* operator->() { return checked(), &value_; }
+  constexpr const T* operator->() const { return checked(), &value_; }
+
+ private:
+  constexpr void checked() const {
+    if (error) [[unlikely]]
+      detail::no_value(error.text());
+  }
+
+  T value_{};
 };
 
 }}  // namespace adacc::v0_1

@@ -1,0 +1,12 @@
+// warns: ignoring return
+#include <adacc/core/error.hpp>
+
+adacc::Error save();
+
+void close() {
+#ifdef SHOULD_FAIL
+  save();
+#else
+  if (save()) return;
+#endif
+}
