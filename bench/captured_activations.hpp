@@ -89,7 +89,7 @@ inline adacc::Result<Captured> capture(const Setting& setting, const adacc::Cpu&
   using namespace adacc;
   const auto network = gpt::make(setting.network);
   const Shape shape(setting.batch, setting.seq);
-  auto graph = make_graph(network, shape, Dtype::f32, cpu.workers());
+  auto graph = make_graph(network, shape, {.workers = cpu.workers()});
   if (!graph) return graph.error;
   auto program =
       make_program(*graph, gpt::named_plan("retain", setting.network, setting.batch, setting.seq));

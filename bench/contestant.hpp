@@ -85,7 +85,7 @@ class Contestant {
  private:
   adacc::Error set_up(const Setting& setting, adacc::Plan plan) {
     using namespace adacc;
-    auto graph = make_graph(network_, shape_, Dtype::f32, setting.threads);
+    auto graph = make_graph(network_, shape_, {.workers = setting.threads});
     if (!graph) return graph.error;
     auto program = make_program(*graph, std::move(plan));
     if (!program) return program.error;

@@ -76,7 +76,7 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   adacc::Result<adacc::Graph> graph() const {
-    return adacc::make_graph(network_, shape(), adacc::Dtype::f32, setting_.threads);
+    return adacc::make_graph(network_, shape(), {.workers = setting_.threads});
   }
 
   /// Parameters from `seed`, and memory for steps under `plan`.

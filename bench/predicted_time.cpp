@@ -52,8 +52,8 @@ adacc::Plan random_plan(const adacc::Graph& graph, std::uint64_t seed) {
     const std::uint32_t drawn = random_word({.seed = seed}, static_cast<std::uint64_t>(k)) %
                                 static_cast<std::uint32_t>(2 + codecs.count);
     Policy& policy = plan.policies[static_cast<std::size_t>(k)];
-    if (drawn == 1) policy = {PolicyKind::recompute, nullptr};
-    if (drawn > 1) policy = {PolicyKind::compress, codecs[drawn - 2]};
+    if (drawn == 1) policy = recompute();
+    if (drawn > 1) policy = compress(codecs[drawn - 2]);
   }
   return plan;
 }

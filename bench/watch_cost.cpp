@@ -27,7 +27,7 @@ adacc::Plan all_encoded(const adacc::Graph& graph) {
   adacc::Plan plan = adacc::retain_all(graph);
   for (int k = 0; k < graph.node_count(); ++k)
     if (const auto codecs = graph.candidates_of(graph.node(k)); codecs.count > 0)
-      plan.policies[static_cast<std::size_t>(k)] = {adacc::PolicyKind::compress, codecs[0]};
+      plan.policies[static_cast<std::size_t>(k)] = compress(codecs[0]);
   return plan;
 }
 
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   EigenPool pool(threads);
   const Cpu cpu{ExecutorRef(pool)};
   const Shape shape(batch, config.context);
-  const auto graph = make_graph(network, shape, Dtype::f32, threads);
+  const auto graph = make_graph(network, shape, {.workers = threads});
   if (!graph) return std::fprintf(stderr, "%s\n", graph.error.text()), 1;
   CostProfile profile = empty_profile(*graph);
   for (NodeCost& cost : profile.nodes) cost.forward = cost.backward = 1e-3;
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
     const double middle = wall_seconds();
     if (watch) {
       for (int k = 0; k < graph->node_count(); ++k)
-        if (evolution->plan()[k].kind == PolicyKind::compress)
+        if (evolution->plan()[k].codec() != nullptr)
           evolution->observe_statistics(k, compiled.statistics(k));
       evolution->advance(i);
     }

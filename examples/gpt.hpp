@@ -145,8 +145,7 @@ Gpt<Set> make(const Config& config) {
 template <class Set = RetainSet>
 adacc::Result<adacc::Graph> graph(const Config& config, std::size_t batch, std::size_t time,
                                   int workers) {
-  return adacc::make_graph(make<Set>(config), adacc::Shape(batch, time), adacc::Dtype::f32,
-                           workers);
+  return adacc::make_graph(make<Set>(config), adacc::Shape(batch, time), {.workers = workers});
 }
 
 /// The plan that the types of a set spell out for `graph`, which may come from any set.

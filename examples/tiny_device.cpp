@@ -70,7 +70,7 @@ constexpr const auto& net = Detector<Compress<Bf16>>::net;
 
 constexpr auto make_training = [] { return make_program(net, windows); };
 constexpr auto make_inference = [] {
-  return make_program(net, windows, Dtype::f32, 1, Mode::infer);
+  return make_program(net, windows, {}, Mode::infer);
 };
 constinit FixedProgram<decltype(make_training)> training;
 constinit FixedProgram<decltype(make_inference)> inference;

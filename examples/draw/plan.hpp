@@ -14,10 +14,10 @@ namespace draw {
 
 /// The colour of a policy; an activation that backward never needs is grey whatever its policy.
 inline std::string policy_color(const adacc::Policy& policy) {
-  if (policy.kind == adacc::PolicyKind::retain) return "#4e79a7";
-  if (policy.kind == adacc::PolicyKind::recompute) return "#e15759";
-  if (policy.codec == nullptr) return "#dddddd";
-  const char* name = policy.codec->name;
+  if (policy.retains()) return "#4e79a7";
+  if (policy.recomputes()) return "#e15759";
+  if (policy.codec() == nullptr) return "#dddddd";
+  const char* name = policy.codec()->name;
   const auto starts = [&](const char* with) { return std::strncmp(name, with, 4) == 0; };
   if (starts("int8")) return "#76b7b2";
   if (starts("int4")) return "#59a14f";

@@ -55,12 +55,12 @@ class Learner {
   adacc::Error set_up(std::uint64_t seed) {
     using namespace adacc;
     cpu_.key.seed = seed;
-    auto program = make_program(net_, Shape(batch, 4), Dtype::f32, 1, Mode::train, parts);
+    auto program = make_program(net_, Shape(batch, 4), {.parts = parts});
     if (!program) return program.error;
     auto step = Step<>::make(net_, std::move(*program));
     if (!step) return step.error;
     step_ = std::move(*step);
-    program = make_program(net_, Shape(1, 4), Dtype::f32, 1, Mode::infer);
+    program = make_program(net_, Shape(1, 4), {}, Mode::infer);
     if (!program) return program.error;
     step = Step<>::make(net_, std::move(*program));
     if (!step) return step.error;

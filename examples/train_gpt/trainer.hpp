@@ -284,8 +284,7 @@ class Trainer {
   }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq) const {
-    return adacc::make_graph(network_, adacc::Shape(batch, seq), adacc::Dtype::f32,
-                             options_.threads);
+    return adacc::make_graph(network_, adacc::Shape(batch, seq), {.workers = options_.threads});
   }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch() const {

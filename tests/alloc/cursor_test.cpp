@@ -20,7 +20,7 @@ using Net = Network<Sequential<Layer<plain::Linear, Recompute>,
                     plain::MeanSquaredError>;
 constexpr Net net{{{plain::Linear{.out = 24}}, {}, {plain::Linear{.out = 3}}}, {}};
 constexpr Shape shape(64, 8);
-constexpr auto make = [] { return make_program(net, shape, Dtype::f32, 1, Mode::train, 5); };
+constexpr auto make = [] { return make_program(net, shape, {.parts = 5}); };
 constinit FixedProgram<decltype(make)> fixed;
 FixedDispatch<float, Cpu, fixed.layer_count> table;
 alignas(64) std::byte memory[fixed.peak_bytes];

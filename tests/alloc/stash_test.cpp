@@ -26,8 +26,8 @@ TEST_CASE("a step with a stash allocates nothing") {
   REQUIRE_MESSAGE(graph, graph.error.text());
   Plan plan = retain_all(*graph);
   for (const std::size_t i : {1U, 4U})
-    plan.policies[i] = {PolicyKind::compress, &codec_info<Int8Outlier>};
-  for (const std::size_t i : {2U, 5U}) plan.policies[i] = {PolicyKind::recompute, nullptr};
+    plan.policies[i] = compress(&codec_info<Int8Outlier>);
+  for (const std::size_t i : {2U, 5U}) plan.policies[i] = recompute();
   auto stash = Stash<>::make(model, plan);
   REQUIRE_MESSAGE(stash, stash.error.text());
   REQUIRE_FALSE(stash->bind({arena, Shape(sizeof arena)}));

@@ -40,8 +40,7 @@ TEST_CASE("checkpoint sites are what no residual sum reaches across") {
   for (int k = 0; k < graph.node_count(); ++k) {
     bool cut = true;
     for (int end = k + 1; end < graph.node_count(); ++end)
-      for (std::size_t i = 0; i < graph.node(end).add_count; ++i)
-        cut = cut && graph.add_source(graph.node(end), i) >= k;
+      for (const int source : graph.adds(end)) cut = cut && source >= k;
     if (cut) expected.push_back(k);
   }
   CHECK(std::vector<int>(sites.begin(), sites.end()) == expected);
@@ -74,7 +73,7 @@ TEST_CASE("every cost that a plan can have is measured, in each of the possible 
     CHECK(profile->loss > 0);
     for (int k = 0; k < graph.node_count(); ++k) {
       CAPTURE(k);
-      CHECK((profile->node(k).add > 0) == (graph.node(k).add_count > 0));
+      CHECK((profile->node(k).add > 0) == !graph.adds(k).empty());
       for (const CodecInfo* codec : profile->codecs) {
         if (!graph.candidates_of(graph.node(k)).contains(codec)) continue;
         CHECK(profile->codec_cost(k, profile->column(codec)).encode > 0);
@@ -95,7 +94,7 @@ TEST_CASE("medians of a clock that knows the costs are the costs; copies share t
     const int layer = graph.node(run.node).layer;
     double cost = 1e-3 * (1 + layer) + 1e-4 * static_cast<int>(run.op) + (run.again ? 5e-2 : 0);
     if (run.op == Op::encode || run.op == Op::decode)
-      cost += 1e-5 * static_cast<double>(plan[run.node].codec->encoded_bytes(64, 64, Dtype::f32));
+      cost += 1e-5 * static_cast<double>(plan[run.node].codec()->encoded_bytes(64, 64, Dtype::f32));
     return cost;
   };
   CostSamples samples(graph);
@@ -123,7 +122,7 @@ TEST_CASE("what a reader pays for a decoded activation is part of the decode") {
     for (const Plan& plan : plans->plans)
       for (const Instruction& run : make_schedule(graph, plan).instructions) {
         const bool dear = run.op == Op::backward && run.node > 0 &&
-                          plan[run.node - 1].codec == &codec_info<Int8Outlier>;
+                          plan[run.node - 1].codec() == &codec_info<Int8Outlier>;
         samples.add(plan, run, dear ? 1.25 : 1.0);
       }
   const CostProfile profile = samples.profile();
@@ -225,7 +224,7 @@ TEST_CASE("random networks: the measuring plans run all that plans may use") {
     const Plan plan = plan_from_types(*graph);
     for (const Instruction& run : make_schedule(*graph, plan).instructions) {
       const bool codec = run.op == Op::encode || run.op == Op::decode;
-      if (codec && !graph->read_in_backward(run.node)) continue;
+      if (codec && !graph->node(run.node).read_in_backward) continue;
       CHECK(seconds_of(profile, plan, run) == 1);
     }
   }

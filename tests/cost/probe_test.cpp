@@ -143,7 +143,7 @@ TEST_CASE("errors of classes add up to the error of a plan that compresses all o
       if (what.carried || what.codec != codec) continue;
       const auto pair = probing_plans(graph, what, run.arena.size());
       for (int k = 0; k < graph.node_count(); ++k)
-        if (pair->lossy[k].codec == codec)
+        if (pair->lossy[k].codec() == codec)
           all.policies[static_cast<std::size_t>(k)] = pair->lossy[k];
       sum += squared_distance(run.gradient(pair->lossy), exact);
     }
@@ -173,8 +173,8 @@ TEST_CASE("the additive model predicts the error of plans that mix codecs and re
     Plan plan = gpt::named_plan(set, run.config, Run::batch, Run::time);
     // Codecs that layers do not tolerate are not probed.
     for (int k = 0; k < graph.node_count(); ++k)
-      if (plan[k].codec != nullptr && !may_use(graph, k, plan[k].codec))
-        plan.policies[static_cast<std::size_t>(k)] = {PolicyKind::retain, nullptr};
+      if (plan[k].codec() != nullptr && !may_use(graph, k, plan[k].codec()))
+        plan.policies[static_cast<std::size_t>(k)] = retain();
     const double v = squared_distance(run.gradient(plan), exact) / squared_norm(exact);
     const double predicted = error_of(graph, profile, plan);
     INFO(std::string(set), ": ", v, ", predicted ", predicted);
@@ -185,8 +185,8 @@ TEST_CASE("the additive model predicts the error of plans that mix codecs and re
     // Blocks made again from lossy inputs.
     Plan plan = gpt::named_plan("recompute", run.config, Run::batch, Run::time);
     for (int k = 0; k < graph.node_count(); ++k)
-      if (plan[k].kind == PolicyKind::retain && may_use(graph, k, codec))
-        plan.policies[static_cast<std::size_t>(k)] = {PolicyKind::compress, codec};
+      if (plan[k].retains() && may_use(graph, k, codec))
+        plan.policies[static_cast<std::size_t>(k)] = compress(codec);
     const double v = squared_distance(run.gradient(plan), exact) / squared_norm(exact);
     const double predicted = error_of(graph, profile, plan);
     INFO("recompute from ", std::string(codec->name), ": ", v, ", predicted ", predicted);
@@ -228,7 +228,7 @@ TEST_CASE("where retain does not fit, probes run around checkpoints, on some of 
         Plan chosen = retain_all(graph);
         int compressed = 0;
         for (int k = 0; k < graph.node_count(); ++k) {
-          if (graph.node(k).layer != what.layer || pair->lossy[k].codec == nullptr) continue;
+          if (graph.node(k).layer != what.layer || pair->lossy[k].codec() == nullptr) continue;
           if (pair->lossy[k] == pair->reference[k]) continue;
           chosen.policies[static_cast<std::size_t>(k)] = pair->lossy[k];
           ++compressed;

@@ -94,10 +94,10 @@ template <class Noise>
 EvolutionUpdate step(Evolution& evolution, std::uint64_t at, const Noise& noise) {
   if (evolution.wants_statistics(at))
     for (int k = 0; k < layers; ++k)
-      if (evolution.plan()[k].codec != nullptr)
+      if (evolution.plan()[k].codec() != nullptr)
         evolution.observe_statistics(
             k, seen(noise(k) *
-                    (evolution.plan()[k].codec->name == codec_info<Bf16>.name ? 1e-6 : 1e-4)));
+                    (evolution.plan()[k].codec()->name == codec_info<Bf16>.name ? 1e-6 : 1e-4)));
   return evolution.advance(at + 1);
 }
 
@@ -107,7 +107,7 @@ std::size_t peak(const Evolution& evolution, const Plan& plan) {
 
 int first_int8(const Evolution& evolution) {
   for (int k = 0; k < layers; ++k)
-    if (evolution.plan()[k].codec == &codec_info<Int8Outlier>) return k;
+    if (evolution.plan()[k].codec() == &codec_info<Int8Outlier>) return k;
   return -1;
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("the chance of a few samples is no change") {
     }
     CHECK(left > 1000);
     CHECK(left <= (samples == 384 ? 1010 : samples == 48 ? 1100 : 1999));
-    CHECK(!(evolution.plan()[victim].codec == &codec_info<Int8Outlier>));
+    CHECK(!(evolution.plan()[victim].codec() == &codec_info<Int8Outlier>));
   }
 }
 
@@ -351,7 +351,7 @@ TEST_CASE("a codec that failed returns once a probe shows half of the error it w
     update = step(evolution, at, [&](int k) { return k == victim && at > 10 ? 50.0 : 1.0; });
   }
   const auto calm = [](int) { return 1.0; };
-  const auto is_back = [&] { return evolution.plan()[victim].codec == &codec_info<Int8Outlier>; };
+  const auto is_back = [&] { return evolution.plan()[victim].codec() == &codec_info<Int8Outlier>; };
   for (int i = 0; i < 200; ++i) step(evolution, at++, calm);
   CHECK_FALSE(is_back());
   evolution.observe_error(victim, &codec_info<Int8Outlier>, 0.9e-3);  // not below half
@@ -376,7 +376,7 @@ TEST_CASE("probed errors alone can make a codec fail") {
   bool changed = false;
   for (; at < 80; ++at) changed = step(evolution, at, calm).changed || changed;
   CHECK(changed);
-  CHECK(!(evolution.plan()[victim].codec == &codec_info<Int8Outlier>));
+  CHECK(!(evolution.plan()[victim].codec() == &codec_info<Int8Outlier>));
 }
 
 TEST_CASE("errors are probed when gradients have settled, and now and then") {
@@ -412,13 +412,13 @@ TEST_CASE("what is probed is what the plan lives with, and counts for all copies
   for (int k = 0; k + 1 < layers; ++k) {
     bool behind[2] = {};
     for (int j = k; j >= 0; --j) {
-      if (evolution.plan()[j].codec != nullptr)
-        behind[evolution.plan()[j].codec == &codec_info<Bf16>] = true;
-      if (evolution.plan()[j].kind != PolicyKind::recompute) break;
+      if (evolution.plan()[j].codec() != nullptr)
+        behind[evolution.plan()[j].codec() == &codec_info<Bf16>] = true;
+      if (!evolution.plan()[j].recomputes()) break;
     }
     for (const int c : {0, 1})
       if (behind[c]) {
-        lossy[c][evolution.plan()[k].kind == PolicyKind::recompute] = true;
+        lossy[c][evolution.plan()[k].recomputes()] = true;
         ++count;
       }
   }

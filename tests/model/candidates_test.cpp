@@ -115,11 +115,11 @@ TEST_CASE("Compress<Tolerated> is the first candidate, or retains") {
   constexpr auto first = [] {
     return make_graph(Network<Policies, Loss>{}, Shape(100, 8))->node(0).policy;
   };
-  static_assert(first() == Policy{PolicyKind::compress, &codec_info<A>});
+  static_assert(first() == compress(&codec_info<A>));
   const auto graph = make_graph(Network<Policies, Loss>{}, Shape(100, 8));
   REQUIRE(graph);
-  CHECK(graph->node(1).policy == Policy{PolicyKind::retain, nullptr});
-  CHECK(graph->node(2).policy == Policy{PolicyKind::retain, nullptr});
+  CHECK(graph->node(1).policy == retain());
+  CHECK(graph->node(2).policy == retain());
   CHECK_FALSE(check(*graph, plan_from_types(*graph)));
 }
 

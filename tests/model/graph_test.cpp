@@ -54,7 +54,7 @@ TEST_CASE("lowering numbers layers and copies, and lays out parameters") {
   using Block = Residual<Layer<Plain, Recompute>, Layer<Dense>>;
   const Network<Sequential<Layer<Dense>, Repeat<Block>, Layer<Dense>>, Loss> net{
       {{Dense{.out = 6}}, {3, Block({}, {Dense{.out = 6}})}, {Dense{.out = 2}}}, {}};
-  const auto graph = make_graph(net, Shape(5, 3), Dtype::f32, 2);
+  const auto graph = make_graph(net, Shape(5, 3), {.workers = 2});
   REQUIRE_MESSAGE(graph, why(graph));
   REQUIRE(graph->node_count() == 8);
   const int layers[] = {0, 1, 2, 1, 2, 1, 2, 3}, copies[] = {0, 0, 0, 1, 1, 2, 2, 0};
@@ -62,8 +62,12 @@ TEST_CASE("lowering numbers layers and copies, and lays out parameters") {
     CHECK(graph->node(k).layer == layers[k]);
     CHECK(graph->node(k).copy == copies[k]);
   }
-  CHECK(graph->node(4).add_count == 1);
-  CHECK(graph->add_source(graph->node(4), 0) == 2);
+  REQUIRE(graph->adds(4).size() == 1);
+  CHECK(graph->adds(4)[0] == 2);
+  for (int k = 0; k < 8; ++k) {
+    REQUIRE(graph->sources(k).size() == 1);
+    CHECK(graph->input_of(k) == k - 1);
+  }
   CHECK(graph->output() == Shape(5, 2));
   CHECK(graph->loss.targets == Shape(5));
   CHECK(graph->loss.target_dtype == Dtype::i32);
@@ -73,9 +77,9 @@ TEST_CASE("lowering numbers layers and copies, and lays out parameters") {
   for (const Parameter& parameter : graph->parameters) CHECK(parameter.offset * 4 % alignment == 0);
   CHECK(graph->parameters[1].offset == 32);  // 6 x 3 floats, rounded up to 64 bytes
   const Plan plan = plan_from_types(*graph);
-  CHECK(plan[1].kind == PolicyKind::recompute);
-  CHECK(plan[2].kind == PolicyKind::retain);
-  CHECK(plan_from_types(*graph, {PolicyKind::recompute, nullptr})[2].kind == PolicyKind::recompute);
+  CHECK(plan[1].recomputes());
+  CHECK(plan[2].retains());
+  CHECK(plan_from_types(*graph, recompute())[2].recomputes());
 }
 
 TEST_CASE("tied parameters share storage, if their shapes agree") {
@@ -130,7 +134,7 @@ TEST_CASE("what cannot be lowered says which layer, and what it needs") {
 
 TEST_CASE("tokens are an input type of their own") {
   const Network<Sequential<Layer<Lookup>, Layer<Plain>>, Loss> net{};
-  const auto graph = make_graph(net, Shape(2, 3), Dtype::f64);
+  const auto graph = make_graph(net, Shape(2, 3), {.scalar = Dtype::f64});
   REQUIRE(graph);
   CHECK(graph->input_dtype == Dtype::i32);
   CHECK(graph->output() == Shape(2, 3, 4));

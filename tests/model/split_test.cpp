@@ -46,7 +46,7 @@ struct Sum {
 
 template <class F>
 Result<Graph> graph_of(Shape in, int parts, int workers = 1) {
-  return make_graph(Network<Sequential<Layer<F>>, Sum>{}, in, Dtype::f32, workers, parts);
+  return make_graph(Network<Sequential<Layer<F>>, Sum>{}, in, {.workers = workers, .parts = parts});
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ TEST_CASE("a layer that cannot split as it says is refused with both shapes") {
         std::string::npos);
   CHECK(graph_of<Halve<Split::batch>>(Shape(8, 4, 16), 4));  // time may change, the batch not
   const Network<Sequential<Layer<Needy<Split::rows>>>, Loss> net{};
-  CHECK(words(make_graph(net, Shape(8, 16), Dtype::f32, 1, 4)) ==
+  CHECK(words(make_graph(net, Shape(8, 16), {.parts = 4})) ==
         "loss: its input (8, 16) splits (rows) into 8 items, and (9) does not");
 }
 

@@ -52,12 +52,12 @@ TEST_CASE("a plan is refused by a graph that differs in what plans depend on, an
   const Graph graph = *make_graph(Plain{}, Shape(64, 8));
   const Plan plan = plan_from_types(graph);
   CHECK(refusal(graph, plan) == "");
-  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), Dtype::f32, 3, 4), plan) == "");  // cut, threads
+  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.workers = 3, .parts = 4}), plan) == "");  // cut, threads
 
   CHECK(refusal(*make_graph(Plain{}, Shape(65, 8)), plan) ==
         "the plan was made for another graph: its activations take 6.0 KiB (6144 bytes), and this "
         "graph's 6.0 KiB (6240 bytes)");
-  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), Dtype::f64), plan).find(other) !=
+  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.scalar = Dtype::f64}), plan).find(other) !=
         std::string::npos);
   const std::string alike =
       "the plan was made for another graph, whose activations take 6.0 KiB (6144 bytes) as this "

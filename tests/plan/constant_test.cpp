@@ -60,7 +60,7 @@ static_assert(half.size() == 11);
 static_assert(peak(half) > 0 && peak(half) <= retained / 2);
 
 constexpr auto all = plan<Mlp>(shape, retained);
-static_assert(all && all[1].kind == PolicyKind::retain && peak(all) == retained);
+static_assert(all && all[1].retains() && peak(all) == retained);
 
 constexpr auto none = plan<Mlp>(shape, 64 * KiB);
 static_assert(!none);

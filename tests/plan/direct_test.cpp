@@ -74,7 +74,7 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
         std::size_t stored = 0;
         for (int k = 0; k < open; ++k)
           if (partial.read(k))
-            stored += partial.option(k, static_cast<std::size_t>(partial.choice(k))).stored;
+            stored += partial.option(k, choices[static_cast<std::size_t>(k)]).stored;
         CHECK(bounds[b].live_bytes <= cost.live_bytes);
         CHECK(bounds[b].window_bytes + stored <= cost.live_bytes);
         CHECK(frontier.least_bytes(open) <= stored);
@@ -134,7 +134,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
       CHECK(!outcome->timed_out);
       CHECK(!check(graph, outcome->plan));
       for (int k = 0; k < graph.node_count(); ++k)
-        if (graph.node(k).policy.kind != PolicyKind::planned)
+        if (!graph.node(k).policy.planned())
           CHECK(outcome->plan[k] == graph.node(k).policy);
       waste = std::max(waste, static_cast<double>(outcome->peak_bytes) /
                                   static_cast<double>(outcome->live_bytes));

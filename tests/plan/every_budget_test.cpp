@@ -40,7 +40,7 @@ struct Planned {
 
 bool loses_nothing(const Plan& plan) {
   for (const Policy& policy : plan.policies)
-    if (policy.codec != nullptr && !policy.codec->lossless) return false;
+    if (policy.codec() != nullptr && !policy.codec()->lossless) return false;
   return true;
 }
 

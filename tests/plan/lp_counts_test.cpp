@@ -145,12 +145,16 @@ TEST_CASE("counts over equal segments, relaxed or whole, never cost more than th
     Node node = graph.node(1);
     node.input = node.output = graph.input;
     node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
-    node.policy = {PolicyKind::planned, nullptr};
+    node.policy = Policy{};
     node.reads = random.one_in(2) ? Reads::input : Reads::none;
-    node.add_count = node.first_candidate = 0;
+    node.first_candidate = 0;
     node.candidate_count = 1 + random.below(2);
-    for (Node& copy : graph.nodes) copy = node;
-    while (graph.nodes.size() > 6) graph.nodes.pop_back();
+    graph = random_graph::chain_of(graph, graph.nodes.size() < 6 ? graph.nodes.size() : 6,
+                                   [&](Node& copy) {
+                                     node.adds = {};
+                                     copy = node;
+                                     copy.read_in_backward = false;
+                                   });
     CostProfile profile = random_graph::draw_profile(random, graph, false);
     const std::size_t codecs = profile.codecs.size();
     for (std::size_t k = 1; k < graph.nodes.size(); ++k) {
@@ -203,18 +207,15 @@ TEST_CASE("where not all patterns are listed, the bound still never passes the o
     Graph graph = random_graph::draw(random, 9);
     graph.candidates.clear();
     for (int c = 0; c < 3; ++c) graph.candidates.push_back(&random_graph::codecs[c]);
-    graph.adds.clear();
-    while (graph.nodes.size() > 9) graph.nodes.pop_back();
-    for (Node& node : graph.nodes) {
+    graph = random_graph::chain_of(graph, 9, [&](Node& node) {
       node.input = node.output = graph.input;
       node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
-      node.policy = {PolicyKind::planned, nullptr};
+      node.policy = Policy{};
       node.reads = Reads::input;
-      node.first_add = node.add_count = node.first_candidate = 0;
+      node.first_candidate = 0;
       node.candidate_count = 3;
-    }
-    graph.adds.push_back(0);  // one segment behind the first activation
-    graph.nodes.back().add_count = 1;
+    });
+    graph.add(0);  // one segment behind the first activation
     const CostProfile profile = random_graph::draw_profile(random, graph, false);
     PlanRequest request = at_percent(graph, 60 + random.below(40));
     request.gap = 0;
@@ -264,8 +265,9 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
 
   random_graph::Source random(7);
   Graph by_hand = random_graph::draw(random, 4);
-  for (Node& node : by_hand.nodes) node.add_count = 0;
-  by_hand.by_hand = true;
+  by_hand = random_graph::chain_of(by_hand, by_hand.nodes.size(), [](Node& node) {
+    node.value_outside = node.gradient_outside = true;
+  });
   const CostProfile few = random_graph::draw_profile(random, by_hand, false);
   request.budget_bytes = 1 << 24;
   request.tolerance = 1e9;

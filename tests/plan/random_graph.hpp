@@ -39,8 +39,7 @@ class Source {
 /// The residual sum from `source` to `node` crosses none that is there.
 inline bool nests(const Graph& graph, int source, int node) {
   for (int k = 0; k < node; ++k)
-    for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
-      const int other = graph.add_source(graph.node(k), i);
+    for (const int other : graph.adds(k)) {
       if (source < k && source > other) return false;
     }
   return true;
@@ -70,22 +69,21 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     node.aux_bytes = random.one_in(3) ? 1 + random.below(300) : 0;
     node.forward_workspace = random.one_in(3) ? random.below(3000) : 0;
     node.backward_workspace = random.one_in(3) ? random.below(3000) : 0;
-    node.first_add = graph.adds.size();
+    const int from = k - 1;
+    graph.append(node, {&from, 1});
     for (int sums = random.one_in(2) ? 1 : random.one_in(3) ? 2 : 0; sums > 0; --sums) {
       const int source = static_cast<int>(random.below(static_cast<std::size_t>(k) + 1)) - 1;
-      const Shape from = source < 0 ? graph.input : graph.node(source).output;
-      if (reads_output(node.reads) || source == k || !(from == node.output)) continue;
+      const Shape added = source < 0 ? graph.input : graph.node(source).output;
+      if (reads_output(node.reads) || !(added == node.output)) continue;
       if (!nests(graph, source, k)) continue;
-      graph.adds.push_back(source);
-      ++node.add_count;
+      graph.add(source);
     }
-    graph.nodes.push_back(node);
   }
   for (int k = 0; k < count; ++k) {
     Node& node = graph.nodes[static_cast<std::size_t>(k)];
     const bool next_reads = k + 1 < count && reads_input(graph.node(k + 1).reads);
     node.first_candidate = graph.candidates.size();
-    if (graph.read_in_backward(k))
+    if (node.read_in_backward)
       for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {
         const std::size_t drawn = random.below(6);
         if (drawn == larger || (drawn == mask && next_reads)) continue;
@@ -95,13 +93,30 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
         ++node.candidate_count;
       }
     const std::size_t fixed = random.below(free < most_free ? 24 : 4);
-    if (fixed == 0) node.policy = {PolicyKind::retain, nullptr};
-    else if (fixed == 1) node.policy = {PolicyKind::recompute, nullptr};
-    else if (fixed == 2) node.policy = {PolicyKind::compress, &codecs[larger]};
-    else if (fixed == 3) node.policy = {PolicyKind::compress, &codecs[random.below(2)]};
+    if (fixed == 0) node.policy = retain();
+    else if (fixed == 1) node.policy = recompute();
+    else if (fixed == 2) node.policy = compress(&codecs[larger]);
+    else if (fixed == 3) node.policy = compress(&codecs[random.below(2)]);
     else ++free;
   }
   return graph;
+}
+
+/// `graph` with its first `count` nodes, each changed by change(node), as a chain without sums.
+template <class Change>
+inline Graph chain_of(const Graph& graph, std::size_t count, const Change& change) {
+  Graph chain = graph;
+  chain.nodes.clear();
+  chain.ids.clear();
+  for (std::size_t k = 0; k < count; ++k) {
+    Node node = graph.nodes[k];
+    node.adds = {};
+    node.read_in_backward = false;
+    change(node);
+    const int from = static_cast<int>(k) - 1;
+    chain.append(node, {&from, 1});
+  }
+  return chain;
 }
 
 /// Times of a few microseconds to a millisecond; with `even`, all alike, so that plans tie.

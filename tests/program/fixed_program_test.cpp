@@ -19,7 +19,7 @@ using Net = Network<Sequential<Layer<random_model::Shift>, Repeat<Block>,
                     random_model::HalfSquare>;
 constexpr Net net{{{}, {3, {}}, {}, {}}, {}};
 constexpr Shape shape(12, 16);
-constexpr auto make = [] { return make_program(net, shape, Dtype::f32, 1, Mode::train, 3); };
+constexpr auto make = [] { return make_program(net, shape, {.parts = 3}); };
 constinit FixedProgram<decltype(make)> fixed;
 static_assert(fixed.layer_count == 5);
 static_assert(fixed.peak_bytes == make()->peak_bytes());

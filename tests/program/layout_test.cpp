@@ -100,7 +100,7 @@ TEST_CASE("layouts waste little over the largest sum of live bytes") {
   double worst = 1, sum = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     const auto network = random_model::draw(seed, true);
-    const auto program = make_program(network, Shape(16, 64), Dtype::f32, 2);
+    const auto program = make_program(network, Shape(16, 64), {.workers = 2});
     REQUIRE(program);
     const double ratio = waste(program->layout);
     worst = ratio > worst ? ratio : worst;
@@ -131,8 +131,8 @@ TEST_CASE("whatever the plan, layouts of small networks are at most 5 % over liv
   int plans = 0;
   for (unsigned seed = 1000; plans < 1000; ++seed) {
     const Shape shape(1 + random() % 300, 2 * (1 + random() % 300));
-    const auto graph = make_graph(random_model::draw(seed, true), shape, Dtype::f32,
-                                  1 + static_cast<int>(random() % 3));
+    const auto graph = make_graph(random_model::draw(seed, true), shape,
+                                  {.workers = 1 + static_cast<int>(random() % 3)});
     REQUIRE(graph);
     if (graph->node_count() > 8) continue;
     for (int k = 0; k < 4; ++k, ++plans) {

@@ -123,9 +123,9 @@ Plan draw_plan(std::mt19937& random, const Graph& graph) {
     const Node& node = graph.nodes[k];
     if (node.output_bytes == 0) continue;
     const auto drawn = static_cast<std::size_t>(random() % 4);
-    if (drawn == 3 && node.recomputable) plan.policies[k] = {PolicyKind::recompute, nullptr};
+    if (drawn == 3 && node.recomputable) plan.policies[k] = recompute();
     else if (drawn > 0 && drawn <= node.candidate_count)
-      plan.policies[k] = {PolicyKind::compress, graph.candidates_of(node)[drawn - 1]};
+      plan.policies[k] = compress(graph.candidates_of(node)[drawn - 1]);
   }
   return plan;
 }
@@ -160,14 +160,14 @@ void train(const Drawn& drawn, Stash<>& stash, bool place) {
     // What backward is to see.
     const Policy& policy = stash.plan()[static_cast<int>(id)];
     backward[id] = forward[id];
-    if (policy.kind == PolicyKind::recompute) {
+    if (policy.recomputes()) {
       std::vector<View<const float>> seen;
       for (const int source : drawn.sources[id]) {
         const auto s = static_cast<std::size_t>(source);
         seen.push_back({backward[s].data(), drawn.shapes[s]});
       }
       drawn.functions[id](seen.data(), View<float>(backward[id].data(), drawn.shapes[id]));
-    } else if (policy.codec == &codec_info<Truncate>) {
+    } else if (policy.codec() == &codec_info<Truncate>) {
       for (float& value : backward[id]) value = rounded(static_cast<double>(value), 2);
     }
   }
@@ -313,9 +313,9 @@ TEST_CASE("a plan's error counts what is recomputed from lossy sources") {
   REQUIRE_MESSAGE(profile, profile.error.text());
   Plan plan = retain_all(*graph);
   CHECK(evaluate(*graph, *profile, plan).error == 0);
-  plan.policies[0] = {PolicyKind::compress, &codec_info<Truncate>};
+  plan.policies[0] = compress(&codec_info<Truncate>);
   CHECK(evaluate(*graph, *profile, plan).error == 0.25);
-  plan.policies[1] = {PolicyKind::recompute, nullptr};
+  plan.policies[1] = recompute();
   CHECK(evaluate(*graph, *profile, plan).error == 0.5);
   CHECK_FALSE(exact_in_backward(*graph, plan)[1]);
 }
@@ -330,7 +330,7 @@ TEST_CASE("uses out of order are errors that change nothing") {
   const auto graph = model.graph();
   REQUIRE(graph);
   Plan plan = retain_all(*graph);
-  plan.policies[static_cast<std::size_t>(b)] = {PolicyKind::compress, &codec_info<Bf16>};
+  plan.policies[static_cast<std::size_t>(b)] = compress(&codec_info<Bf16>);
   auto stash = Stash<>::make(model, plan);
   REQUIRE_MESSAGE(stash, stash.error.text());
   Cpu cpu;
@@ -408,9 +408,9 @@ TEST_CASE("registrations and plans that make no sense are refused") {
     const auto graph = model.graph();
     REQUIRE(graph);
     Plan plan = retain_all(*graph);
-    plan.policies[0] = {PolicyKind::recompute, nullptr};
+    plan.policies[0] = recompute();
     CHECK(says(Stash<>::make(model, plan).error, "nothing says how"));
-    plan.policies[0] = {PolicyKind::compress, &codec_info<Bf16>};
+    plan.policies[0] = compress(&codec_info<Bf16>);
     CHECK(says(Stash<>::make(model, plan).error, "which no activation of the stash allows"));
     CHECK(says(Stash<>::make(model, Plan{}).error, "0 policies"));
   }
@@ -427,7 +427,7 @@ TEST_CASE("a stash's peak is a constant expression") {
     const auto graph = model.graph();
     Plan plan = retain_all(*graph);
     for (std::size_t i = 1; i < 10 && small; ++i)
-      plan.policies[i] = {PolicyKind::recompute, nullptr};
+      plan.policies[i] = recompute();
     return make_program(*graph, plan)->peak_bytes();
   };
   static_assert(peak(false) == std::size_t{10} * 8 * 64 * 4);

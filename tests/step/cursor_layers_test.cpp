@@ -42,7 +42,7 @@ Outcome run(const Net& net, Shape shape, int threads, int parts, std::size_t sli
   EigenPool pool(threads);
   Cpu cpu{ExecutorRef(pool)};
   cpu.key.seed = 3;
-  auto program = make_program(net, shape, Dtype::f32, threads, Mode::train, parts);
+  auto program = make_program(net, shape, {.workers = threads, .parts = parts});
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());
@@ -116,7 +116,7 @@ auto mlp() {
 double work(const Program& program, const Instruction& run, std::size_t part) {
   const Graph& graph = program.graph;
   if (run.op == Op::encode || run.op == Op::decode) {
-    const Cut cut = codec_cut(graph, run.node, *program.plan[run.node].codec);
+    const Cut cut = codec_cut(graph, run.node, *program.plan[run.node].codec());
     return (run.op == Op::encode ? 20.0 : 10.0) *
            static_cast<double>(graph.node(run.node).output.elems()) *
            static_cast<double>(cut.count(part)) / static_cast<double>(cut.items);
@@ -184,7 +184,7 @@ TEST_CASE("a GPT in slices, cut by rows, sequences and blocks of queries") {
 
 TEST_CASE("in ten parts no instruction does more than a tenth of a step's work") {
   const auto share = [](const auto& net, Shape shape, int parts) {
-    const auto program = make_program(net, shape, Dtype::f32, 1, Mode::train, parts);
+    const auto program = make_program(net, shape, {.parts = parts});
     REQUIRE_MESSAGE(program, program.error.text());
     return largest_share(*program);
   };
@@ -213,7 +213,7 @@ void check_codec() {
   check<float, float>(Network{mlp<Lossy>(), MeanSquaredError{}}, Shape(3, 70, 24));
   const Network<Sequential<Layer<Gelu, Lossy>, Layer<Gelu>>, MeanSquaredError> narrow{};
   const auto share = [&](int parts) {
-    const auto program = make_program(narrow, Shape(640, 256), Dtype::f32, 1, Mode::train, parts);
+    const auto program = make_program(narrow, Shape(640, 256), {.parts = parts});
     REQUIRE_MESSAGE(program, program.error.text());
     CHECK(largest_share(*program) <= (parts == 1 ? 1 : 0.1));
     return largest_share(*program, [](Op op) { return op == Op::encode; });

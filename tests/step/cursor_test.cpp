@@ -67,7 +67,7 @@ struct Bound {
   Cpu cpu;
 
   Bound() {
-    auto program = make_program(net, Shape(64, 16), Dtype::f32, 1, Mode::train, 8);
+    auto program = make_program(net, Shape(64, 16), {.parts = 8});
     REQUIRE_MESSAGE(program, program.error.text());
     auto made = Step<>::make(net, *program);
     REQUIRE_MESSAGE(made, made.error.text());
@@ -117,7 +117,7 @@ TEST_CASE("random networks in slices, however cut, give the bits of the whole st
           std::fmax(worst, std::fabs(static_cast<double>(whole.gradients[i] - uncut.gradients[i])));
     }
     CHECK(worst <= 1e-4 * scale);
-    const auto program = make_program(network, shape, Dtype::f32, workers, Mode::train, parts);
+    const auto program = make_program(network, shape, {.workers = workers, .parts = parts});
     for (const Instruction& run : program->schedule.instructions) cut += run.parts > 1;
   }
   CHECK(cut > 500);
@@ -274,6 +274,68 @@ TEST_CASE("two steps on one arena at once are refused, one after the other are n
   CHECK_FALSE(arena.busy());
   REQUIRE(first.step.run(first.cpu, first.input(), first.targets()));
   CHECK_FALSE(arena.busy());
+}
+
+TEST_CASE(
+    "a step that is moved takes its arena along, and leaves a step that is bound to nothing") {
+  Bound bound;
+  Arena arena(Bytes(bound.arena.data, Shape(bound.arena.size)));
+  const Shape elems(bound.step.graph().parameter_elems);
+  REQUIRE_FALSE(bound.step.bind(arena, View<const float>(Bound::floats(bound.params), elems),
+                                View<float>(Bound::floats(bound.gradients), elems)));
+  REQUIRE_FALSE(bound.step.begin(bound.input(), bound.targets()));
+  Step<> moved = std::move(bound.step);
+  CHECK(moved.active());
+  CHECK_FALSE(bound.step.active());
+  bound.step.abandon();  // nothing to give up: the arena is not its own any more
+  CHECK(arena.busy());
+  CHECK(says(bound.step.begin(bound.input(), bound.targets()), "bind() must"));
+  for (std::size_t i = 0; i < moved.instruction_count(); ++i) moved.execute(bound.cpu, i);
+  CHECK_FALSE(arena.busy());
+  REQUIRE_FALSE(moved.begin(bound.input(), bound.targets()));
+  { const Step<> gone = std::move(moved); }
+  CHECK_FALSE(arena.busy());  // who goes while a step is under way gives the arena back
+}
+
+TEST_CASE("a cursor follows a step to another program") {
+  Bound bound;
+  auto cursor = Cursor<>::make(bound.step);
+  REQUIRE(cursor);
+  const std::size_t before = bound.step.instruction_count();
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  std::int64_t ticks = 0;
+  const auto now = [&] { return ++ticks; };
+  REQUIRE(cursor->run_until(bound.cpu, now, 1000)->ended);
+  CHECK(cursor->longest(0) == 1);
+  // As Training::switch_to does, in the middle of a step.
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  REQUIRE(cursor->run(bound.cpu, 2));
+  const auto graph = make_graph(bound.net, Shape(64, 16), {.parts = 8});
+  Plan plan = retain_all(*graph);
+  plan.policies[0] = recompute();
+  plan.policies[1] = compress(&codec_info<random_model::Verbatim>);
+  auto dispatch = make_dispatch<float, Cpu>(bound.net);
+  dispatch.add_codec<random_model::Verbatim>();
+  bound.step = *Step<>::make(dispatch, *make_program(*graph, plan));
+  REQUIRE(bound.step.instruction_count() > before);
+  CHECK(says(cursor->run(bound.cpu, 1).error, "another step has begun"));
+  CHECK(says(cursor->run_until(bound.cpu, now, 1000).error, "another step has begun"));
+  REQUIRE_FALSE(bound.bind());
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  CHECK(cursor->longest(0) == 0);
+  REQUIRE(cursor->run_until(bound.cpu, now, 1000)->ended);
+  CHECK(cursor->longest(bound.step.instruction_count() - 1) == 1);
+  CHECK(cursor->longest(bound.step.instruction_count()) == 0);
+}
+
+TEST_CASE("a cursor without a step does nothing") {
+  Cursor<> none;
+  none.forget();
+  none.forget_all();
+  CHECK(none.longest(0) == 0);
+  CHECK_FALSE(none.active());
+  Cpu cpu;
+  CHECK(says(none.run(cpu, 1).error, "has no step"));
 }
 
 }  // namespace cursor_test

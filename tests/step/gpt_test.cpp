@@ -75,7 +75,7 @@ Trained train(const Net& net, int threads) {
   EigenPool pool(threads);
   Cpu cpu{ExecutorRef(pool)};
   cpu.key.seed = 11;
-  auto program = make_program(net, Shape(batch, time), Dtype::f32, threads);
+  auto program = make_program(net, Shape(batch, time), {.workers = threads});
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());
@@ -134,7 +134,7 @@ TEST_CASE("a GPT's measured bytes are the predicted ones, for every policy and w
       CAPTURE(workers);
       InTurn executor{workers};
       Cpu cpu{ExecutorRef(executor)};
-      auto graph = make_graph(net, Shape(batch, time), Dtype::f32, workers);
+      auto graph = make_graph(net, Shape(batch, time), {.workers = workers});
       REQUIRE(graph);
       auto program = make_program(*graph, gpt::named_plan(policy, config, batch, time));
       REQUIRE(program);

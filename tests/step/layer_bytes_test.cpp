@@ -31,7 +31,7 @@ void check_bytes(const Net& net, Shape shape, int workers, int parts) {
   CAPTURE(workers);
   InTurn executor{workers};
   Cpu cpu{ExecutorRef(executor)};
-  auto program = make_program(net, shape, Dtype::f32, workers, Mode::train, parts);
+  auto program = make_program(net, shape, {.workers = workers, .parts = parts});
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());

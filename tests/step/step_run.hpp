@@ -47,7 +47,7 @@ Outcome run_step(const random_model::Network& network, Shape shape, int workers,
   Backwards executor{workers};
   Cpu cpu{ExecutorRef(executor)};
   cpu.key.seed = 7;
-  auto program = make_program(network, shape, Dtype::f32, workers, Mode::train, parts);
+  auto program = make_program(network, shape, {.workers = workers, .parts = parts});
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<>::make(network, *program);
   REQUIRE_MESSAGE(step, step.error.text());
@@ -93,7 +93,7 @@ inline Outcome run_step(const random_model::Network& network, Shape shape, int w
 
 inline std::size_t predicted(const random_model::Network& network, Shape shape, int workers,
                              int parts) {
-  return make_program(network, shape, Dtype::f32, workers, Mode::train, parts)->peak_bytes();
+  return make_program(network, shape, {.workers = workers, .parts = parts})->peak_bytes();
 }
 
 inline bool same_bits(const Outcome& a, const Outcome& b) {

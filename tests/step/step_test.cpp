@@ -33,13 +33,13 @@ TEST_CASE("random networks: bytes used are the bytes predicted, bits are those o
 
 TEST_CASE("a program in another scalar type, or with an unknown codec, is refused") {
   const auto network = random_model::draw(3, false);
-  CHECK_FALSE(Step<>::make(network, *make_program(network, Shape(4, 4), Dtype::f64)));
+  CHECK_FALSE(Step<>::make(network, *make_program(network, Shape(4, 4), {.scalar = Dtype::f64})));
   using Net = Network<Sequential<Layer<random_model::Bump>, Layer<random_model::Bump>>,
                       random_model::HalfSquare>;
   const Net net{};
   auto graph = make_graph(net, Shape(4, 4));
   Plan plan = retain_all(*graph);
-  plan.policies[0] = {PolicyKind::compress, &codec_info<random_model::Verbatim>};
+  plan.policies[0] = compress(&codec_info<random_model::Verbatim>);
   auto program = make_program(*graph, plan);
   REQUIRE(program);
   CHECK(std::string(Step<>::make(net, *program).error.text()).find("verbatim") !=

@@ -1,5 +1,5 @@
 #include <doctest/doctest.h>
-#include <adacc/model/graph.hpp>
+#include <adacc/model/graph_builder.hpp>
 #include <adacc/model/layer.hpp>
 #include <adacc/model/network.hpp>
 #include <adacc/model/sequential.hpp>

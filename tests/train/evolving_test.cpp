@@ -127,7 +127,7 @@ Rig rig(std::size_t budget, double tolerance, std::size_t arena_bytes = 0) {
 }
 
 const CodecInfo* codec(const Rig& rig, int activation) {
-  return rig.training.evolution().plan()[activation].codec;
+  return rig.training.evolution().plan()[activation].codec();
 }
 
 }  // namespace
@@ -240,7 +240,7 @@ TEST_CASE("a step that was watched knows what every codec saw") {
   const Step<>& step = r.training.training().compiled();
   for (int k = 0; k < step.graph().node_count(); ++k) {
     const CodecStatistics& seen = step.statistics(k);
-    const bool reported = codec(r, k) == &codec_info<RowInt8> && step.graph().read_in_backward(k);
+    const bool reported = codec(r, k) == &codec_info<RowInt8> && step.graph().node(k).read_in_backward;
     CHECK(seen.elements == (reported ? shape.elems() : 0));
     if (reported) CHECK(seen.samples > 0);
   }

@@ -1,27 +1,19 @@
-/// The execution context of kernels on the host: threads, mode and randomness.
+/// The execution context of kernels on the host: the caller's threads.
 #pragma once
 
 #include <cstddef>
 
+#include "bytes.hpp"
+#include "context.hpp"
 #include "executor.hpp"
-#include "random.hpp"
+#include "view.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// The part of a layer's or a codec's work that a call does, where the runner has cut it
-/// (model/split.hpp): items [first, first + count) of `whole`. No part of anything, where `whole`
-/// is 0: the call is all there is.
-struct Part {
-  std::size_t first = 0;
-  std::size_t count = 0;
-  std::size_t whole = 0;
-
-  /// The run of `items` items that this stands for: all of them, where it is no part of anything.
-  constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
-};
-
-class Cpu {
+class Cpu : public KernelCall {
  public:
+  static constexpr bool runs_parts = true;
+
   Cpu() = default;
   explicit Cpu(ExecutorRef executor) : executor_(executor) {}
 
@@ -36,23 +28,42 @@ class Cpu {
     executor_.run(tiles, TileFn(tile));
   }
 
-  /// True in a training step, false in evaluation (dropout is then the identity).
-  bool training = true;
+  /// Every element becomes `value`.
+  template <class T>
+  void fill(View<T> to, T value) const {
+    in_tiles(to.size(), [=](std::size_t begin, std::size_t end) {
+      for (std::size_t e = begin; e < end; ++e) to[e] = value;
+    });
+  }
 
-  /// Set by the runner for each layer's backward: whether the input and the output that backward
-  /// reads are those of the forward that wrote its aux and its output. Behind a lossy codec they
-  /// are not. A layer whose gradient suffers from the difference can compute what it saved again.
-  bool exact_input = true;
-  bool exact_output = true;
+  /// to += from, element by element.
+  template <class T>
+  void accumulate(View<const T> from, View<T> to) const {
+    in_tiles(to.size(), [from = from.data(), to = to.data()](std::size_t begin, std::size_t end) {
+      for (std::size_t e = begin; e < end; ++e) to[e] += from[e];
+    });
+  }
 
-  /// Set by the runner for the calls of layers and losses that can be split. Who computes a mean
-  /// over all rows, or draws numbers by element, needs to know which ones it was given.
-  Part part;
+  /// The loss is a number on the host.
+  class Loss {
+   public:
+    void clear() { sum_ = 0; }
+    void add(double share) { sum_ += share; }
+    double value() const { return sum_; }
 
-  /// The stream for the activation whose layer is running; the runner sets it.
-  RandomKey key;
+   private:
+    double sum_ = 0;
+  };
 
  private:
+  template <class Range>
+  void in_tiles(std::size_t size, const Range& range) const {
+    constexpr std::size_t tile = 16 * KiB;
+    parallel(div_up(size, tile), [=](std::size_t i, int) {
+      range(i * tile, size - i * tile < tile ? size : (i + 1) * tile);
+    });
+  }
+
   ExecutorRef executor_;
 };
 

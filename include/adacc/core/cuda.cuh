@@ -9,24 +9,20 @@
 #include <cuda_runtime_api.h>
 
 #include "config.hpp"
+#include "context.hpp"
 #include "error.hpp"
-#include "random.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-class Cuda {
+class Cuda : public KernelCall {
  public:
+  static constexpr bool runs_parts = false;
+
   /// On the default stream.
   Cuda() = default;
   explicit Cuda(cudaStream_t stream) : stream_(stream) {}
 
   cudaStream_t stream() const { return stream_; }
-
-  /// True in a training step, false in evaluation (dropout is then the identity).
-  bool training = true;
-
-  /// The stream of random numbers for the activation whose layer is running.
-  RandomKey key;
 
  private:
   cudaStream_t stream_ = nullptr;

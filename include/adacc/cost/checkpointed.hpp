@@ -20,9 +20,8 @@ namespace adacc { inline namespace v0_1 {
 constexpr Array<int> checkpoint_sites(const Graph& graph) {
   Array<int> opened(graph.nodes.size() + 1);  // sums that begin to reach across, less those ending
   for (int k = 0; k < graph.node_count(); ++k)
-    for (std::size_t i = 0; i < graph.node(k).add_count; ++i) {
-      const int source = graph.add_source(graph.node(k), i);
-      if (source < 0) continue;  // the step's input is the caller's, and always there
+    for (const int source : graph.adds(k)) {
+      if (source == step_input) continue;  // the caller's, and always there
       ++opened[static_cast<std::size_t>(source) + 1];
       --opened[static_cast<std::size_t>(k)];
     }
@@ -46,7 +45,7 @@ enum class Kept : unsigned char {
 /// values.
 constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
-  Policy policy{PolicyKind::retain, nullptr};
+  Policy policy = retain();
   std::size_t best = 0;
   for (std::size_t i = 0; i < node.candidate_count && kept != Kept::whole; ++i) {
     const CodecInfo* codec = graph.candidates_of(node)[i];
@@ -54,8 +53,8 @@ constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
     const std::size_t bytes =
         codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
     const bool better = kept == Kept::coarse ? bytes < best : bytes > best;
-    if (policy.codec != nullptr && !better) continue;
-    policy = {PolicyKind::compress, codec};
+    if (policy.codec() != nullptr && !better) continue;
+    policy = compress(codec);
     best = bytes;
   }
   return policy;
@@ -66,8 +65,7 @@ constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::si
                             Kept kept) {
   Plan plan;
   plan.made_for = graph.fingerprint;
-  for (std::size_t k = 0; k < graph.nodes.size(); ++k)
-    plan.policies.push_back({PolicyKind::recompute, nullptr});
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k) plan.policies.push_back(recompute());
   for (std::size_t i = 0; i < sites.size(); i += stride)
     plan.policies[static_cast<std::size_t>(sites[i])] = kept_policy(graph, sites[i], kept);
   return plan;

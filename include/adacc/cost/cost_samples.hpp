@@ -49,13 +49,19 @@ class CostSamples {
     for (const Node& node : graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= layers_)
         layers_ = static_cast<std::size_t>(node.layer) + 1;
+    reader_.resize(graph.nodes.size());
+    for (int& reader : reader_) reader = -1;
+    for (int k = 0; k < graph.node_count(); ++k)
+      if (const int input = input_read_by(k); input != step_input)
+        reader_[static_cast<std::size_t>(input)] = k;
     // Node 0 has a place of its own: its backward may do without dx.
     samples_.resize((layers_ + 1) * kinds());
   }
 
   /// One instruction of a step under `plan` took `seconds`.
   constexpr void add(const Plan& plan, const Instruction& run, double seconds) {
-    if (run.op == Op::loss || run.op == Op::loss_gradient) return loss_.push_back(seconds);
+    if (run.op == Op::loss || run.op == Op::loss_gradient || run.op == Op::hand_over)
+      return loss_.push_back(seconds);
     samples_[place(run.node, kind_of(plan, run))].push_back(seconds);
   }
 
@@ -107,11 +113,12 @@ class CostSamples {
     return c;
   }
   constexpr std::size_t way_of(const Policy& policy) const {
-    return policy.kind == PolicyKind::recompute ? 0 : column(policy.codec) + 1;
+    return policy.recomputes() ? 0 : column(policy.codec()) + 1;
   }
 
-  constexpr bool reads_previous(int node) const {
-    return node > 0 && reads_input(graph_.node(node).reads);
+  /// The activation that backward of `node` reads as its input; step_input where there is none.
+  constexpr int input_read_by(int node) const {
+    return reads_input(graph_.node(node).reads) ? graph_.input_of(node) : step_input;
   }
 
   constexpr std::size_t kind_of(const Plan& plan, const Instruction& run) const {
@@ -119,14 +126,14 @@ class CostSamples {
       case Op::forward: return run.again ? again : forward;
       case Op::add: return add_sum;
       case Op::add_gradient: return add_gradient;
-      case Op::encode: return encode(column(plan[run.node].codec));
-      case Op::decode: return decode(column(plan[run.node].codec));
+      case Op::encode: return encode(column(plan[run.node].codec()));
+      case Op::decode: return decode(column(plan[run.node].codec()));
       default: break;
     }
     const int k = run.node;
-    if (reads_previous(k) && plan[k - 1].kind != PolicyKind::retain)
-      return from_input(way_of(plan[k - 1]));
-    if (reads_output(graph_.node(k).reads) && plan[k].kind != PolicyKind::retain)
+    if (const int input = input_read_by(k); input != step_input && !plan[input].retains())
+      return from_input(way_of(plan[input]));
+    if (reads_output(graph_.node(k).reads) && !plan[k].retains())
       return from_output(way_of(plan[k]));
     return retained;
   }
@@ -153,7 +160,8 @@ class CostSamples {
       if (kept.median <= 0 || made.median <= 0) return;
       if (more > 4 * (made.deviation + kept.deviation)) extra += more;
     };
-    if (k + 1 < graph_.node_count() && reads_previous(k + 1)) compare(k + 1, from_input(way));
+    const int reader = reader_[static_cast<std::size_t>(k)];
+    if (reader >= 0) compare(reader, from_input(way));
     if (reads_output(graph_.node(k).reads)) compare(k, from_output(way));
     return extra;
   }
@@ -183,6 +191,7 @@ class CostSamples {
 
   const Graph& graph_;
   Array<const CodecInfo*> codecs_;
+  Array<int> reader_;  ///< by activation: the layer whose backward reads it as its input; -1: none
   std::size_t layers_ = 0;
   Array<Array<double>> samples_;  ///< by place
   Array<double> loss_;

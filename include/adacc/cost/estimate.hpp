@@ -46,6 +46,7 @@ constexpr double product_operations(const Graph& graph, int id) {
 /// four standard deviations, 5.4 * 4^-b; what is recomputed from it carries ten times as much.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates = {}) {
   CostProfile profile = empty_profile(graph);
+  if (graph.nodes.empty()) return profile;
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);
     const auto value = static_cast<double>(node.output_bytes);

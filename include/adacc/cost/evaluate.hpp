@@ -30,31 +30,15 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
     case Op::add: return cost.add;
     case Op::add_gradient: return cost.add_gradient;
     case Op::loss:
-    case Op::loss_gradient: return profile.loss;
+    case Op::loss_gradient:
+    case Op::hand_over: return profile.loss;
     case Op::encode:
     case Op::decode: break;
   }
-  const int column = profile.column(plan[run.node].codec);
+  const int column = profile.column(plan[run.node].codec());
   if (column < 0) return 0;
   const CodecCost& codec = profile.codec_cost(run.node, column);
   return run.op == Op::encode ? codec.encode : codec.decode;
-}
-
-/// The largest sum of bytes that live at one instruction of `schedule`.
-constexpr std::size_t live_bytes(const Schedule& schedule) {
-  const std::size_t count = schedule.instructions.size();
-  Array<std::size_t> born(count + 1), dead(count + 1);
-  for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.first < 0) continue;
-    born[static_cast<std::size_t>(buffer.first)] += align_up(buffer.bytes);
-    dead[static_cast<std::size_t>(buffer.last) + 1] += align_up(buffer.bytes);
-  }
-  std::size_t live = 0, most = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    live = live + born[i] - dead[i];
-    if (live > most) most = live;
-  }
-  return most;
 }
 
 /// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included.
@@ -73,16 +57,16 @@ constexpr void each_error(const Graph& graph, const CostProfile& profile, const 
   for (int k = 0; k < graph.node_count(); ++k) {
     const Policy& policy = plan[k];
     std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
-    const int column = policy.codec == nullptr ? -1 : profile.column(policy.codec);
-    if (column >= 0 && !policy.codec->lossless) mine = std::uint64_t{1} << column;
-    if (policy.kind == PolicyKind::recompute)
+    if (policy.keeps() && !policy.form().lossless())
+      if (const int column = profile.column(policy.codec()); column >= 0)
+        mine = std::uint64_t{1} << column;
+    if (policy.recomputes())
       graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
-    if (mine == 0 || !graph.read_in_backward(k)) continue;
+    if (mine == 0 || !graph.node(k).read_in_backward) continue;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       if ((mine >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
-      visit(k, static_cast<int>(c),
-            policy.kind == PolicyKind::recompute ? cost.carried_error : cost.error);
+      visit(k, static_cast<int>(c), policy.recomputes() ? cost.carried_error : cost.error);
     }
   }
 }

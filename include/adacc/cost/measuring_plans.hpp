@@ -29,7 +29,7 @@ struct MeasuringPlans {
 /// it.
 constexpr bool may_use(const Graph& graph, int id, const CodecInfo* codec) {
   const Node& node = graph.node(id);
-  return graph.candidates_of(node).contains(codec) || node.policy.codec == codec;
+  return graph.candidates_of(node).contains(codec) || node.policy.codec() == codec;
 }
 
 namespace detail {
@@ -39,13 +39,13 @@ namespace detail {
 constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const CodecInfo* codec) {
   Policy& policy = plan.policies[static_cast<std::size_t>(id)];
   const Policy before = policy;
-  policy = {PolicyKind::compress, codec};
+  policy = compress(codec);
   if (codec->keeps_values) return true;
   for (int k = id + 1; k < graph.node_count(); ++k) {
-    if (plan[k].kind != PolicyKind::recompute) continue;
+    if (!plan[k].recomputes()) continue;
     bool reads = false;
     graph.forward_reads(k, [&](int source) { reads |= source == id; });
-    if (reads) plan.policies[static_cast<std::size_t>(k)] = {PolicyKind::retain, nullptr};
+    if (reads) plan.policies[static_cast<std::size_t>(k)] = retain();
   }
   if (!check_readers(graph, plan, id)) return true;
   policy = before;

@@ -46,7 +46,7 @@ class ProbeBuilder {
       : graph_(graph), base_(base), what_(what), roles_(graph.nodes.size()) {
     int copy = 0;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      if (graph_.node(k).layer != what_.layer || !graph_.read_in_backward(k)) continue;
+      if (graph_.node(k).layer != what_.layer || !graph_.node(k).read_in_backward) continue;
       if (copy++ % stride == turn % stride) what_.carried ? try_carried(k) : try_direct(k);
     }
   }
@@ -60,9 +60,8 @@ class ProbeBuilder {
   constexpr ProbingPlans build() const {
     ProbingPlans pair;
     pair.exact = !what_.carried && loses_nothing();
-    pair.reference = pair.exact ? base_ : plan({PolicyKind::retain, nullptr});
-    pair.lossy = plan(what_.carried ? Policy{PolicyKind::recompute, nullptr}
-                                    : Policy{PolicyKind::compress, what_.codec});
+    pair.reference = pair.exact ? base_ : plan(retain());
+    pair.lossy = plan(what_.carried ? recompute() : compress(what_.codec));
     pair.copies = copies();
     const std::size_t reference = peak_bytes(graph_, pair.reference);
     const std::size_t lossy = peak_bytes(graph_, pair.lossy);
@@ -96,22 +95,21 @@ class ProbeBuilder {
   /// Activation k is made again from the nearest in the chain that may go through the codec, and
   /// from those of its residual sums' sources that may. No activation serves two of these.
   constexpr void try_carried(int k) {
-    const Node& node = graph_.node(k);
-    int nearest = k - 1;
-    while (nearest >= 0 && !may_carry(nearest)) --nearest;
-    bool possible = role(k) == Role::none, sources = nearest >= 0;
-    for (int j = nearest < 0 ? k : nearest; j < k; ++j) possible &= role(j) != Role::probed;
-    for (std::size_t i = 0; i < node.add_count; ++i) {
-      const int source = graph_.add_source(node, i);
+    int nearest = graph_.input_of(k);
+    while (nearest != step_input && !may_carry(nearest)) nearest = graph_.input_of(nearest);
+    bool possible = role(k) == Role::none, sources = nearest != step_input;
+    for (int j = nearest == step_input ? k : nearest; j < k; ++j)
+      possible &= role(j) != Role::probed;
+    for (const int source : graph_.adds(k)) {
       if (!may_carry(source)) continue;
       sources = true;
       possible &= role(source) != Role::probed;
     }
     if (!possible || !sources) return;
     role(k) = Role::probed;
-    for (std::size_t i = 0; i < node.add_count; ++i)
-      if (may_carry(graph_.add_source(node, i))) role(graph_.add_source(node, i)) = Role::source;
-    if (nearest < 0) return;
+    for (const int source : graph_.adds(k))
+      if (may_carry(source)) role(source) = Role::source;
+    if (nearest == step_input) return;
     role(nearest) = Role::source;
     for (int j = nearest + 1; j < k; ++j)
       if (role(j) == Role::none) role(j) = Role::path;
@@ -119,7 +117,7 @@ class ProbeBuilder {
 
   constexpr bool loses_nothing() const {
     for (const Policy& policy : base_.policies)
-      if (policy.codec != nullptr && !policy.codec->lossless) return false;
+      if (policy.codec() != nullptr && !policy.codec()->lossless) return false;
     return true;
   }
 
@@ -129,13 +127,13 @@ class ProbeBuilder {
     for (int k = 0; k < graph_.node_count(); ++k) {
       if (role(k) != Role::source && (what_.carried || role(k) != Role::probed)) continue;
       // Nothing else is to be made from it: what would be is retained, up to the next checkpoint.
-      for (int j = k + 1; j < graph_.node_count() && base_[j].kind == PolicyKind::recompute; ++j)
-        plan.policies[static_cast<std::size_t>(j)] = {PolicyKind::retain, nullptr};
+      for (int j = k + 1; j < graph_.node_count() && base_[j].recomputes(); ++j)
+        plan.policies[static_cast<std::size_t>(j)] = retain();
     }
     for (int k = 0; k < graph_.node_count(); ++k) {
       Policy& policy = plan.policies[static_cast<std::size_t>(k)];
-      if (role(k) == Role::source) policy = {PolicyKind::compress, what_.codec};
-      else if (role(k) == Role::path) policy = {PolicyKind::recompute, nullptr};
+      if (role(k) == Role::source) policy = compress(what_.codec);
+      else if (role(k) == Role::path) policy = recompute();
       else if (role(k) == Role::probed) policy = probed;
     }
     return plan;

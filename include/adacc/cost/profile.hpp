@@ -72,7 +72,7 @@ constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
     codecs.push_back(codec);
   };
   for (const CodecInfo* codec : graph.candidates) add(codec);
-  for (const Node& node : graph.nodes) add(node.policy.codec);
+  for (const Node& node : graph.nodes) add(node.policy.codec());
   return codecs;
 }
 
@@ -101,6 +101,9 @@ constexpr void scale(CostProfile& profile, double factor) {
 constexpr Error check(const Graph& graph, const CostProfile& profile) {
   constexpr double largest = 1e9;
   const auto bad = [](double value) { return !(value >= 0 && value <= largest); };
+  if (profile.codecs.size() > Graph::most_codecs)
+    return Error::say("the profile has costs of ", profile.codecs.size(),
+                      " codecs; a plan can choose among ", Graph::most_codecs);
   if (profile.nodes.size() != graph.nodes.size() ||
       profile.codec_costs.size() != graph.nodes.size() * profile.codecs.size())
     return Error::say("the profile describes ", profile.nodes.size(), " nodes, and the graph has ",
@@ -113,7 +116,8 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
     if (bad(cost.forward) || bad(cost.backward) || bad(cost.add) || bad(cost.add_gradient))
       return Error::say("the profile's times of node ", i, " (", name,
                         ") must be finite and not negative");
-    if (!graph.by_hand && (cost.forward <= 0 || cost.backward <= 0))
+    if ((!graph.nodes[i].value_outside && cost.forward <= 0) ||
+        (!graph.nodes[i].gradient_outside && cost.backward <= 0))
       return Error::say("the profile says that node ", i, " (", name,
                         ") takes no time: it was not measured");
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {

@@ -44,13 +44,13 @@ class ErrorWatch {
     for (int k = 0; k < graph.node_count(); ++k) {
       const std::size_t row = static_cast<std::size_t>(k) * codecs_;
       const Policy& policy = plan[k];
-      if (const int column = profile.column(policy.codec);
-          policy.kind == PolicyKind::compress && column >= 0) {
+      if (const int column = profile.column(policy.codec());
+          policy.codec() != nullptr && column >= 0) {
         const double scale = of(k, column).scale();
         CodecCost& cost = seen.codec_cost(k, column);
         cost.error = limited(cost.error * scale);
         behind[row + static_cast<std::size_t>(column)] = scale;
-      } else if (policy.kind == PolicyKind::recompute) {
+      } else if (policy.recomputes()) {
         graph.forward_reads(k, [&](int source) {
           const std::size_t from = static_cast<std::size_t>(source) * codecs_;
           for (std::size_t c = 0; c < codecs_; ++c)
@@ -86,12 +86,12 @@ class ErrorWatch {
       failing_[i] = now.of[i] > options.above * planned_.of[i];
     bool misfit = false;
     for (int k = 0; k < graph.node_count(); ++k) {
-      const int column = profile.column(plan[k].codec);
+      const int column = profile.column(plan[k].codec());
       if (column < 0) continue;
       const CodecWatch& watch = of(k, column);
       bool& mine = failing_[static_cast<std::size_t>(k)];
       if (watch.misfit()) mine = misfit = true;
-      if (watch.scale() > options.above && !plan[k].codec->lossless) mine = true;
+      if (watch.scale() > options.above && !plan[k].codec()->lossless) mine = true;
     }
     high_ = now.sum > options.above * planned_.sum || misfit ? high_ + 1 : 0;
     low_ = now.sum < options.below * fell_below_ ? low_ + 1 : 0;
@@ -139,7 +139,7 @@ class ErrorWatch {
     const auto more = [&](std::size_t i) { return now.of[i] - planned_.of[i]; };
     Array<std::size_t> order;
     for (std::size_t i = 0; i < failing_.size(); ++i) {
-      const int k = static_cast<int>(i), column = profile.column(plan[k].codec);
+      const int k = static_cast<int>(i), column = profile.column(plan[k].codec());
       const bool misfit = column >= 0 && of(k, column).misfit();
       // What only others are made from has no error of its own: theirs is its doing.
       if (failing_[i] && now.of[i] > 0 && !misfit) order.push_back(i);

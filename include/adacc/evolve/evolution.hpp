@@ -84,7 +84,7 @@ class Evolution {
 
   /// What the codec of `activation` saw in the step that ran last.
   void observe_statistics(int activation, const CodecStatistics& seen) {
-    const int column = profile_.column(plan()[activation].codec);
+    const int column = profile_.column(plan()[activation].codec());
     if (column < 0 || seen.elements == 0) return;
     errors_.of(activation, column).observe(seen);
     checked_ = true;
@@ -128,7 +128,7 @@ class Evolution {
       visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
     };
     each_error(graph_, profile_, plan(), [&](int k, int column, double) {
-      once(k, column, plan()[k].kind == PolicyKind::recompute);
+      once(k, column, plan()[k].recomputes());
     });
     for (int k = 0; k < graph_.node_count(); ++k)
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
@@ -236,9 +236,9 @@ class Evolution {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
       bool& mine = failing[static_cast<std::size_t>(k)];
-      mine = mine && graph_.node(k).policy.kind == PolicyKind::planned && !held(k, step);
+      mine = mine && graph_.node(k).policy.planned() && !held(k, step);
       any = any || mine;
-      const int column = profile_.column(plan()[k].codec);
+      const int column = profile_.column(plan()[k].codec());
       if (!mine || column < 0) continue;
       CodecWatch& watch = errors_.of(k, column);
       watch.failed = true;
@@ -257,7 +257,7 @@ class Evolution {
       // All that is left is worse: the codecs stay in use, and what they cost is expected now.
       update.failed = outcome.error;
       for (int k = 0; k < graph_.node_count(); ++k)
-        if (const int column = profile_.column(plan()[k].codec); column >= 0)
+        if (const int column = profile_.column(plan()[k].codec()); column >= 0)
           errors_.of(k, column).failed = false;
       settle(static_cast<PlanOutcome&&>(outcome_));
       return;
@@ -274,7 +274,7 @@ class Evolution {
     for (int k = 0; k < graph.node_count(); ++k) {
       Node& node = graph.nodes[static_cast<std::size_t>(k)];
       const CodecSpan candidates = graph_.candidates_of(node);
-      const bool chosen = open(k) && node.policy.kind == PolicyKind::planned;
+      const bool chosen = open(k) && node.policy.planned();
       if (!chosen) node.policy = plan()[k];
       node.first_candidate = graph.candidates.size();
       for (std::size_t i = 0; i < candidates.count; ++i)

@@ -44,11 +44,11 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                         "\"; expected \"", start.c_str(), "POLICY\"");
     const std::string word = line.substr(start.size());
     Policy policy;
-    if (word == "retain") policy.kind = PolicyKind::retain;
-    if (word == "recompute") policy.kind = PolicyKind::recompute;
+    if (word == "retain") policy = retain();
+    if (word == "recompute") policy = recompute();
     for (const CodecInfo* codec : codecs)
-      if (codec != nullptr && word == codec->name) policy = {PolicyKind::compress, codec};
-    if (policy.kind == PolicyKind::planned)
+      if (codec != nullptr && word == codec->name) policy = compress(codec);
+    if (policy.planned())
       return Error::say("line ", id + 1, " of the plan names the policy \"",
                         word.substr(0, 60).c_str(),
                         "\"; expected retain, recompute or the name of a known codec");

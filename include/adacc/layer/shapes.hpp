@@ -16,12 +16,10 @@ constexpr float reciprocal_root(double x) {
   return static_cast<float>(1 / root);
 }
 
-/// The rows that a loss takes its mean over: those of all parts, where it sees only some.
+/// The rows that a loss takes its mean over: those of all parts, if it sees only some.
 template <class Context>
 std::size_t mean_rows(const Context& context, std::size_t rows) {
-  if constexpr (requires { context.part.whole; })
-    return context.part.whole == 0 ? rows : context.part.whole;
-  else return rows;
+  return context.part.whole == 0 ? rows : context.part.whole;
 }
 
 /// What is wrong with `in` as the input of a layer that works on rows of channels.

@@ -1,10 +1,10 @@
 /// A model as data: what each layer instance produces, reads and needs.
 ///
-/// Lowering takes types and functors to a flat list; everything after it (plan, schedule, layout)
-/// works on this list alone and never sees a user's type. Layers form a chain: activation k is
-/// what node k produces, and node k's input is activation k - 1 (-1 is the step's own input).
-/// Residual sums are the only edges beside the chain. A trainer written by hand (stash/) has no
-/// chain: its nodes list what they read, and forward values and gradients are its own memory.
+/// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan,
+/// schedule, layout) works on this list alone and never sees a user's type. Node k produces
+/// activation k and lists the activations that its forward and its backward read. Where a caller
+/// runs kernels of its own (stash/), nodes say so: their values, or gradients, lie outside of the
+/// arena.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,41 @@
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../policy/policy.hpp"
-#include "erased_layer.hpp"
+#include "contract.hpp"
 #include "fingerprint.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+/// In a list of activations: the step's own input, which is the caller's memory.
+inline constexpr int step_input = -1;
+
+/// Where a node's list of activations begins in Graph::ids, and how long it is.
+struct IdRange {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// A list of activations.
+class IdSpan {
+ public:
+  constexpr IdSpan() = default;
+  constexpr IdSpan(const int* first, std::size_t count) : first_(first), count_(count) {}
+
+  constexpr std::size_t size() const { return count_; }
+  constexpr bool empty() const { return count_ == 0; }
+  constexpr int operator[](std::size_t i) const { return first_[i]; }
+  constexpr const int* begin() const { return first_; }
+  constexpr const int* end() const { return first_ + count_; }
+  constexpr bool contains(int id) const {
+    for (const int other : *this)
+      if (other == id) return true;
+    return false;
+  }
+
+ private:
+  const int* first_ = nullptr;
+  std::size_t count_ = 0;
+};
 
 /// One instance of a layer, and the activation that it produces.
 struct Node {
@@ -27,11 +58,20 @@ struct Node {
   int copy = 0;   ///< which copy of the repeated block, 0 outside of Repeat
   Shape input;
   Shape output;
-  Reads reads = Reads::none;
+  IdRange sources;            ///< what forward reads: of a layer, its one input
+  IdRange adds;               ///< what is added in place to the output: sums of residuals
+  IdRange backward_reads;     ///< what backward reads
+  Reads reads = Reads::none;  ///< the same as a layer declares it: its own input, its own output
+  bool read_in_backward = false;  ///< some node's backward reads this activation
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
-  std::size_t output_bytes = 0;
+  /// The caller runs forward in memory of its own, and only what is kept of the output is ours.
+  bool value_outside = false;
+  /// The caller runs backward in memory of its own: there are no gradients in the arena.
+  bool gradient_outside = false;
+  bool recomputable = true;            ///< its forward can run again in backward
+  std::size_t output_bytes = 0;        ///< 0 of a stage of backward alone, which produces nothing
   Cut cut;                             ///< how its work is cut into parts
   std::size_t aux_bytes = 0;           ///< of all parts
   std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
@@ -40,16 +80,8 @@ struct Node {
   Policy policy;                       ///< as fixed in types; planned where left open
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
-  std::size_t first_add = 0;  ///< into Graph::adds: what is added in place to this output
-  std::size_t add_count = 0;
   std::size_t first_candidate = 0;  ///< into Graph::candidates
   std::size_t candidate_count = 0;
-  bool recomputable = true;      ///< its forward can run again in backward
-  bool read_by_listing = false;  ///< some backward lists it (listed_reads)
-  std::size_t first_source = 0;  ///< into Graph::listed: what else its forward reads
-  std::size_t source_count = 0;
-  std::size_t first_read = 0;  ///< into Graph::listed: what else its backward reads
-  std::size_t read_count = 0;
 };
 
 /// The loss that ends the network; it reads the last activation.
@@ -66,66 +98,97 @@ struct LossNode {
 };
 
 struct Graph {
+  /// More than that many nodes, or ids in all lists, are refused.
+  static constexpr std::size_t most_nodes = std::size_t{1} << 24;
+  /// Codecs that candidates and types of one graph may name: sets of them are words of 64 bits.
+  static constexpr std::size_t most_codecs = 64;
+
   Shape input;
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
   int parts = 1;  ///< into how many parts layers and codecs are cut, where they can be
   Array<Node> nodes;
-  Array<int> adds;  ///< activation ids, -1 for the step's input
+  Array<int> ids;  ///< all lists of activations, one after the other
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
   /// it smaller, in the order of its first reader: its own layer, or else the next.
   Array<const CodecInfo*> candidates;
+  bool has_loss = true;               ///< false: the last activation's gradient comes from outside
+  bool gives_input_gradient = false;  ///< the gradient of the step's input is handed out
   LossNode loss;
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
-  /// The caller runs forward and backward in memory of its own: forward values pass by outside of
-  /// the arena, so do gradients, there is no loss, and no node reads the one before it.
-  bool by_hand = false;
-  Array<int> listed;        ///< activation ids
   Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
-  constexpr int add_source(const Node& node, std::size_t i) const {
-    return adds[node.first_add + i];
+
+  constexpr IdSpan list(const IdRange& range) const {
+    return {ids.data() + range.first, range.count};
   }
-  constexpr int listed_source(const Node& node, std::size_t i) const {
-    return listed[node.first_source + i];
-  }
-  constexpr int listed_read(const Node& node, std::size_t i) const {
-    return listed[node.first_read + i];
+  /// What forward of node `k` reads as its arguments; may name step_input.
+  constexpr IdSpan sources(int k) const { return list(node(k).sources); }
+  /// What is added to the output of node `k`; may name step_input.
+  constexpr IdSpan adds(int k) const { return list(node(k).adds); }
+  /// What backward of node `k` reads.
+  constexpr IdSpan backward_reads(int k) const { return list(node(k).backward_reads); }
+  /// The one input of layer `k`: an activation, or step_input.
+  constexpr int input_of(int k) const {
+    const IdSpan from = sources(k);
+    return from.empty() ? step_input : from[0];
   }
 
   /// visit(id) for every activation that forward of node `k` reads; the step's input is none.
   template <class Visit>
   constexpr void forward_reads(int k, const Visit& visit) const {
-    const Node& reader = node(k);
-    if (k > 0 && !by_hand) visit(k - 1);
-    for (std::size_t i = 0; i < reader.add_count; ++i)
-      if (add_source(reader, i) >= 0) visit(add_source(reader, i));
-    for (std::size_t i = 0; i < reader.source_count; ++i) visit(listed_source(reader, i));
+    for (const int id : sources(k))
+      if (id != step_input) visit(id);
+    for (const int id : adds(k))
+      if (id != step_input) visit(id);
   }
 
-  /// visit(id) for every activation that backward of node `k` reads.
-  template <class Visit>
-  constexpr void backward_reads(int k, const Visit& visit) const {
-    const Node& reader = node(k);
-    if (k > 0 && reads_input(reader.reads)) visit(k - 1);
-    if (reads_output(reader.reads)) visit(k);
-    for (std::size_t i = 0; i < reader.read_count; ++i) visit(listed_read(reader, i));
-  }
-
-  /// Whether some node's backward reads activation `id`.
-  constexpr bool read_in_backward(int id) const {
-    return node(id).read_by_listing || reads_output(node(id).reads) ||
-           (id + 1 < node_count() && reads_input(node(id + 1).reads));
+  /// Whether a step of it is run by the caller, or in part.
+  constexpr bool has_outside() const {
+    for (const Node& node : nodes)
+      if (node.value_outside || node.gradient_outside) return true;
+    return false;
   }
 
   constexpr CodecSpan candidates_of(const Node& node) const {
     return {candidates.data() + node.first_candidate, node.candidate_count};
   }
+  constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
+
+  /// A list, appended to `ids`.
+  constexpr IdRange append(IdSpan list) {
+    const IdRange range{ids.size(), list.size()};
+    for (const int id : list) ids.push_back(id);
+    return range;
+  }
+  /// Appends `node`, whose forward reads `from` and whose backward reads what node.reads says.
+  constexpr void append(Node node, IdSpan from) {
+    const int id = node_count();
+    node.sources = append(from);
+    nodes.push_back(node);
+    int read[2] = {};
+    std::size_t count = 0;
+    if (reads_input(node.reads) && input_of(id) != step_input) read[count++] = input_of(id);
+    if (reads_output(node.reads)) read[count++] = id;
+    set_backward_reads(id, {read, count});
+  }
+  /// Adds activation `source` to the output of the node appended last.
+  constexpr void add(int source) {
+    IdRange& sums = nodes.back().adds;
+    if (sums.count == 0) sums.first = ids.size();
+    ids.push_back(source);
+    ++sums.count;
+  }
+  /// Backward of node `k` reads `list`.
+  constexpr void set_backward_reads(int k, IdSpan list) {
+    nodes[static_cast<std::size_t>(k)].backward_reads = append(list);
+    for (const int id : list) nodes[static_cast<std::size_t>(id)].read_in_backward = true;
+  }
 };
 
 /// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
@@ -134,310 +197,80 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
   Fingerprint found;
   detail::Mixer all;
   all.mix(static_cast<std::uint64_t>(graph.scalar));
-  for (const Node& node : graph.nodes) {
+  all.mix((graph.has_loss ? 1U : 0U) | (graph.gives_input_gradient ? 2U : 0U));
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Node& node = graph.node(k);
     found.bytes += node.output_bytes;
     all.mix(node.output.rows());
     all.mix(node.output.cols());
     all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U));
-    for (const std::size_t count :
-         {node.candidate_count, node.add_count, node.source_count, node.read_count})
-      all.mix(count);
-    for (std::size_t i = 0; i < node.add_count; ++i)
-      all.mix(static_cast<std::uint64_t>(graph.add_source(node, i)));
+    all.mix(node.candidate_count);
+    for (const IdSpan list : {graph.sources(k), graph.adds(k), graph.backward_reads(k)}) {
+      all.mix(list.size());
+      for (const int id : list) all.mix(static_cast<std::uint64_t>(id));
+    }
   }
-  for (const int id : graph.listed) all.mix(static_cast<std::uint64_t>(id));
   for (const CodecInfo* codec : graph.candidates) all.mix(codec->id);
   found.structure = all.value();
   return found;
 }
 
-/// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
-class GraphBuilder {
- public:
-  constexpr GraphBuilder(Shape input, Dtype scalar, int workers, int parts = 1) : shape_(input) {
-    graph_.input = input;
-    graph_.parts = parts;
-    graph_.scalar = scalar;
-    graph_.input_dtype = scalar;
-    graph_.workers = workers;
-    check_size("the step's input", input);
+/// An error where `graph` is none that the functions of program/ and plan/ can work on: those that
+/// make_graph() and StashModel return are.
+constexpr Error check(const Graph& graph) {
+  const auto fault = [&](int k, const auto&... what) {
+    return Error::say("the graph's node ", k, " (", graph.node(k).name, ") ", what...);
+  };
+  if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (graph.nodes.size() > Graph::most_nodes || graph.ids.size() > 16 * Graph::most_nodes)
+    return Error::say("the graph has ", graph.nodes.size(), " nodes that read ", graph.ids.size(),
+                      " activations; at most ", Graph::most_nodes, " and ", 16 * Graph::most_nodes,
+                      " are possible");
+  Array<bool> has_reader(graph.nodes.size() + 1);  // from step_input on
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Node& node = graph.node(k);
+    for (const IdRange& range : {node.sources, node.adds, node.backward_reads})
+      if (range.first > graph.ids.size() || range.count > graph.ids.size() - range.first)
+        return fault(k, "has a list that lies beyond the end of the graph's ids");
+    if (node.first_candidate > graph.candidates.size() ||
+        node.candidate_count > graph.candidates.size() - node.first_candidate)
+      return fault(k, "has a list that lies beyond the end of the graph's candidates");
+    for (const IdSpan list : {graph.sources(k), graph.adds(k)})
+      for (const int id : list)
+        if (id < step_input || id >= k)
+          return fault(k, "reads activation ", id, " in forward; it can read the step's input (",
+                       step_input, ") and those before it");
+    for (const int id : graph.backward_reads(k))
+      if (id < 0 || id >= graph.node_count())
+        return fault(k, "reads activation ", id, " in backward, and there are ",
+                     graph.node_count());
+    if (node.value_outside) continue;
+    if (node.sources.count > 1)
+      return fault(k, "has ", node.sources.count, " inputs; a layer has 1");
+    const int from = graph.input_of(k);
+    bool& read = has_reader[static_cast<std::size_t>(from + 1)];
+    if (read)
+      return fault(k, "is the second layer whose input is activation ", from,
+                   "; each is the input of at most one, and may be added to others");
+    read = true;
   }
-
-  /// Next in the chain: a layer of `functor`. The type goes no further than this.
-  template <class PolicyType, class Functor>
-  [[gnu::always_inline]] constexpr void layer(const Functor& functor) {
-    add_layer(detail::TypedFunctor<Functor>{{&functor}, &functor},
-              detail::layer_declarations<Functor>, PolicyType::value);
-  }
-
-  template <class Loss>
-  constexpr void loss(const Loss& functor) {
-    using traits = layer_traits<Loss>;
-    if (error_) return;
-    if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
-    settle_candidates(false, {});
-    LossNode& node = graph_.loss;
-    node.name = traits::name();
-    if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
-    node.targets = traits::target_shape(functor, shape_);
-    node.dx_overwrites_x = traits::dx_overwrites_x;
-    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
-                   bytes_of(graph_.scalar), 0);
-    const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
-    constexpr detail::LayerNeeds needs = detail::make_needs<Loss>();
-    node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
-    node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
-    node.first_parameter = graph_.parameters.size();
-    parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
-    node.parameter_count = graph_.parameters.size() - node.first_parameter;
-    node.target_dtype = graph_.scalar;
-    if constexpr (requires { typename Loss::target_type; })
-      node.target_dtype = dtype_of<typename Loss::target_type>;
-  }
-
-  /// The activation that the next layer will read.
-  constexpr int current() const { return graph_.node_count() - 1; }
-
-  /// Adds activation `source` to the output of the layer visited last.
-  constexpr void add(int source) {
-    if (error_) return;
-    if (source == current()) return fail("Residual", Error::say("has no layers"));
-    const Shape from = source < 0 ? graph_.input : graph_.node(source).output;
-    Node& last = graph_.nodes.back();
-    if (source < 0 && graph_.input_dtype != graph_.scalar)
-      return fail("Residual", Error::say("cannot add the step's tokens to an activation"));
-    if (!(from == last.output))
-      return fail("Residual",
-                  Error::say("turns ", from, " into ", last.output, "; a sum needs equal shapes"));
-    if (reads_output(last.reads))
-      return fail("Residual", Error::say("ends with ", last.name,
-                                         ", whose backward reads its output, but the sum takes "
-                                         "that output's place; end it with another layer"));
-    graph_.adds.push_back(source);
-    ++last.add_count;
-  }
-
-  /// Visits `block` `count` times; every copy has its own parameters and activations.
-  template <class Block>
-  constexpr void repeat(int count, const Block& block) {
-    if (error_) return;
-    if (count < 1)
-      return fail("Repeat", Error::say("needs at least 1 copy of its block, and got ", count));
-    const int layer = layer_, outer = copy_;
-    const Shape shape = shape_;
-    for (int i = 0; i < count; ++i) {
-      layer_ = layer;
-      copy_ = outer * count + i;
-      block.visit(*this);
-      if (error_) return;
-      if (!(shape_ == shape))
-        return fail("Repeat", Error::say("needs a block that keeps its input's shape; this one "
-                                         "turns ",
-                                         shape, " into ", shape_));
-    }
-    copy_ = outer;
-  }
-
-  constexpr Result<Graph> finish() {
-    if (error_) return error_;
-    graph_.fingerprint = fingerprint_of(graph_);
-    return static_cast<Graph&&>(graph_);
-  }
-
- private:
-  constexpr void add_layer(const detail::AnyFunctor& functor,
-                           const detail::LayerDeclarations& declared, const Policy& policy) {
-    const int layer = layer_++;
-    if (error_) return;
-    const detail::LayerSignature& signature = *declared.signature;
-    const detail::LayerNeeds& needs = declared.needs;
-    const int id = graph_.node_count();
-    Node node;
-    node.name = signature.name;
-    node.layer = layer;
-    node.copy = copy_;
-    node.input = shape_;
-    node.policy = policy;
-    node.reads = signature.reads;
-    node.takes_tokens = declared.takes_tokens;
-    node.dx_overwrites_dy = declared.dx_overwrites_dy;
-    node.accepts_empty_dx = declared.accepts_empty_dx;
-    if (node.takes_tokens) {
-      if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
-      graph_.input_dtype = declared.token_type;
-    }
-    if (needs.validate != nullptr)
-      if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
-    settle_candidates(reads_input(node.reads), declared.input_codecs);
-    tolerated_output_ = declared.output_codecs;
-    node.output = signature.output_for(functor, shape_);
-    if (!check_size(node.name, node.output)) return;
-    node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
-    const std::size_t items = needs.split_items == nullptr ? items_of(signature.split, shape_)
-                                                           : needs.split_items(functor, shape_);
-    node.cut = cut(signature.split, items, node.name, node.output,
-                   node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
-    set_needs(node, functor, needs,
-              id == 0 && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
-    node.first_parameter = graph_.parameters.size();
-    parameters(functor, signature.parameter, id, node.name);
-    node.parameter_count = graph_.parameters.size() - node.first_parameter;
-    node.first_add = graph_.adds.size();
-    shape_ = node.output;
-    graph_.nodes.push_back(node);
-  }
-
-  constexpr void fail(const char* who, const Error& why) {
-    if (!error_) error_ = Error::say(who, ": ", why.text());
-  }
-  constexpr void fail(const Node& node, const Error& why) {
-    if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
-  }
-
-  /// Once all readers of the activation made last are known, which are its own layer and, where
-  /// `next_reads`, one that tolerates `next`: what they agree on.
-  constexpr void settle_candidates(bool next_reads, CodecSpan next) {
-    if (graph_.nodes.empty()) return;
-    Node& node = graph_.nodes.back();
-    const bool own_reads = reads_output(node.reads);
-    const CodecSpan own = tolerated_output_;
-    const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};
-    node.first_candidate = graph_.candidates.size();
-    for (std::size_t i = 0; i < order.count; ++i) {
-      if (own_reads && next_reads && !next.contains(order[i])) continue;
-      const std::size_t bytes =
-          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
-      if (bytes == 0 || bytes >= node.output_bytes) continue;
-      graph_.candidates.push_back(order[i]);
-    }
-    node.candidate_count = graph_.candidates.size() - node.first_candidate;
-    if (node.policy.kind != PolicyKind::compress || node.policy.codec != nullptr) return;
-    node.policy = node.candidate_count == 0
-                      ? Policy{PolicyKind::retain, nullptr}
-                      : Policy{PolicyKind::compress, graph_.candidates[node.first_candidate]};
-  }
-
-  /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of
-  /// many of them.
-  constexpr bool check_size(const char* who, Shape shape) {
-    std::size_t bytes = 8;
-    bool fits = shape.rank() > 0;
-    for (int i = 0; i < shape.rank(); ++i) fits = fits && multiply(bytes, shape[i], bytes);
-    if (!fits || bytes > static_cast<std::size_t>(-1) >> 16) {
-      fail(who, Error::say("a tensor of shape ", shape, " is too large to address"));
-      return false;
-    }
-    if (bytes == 0) fail(who, Error::say("a tensor of shape ", shape, " has no elements"));
-    return bytes != 0;
-  }
-
-  /// How work on shape_ that splits into `items` is cut, where `output` is made from that, or read
-  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 where they are not in it.
-  constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
-                    std::size_t in_bytes, std::size_t out_bytes) {
-    const bool runs = split == Split::rows || split == Split::batch;
-    bool kept = items != 0;
-    if (kept && runs && out_bytes != 0)
-      kept = items == (split == Split::rows ? output.rows() : output[0]);
-    if (kept && runs && out_bytes == 0) kept = output.elems() % items == 0;
-    if (!kept) {
-      fail(who, Error::say("its input ", shape_, " splits (", name_of(split), ") into ", items,
-                           " items, and ", output, " does not"));
-      return {};
-    }
-    return make_cut(split, items, graph_.parts < 1 ? 1 : static_cast<std::size_t>(graph_.parts),
-                    runs ? shape_.elems() / items * in_bytes : 0,
-                    runs ? output.elems() / items * out_bytes : 0);
-  }
-
-  /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
-  constexpr void set_needs(Node& node, const detail::AnyFunctor& functor,
-                           const detail::LayerNeeds& needs, Pass backward) const {
-    const std::size_t last = node.cut.parts() - 1;
-    const bool whole = last == 0 || node.cut.split == Split::own;
-    node.aux_bytes = aux(functor, needs, node.cut, 0);
-    if (!whole) {
-      node.part_aux_bytes = node.aux_bytes;
-      node.aux_bytes = last * align_up(node.part_aux_bytes) + aux(functor, needs, node.cut, last);
-    }
-    node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
-    node.backward_workspace = workspace(functor, needs, node.cut, backward);
-  }
-
-  /// Bytes of aux of one part.
-  constexpr std::size_t aux(const detail::AnyFunctor& functor, const detail::LayerNeeds& needs,
-                            const Cut& cut, std::size_t part) const {
-    if (needs.aux_bytes == nullptr) return 0;
-    return needs.aux_bytes(functor, cut.shape(shape_, cut.count(part)), graph_.scalar);
-  }
-
-  /// Bytes of workspace of the part that needs most: the first, or the last, which may be shorter.
-  constexpr std::size_t workspace(const detail::AnyFunctor& functor,
-                                  const detail::LayerNeeds& needs, const Cut& cut,
-                                  Pass pass) const {
-    if (needs.workspace_bytes == nullptr) return 0;
-    std::size_t most = 0;
-    const std::size_t last = cut.parts() - 1;
-    for (std::size_t part = 0; part <= last; part += last == 0 ? 1 : last) {
-      const std::size_t bytes = needs.workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
-                                                      graph_.scalar, graph_.workers, pass);
-      if (bytes > most) most = bytes;
-    }
-    return most;
-  }
-
-  constexpr void parameters(const detail::AnyFunctor& functor, detail::ParameterGetter get,
-                            int node, const char* who) {
-    ParameterSpec spec;
-    for (std::size_t i = 0; get != nullptr && get(functor, shape_, i, spec); ++i)
-      parameter(spec, node, who);
-  }
-
-  constexpr void parameter(const ParameterSpec& spec, int node, const char* who) {
-    if (!check_size(who, spec.shape)) return;
-    Parameter parameter;
-    static_cast<ParameterSpec&>(parameter) = spec;
-    parameter.node = node;
-    for (const Parameter& earlier : graph_.parameters) {
-      if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
-      if (!(spec.shape == earlier.shape))
-        return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
-                                    " in one layer and ", spec.shape, " in another"));
-      parameter.offset = earlier.offset;
-      parameter.owner = false;
-    }
-    if (parameter.owner) {
-      parameter.offset = graph_.parameter_elems;
-      graph_.parameter_elems +=
-          align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
-    }
-    graph_.parameters.push_back(parameter);
-  }
-
-  static constexpr bool same(const char* a, const char* b) {
-    if (b == nullptr) return false;
-    while (*a != '\0' && *a == *b) ++a, ++b;
-    return *a == *b;
-  }
-
-  Graph graph_;
-  Shape shape_;
-  int layer_ = 0;
-  int copy_ = 0;
-  CodecSpan tolerated_output_;  ///< by the layer visited last
-  Error error_;
-};
-
-/// Lowers `network` (model/network.hpp) for an input of shape `input`, activations of type
-/// `scalar` and workspaces for `workers` threads. Layers that can be split are cut into `parts`
-/// parts, for steps in slices; bits depend on it. Errors name the layer and what it needs.
-template <class Network>
-constexpr Result<Graph> make_graph(const Network& network, Shape input, Dtype scalar = Dtype::f32,
-                                   int workers = 1, int parts = 1) {
-  GraphBuilder builder(input, scalar, workers, parts);
-  network.model.visit(builder);
-  builder.loss(network.loss);
-  return builder.finish();
+  const CodecInfo* known[Graph::most_codecs] = {};
+  std::size_t count = 0;
+  const auto name = [&](const CodecInfo* codec) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (known[i] == codec) return true;
+    if (count == Graph::most_codecs) return false;
+    known[count++] = codec;
+    return true;
+  };
+  bool fits = true;
+  for (const CodecInfo* codec : graph.candidates) fits = fits && name(codec);
+  for (const Node& node : graph.nodes)
+    if (node.policy.codec() != nullptr) fits = fits && name(node.policy.codec());
+  if (!fits)
+    return Error::say("the graph's layers tolerate more than ", Graph::most_codecs,
+                      " different codecs, which is the most that a plan can choose among");
+  return {};
 }
 
 }}  // namespace adacc::v0_1

@@ -1,11 +1,15 @@
-/// A model and the loss that ends it: what a training step is made from.
+/// A model and the loss that ends it, if one does: what a training step is made from.
 #pragma once
 
 #include "sequential.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-template <class Model, class Loss>
+/// In place of a loss: the network is a part of something larger, which reads its last activation
+/// and gives the gradient of it (Step::output, Step::output_gradient).
+struct NoLoss {};
+
+template <class Model, class Loss = NoLoss>
 struct Network {
   static_assert(is_model_part<Model>,
                 "adacc: the first argument of Network is a model: Sequential<Layer<...>, ...>");
@@ -15,5 +19,7 @@ struct Network {
 
 template <class Model, class Loss>
 Network(Model, Loss) -> Network<Model, Loss>;
+template <class Model>
+Network(Model) -> Network<Model, NoLoss>;
 
 }}  // namespace adacc::v0_1

@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "../cost/estimate.hpp"
+#include "../model/graph_builder.hpp"
 #include "exhaustive/smallest.hpp"
 #include "outcome.hpp"
 
@@ -75,10 +76,9 @@ constexpr std::size_t layer_count() {
 template <class Network>
 constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::size_t budget_bytes,
                                                             double tolerance = 1e-2,
-                                                            Dtype scalar = Dtype::f32,
-                                                            int workers = 1) {
+                                                            const GraphOptions& options = {}) {
   ConstantPlan<detail::layer_count<Network>()> result;
-  const Result<Graph> graph = make_graph(Network{}, input, scalar, workers);
+  const Result<Graph> graph = make_graph(Network{}, input, options);
   if (!graph) {
     result.error = graph.error;
     return result;

@@ -15,7 +15,7 @@ namespace detail {
 
 inline bool few_open(const Graph& graph) {
   std::size_t open = 0;
-  for (const Node& node : graph.nodes) open += node.policy.kind == PolicyKind::planned ? 1U : 0U;
+  for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
   return open <= few_open_activations;
 }
 
@@ -38,7 +38,7 @@ inline double begin(const PlanRequest& request) {
 /// planner keeps the same contract.
 inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request) {
-  if (graph.by_hand) return plan_exactly(graph, profile, request);
+  if (graph.has_outside()) return plan_exactly(graph, profile, request);
   if (!detail::few_open(graph)) return plan_by_patterns(graph, profile, request);
   // Where the exact search does not end in its share of the time, the rest is for patterns.
   const double start = detail::begin(request);
@@ -60,7 +60,7 @@ inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& prof
 inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& profile,
                                          const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
-  if (detail::few_open(graph) || graph.by_hand)
+  if (detail::few_open(graph) || graph.has_outside())
     return smallest_plan(graph, profile, request).arena_bytes;
   return detail::PatternPlanner(graph, profile, request).smallest_arena();
 }
@@ -69,7 +69,7 @@ inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& 
 inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request, std::size_t& smallest_peak_bytes) {
   if (const Error why = check(graph, profile, request)) return why;
-  if (detail::few_open(graph) || graph.by_hand) {
+  if (detail::few_open(graph) || graph.has_outside()) {
     const double start = detail::begin(request);
     smallest_peak_bytes = smallest_plan(graph, profile, request).arena_bytes;
     return make_plan(graph, profile, detail::remaining(request, start));

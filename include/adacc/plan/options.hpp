@@ -13,43 +13,49 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The policies among which activation `id` is chosen: the one that its type fixes, or else
-/// retain, every candidate codec, recompute, in this order.
+/// The forms in which activation `id` may be kept where its type leaves that open: as it is, and
+/// encoded by each of its candidates, in this order, without repetition.
+constexpr Array<Form> forms_of(const Graph& graph, int id) {
+  Array<Form> forms;
+  forms.push_back(Form{});
+  const CodecSpan codecs = graph.candidates_of(id);
+  for (std::size_t i = 0; i < codecs.count; ++i) {
+    bool known = false;
+    for (const Form& other : forms) known = known || other.codec == codecs[i];
+    if (!known) forms.push_back(Form{codecs[i]});
+  }
+  return forms;
+}
+
+/// The policies among which activation `id` is chosen: the one that its type fixes, or else keeping
+/// it in any of its forms, and recompute, in this order.
 constexpr Array<Policy> policies_of(const Graph& graph, int id) {
   const Node& node = graph.node(id);
   Array<Policy> policies;
-  if (node.policy.kind != PolicyKind::planned) {
+  if (!node.policy.planned()) {
     policies.push_back(node.policy);
     return policies;
   }
-  policies.push_back({PolicyKind::retain, nullptr});
-  const CodecSpan codecs = graph.candidates_of(node);
-  for (std::size_t i = 0; i < codecs.count; ++i) {
-    const Policy policy{PolicyKind::compress, codecs[i]};
-    bool known = false;
-    for (const Policy& other : policies) known = known || other == policy;
-    if (!known) policies.push_back(policy);
-  }
-  if (node.recomputable) policies.push_back({PolicyKind::recompute, nullptr});
+  for (const Form& form : forms_of(graph, id)) policies.push_back(keep(form));
+  if (node.recomputable) policies.push_back(recompute());
   return policies;
 }
 
 /// Bytes of activation `id` from forward to backward under `policy`, alignment included.
 constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& policy) {
+  if (!policy.keeps()) return 0;
   const Node& node = graph.node(id);
-  if (policy.kind == PolicyKind::recompute) return 0;
-  if (policy.kind != PolicyKind::compress) return align_up(node.output_bytes);
-  return align_up(
-      policy.codec->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar));
+  return align_up(policy.form().moves() ? policy.form().bytes(node.output, graph.scalar)
+                                        : node.output_bytes);
 }
 
 /// Seconds that `policy` adds to a step in which backward needs activation `id`.
 constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int id,
                             const Policy& policy) {
   const NodeCost& cost = profile.node(id);
-  if (policy.kind == PolicyKind::recompute)
-    return cost.forward + cost.add * static_cast<double>(graph.node(id).add_count);
-  const int column = policy.codec == nullptr ? -1 : profile.column(policy.codec);
+  if (policy.recomputes())
+    return cost.forward + cost.add * static_cast<double>(graph.node(id).adds.count);
+  const int column = policy.codec() == nullptr ? -1 : profile.column(policy.codec());
   if (column < 0) return 0;
   return profile.codec_cost(id, column).encode + profile.codec_cost(id, column).decode;
 }
@@ -59,8 +65,8 @@ constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> needed(graph.nodes.size());
   for (int k = graph.node_count() - 1; k >= 0; --k) {
     const auto need = [&](int id) { needed[static_cast<std::size_t>(id)] = true; };
-    graph.backward_reads(k, need);
-    if (!needed[static_cast<std::size_t>(k)] || plan[k].kind != PolicyKind::recompute) continue;
+    for (const int id : graph.backward_reads(k)) need(id);
+    if (!needed[static_cast<std::size_t>(k)] || !plan[k].recomputes()) continue;
     graph.forward_reads(k, need);
   }
   return needed;

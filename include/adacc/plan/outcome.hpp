@@ -25,7 +25,7 @@ constexpr Error check(const Graph& graph, const CostProfile& profile, const Plan
     return Error::say("the gap at which a plan is good enough must be 0 or more, and not NaN");
   if (request.now != nullptr && !(request.deadline_seconds >= 0))
     return Error::say("the deadline must be 0 seconds or more, and not NaN");
-  if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (const Error why = check(graph)) return why;
   if (const Error why = check(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
   if (const Error why = check(graph, retain)) return why;
@@ -42,8 +42,8 @@ namespace detail {
 /// The gradient error of activation `id` under `policy`, without what a recomputed one carries.
 constexpr double own_error(const Graph& graph, const CostProfile& profile, int id,
                            const Policy& policy) {
-  if (policy.codec == nullptr || policy.codec->lossless || !graph.read_in_backward(id)) return 0;
-  const int column = profile.column(policy.codec);
+  if (!policy.keeps() || policy.form().lossless() || !graph.node(id).read_in_backward) return 0;
+  const int column = profile.column(policy.codec());
   return column < 0 ? 0 : profile.codec_cost(id, column).error;
 }
 
@@ -76,7 +76,7 @@ constexpr void explain(const Graph& graph, const CostProfile& profile, const Pla
           gain / (other_bytes - bytes) > outcome.seconds_per_byte)
         outcome.seconds_per_byte = gain / (other_bytes - bytes);
     }
-    reason.kind = graph.node(k).policy.kind != PolicyKind::planned ? PlanReason::Kind::fixed
+    reason.kind = !graph.node(k).policy.planned() ? PlanReason::Kind::fixed
                   : better                                         ? PlanReason::Kind::error
                   : reason.paid_seconds > 0                        ? PlanReason::Kind::price
                                                                    : PlanReason::Kind::affordable;

@@ -18,13 +18,19 @@ struct Compress {
                 "adacc: Compress<Codec> takes a codec: a type with a static name and a static "
                 "constexpr encoded_bytes(rows, cols, dtype)");
   using codec = Codec;
-  static constexpr Policy value{PolicyKind::compress, &codec_info<Codec>};
+  static constexpr Policy value = compress(&codec_info<Codec>);
 };
+
+namespace detail {
+
+/// Stands for a codec in the types of a model until the graph knows the readers.
+inline constexpr CodecInfo tolerated_codec{"tolerated", nullptr, false, false};
+
+}  // namespace detail
 
 template <>
 struct Compress<Tolerated> {
-  /// The codec is filled in once the graph knows the readers.
-  static constexpr Policy value{PolicyKind::compress, nullptr};
+  static constexpr Policy value = compress(&detail::tolerated_codec);
 };
 
 }}  // namespace adacc::v0_1

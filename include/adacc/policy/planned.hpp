@@ -6,7 +6,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Planned {
-  static constexpr Policy value{PolicyKind::planned, nullptr};
+  static constexpr Policy value{};
 };
 
 }}  // namespace adacc::v0_1

@@ -1,34 +1,65 @@
-/// What can become of an activation between forward and the last backward step that reads it.
+/// What can become of an activation between forward and the last backward step that reads it: it is
+/// kept in some form, or dropped and recomputed.
 ///
-/// A policy type is a tag: it lowers to a `Policy` value in the plan, and nothing downstream is
-/// templated on it. It governs the activation that its layer *produces*.
+/// A policy type (Retain, Compress<Codec>, Recompute, Planned) is a tag: it lowers to a `Policy`
+/// value in the plan, and nothing downstream is templated on it. It governs the activation that its
+/// layer *produces*.
 #pragma once
 
 #include <cstdint>
 
-#include "../codec/codec.hpp"
+#include "form.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-enum class PolicyKind : std::uint8_t { planned, retain, compress, recompute };
+/// One activation's entry in a plan.
+class Policy {
+ public:
+  /// Left to the planner.
+  constexpr Policy() = default;
 
-/// One activation's entry in a plan. `codec` is set where `kind` is compress, and only there.
-struct Policy {
-  PolicyKind kind = PolicyKind::planned;
-  const CodecInfo* codec = nullptr;
+  /// Whether it is still open: left to the planner.
+  constexpr bool planned() const { return kind_ == Kind::planned; }
+  constexpr bool keeps() const { return kind_ == Kind::keep; }
+  constexpr bool recomputes() const { return kind_ == Kind::recompute; }
+
+  /// Where it keeps(): how.
+  constexpr const Form& form() const { return form_; }
+  /// Where it keeps the activation encoded: by what. Otherwise null.
+  constexpr const CodecInfo* codec() const { return form_.codec; }
+  /// Whether it keeps the activation just as it is.
+  constexpr bool retains() const { return keeps() && !form_.moves(); }
 
   friend constexpr bool operator==(const Policy&, const Policy&) = default;
+
+  friend constexpr Policy keep(const Form& form);
+  friend constexpr Policy recompute();
+
+ private:
+  enum class Kind : std::uint8_t { planned, keep, recompute };
+  Kind kind_ = Kind::planned;
+  Form form_;
 };
+
+constexpr Policy keep(const Form& form) {
+  Policy policy;
+  policy.kind_ = Policy::Kind::keep;
+  policy.form_ = form;
+  return policy;
+}
+/// Keeps the activation as it is.
+constexpr Policy retain() { return keep(Form{}); }
+/// Keeps it encoded.
+constexpr Policy compress(const CodecInfo* codec) { return keep(Form{codec}); }
+constexpr Policy recompute() {
+  Policy policy;
+  policy.kind_ = Policy::Kind::recompute;
+  return policy;
+}
 
 /// "retain", "recompute", "planned" or the codec's name.
 constexpr const char* name_of(const Policy& policy) {
-  switch (policy.kind) {
-    case PolicyKind::planned: return "planned";
-    case PolicyKind::retain: return "retain";
-    case PolicyKind::compress: return policy.codec->name;
-    case PolicyKind::recompute: return "recompute";
-  }
-  return "?";
+  return policy.planned() ? "planned" : policy.recomputes() ? "recompute" : policy.form().name();
 }
 
 }}  // namespace adacc::v0_1

@@ -10,7 +10,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Recompute {
-  static constexpr Policy value{PolicyKind::recompute, nullptr};
+  static constexpr Policy value = recompute();
 };
 
 }}  // namespace adacc::v0_1

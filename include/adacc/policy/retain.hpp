@@ -6,7 +6,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Retain {
-  static constexpr Policy value{PolicyKind::retain, nullptr};
+  static constexpr Policy value = retain();
 };
 
 }}  // namespace adacc::v0_1

@@ -17,13 +17,10 @@ constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> exact(graph.nodes.size());
   for (int k = 0; k < graph.node_count(); ++k) {
     const Policy& policy = plan[k];
-    bool same = true;
-    if (policy.kind == PolicyKind::compress) {
-      same = policy.codec->lossless;
-    } else if (policy.kind == PolicyKind::recompute) {
+    bool same = policy.recomputes() || policy.form().lossless();
+    if (policy.recomputes())
       graph.forward_reads(
           k, [&](int source) { same = same && exact[static_cast<std::size_t>(source)]; });
-    }
     exact[static_cast<std::size_t>(k)] = same;
   }
   return exact;

@@ -13,145 +13,104 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "program.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+
+/// Storage for one of a program's arrays.
+template <std::size_t index, class T, std::size_t size>
+struct FixedArray {
+  T items[size == 0 ? 1 : size]{};
+
+  constexpr void store(const Array<T>& from) {
+    for (std::size_t i = 0; i < from.size(); ++i) items[i] = from[i];
+  }
+  constexpr Array<T> lend() { return Array<T>::over(items, size, size == 0 ? 1 : size); }
+};
+
+template <class T>
+T element_of(const Array<T>&);
+template <std::size_t index>
+using ProgramElement = decltype(element_of(array_of<index>(std::declval<Program&>())));
+
+}  // namespace detail
+
 /// `Make` is the type of a function object without state whose constexpr call returns
 /// Result<Program>.
 template <class Make>
 class FixedProgram {
+  using Indices = std::make_index_sequence<detail::array_count>;
+
   struct Sizes {
     bool made = false;
-    std::size_t nodes = 0, adds = 0, candidates = 0, parameters = 0, policies = 0;
-    std::size_t instructions = 0, buffers = 0, layers = 0, peak_bytes = 0, parameter_elems = 0;
+    std::size_t of[detail::array_count] = {};
+    std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0;
   };
-  static constexpr Sizes measure() {
-    const Result<Program> result = Make{}();
-    const Graph& graph = result->graph;
-    const Schedule& schedule = result->schedule;
+  template <std::size_t... index>
+  static constexpr Sizes measure(std::index_sequence<index...>) {
+    Result<Program> result = Make{}();
     Sizes found;
     found.made = static_cast<bool>(result);
-    found.nodes = graph.nodes.size();
-    found.adds = graph.adds.size();
-    found.candidates = graph.candidates.size();
-    found.parameters = graph.parameters.size();
-    found.policies = result->plan.policies.size();
-    found.instructions = schedule.instructions.size();
-    found.buffers = schedule.buffers.size();
+    if (!found.made) return found;
+    ((found.of[index] = detail::array_of<index>(*result).size()), ...);
     found.peak_bytes = result->peak_bytes();
-    found.parameter_elems = graph.parameter_elems;
-    for (const Node& node : graph.nodes) {
+    found.parameter_elems = result->graph.parameter_elems;
+    for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
     }
     return found;
   }
-  static constexpr Sizes sizes = measure();
+  static constexpr Sizes sizes = measure(Indices{});
   static_assert(sizes.made,
                 "adacc: make_program returns an error for this network, input and plan; print the "
                 "error of the same call to see which");
 
+  template <class>
+  struct Storage;
+  template <std::size_t... index>
+  struct Storage<std::index_sequence<index...>>
+      : detail::FixedArray<index, detail::ProgramElement<index>, sizes.of[index]>... {
+    template <std::size_t i>
+    using At = detail::FixedArray<i, detail::ProgramElement<i>, sizes.of[i]>;
+
+    constexpr void store(Program& program) {
+      (At<index>::store(detail::array_of<index>(program)), ...);
+    }
+    constexpr void lend(Program& program) {
+      ((detail::array_of<index>(program) = At<index>::lend()), ...);
+    }
+  };
+
  public:
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
-  static constexpr std::size_t parameter_count = sizes.parameters;
-  static constexpr std::size_t instruction_count = sizes.instructions;
+  static constexpr std::size_t parameter_count = sizes.of[3];
+  static constexpr std::size_t instruction_count = sizes.of[5];
   static constexpr std::size_t layer_count = sizes.layers;
 
   constexpr FixedProgram() {
-    const Result<Program> result = Make{}();
-    const Graph& graph = result->graph;
-    copy(graph.nodes, nodes_);
-    copy(graph.adds, adds_);
-    copy(graph.candidates, candidates_);
-    copy(graph.parameters, parameters_);
-    copy(result->plan.policies, policies_);
-    copy(result->schedule.instructions, instructions_);
-    copy(result->schedule.buffers, buffers_);
-    copy(result->layout.offsets, offsets_);
-    copy(result->exact, exact_);
-    rest_ = {graph.input,
-             graph.input_dtype,
-             graph.scalar,
-             graph.workers,
-             graph.parts,
-             graph.loss,
-             graph.fingerprint,
-             result->plan.version,
-             result->mode,
-             result->schedule.output,
-             result->layout.live_bytes};
+    Result<Program> result = Make{}();
+    storage_.store(*result);
+    storage_.lend(*result);
+    program_ = static_cast<Program&&>(*result);
   }
   FixedProgram(const FixedProgram&) = delete;
   FixedProgram& operator=(const FixedProgram&) = delete;
 
   /// The program, over the arrays in here: one at a time.
   Program program() {
-    Program made;
-    Graph& graph = made.graph;
-    graph.input = rest_.input;
-    graph.input_dtype = rest_.input_dtype;
-    graph.scalar = rest_.scalar;
-    graph.workers = rest_.workers;
-    graph.parts = rest_.parts;
-    graph.loss = rest_.loss;
-    graph.fingerprint = rest_.fingerprint;
-    graph.parameter_elems = sizes.parameter_elems;
-    graph.nodes = lend(nodes_, sizes.nodes);
-    graph.adds = lend(adds_, sizes.adds);
-    graph.candidates = lend(candidates_, sizes.candidates);
-    graph.parameters = lend(parameters_, sizes.parameters);
-    made.plan.policies = lend(policies_, sizes.policies);
-    made.plan.version = rest_.version;
-    made.plan.made_for = rest_.fingerprint;
-    made.mode = rest_.mode;
-    made.schedule.instructions = lend(instructions_, sizes.instructions);
-    made.schedule.buffers = lend(buffers_, sizes.buffers);
-    made.schedule.output = rest_.output;
-    made.layout.offsets = lend(offsets_, sizes.buffers);
-    made.layout.arena_bytes = sizes.peak_bytes;
-    made.layout.live_bytes = rest_.live_bytes;
-    made.exact = lend(exact_, sizes.nodes);
-    return made;
+    storage_.lend(program_);
+    return static_cast<Program&&>(program_);  // which leaves all but the arrays as it is
   }
 
  private:
-  /// What is not an array.
-  struct Rest {
-    Shape input{};
-    Dtype input_dtype{}, scalar{};
-    int workers = 1, parts = 1;
-    LossNode loss{};
-    Fingerprint fingerprint{};
-    std::size_t version = 1;
-    Mode mode{};
-    int output = -1;
-    std::size_t live_bytes = 0;
-  };
-
-  static constexpr std::size_t at_least_one(std::size_t n) { return n == 0 ? 1 : n; }
-
-  template <class T, std::size_t n>
-  static constexpr void copy(const Array<T>& from, T (&to)[n]) {
-    for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i];
-  }
-  template <class T, std::size_t n>
-  static Array<T> lend(T (&from)[n], std::size_t size) {
-    return Array<T>::over(from, size, n);
-  }
-
-  Node nodes_[at_least_one(sizes.nodes)]{};
-  int adds_[at_least_one(sizes.adds)]{};
-  const CodecInfo* candidates_[at_least_one(sizes.candidates)]{};
-  Parameter parameters_[at_least_one(sizes.parameters)]{};
-  Policy policies_[at_least_one(sizes.policies)]{};
-  Instruction instructions_[at_least_one(sizes.instructions)]{};
-  Buffer buffers_[at_least_one(sizes.buffers)]{};
-  std::size_t offsets_[at_least_one(sizes.buffers)]{};
-  bool exact_[at_least_one(sizes.nodes)]{};
-  Rest rest_{};
+  Storage<Indices> storage_{};
+  Program program_{};
 };
 
 }}  // namespace adacc::v0_1

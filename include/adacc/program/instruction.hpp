@@ -17,13 +17,14 @@ enum class Op : std::uint8_t {
   decode,         ///< y = codec^-1(blob)
   loss,           ///< mean loss of x
   loss_gradient,  ///< mean loss of x, and its gradient dx
+  hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
   add_gradient,   ///< dx += dy, the other branch of a Residual
 };
 
 constexpr const char* name_of(Op op) {
-  constexpr const char* names[] = {"forward", "add",           "encode",   "decode",
-                                   "loss",    "loss_gradient", "backward", "add_gradient"};
+  constexpr const char* names[] = {"forward",       "add",       "encode",   "decode",      "loss",
+                                   "loss_gradient", "hand_over", "backward", "add_gradient"};
   return names[static_cast<int>(op)];
 }
 
@@ -57,13 +58,17 @@ struct Buffer {
 struct Schedule {
   Array<Instruction> instructions;
   Array<Buffer> buffers;
-  int output = -1;  ///< in Mode::infer, the buffer that holds the last activation at the end
+  /// The buffer with the last activation: in Mode::infer at the end, and in a training step without
+  /// a loss at Op::hand_over; -1 otherwise.
+  int output = -1;
+  int output_gradient = -1;  ///< without a loss: of its gradient, which comes from outside
+  int input_gradient = -1;   ///< of the gradient of the step's input, at the end
 
   constexpr const Buffer& buffer(int id) const { return buffers[static_cast<std::size_t>(id)]; }
 };
 
-/// train: forward, loss and backward. evaluate: forward and loss. infer: forward alone, keeping
-/// the last activation.
+/// train: forward, loss and backward. evaluate: forward and loss (without a loss, as infer). infer:
+/// forward alone, keeping the last activation.
 enum class Mode : std::uint8_t { train, evaluate, infer };
 
 }}  // namespace adacc::v0_1

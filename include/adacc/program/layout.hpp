@@ -16,6 +16,7 @@
 #include "../core/bytes.hpp"
 #include "instruction.hpp"
 #include "layout_search.hpp"
+#include "liveness.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -123,22 +124,18 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
   layout.offsets.resize(schedule.buffers.size());
   const auto is_long = [&](const Buffer& buffer) { return buffer.last - buffer.first > threshold; };
   FreeList bottom, top;
-  std::size_t live = 0;
   for (std::size_t i = 0; i < timeline.size(); ++i) {
     timeline.born(i, [&](std::size_t b) {
       const Buffer& buffer = schedule.buffers[b];
       const std::size_t bytes = align_up(buffer.bytes);
       layout.offsets[b] = (is_long(buffer) ? bottom : top).take(bytes);
-      live += bytes;
     });
-    if (live > layout.live_bytes) layout.live_bytes = live;
     if (bottom.top() + top.top() > layout.arena_bytes)
       layout.arena_bytes = bottom.top() + top.top();
     timeline.dying(i, [&](std::size_t b) {
       const Buffer& buffer = schedule.buffers[b];
       const std::size_t bytes = align_up(buffer.bytes);
       (is_long(buffer) ? bottom : top).give(layout.offsets[b], bytes);
-      live -= bytes;
     });
   }
   for (std::size_t b = 0; b < layout.offsets.size(); ++b) {
@@ -158,11 +155,11 @@ constexpr Layout make_layout(const Schedule& schedule) {
   const std::size_t buffers = schedule.buffers.size();
   const detail::Timeline timeline(schedule);
   const int longest = static_cast<int>(timeline.size());
+  const std::size_t live = live_bytes(schedule);
   // What lives within a layer does so for up to 16 instructions: this threshold serves deep
   // networks best.
   Layout best = detail::place(schedule, timeline, 16);
-  const std::size_t good_enough =
-      best.live_bytes + (buffers > long_limit ? best.live_bytes / 1024 : 0);
+  const std::size_t good_enough = live + (buffers > long_limit ? live / 1024 : 0);
   const auto attempt = [&](int threshold) {
     if (best.arena_bytes <= good_enough) return;
     Layout layout = detail::place(schedule, timeline, threshold);
@@ -171,8 +168,9 @@ constexpr Layout make_layout(const Schedule& schedule) {
   for (int threshold = 32; threshold < longest; threshold *= 2) attempt(threshold);
   for (int threshold = 8; threshold > 0; threshold /= 2) attempt(threshold);  // slower: more holes
   attempt(0);
-  if (buffers <= short_limit && best.arena_bytes > best.live_bytes)
-    detail::LayoutSearch(schedule, best.live_bytes, best.offsets, best.arena_bytes).run();
+  if (buffers <= short_limit && best.arena_bytes > live)
+    detail::LayoutSearch(schedule, live, best.offsets, best.arena_bytes).run();
+  best.live_bytes = live;
   best.arena_bytes = 0;  // padding behind the highest buffer is not used
   for (std::size_t b = 0; b < best.offsets.size(); ++b) {
     const std::size_t end = best.offsets[b] + schedule.buffers[b].bytes;

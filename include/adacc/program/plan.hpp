@@ -22,12 +22,12 @@ struct Plan {
 };
 
 /// The plan that the types of a model spell out. What they leave open (`Planned`) becomes `open`.
-constexpr Plan plan_from_types(const Graph& graph, Policy open = {PolicyKind::retain, nullptr}) {
+constexpr Plan plan_from_types(const Graph& graph, Policy open = retain()) {
   Plan plan;
   plan.made_for = graph.fingerprint;
   plan.policies.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes)
-    plan.policies.push_back(node.policy.kind == PolicyKind::planned ? open : node.policy);
+    plan.policies.push_back(node.policy.planned() ? open : node.policy);
   return plan;
 }
 
@@ -35,8 +35,7 @@ constexpr Plan plan_from_types(const Graph& graph, Policy open = {PolicyKind::re
 constexpr Plan retain_all(const Graph& graph) {
   Plan plan;
   plan.made_for = graph.fingerprint;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    plan.policies.push_back({PolicyKind::retain, nullptr});
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) plan.policies.push_back(retain());
   return plan;
 }
 
@@ -46,15 +45,15 @@ namespace detail {
 /// recomputed from what it decodes.
 constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
   const Node& node = graph.node(id);
-  const CodecInfo* codec = plan[id].codec;
+  const CodecInfo* codec = plan[id].codec();
   const bool named = graph.candidates_of(node).contains(codec);
-  if (!named && graph.read_in_backward(id))
+  if (!named && node.read_in_backward)
     return Error::say("the codec ", codec->name,
                       " keeps no values, and a layer whose backward "
                       "reads activation ",
                       id, " (", node.name, ") needs them");
   for (int k = id + 1; k < graph.node_count(); ++k) {
-    if (plan[k].kind != PolicyKind::recompute) continue;
+    if (!plan[k].recomputes()) continue;
     bool reads = false;
     graph.forward_reads(k, [&](int source) { reads |= source == id; });
     if (reads)
@@ -69,6 +68,7 @@ constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
 
 /// An error where `plan` cannot govern `graph`.
 constexpr Error check(const Graph& graph, const Plan& plan) {
+  if (const Error why = check(graph)) return why;
   if (plan.policies.size() != graph.nodes.size())
     return Error::say("the plan has ", plan.policies.size(), " policies, and the graph has ",
                       graph.nodes.size(), " activations");
@@ -76,21 +76,17 @@ constexpr Error check(const Graph& graph, const Plan& plan) {
     return why;
   for (std::size_t i = 0; i < plan.policies.size(); ++i) {
     const Policy& policy = plan.policies[i];
-    if (policy.kind == PolicyKind::planned)
+    if (policy.planned())
       return Error::say("the plan leaves activation ", i, " (", graph.nodes[i].name,
-                        ") open: it must be retain, compress or recompute");
-    if ((policy.kind == PolicyKind::compress) != (policy.codec != nullptr))
-      return Error::say("the plan's entry for activation ", i, " (", graph.nodes[i].name,
-                        ") must name a codec if, and only if, it compresses");
-    if (policy.kind == PolicyKind::recompute && !graph.nodes[i].recomputable)
+                        ") open: it must be kept in some form, or recomputed");
+    if (policy.recomputes() && !graph.nodes[i].recomputable)
       return Error::say("the plan recomputes activation ", i, " (", graph.nodes[i].name,
                         "), and nothing says how");
     const Shape shape = graph.nodes[i].output;
-    if (policy.codec != nullptr &&
-        policy.codec->encoded_bytes(shape.rows(), shape.cols(), graph.scalar) == 0)
-      return Error::say("the codec ", policy.codec->name, " cannot encode activation ", i, " (",
+    if (policy.codec() != nullptr && policy.form().bytes(shape, graph.scalar) == 0)
+      return Error::say("the codec ", policy.codec()->name, " cannot encode activation ", i, " (",
                         graph.nodes[i].name, "), ", name_of(graph.scalar), " ", shape);
-    if (policy.codec != nullptr && !policy.codec->keeps_values)
+    if (policy.keeps() && !policy.form().keeps_values())
       if (const Error why = detail::check_readers(graph, plan, static_cast<int>(i))) return why;
   }
   return {};

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "../model/graph.hpp"
+#include "../model/graph_builder.hpp"
 #include "exact.hpp"
 #include "layout.hpp"
 #include "plan.hpp"
@@ -27,6 +27,25 @@ struct Program {
   constexpr std::size_t peak_bytes() const { return layout.arena_bytes; }
 };
 
+namespace detail {
+
+/// Array number `index` of a program, for who has to name them all.
+template <std::size_t index>
+constexpr auto& array_of(Program& program) {
+  if constexpr (index == 0) return program.graph.nodes;
+  else if constexpr (index == 1) return program.graph.ids;
+  else if constexpr (index == 2) return program.graph.candidates;
+  else if constexpr (index == 3) return program.graph.parameters;
+  else if constexpr (index == 4) return program.plan.policies;
+  else if constexpr (index == 5) return program.schedule.instructions;
+  else if constexpr (index == 6) return program.schedule.buffers;
+  else if constexpr (index == 7) return program.layout.offsets;
+  else return program.exact;
+}
+inline constexpr std::size_t array_count = 9;
+
+}  // namespace detail
+
 /// Compiles a step of `graph` under `plan`. Fails where the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
   if (const Error why = check(graph, plan)) return Error::misuse(why.text());
@@ -43,9 +62,8 @@ constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode:
 /// Compiles a step of `network` for inputs of shape `input` under the policies in its types.
 template <class Network>
 constexpr Result<Program> make_program(const Network& network, Shape input,
-                                       Dtype scalar = Dtype::f32, int workers = 1,
-                                       Mode mode = Mode::train, int parts = 1) {
-  Result<Graph> graph = make_graph(network, input, scalar, workers, parts);
+                                       const GraphOptions& options = {}, Mode mode = Mode::train) {
+  Result<Graph> graph = make_graph(network, input, options);
   if (!graph) return graph.error;
   Plan plan = plan_from_types(*graph);
   return make_program(static_cast<Graph&&>(*graph), static_cast<Plan&&>(plan), mode);
@@ -54,10 +72,8 @@ constexpr Result<Program> make_program(const Network& network, Shape input,
 /// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
 /// where it cannot be built for that input (make_program says why).
 template <class Network>
-constexpr std::size_t peak_bytes(Shape input, Dtype scalar = Dtype::f32, int workers = 1,
-                                 int parts = 1) {
-  const Result<Program> program =
-      make_program(Network{}, input, scalar, workers, Mode::train, parts);
+constexpr std::size_t peak_bytes(Shape input, const GraphOptions& options = {}) {
+  const Result<Program> program = make_program(Network{}, input, options);
   return program ? program->peak_bytes() : 0;
 }
 

@@ -135,8 +135,7 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
     const StashRecompute<T>& again = model.recompute_of(id);
     if (again.call == nullptr) continue;
     Array<View<const T>> sources;
-    for (std::size_t i = 0; i < node.source_count; ++i)
-      sources.push_back(take(graph.listed_source(node, i)));
+    for (const int source : graph.sources(id)) sources.push_back(take(source));
     profile.nodes[static_cast<std::size_t>(id)].forward =
         watch.median([&] { again.call(again.function, sources.data(), value); });
   }

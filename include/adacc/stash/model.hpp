@@ -111,12 +111,12 @@ class StashModel {
     if (error_) return error_;
     if (entries_.empty()) return Error::say("the stash has no activations");
     Graph graph;
-    graph.by_hand = true;
+    graph.has_loss = false;
     graph.scalar = graph.input_dtype = dtype_of<T>;
     graph.nodes.reserve(entries_.size() + stage_count());
-    for (const Entry& entry : entries_) graph.nodes.push_back(lower(graph, entry));
-    for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage)
-      graph.nodes.push_back(lower_stage(graph, stage));
+    for (const Entry& entry : entries_) lower(graph, entry);
+    for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage) lower_stage(graph, stage);
+    if (const Error why = check(graph)) return why;
     graph.fingerprint = fingerprint_of(graph);
     return graph;
   }
@@ -175,7 +175,7 @@ class StashModel {
 
   constexpr std::size_t stage_count() const { return static_cast<std::size_t>(stages_); }
 
-  constexpr Node lower(Graph& graph, const Entry& entry) const {
+  constexpr void lower(Graph& graph, const Entry& entry) const {
     Node node;
     node.name = entry.name;
     node.layer = graph.node_count();
@@ -183,32 +183,30 @@ class StashModel {
     node.output_bytes = entry.shape.elems() * entry.elem_bytes;
     node.policy = entry.policy;
     node.recomputable = entry.recompute.call != nullptr;
-    node.read_by_listing = !entry.stages.empty();
-    node.first_source = graph.listed.size();
-    for (const int source : entry.sources) graph.listed.push_back(source);
-    node.source_count = entry.sources.size();
+    node.value_outside = node.gradient_outside = true;
     node.first_candidate = graph.candidates.size();
-    if (node.read_by_listing || read_again(graph.node_count()))
+    if (!entry.stages.empty() || read_again(graph.node_count()))
       for (const Allowed& allowed : entry.codecs) graph.candidates.push_back(allowed.codec);
     node.candidate_count = graph.candidates.size() - node.first_candidate;
-    return node;
+    graph.append(node, {entry.sources.data(), entry.sources.size()});
   }
 
-  constexpr Node lower_stage(Graph& graph, int stage) const {
+  constexpr void lower_stage(Graph& graph, int stage) const {
     Node node;
     node.name = "stage";
     node.layer = graph.node_count();
-    node.policy = {PolicyKind::retain, nullptr};
+    node.policy = retain();
     node.recomputable = false;
-    node.first_read = graph.listed.size();
+    node.value_outside = node.gradient_outside = true;
+    Array<int> read;
     for (int id = 0; id < activation_count(); ++id)
       for (const int reader : entries_[static_cast<std::size_t>(id)].stages)
         if (reader == stage) {
-          graph.listed.push_back(id);
+          read.push_back(id);
           break;
         }
-    node.read_count = graph.listed.size() - node.first_read;
-    return node;
+    graph.append(node, {});
+    graph.set_backward_reads(graph.node_count() - 1, {read.data(), read.size()});
   }
 
   /// Whether some recomputation reads activation `id`.

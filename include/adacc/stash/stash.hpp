@@ -36,8 +36,8 @@ class Stash {
     stash.program_ = static_cast<Program&&>(*program);
     stash.codecs_ = model.dispatch();
     for (const Policy& policy : stash.program_.plan.policies)
-      if (policy.codec != nullptr && stash.codecs_.find(policy.codec) == nullptr)
-        return Error::say("the plan uses the codec ", policy.codec->name,
+      if (policy.codec() != nullptr && stash.codecs_.find(policy.codec()) == nullptr)
+        return Error::say("the plan uses the codec ", policy.codec()->name,
                           ", which no activation of the stash allows");
     stash.lay_out(model);
     return stash;
@@ -131,7 +131,7 @@ class Stash {
       const Node& node = program_.graph.nodes[k];
       recompute_[k] = model.recompute_of(static_cast<int>(k));
       raw_[k] = node.output_bytes != node.output.elems() * sizeof(T);
-      if (node.source_count > most_sources) most_sources = node.source_count;
+      if (node.sources.count > most_sources) most_sources = node.sources.count;
     }
     sources_.resize(most_sources);
   }
@@ -218,10 +218,7 @@ class Stash {
   }
 
   bool reads(int stage, int id) const {
-    const Node& node = graph().node(stage);
-    for (std::size_t i = 0; i < node.read_count; ++i)
-      if (graph().listed_read(node, i) == id) return true;
-    return false;
+    return graph().backward_reads(stage).contains(id);
   }
 
   /// One instruction of backward: what a stage itself does is the caller's.
@@ -234,11 +231,9 @@ class Stash {
           codec(run.node).decode(*context_, bytes(run.blob), matrix(run.node, run.y), {});
       if (why) return why;
     } else {
-      const Node& node = graph().node(run.node);
-      for (std::size_t i = 0; i < node.source_count; ++i) {
-        const int source = graph().listed_source(node, i);
-        sources_[i] = values(source, value_[static_cast<std::size_t>(source)]);
-      }
+      const IdSpan sources = graph().sources(run.node);
+      for (std::size_t i = 0; i < sources.size(); ++i)
+        sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
       recompute_[id].call(recompute_[id].function, sources_.data(), values(run.node, run.y));
     }
     value_[id] = run.y;
@@ -246,7 +241,7 @@ class Stash {
   }
 
   const CodecDispatch<T, Context>& codec(int id) const {
-    return *codecs_.find(program_.plan[id].codec);
+    return *codecs_.find(program_.plan[id].codec());
   }
 
   Program program_;

@@ -98,8 +98,9 @@ struct BoundProgram {
     set_parameters(args, node.first_parameter, node.parameter_count);
     const Cut& cut = node.cut;
     args.x_shape = cut.shape(node.input, cut.count(part));
-    const void* x = run.x >= 0 ? tensor(run.x).data() : run.node == 0 ? input : nullptr;
-    const std::size_t x_bytes = run.node == 0 ? bytes_of(program.graph.input_dtype) : sizeof(T);
+    const bool reads_step_input = program.graph.input_of(run.node) == step_input;
+    const void* x = run.x >= 0 ? tensor(run.x).data() : reads_step_input ? input : nullptr;
+    const std::size_t x_bytes = reads_step_input ? bytes_of(program.graph.input_dtype) : sizeof(T);
     if (x != nullptr)
       args.x = static_cast<const std::byte*>(x) +
                cut.offset(node.input.elems(), cut.first(part)) * x_bytes;

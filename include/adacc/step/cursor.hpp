@@ -38,15 +38,15 @@ class Cursor {
   Cursor() = default;
 
   /// A cursor over the steps of `step`, which must stay where it is as long as the cursor is used.
-  /// It needs instruction_count() times, which it keeps in `times` if that has room for them.
+  /// It needs instruction_count() times, which it keeps in `times` if that has room for them. If the
+  /// step's program changes (Training::switch_to), begin() forgets them, and takes room for more.
   static Result<Cursor> make(Step<T, Context>& step, Array<std::int64_t> times = {}) {
     if (step.instruction_count() == 0)
       return Error::misuse("the step has no instructions: make() it before its cursor");
     Cursor cursor;
     cursor.step_ = &step;
     cursor.times_ = static_cast<Array<std::int64_t>&&>(times);
-    cursor.times_.clear();
-    cursor.times_.resize(step.instruction_count());
+    cursor.fit();
     return cursor;
   }
 
@@ -55,6 +55,7 @@ class Cursor {
   Error begin(View<X> input, View<Y> targets) {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (const Error why = step_->begin(input, targets)) return why;
+    if (programs_ != step_->programs()) fit();
     number_ = step_->begun();
     instruction_ = part_ = 0;
     return {};
@@ -98,7 +99,9 @@ class Cursor {
   bool active() const { return step_ != nullptr && step_->active() && step_->begun() == number_; }
 
   /// Forgets how long the parts of the next instruction took.
-  void forget() { times_[instruction_] = 0; }
+  void forget() {
+    if (instruction_ < times_.size()) times_[instruction_] = 0;
+  }
   /// Forgets all times: each instruction may then pass a deadline once.
   void forget_all() {
     for (std::int64_t& time : times_) time = 0;
@@ -108,12 +111,20 @@ class Cursor {
   std::size_t instruction() const { return instruction_; }
   std::size_t part() const { return part_; }
   /// Ticks that a part of instruction i has taken at most; 0 if run_until() never ran one.
-  std::int64_t longest(std::size_t i) const { return times_[i]; }
+  std::int64_t longest(std::size_t i) const { return i < times_.size() ? times_[i] : 0; }
 
   /// The mean loss of the step that ended last.
   double loss() const { return loss_; }
 
  private:
+  /// Times for the instructions of the step's program, none of which has run.
+  void fit() {
+    times_.clear();
+    times_.resize(step_->instruction_count());
+    programs_ = step_->programs();
+    instruction_ = part_ = 0;
+  }
+
   Error check() const {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (number_ == 0) return Error::misuse("the cursor's step has not begun: begin() it first");
@@ -141,8 +152,9 @@ class Cursor {
   }
 
   Step<T, Context>* step_ = nullptr;
-  Array<std::int64_t> times_;  ///< by instruction
-  std::uint64_t number_ = 0;   ///< which of the step's steps is ours
+  Array<std::int64_t> times_;   ///< by instruction
+  std::uint64_t number_ = 0;    ///< which of the step's steps is ours
+  std::uint64_t programs_ = 0;  ///< Step::programs() when times_ were made
   std::size_t instruction_ = 0;
   std::size_t part_ = 0;
   double loss_ = 0;

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "../model/graph.hpp"
+#include "../model/network.hpp"
 #include "dispatch_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -54,6 +55,7 @@ class DispatchBuilder {
   int current() const { return 0; }
   void add(int) {}
 
+  void loss(const NoLoss&) {}
   template <class Loss>
   void loss(const Loss& functor) {
     dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
@@ -91,16 +93,34 @@ class DispatchBuilder {
                                              args.out, args.dparams, args.aux, args.workspace);
   }
   template <class F>
-  static double loss_forward(const void* functor, Context& context, const KernelArgs<T>& args) {
-    return kernel<F, Context>::template loss<T>(*static_cast<const F*>(functor), context,
-                                                args.params, input<input_type_of<F, T>>(args),
-                                                targets<F>(args), args.workspace);
+  static void loss_forward(const void* functor, Context& context, const KernelArgs<T>& args,
+                           typename Context::Loss& loss) {
+    using Kernel = kernel<F, Context>;
+    const F& f = *static_cast<const F*>(functor);
+    const auto x = input<input_type_of<F, T>>(args);
+    const auto y = targets<F>(args);
+    if constexpr (requires {
+                    Kernel::template loss<T>(f, context, args.params, x, y, args.workspace, loss);
+                  })
+      Kernel::template loss<T>(f, context, args.params, x, y, args.workspace, loss);
+    else loss.add(Kernel::template loss<T>(f, context, args.params, x, y, args.workspace));
   }
   template <class F>
-  static double loss_gradient(const void* functor, Context& context, const KernelArgs<T>& args) {
-    return kernel<F, Context>::template loss_gradient<T>(
-        *static_cast<const F*>(functor), context, args.params, input<input_type_of<F, T>>(args),
-        targets<F>(args), args.out, args.dparams, args.workspace);
+  static void loss_gradient(const void* functor, Context& context, const KernelArgs<T>& args,
+                            typename Context::Loss& loss) {
+    using Kernel = kernel<F, Context>;
+    const F& f = *static_cast<const F*>(functor);
+    const auto x = input<input_type_of<F, T>>(args);
+    const auto y = targets<F>(args);
+    if constexpr (requires {
+                    Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out,
+                                                      args.dparams, args.workspace, loss);
+                  })
+      Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out, args.dparams,
+                                        args.workspace, loss);
+    else
+      loss.add(Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out,
+                                                 args.dparams, args.workspace));
   }
 
   Dispatch<T, Context>& dispatch_;

@@ -39,8 +39,9 @@ struct LayerDispatch {
 template <class T, class Context>
 struct LossDispatch {
   const void* functor = nullptr;
-  double (*loss)(const void*, Context&, const KernelArgs<T>&) = nullptr;
-  double (*loss_gradient)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  using Loss = typename Context::Loss;
+  void (*loss)(const void*, Context&, const KernelArgs<T>&, Loss&) = nullptr;
+  void (*loss_gradient)(const void*, Context&, const KernelArgs<T>&, Loss&) = nullptr;
 };
 
 template <class T, class Context>

@@ -21,6 +21,21 @@ template <class T = float, class Context = Cpu>
 class Step {
  public:
   Step() = default;
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  /// A step that is under way moves along; what it leaves behind is not bound to anything.
+  Step(Step&& other) noexcept { take(other); }
+  /// The step that was here is given up if it was under way.
+  Step& operator=(Step&& other) noexcept {
+    if (this == &other) return *this;
+    abandon();
+    const std::uint64_t begun = begun_, programs = programs_;
+    take(other);
+    begun_ += begun + 1;  // no step of the program before has the number of one to come
+    programs_ += programs + 1;
+    return *this;
+  }
+  ~Step() { abandon(); }
 
   /// A step of `network`, which must outlive it, as `program` lays it out (for this network,
   /// scalar type and at least as many workers as the context will have).
@@ -34,7 +49,7 @@ class Step {
     if (program.graph.scalar != dtype_of<T>)
       return Error::misuse("the program computes in ", name_of(program.graph.scalar),
                            ", and this Step in ", name_of(dtype_of<T>));
-    if (program.graph.by_hand)
+    if (program.graph.has_outside())
       return Error::misuse("the program's steps are run by the caller (Stash), not by a Step");
     for (const Node& node : program.graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
@@ -48,14 +63,16 @@ class Step {
         return Error::misuse("the program was made for another network: as layer ", node.layer,
                              " it has ", why.text());
     }
-    if constexpr (!requires(Context & context) { context.part = Part{}; }) {
-      if (program.graph.parts > 1)
-        return Error::misuse("the program's layers are cut into ", program.graph.parts,
-                             " parts, and this context has no member `part` to name them");
-    }
+    if (!Context::runs_parts && program.graph.parts > 1)
+      return Error::misuse("the program's layers are cut into ", program.graph.parts,
+                           " parts, and this context runs layers whole (runs_parts)");
+    if (program.graph.has_loss && dispatch.loss.loss == nullptr)
+      return Error::misuse(
+          "the program ends with a loss, and the network has none: it was made for "
+          "another network");
     for (const Policy& policy : program.plan.policies)
-      if (policy.codec != nullptr && dispatch.find(policy.codec) == nullptr)
-        return Error::misuse("the plan uses the codec ", policy.codec->name,
+      if (policy.codec() != nullptr && dispatch.find(policy.codec()) == nullptr)
+        return Error::misuse("the plan uses the codec ", policy.codec()->name,
                              ", which no type of the network names: add it to the dispatch table");
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
@@ -96,45 +113,45 @@ class Step {
     at_.arena = arena;
     at_.params = params;
     at_.gradients = gradients;
-    watched_ = nullptr;
+    shared_ = nullptr;
     bound_ = true;
     return {};
   }
 
-  /// The same with an arena that several steps share: begin() refuses where another one is under
-  /// way in it. The Arena must outlive the binding; a Step that goes while a step of it is under
-  /// way must abandon() that first.
+  /// The same with an arena that several steps share: begin() refuses if another one is under way
+  /// in it. The Arena must outlive the binding.
   Error bind(Arena& arena, View<const T> params, View<T> gradients = {}) {
     if (const Error why = bind(arena.memory(), params, gradients)) return why;
-    watched_ = &arena;
+    shared_ = &arena;
     return {};
   }
 
   /// What was lent is the caller's again: the step runs no more until the next bind().
   void unbind() { bound_ = false; }
 
-  /// Sets the input and, but for Mode::infer, the targets of the next step; both stay the caller's,
-  /// apart from the memory that the step writes, until its end. The step is under way until its
-  /// last instruction has run or abandon() is called; until then no other may begin.
-  template <class X, class Y>
-  Error begin(View<X> input, View<Y> targets) {
+  /// Sets the input and, where there is a loss (not in Mode::infer), the targets of the next step;
+  /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
+  /// under way until its last instruction has run or abandon() is called; until then no other may
+  /// begin.
+  template <class X, class Y = T>
+  Error begin(View<X> input, View<Y> targets = {}) {
     const Graph& graph = at_.program.graph;
     using Input = std::remove_const_t<X>;
     using Target = std::remove_const_t<Y>;
     if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
     if (active_) return under_way();
-    const bool infer = at_.program.mode == Mode::infer;
+    const bool has_targets = graph.has_loss && at_.program.mode != Mode::infer;
     if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
       return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
                            graph.input, ", and got ", name_of(dtype_of<Input>), " ", input.shape());
-    if (!infer &&
+    if (has_targets &&
         (dtype_of<Target> != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
       return Error::misuse("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
                            graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
                            targets.shape());
     const detail::LentMemory read[] = {
         {"elements of the input", input.data(), input.size() * sizeof(X), alignof(X)},
-        {"targets", targets.data(), infer ? 0 : targets.size() * sizeof(Y), alignof(Y)}};
+        {"targets", targets.data(), has_targets ? targets.size() * sizeof(Y) : 0, alignof(Y)}};
     const std::size_t elems = at_.program.mode == Mode::train ? graph.parameter_elems : 0;
     for (const detail::LentMemory& block : read)
       if (const Error why =
@@ -142,8 +159,8 @@ class Step {
                                     {"bytes of the arena", at_.arena.data(), arena_bytes()},
                                     {"gradients", at_.gradients.data(), elems * sizeof(T)}}))
         return why;
-    if (watched_ != nullptr) {
-      const std::uint64_t use = watched_->take();
+    if (shared_ != nullptr) {
+      const std::uint64_t use = shared_->take();
       if (use == 0)
         return Error::misuse(
             "another step is under way in the arena: it must end, or be abandoned, "
@@ -152,7 +169,7 @@ class Step {
     }
     at_.input = input.data();
     at_.targets = targets.data();
-    loss_ = 0;
+    loss_.clear();
     error_ = {};
     active_ = true;
     ++begun_;
@@ -163,10 +180,12 @@ class Step {
   bool active() const { return active_; }
   /// How many steps have begun: names the one that is under way.
   std::uint64_t begun() const { return begun_; }
+  /// How many programs were moved in here: who keeps something by instruction looks at it.
+  std::uint64_t programs() const { return programs_; }
 
   /// Gives up the step under way, if any. Gradients keep what it has added to them.
   void abandon() {
-    if (active_ && watched_ != nullptr) watched_->give(use_);
+    if (active_ && shared_ != nullptr) shared_->give(use_);
     active_ = false;
   }
 
@@ -193,14 +212,42 @@ class Step {
   /// One whole step; the mean loss. Gradients are added to what the gradient block holds.
   template <class X, class Y>
   Result<double> run(Context& context, View<X> input, View<Y> targets) {
-    if (const Error why = begin(input, targets)) return why;
-    for (std::size_t i = 0; i < instruction_count(); ++i) execute(context, i);
-    if (error_) return error_;
-    return loss_;
+    if (graph().has_loss || at_.program.mode == Mode::infer)
+      return run_all(context, input, targets, [](std::size_t) {});
+    return Error::misuse(
+        "the network has no loss: give run() a function that reads the last activation and writes "
+        "its gradient");
+  }
+
+  /// The same of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
+  /// the last activation and writes the gradient of something with respect to it. Returns what
+  /// `meet` returns, such as that loss.
+  template <class X, class Meet>
+    requires requires(const Meet& meet, View<const T> y, View<T> dy) { double{meet(y, dy)}; }
+  Result<double> run(Context& context, View<X> input, const Meet& meet) {
+    if (graph().has_loss || at_.program.mode != Mode::train)
+      return Error::misuse(
+          "only a training step of a network without a loss hands its last "
+          "activation over; this one takes targets");
+    double met = 0;
+    const std::size_t where = hand_over();
+    const Result<double> ran = run_all(context, input, View<const T>{}, [&](std::size_t i) {
+      if (i == where) met = meet(output(), output_gradient());
+    });
+    return ran ? Result<double>(met) : ran;
+  }
+
+  /// The instruction (Op::hand_over) once which has run the caller reads output() and writes
+  /// output_gradient(), before the next one; instruction_count() where there is none.
+  std::size_t hand_over() const {
+    const Array<Instruction>& list = at_.program.schedule.instructions;
+    std::size_t i = 0;
+    while (i < list.size() && list[i].op != Op::hand_over) ++i;
+    return i;
   }
 
   /// The mean loss of the step that ran last.
-  double loss() const { return loss_; }
+  double loss() const { return loss_.value(); }
 
   /// The first error that a codec reported in the step that ran last; none for codecs that keep
   /// their contract.
@@ -220,9 +267,17 @@ class Step {
     return i < statistics_.size() ? statistics_[i] : CodecStatistics{};
   }
 
-  /// In Mode::infer, the last activation, valid until the next step.
-  View<const T> output() const {
-    return {at_.tensor(at_.program.schedule.output).data(), at_.program.graph.output()};
+  /// The last activation: in Mode::infer valid from the end of the step until the next one, and in
+  /// a training step without a loss once hand_over() has run, until the instruction behind it.
+  View<const T> output() const { return tensor(at_.program.schedule.output, graph().output()); }
+  /// Without a loss, where its gradient is to be written in the same moment.
+  View<T> output_gradient() const {
+    return tensor(at_.program.schedule.output_gradient, graph().output());
+  }
+  /// Where the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
+  /// valid from the end of the step until the next one.
+  View<const T> input_gradient() const {
+    return tensor(at_.program.schedule.input_gradient, graph().input);
   }
 
  private:
@@ -236,6 +291,7 @@ class Step {
     switch (run.op) {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
+      case Op::hand_over: return;  // what happens here is the caller's
       case Op::add:
         return accumulate(context, run, part, run.x < 0 ? at_.input_tensor() : at_.tensor(run.x),
                           at_.tensor(run.y));
@@ -250,7 +306,7 @@ class Step {
         return note(codec(run).decode(context, at_.bytes(run.blob), at_.matrix(run.node, run.y),
                                       codec_part(run, part)));
       case Op::loss:
-      case Op::loss_gradient: loss_ += loss(context, run, part); return;
+      case Op::loss_gradient: return loss(context, run, part);
     }
   }
 
@@ -268,82 +324,106 @@ class Step {
   }
 
   const CodecDispatch<T, Context>& codec(const Instruction& run) const {
-    return *dispatch_.find(at_.program.plan[run.node].codec);
+    return *dispatch_.find(at_.program.plan[run.node].codec());
   }
 
   Part codec_part(const Instruction& run, std::size_t part) const {
-    const Cut cut = codec_cut(at_.program.graph, run.node, *at_.program.plan[run.node].codec);
+    const Cut cut = codec_cut(at_.program.graph, run.node, *at_.program.plan[run.node].codec());
     return {cut.first(part), cut.count(part), cut.items};
   }
 
-  static void say_which_part(Context& context, const Cut& cut, std::size_t part) {
-    if constexpr (requires { context.part = Part{}; })
+  /// Tells the kernels called in its life which part of the work they do.
+  class PartScope {
+   public:
+    PartScope(Context& context, const Cut& cut, std::size_t part) : context_(context) {
       context.part = {cut.first(part), cut.count(part), cut.items};
-  }
-  static void say_no_part(Context& context) {
-    if constexpr (requires { context.part = Part{}; }) context.part = {};
+    }
+    PartScope(const PartScope&) = delete;
+    PartScope& operator=(const PartScope&) = delete;
+    ~PartScope() { context_.part = {}; }
+
+   private:
+    Context& context_;
+  };
+
+  const LayerDispatch<T, Context>& layer(const Node& node) const {
+    return dispatch_.layers[static_cast<std::size_t>(node.layer)];
   }
 
   void forward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = at_.program.graph.node(run.node);
-    const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
-    say_which_part(context, node.cut, part);
-    call.forward(call.functor, context, at_.of_forward(run, part));
-    say_no_part(context);
+    const Node& node = graph().node(run.node);
+    const PartScope scope(context, node.cut, part);
+    layer(node).forward(layer(node).functor, context, at_.of_forward(run, part));
   }
 
   void backward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = at_.program.graph.node(run.node);
-    const auto& call = dispatch_.layers[static_cast<std::size_t>(node.layer)];
-    say_what_is_exact(context, run.node);
-    say_which_part(context, node.cut, part);
-    call.backward(call.functor, context, at_.of_backward(run, part));
-    say_no_part(context);
+    const Node& node = graph().node(run.node);
+    // A layer that ran forward again did so on what backward reads, so all of it agrees.
+    const bool again = at_.program.plan[run.node].recomputes() && reads_output(node.reads);
+    const int input = graph().input_of(run.node);
+    context.exact_input = again || input == step_input || exact(input);
+    context.exact_output = again || exact(run.node);
+    const PartScope scope(context, node.cut, part);
+    layer(node).backward(layer(node).functor, context, at_.of_backward(run, part));
   }
 
-  /// A layer that ran forward again did so on what backward reads, so all of it agrees.
-  void say_what_is_exact(Context& context, int node) const {
-    if constexpr (requires { context.exact_input, context.exact_output; }) {
-      const auto k = static_cast<std::size_t>(node);
-      const bool again = at_.program.plan[node].kind == PolicyKind::recompute &&
-                         reads_output(graph().node(node).reads);
-      context.exact_input = again || node == 0 || at_.program.exact[k - 1];
-      context.exact_output = again || at_.program.exact[k];
-    }
-  }
+  bool exact(int id) const { return at_.program.exact[static_cast<std::size_t>(id)]; }
 
-  double loss(Context& context, const Instruction& run, std::size_t part) const {
+  void loss(Context& context, const Instruction& run, std::size_t part) {
     const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
-    say_which_part(context, at_.program.graph.loss.cut, part);
-    const double share = call(dispatch_.loss.functor, context, at_.of_loss(run, part));
-    say_no_part(context);
-    return share;
+    const PartScope scope(context, graph().loss.cut, part);
+    call(dispatch_.loss.functor, context, at_.of_loss(run, part), loss_);
   }
 
-  /// to += from, element by element, in tiles.
   static void accumulate(Context& context, const Instruction& run, std::size_t part,
                          View<const T> from, View<T> to) {
-    constexpr std::size_t tile = 16 * KiB;
     const std::size_t share = div_up(to.size(), static_cast<std::size_t>(run.parts));
     const std::size_t first = least(part * share, to.size());
-    const std::size_t size = least(share, to.size() - first);
-    const T* source = from.data() + first;
-    T* sum = to.data() + first;
-    context.parallel(div_up(size, tile), [=](std::size_t i, int) {
-      const std::size_t end = least((i + 1) * tile, size);
-      for (std::size_t e = i * tile; e < end; ++e) sum[e] += source[e];
-    });
+    const Shape size(least(share, to.size() - first));
+    context.accumulate(View<const T>(from.data() + first, size), View<T>(to.data() + first, size));
   }
   static constexpr std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+  View<T> tensor(int buffer, Shape shape) const { return at_.tensor(buffer, shape); }
+
+  /// `after(i)` follows instruction i.
+  template <class X, class Y, class After>
+  Result<double> run_all(Context& context, View<X> input, View<Y> targets, const After& after) {
+    if (const Error why = begin(input, targets)) return why;
+    for (std::size_t i = 0; i < instruction_count(); ++i) {
+      execute(context, i);
+      after(i);
+    }
+    if (error_) return error_;
+    return loss_.value();
+  }
+
+  void take(Step& other) {
+    at_ = static_cast<detail::BoundProgram<T>&&>(other.at_);
+    dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
+    statistics_ = static_cast<Array<CodecStatistics>&&>(other.statistics_);
+    loss_ = other.loss_;
+    error_ = other.error_;
+    shared_ = other.shared_;
+    use_ = other.use_;
+    begun_ = other.begun_;
+    programs_ = other.programs_;
+    bound_ = other.bound_;
+    active_ = other.active_;
+    watching_ = other.watching_;
+    other.shared_ = nullptr;
+    other.bound_ = other.active_ = false;
+  }
 
   detail::BoundProgram<T> at_;
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
-  double loss_ = 0;
+  typename Context::Loss loss_;
   Error error_;
-  Arena* watched_ = nullptr;
-  std::uint64_t use_ = 0;    ///< of the watched arena
-  std::uint64_t begun_ = 0;  ///< steps so far
+  Arena* shared_ = nullptr;     ///< the arena, if several steps share it
+  std::uint64_t use_ = 0;       ///< of the shared arena
+  std::uint64_t begun_ = 0;     ///< steps so far
+  std::uint64_t programs_ = 0;  ///< programs so far
   bool bound_ = false;
   bool active_ = false;
   bool watching_ = false;

@@ -91,6 +91,37 @@ class CodecArchetype {
   }
 };
 
+/// The smallest execution context: no threads, no parts, and no copies.
+class ContextArchetype : public KernelCall {
+ public:
+  static constexpr bool runs_parts = false;
+
+  ContextArchetype() = default;
+  ContextArchetype(const ContextArchetype&) = delete;
+  ContextArchetype& operator=(const ContextArchetype&) = delete;
+
+  int workers() const { return 1; }
+
+  template <class T>
+  void fill(View<T> to, T value) {
+    for (T& x : to) x = value;
+  }
+  template <class T>
+  void accumulate(View<const T> from, View<T> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+  }
+
+  class Loss {
+   public:
+    void clear() { sum_ = 0; }
+    void add(double share) { sum_ += share; }
+    double value() const { return sum_; }
+
+   private:
+    double sum_ = 0;
+  };
+};
+
 /// The smallest executor: runs tiles on the calling thread, last one first. It can be neither
 /// copied nor moved, and `run` is not const.
 class ExecutorArchetype {

@@ -27,7 +27,7 @@ class EvolvingTraining {
                                        const PlanRequest& request, Planner planner,
                                        const Cpu& cpu = Cpu{}, const EvolutionOptions& options = {},
                                        std::size_t arena_bytes = 0) {
-    Result<Graph> graph = make_graph(network, input, dtype_of<T>, cpu.workers());
+    Result<Graph> graph = make_graph(network, input, {.scalar = dtype_of<T>, .workers = cpu.workers()});
     if (!graph) return graph.error;
     return make(make_dispatch<T, Cpu>(network), std::move(*graph), std::move(profile), request,
                 planner, cpu, options, arena_bytes);
@@ -97,7 +97,7 @@ class EvolvingTraining {
 
   void observe_codecs() {
     for (int k = 0; k < evolution_.graph().node_count(); ++k)
-      if (evolution_.plan()[k].kind == PolicyKind::compress)
+      if (evolution_.plan()[k].codec() != nullptr)
         evolution_.observe_statistics(k, training_.compiled().statistics(k));
   }
 

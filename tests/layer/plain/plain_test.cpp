@@ -15,6 +15,7 @@
 #include <adacc/layer/plain/tanh.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/softmax_cross_entropy.hpp>
+#include <adacc/testing/archetypes.hpp>
 #include <adacc/testing/gradient_check.hpp>
 #include <cmath>
 #include <cstring>
@@ -48,20 +49,6 @@ void check_twin(const Plain& plain, const Fast& fast, Shape shape) {
   CHECK(layer_tests::distance(a.gradients, b.gradients) < 2e-5);
 }
 
-/// What the runner sets in a context and calls of it, and nothing else.
-class DeviceContext {
- public:
-  DeviceContext() = default;
-  DeviceContext(const DeviceContext&) = delete;
-  DeviceContext& operator=(const DeviceContext&) = delete;
-  bool training = true;
-  RandomKey key;
-  template <class Tile>
-  void parallel(std::size_t tiles, const Tile& tile) const {
-    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
-  }
-};
-
 bool says(const Error& error, const char* words) {
   return std::string(error.text()).find(words) != std::string::npos;
 }
@@ -93,7 +80,7 @@ template <class Context, class Loss, class Y>
 Ran run(const Network<Signal, Loss>& net, Context& context, const std::vector<Y>& targets,
         int parts) {
   const Shape shape(5, 21, 3);
-  auto program = make_program(net, shape, Dtype::f32, 1, Mode::train, parts);
+  auto program = make_program(net, shape, {.parts = parts});
   REQUIRE_MESSAGE(program, program.error.text());
   auto step = Step<float, Context>::make(net, *program);
   REQUIRE_MESSAGE(step, step.error.text());
@@ -215,7 +202,7 @@ TEST_CASE("plain layers say what input they need") {
 TEST_CASE("plain layers run in a context that has only what the runner needs, and in parts") {
   const auto net = signal_network<plain::SoftmaxCrossEntropy>(4);
   const std::vector<std::int32_t> classes = {0, 3, 1, 2, 3};
-  DeviceContext device;
+  testing::ContextArchetype device;
   Cpu cpu;
   const Ran bare = run(net, device, classes, 1), whole = run(net, cpu, classes, 1);
   CHECK(bare.loss == whole.loss);
@@ -228,9 +215,8 @@ TEST_CASE("plain layers run in a context that has only what the runner needs, an
   const std::vector<float> values(10, 0.5F);
   CHECK(run(regression, cpu, values, 3).loss ==
         doctest::Approx(run(regression, cpu, values, 1).loss).epsilon(1e-6));
-  // Parts need a context that names them: a loss would else take the mean over its part alone.
-  auto program = make_program(net, Shape(5, 21, 3), Dtype::f32, 1, Mode::train, 2);
-  CHECK(says(Step<float, DeviceContext>::make(net, *program).error, "no member `part`"));
+  auto program = make_program(net, Shape(5, 21, 3), {.parts = 2});
+  CHECK(says(Step<float, testing::ContextArchetype>::make(net, *program).error, "runs layers whole"));
 }
 
 }  // namespace plain_test

@@ -152,10 +152,10 @@ class MoveMaker {
       sum += byte_price *
              static_cast<double>(k < segment.first ? 0 : align_up(graph_.node(k).aux_bytes));
       const bool outgoing = k == segment.last && form.segment.has_output;
-      if (outgoing || !graph_.read_in_backward(k)) continue;
+      if (outgoing || !graph_.node(k).read_in_backward) continue;
       double least = -1;
       for (const Policy& policy : policies_of(graph_, k)) {
-        const bool incoming = k < segment.first && policy.kind == PolicyKind::recompute;
+        const bool incoming = k < segment.first && policy.recomputes();
         const double seconds = incoming ? 0 : seconds_of(graph_, profile_, k, policy);
         const double cost = seconds + error_price * error_of_option(k, policy) +
                             byte_price * static_cast<double>(stored_bytes(graph_, k, policy));
@@ -178,9 +178,9 @@ class MoveMaker {
   }
 
   double error_of_option(int node, const Policy& policy) const {
-    if (policy.codec == nullptr || policy.codec->lossless || !graph_.read_in_backward(node))
+    if (!policy.keeps() || policy.form().lossless() || !graph_.node(node).read_in_backward)
       return 0;
-    return profile_.codec_cost(node, profile_.column(policy.codec)).error;
+    return profile_.codec_cost(node, profile_.column(policy.codec())).error;
   }
 
   void price(const FormPatterns& form, const Segment& segment) {
@@ -196,13 +196,13 @@ class MoveMaker {
       first_option_.push_back(options_.size());
       for (const Policy& policy : form.options[k]) {
         Option option;
-        option.recompute = policy.kind == PolicyKind::recompute;
+        option.recompute = policy.recomputes();
         if (!(incoming && option.recompute))  // the segment in front makes it again
           option.seconds = seconds_of(graph_, profile_, node, policy);
         option.error = error_of_option(node, policy);
         options_.push_back(option);
       }
-      if (!graph_.read_in_backward(node)) continue;
+      if (!graph_.node(node).read_in_backward) continue;
       double by_bit[LossyBits::most] = {-1, -1, -1, -1};
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c) {
         const int bit = bits_.of_column(static_cast<int>(c));

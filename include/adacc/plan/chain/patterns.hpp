@@ -83,7 +83,7 @@ class LossyBits {
     return column < 0 ? -1 : bit_[static_cast<std::size_t>(column)];
   }
   std::uint8_t mask(const CostProfile& profile, const Policy& policy) const {
-    const int bit = policy.codec == nullptr ? -1 : of_column(profile.column(policy.codec));
+    const int bit = policy.codec() == nullptr ? -1 : of_column(profile.column(policy.codec()));
     return bit < 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(1 << bit);
   }
 
@@ -112,7 +112,7 @@ class PatternLister {
       form_.options[k] = policies_of(whole_, form_.segment.original(static_cast<int>(k)));
     if (output) {
       outgoing_ = form_.options[inner_ - 1];
-      stand_in_ = {PolicyKind::retain, nullptr};
+      stand_in_ = retain();
       form_.options[inner_ - 1].clear();
       form_.options[nodes - 1].push_back(stand_in_);
     }
@@ -121,12 +121,11 @@ class PatternLister {
     if (output) {
       plan_.policies[nodes - 1] = stand_in_;
       const bool fixed = outgoing_.size() == 1;
-      const Policy recompute{PolicyKind::recompute, nullptr};
       form_.options[inner_ - 1].push_back(fixed ? outgoing_[0] : stand_in_);
-      form_.options[inner_ - 1].push_back(recompute);
+      form_.options[inner_ - 1].push_back(recompute());
       list_all(false);
       for (const Policy& policy : outgoing_)
-        if (policy.kind == PolicyKind::recompute) list_all(true);
+        if (policy.recomputes()) list_all(true);
     } else {
       list_all(false);
     }
@@ -158,7 +157,9 @@ class PatternLister {
     Array<std::uint8_t> digits(form_.nodes());
     if (form_.segment.has_output) {
       digits[inner_ - 1] = gives_run ? 1 : 0;
-      form_.segment.graph.nodes.back().reads = gives_run ? Reads::input : Reads::none;
+      Graph& graph = form_.segment.graph;
+      graph.nodes.back().reads = gives_run ? Reads::input : Reads::none;
+      graph.nodes.back().backward_reads.count = gives_run ? 1 : 0;
     }
     const std::size_t free = inner_ - (form_.segment.has_output ? 1 : 0);
     for (bool more = true; more;) {
@@ -180,8 +181,7 @@ class PatternLister {
     if (!values_kept()) return;
     SegmentPattern pattern;
     pattern.gives_run = gives_run;
-    pattern.takes_run =
-        form_.segment.has_input && needed[0] && plan_[0].kind == PolicyKind::recompute;
+    pattern.takes_run = form_.segment.has_input && needed[0] && plan_[0].recomputes();
     pattern.first_choice = form_.choices.size();
     pattern.bytes = measure(pattern);
     for (std::size_t k = 0; k < form_.nodes(); ++k) {
@@ -190,18 +190,15 @@ class PatternLister {
       choice.needed = needed[k];
       const Policy& policy = plan_.policies[k];
       choice.lossy = bits_.mask(profile_, policy);
-      if (policy.kind == PolicyKind::recompute) {
+      if (policy.recomputes()) {
         choice.carries = k == 0 && pattern.takes_run;
         const auto inherit = [&](int source) {
-          if (source < 0) return;
           const Choice& from =
               form_.choices[pattern.first_choice + static_cast<std::size_t>(source)];
           choice.carries |= from.carries;
           choice.lossy = static_cast<std::uint8_t>(choice.lossy | from.lossy);
         };
-        inherit(static_cast<int>(k) - 1);
-        const Node& node = graph.nodes[k];
-        for (std::size_t i = 0; i < node.add_count; ++i) inherit(graph.add_source(node, i));
+        graph.forward_reads(static_cast<int>(k), inherit);
       }
       form_.choices.push_back(choice);
     }
@@ -211,16 +208,13 @@ class PatternLister {
   /// Nothing is recomputed from what a codec does not keep.
   bool values_kept() const {
     const Graph& graph = form_.segment.graph;
-    const auto lost = [&](int k) {
-      return k >= 0 && plan_[k].codec != nullptr && !plan_[k].codec->keeps_values;
-    };
-    for (int k = 0; k < static_cast<int>(inner_); ++k) {
-      if (plan_[k].kind != PolicyKind::recompute) continue;
-      if (lost(k - 1)) return false;
-      for (std::size_t i = 0; i < graph.node(k).add_count; ++i)
-        if (lost(graph.add_source(graph.node(k), i))) return false;
-    }
-    return true;
+    bool kept = true;
+    for (int k = 0; k < static_cast<int>(inner_); ++k)
+      if (plan_[k].recomputes())
+        graph.forward_reads(k, [&](int source) {
+          kept = kept && !(plan_[source].keeps() && !plan_[source].form().keeps_values());
+        });
+    return kept;
   }
 
   /// Schedules the segment under plan_ and reads the pattern's bytes off the schedule.
@@ -228,15 +222,7 @@ class PatternLister {
     const Graph& graph = form_.segment.graph;
     const Schedule schedule = make_schedule(graph, plan_);
     const std::size_t count = schedule.instructions.size();
-    live_.clear();
-    live_.resize(count + 1);
-    for (const Buffer& buffer : schedule.buffers) {
-      if (buffer.first < 0) continue;
-      const auto bytes = static_cast<SignedBytes>(align_up(buffer.bytes));
-      live_[static_cast<std::size_t>(buffer.first)] += bytes;
-      live_[static_cast<std::size_t>(buffer.last) + 1] -= bytes;
-    }
-    for (std::size_t i = 1; i < count; ++i) live_[i] += live_[i - 1];
+    const LiveBytes live_bytes = live_bytes_of(schedule);
 
     const bool input = form_.segment.has_input, output = form_.segment.has_output;
     const int reader = static_cast<int>(form_.nodes()) - 1;
@@ -250,8 +236,8 @@ class PatternLister {
     bool behind_loss = false, making = false, on_run = false;
     for (std::size_t i = input ? 1 : 0; i < count; ++i) {
       const Instruction& run = schedule.instructions[i];
-      const SignedBytes live = live_[i];
-      if (run.op == Op::loss_gradient) {
+      const auto live = static_cast<SignedBytes>(live_bytes[i]);
+      if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
         behind_loss = true;
         making = output && pattern.gives_run;
         if (output) out.stored = live;
@@ -286,7 +272,6 @@ class PatternLister {
   Array<Policy> outgoing_;
   Policy stand_in_;
   Plan plan_;
-  Array<SignedBytes> live_;
 };
 
 }}}  // namespace adacc::v0_1::detail

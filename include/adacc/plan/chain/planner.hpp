@@ -126,7 +126,7 @@ class PatternPlanner {
         carried += cost.carried_error;
         if (cost.error > worst) worst = cost.error;
       }
-      if (graph_.read_in_backward(k)) sum += carried > worst ? carried : worst;
+      if (graph_.node(k).read_in_backward) sum += carried > worst ? carried : worst;
     }
     return sum;
   }
@@ -401,7 +401,7 @@ class PatternPlanner {
 inline Result<PlanOutcome> plan_by_patterns(const Graph& graph, const CostProfile& profile,
                                             const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
-  if (graph.by_hand)
+  if (graph.has_outside())
     return Error::say(
         "patterns are for chains of layers: make_plan() plans what a Stash registers");
   return detail::PatternPlanner(graph, profile, request).run();

@@ -31,7 +31,7 @@ inline Array<bool> cuts_of(const Graph& graph) {
   Array<bool> cuts(graph.nodes.size());
   for (const int k : checkpoint_sites(graph))
     cuts[static_cast<std::size_t>(k)] =
-        k + 1 < graph.node_count() && !reads_output(graph.node(k).reads);
+        k + 1 < graph.node_count() && !graph.backward_reads(k).contains(k);
   return cuts;
 }
 
@@ -57,6 +57,8 @@ inline SegmentGraph segment_graph(const Graph& graph, const Segment& segment) {
   out.graph.input_dtype = graph.input_dtype;
   out.graph.scalar = graph.scalar;
   out.graph.workers = graph.workers;
+  out.graph.has_loss = out.has_output || graph.has_loss;
+  out.graph.gives_input_gradient = !out.has_input && graph.gives_input_gradient;
   if (out.has_input) {
     const Node& source = graph.node(segment.first - 1);
     Node input;
@@ -65,22 +67,23 @@ inline SegmentGraph segment_graph(const Graph& graph, const Segment& segment) {
     input.input = input.output = source.output;
     input.output_bytes = source.output_bytes;
     input.policy = source.policy;
-    out.graph.nodes.push_back(input);
+    out.graph.append(input, {});
   }
   for (int k = segment.first; k <= segment.last; ++k) {
+    const auto local = [&](int id) { return id == step_input ? step_input : id - out.first; };
+    const int from = local(graph.input_of(k));
     Node node = graph.node(k);
-    node.first_add = out.graph.adds.size();
-    for (std::size_t i = 0; i < node.add_count; ++i) {
-      const int source = graph.add_source(graph.node(k), i);
-      out.graph.adds.push_back(source < 0 ? -1 : source - out.first);
-    }
-    out.graph.nodes.push_back(node);
+    node.adds = {};
+    out.graph.append(node, {&from, 1});
+    for (const int source : graph.adds(k)) out.graph.add(local(source));
   }
   if (out.has_output) {
     Node output;
     output.input = graph.node(segment.last).output;
     output.output = output.input;
-    out.graph.nodes.push_back(output);
+    output.reads = Reads::input;  // in backward, if a pattern has it do so
+    const int from = out.graph.node_count() - 1;
+    out.graph.append(output, {&from, 1});
   } else {
     out.graph.loss = graph.loss;
   }
@@ -96,14 +99,14 @@ inline bool same_form(const Graph& graph, int a, int b) {
         x.accepts_empty_dx == y.accepts_empty_dx && x.output_bytes == y.output_bytes &&
         x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
         x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
-        x.add_count == y.add_count && x.candidate_count == y.candidate_count))
+        x.adds.count == y.adds.count && x.candidate_count == y.candidate_count))
     return false;
   for (std::size_t i = 0; i < x.candidate_count; ++i)
     if (graph.candidates[x.first_candidate + i] != graph.candidates[y.first_candidate + i])
       return false;
-  for (std::size_t i = 0; i < x.add_count; ++i) {
-    const int s = graph.add_source(x, i), t = graph.add_source(y, i);
-    if ((s < 0) != (t < 0) || (s >= 0 && a - s != b - t)) return false;
+  for (std::size_t i = 0; i < x.adds.count; ++i) {
+    const int s = graph.adds(a)[i], t = graph.adds(b)[i];
+    if ((s == step_input) != (t == step_input) || (s != step_input && a - s != b - t)) return false;
   }
   return true;
 }

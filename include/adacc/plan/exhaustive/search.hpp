@@ -74,7 +74,8 @@ class Search {
       const Child child = children_[frame.next++];
       if (hopeless(child.cost)) continue;
       partial_.decide(child.option);
-      branch();
+      if (partial_.first_decided() == 0) judge(child.cost);
+      else branch();
     }
     result_.finished = frames_.empty();
     leave_open();
@@ -127,7 +128,7 @@ class Search {
   constexpr bool bound(PartialCost& cost) {
     count_node();
     cost = partial_.cost();
-    const int open = partial_.first_open();
+    const int open = partial_.first_decided();
     if (cost.error > limits_.tolerance ||
         cost.error + fixed_error_[static_cast<std::size_t>(open)] > limits_.tolerance * (1 + 1e-9))
       return false;
@@ -142,14 +143,14 @@ class Search {
 
   /// Below the current node: decides what leaves no choice, then lists the children of what does.
   constexpr void branch() {
-    while (partial_.first_open() > 0) {
-      const int k = partial_.first_open() - 1;
+    while (partial_.first_decided() > 0) {
+      const int k = partial_.first_decided() - 1;
       const bool fixed = partial_.option_count(k) == 1;
       if (!fixed && partial_.needed(k)) return list_children(k);
       if (!partial_.allowed(0)) return;
       partial_.decide(0);  // where backward does not need it, its policy says nothing
     }
-    judge();
+    if (PartialCost cost; bound(cost)) judge(cost);
   }
 
   constexpr void list_children(int k) {
@@ -173,11 +174,10 @@ class Search {
     return a.seconds < b.seconds;
   }
 
-  /// A whole plan.
-  constexpr void judge() {
-    PartialCost cost;
-    if (!bound(cost) || no_better(cost)) return;
-    Plan plan = partial_.plan();
+  /// A whole plan, whose bounds are what it costs.
+  constexpr void judge(const PartialCost& cost) {
+    if (no_better(cost)) return;
+    const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
     if (limits_.smallest) {
       const std::size_t arena = make_layout(schedule).arena_bytes;
@@ -187,7 +187,7 @@ class Search {
       return;
     }
     result_.found = true;
-    result_.plan = static_cast<Plan&&>(plan);
+    result_.plan = plan;
     best_ = cost;
   }
 

@@ -41,26 +41,12 @@ constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& prof
   return {result.finished, static_cast<Plan&&>(result.plan), result.arena_bytes};
 }
 
-/// The first instruction of `schedule` at which most bytes live.
-constexpr std::size_t worst_instruction(const Schedule& schedule) {
-  std::size_t worst = 0, most = 0;
-  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const int now = static_cast<int>(i);
-    std::size_t live = 0;
-    for (const Buffer& buffer : schedule.buffers)
-      if (buffer.first >= 0 && buffer.first <= now && now <= buffer.last)
-        live += align_up(buffer.bytes);
-    if (live > most) most = live, worst = i;
-  }
-  return worst;
-}
-
 /// The error for a budget that no plan fits: it names the smallest one that can be met and the
 /// instruction of `smallest` that limits it.
 constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                             const SmallestPlan& smallest) {
   const Schedule schedule = make_schedule(graph, smallest.plan);
-  const std::size_t worst = worst_instruction(schedule);
+  const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& run = schedule.instructions[worst];
   const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
   return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),

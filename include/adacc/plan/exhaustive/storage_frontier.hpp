@@ -2,9 +2,9 @@
 ///
 /// For every prefix of activations, the Pareto frontier of stored bytes and seconds over all
 /// policies of those that backward reads: an exact knapsack. Nested in it are the rows of earlier
-/// instructions: in backward of layer k all activations below k - 1 are still stored, beside what
-/// that layer holds in any case. What recomputation holds for a while is not seen, so this bounds
-/// from below. Frontiers above a size are thinned, which keeps them bounds.
+/// instructions: in backward of a layer all activations are still stored whose last readers come
+/// later, beside what that layer holds in any case (PartialPlan::stages). What recomputation holds
+/// for a while is not seen, so this bounds from below. Frontiers above a size are thinned, which keeps them bounds.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,15 @@ class StorageFrontier {
                             std::size_t most_points = 512)
       : begin_(static_cast<std::size_t>(partial.node_count()) + 2) {
     const int count = partial.node_count();
-    const Array<std::size_t> held = partial.stage_bytes();
     Array<std::size_t> room(begin_.size());  // for the first k activations
     for (std::size_t& bytes : room) bytes = live_budget;
-    for (int k = count - 1; k > 0; --k) {
-      const std::size_t stage = held[static_cast<std::size_t>(k)];
-      const std::size_t left = stage < live_budget ? live_budget - stage : 0;
-      const auto below = static_cast<std::size_t>(k - 1);  // activations stored beside stage k
-      const std::size_t outer = room[below + 1];
-      room[below] = left < outer ? left : outer;
+    for (const PartialPlan::Stage& stage : partial.stages()) {
+      const std::size_t left = stage.bytes < live_budget ? live_budget - stage.bytes : 0;
+      std::size_t& mine = room[static_cast<std::size_t>(stage.beside)];
+      if (left < mine) mine = left;
     }
+    for (std::size_t k = room.size() - 1; k-- > 0;)
+      if (room[k + 1] < room[k]) room[k] = room[k + 1];
     Array<Point> last, next, sum, merged;
     last.push_back({0, 0});
     append(0, last);

@@ -139,7 +139,7 @@ class CountPricer {
 inline Result<PlanOutcome> plan_with_lp_counts(const Graph& graph, const CostProfile& profile,
                                                const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
-  if (graph.by_hand) return plan_exactly(graph, profile, request);
+  if (graph.has_outside()) return plan_exactly(graph, profile, request);
   const double start = request.now == nullptr ? 0 : request.now();
   detail::PatternPlanner planner(graph, profile, request);
   detail::CountPricer pricer(request);

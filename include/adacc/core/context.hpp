@@ -1,0 +1,58 @@
+/// The contract of execution contexts: what a step asks of whatever its kernels run on.
+///
+/// A context is handed to every kernel. It derives from KernelCall, which the runner fills in before
+/// each call, and has these members (Cpu in cpu.hpp is one; testing::ContextArchetype has no more):
+///
+///     static constexpr bool runs_parts;   // whether kernels can be called for parts of their work
+///     int  workers() const;               // threads that workspaces are made for
+///     template <class T> void fill(View<T> to, T value);                    // to = value
+///     template <class T> void accumulate(View<const T> from, View<T> to);   // to += from
+///     class Loss;                         // where a step's loss lands:
+///         void   clear();                 //   before the first part of a step
+///         void   add(double share);       //   the share of each part, which kernels return
+///         double value() const;           //   the sum, once the step has ended; may wait for it
+///
+/// Measuring and probing (cost/) also copy it; a copy runs on the same threads or stream. Kernels whose losses do not pass
+/// through the host (a device's) take a Loss& as their last argument and return nothing. The bits of
+/// fill and accumulate depend on their arguments alone, not on the number of workers.
+#pragma once
+
+#include <cstddef>
+
+#include "random.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// The part of a layer's or a codec's work that a call does, if the runner has cut it
+/// (model/split.hpp): items [first, first + count) of `whole`. whole == 0 means the call covers all
+/// items.
+struct Part {
+  std::size_t first = 0;
+  std::size_t count = 0;
+  std::size_t whole = 0;
+
+  /// The run of `items` items that this stands for: all of them, if it is no part of anything.
+  constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
+};
+
+/// What a kernel may want to know of the call that it is in.
+struct KernelCall {
+  /// True in a training step, false in evaluation (dropout is then the identity).
+  bool training = true;
+
+  /// Set for each layer's backward: whether the input and the output that backward reads are those
+  /// of the forward that wrote its aux and its output. Behind a lossy codec they are not. A layer
+  /// whose gradient suffers from the difference can compute what it saved again.
+  bool exact_input = true;
+  bool exact_output = true;
+
+  /// Set for the calls of layers and losses that can be split. Who computes a mean over all rows,
+  /// or draws numbers by element, needs to know which ones it was given.
+  Part part;
+
+  /// The stream of random numbers for the activation whose layer is running. Seed, step and
+  /// micro-step are the caller's.
+  RandomKey key;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,325 @@
+/// From a model's types and functors to a Graph.
+///
+/// Layers form a chain: each reads the activation before it, and residual sums reach back. That is
+/// this file's doing; a Graph lists what each node reads, and nothing after it assumes a chain.
+#pragma once
+
+#include <cstddef>
+
+#include "../policy/compress.hpp"
+#include "erased_layer.hpp"
+#include "graph.hpp"
+#include "network.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct GraphOptions {
+  Dtype scalar = Dtype::f32;  ///< of activations, parameters and gradients
+  int workers = 1;            ///< threads that workspaces are made for
+  /// Layers that can be split are cut into as many parts, for steps in slices; bits depend on it.
+  int parts = 1;
+  /// Backward ends with the gradient of the step's input, in the arena (Step::input_gradient).
+  bool input_gradient = false;
+};
+
+/// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
+class GraphBuilder {
+ public:
+  constexpr GraphBuilder(Shape input, const GraphOptions& options) : shape_(input) {
+    graph_.input = input;
+    graph_.parts = options.parts;
+    graph_.scalar = graph_.input_dtype = options.scalar;
+    graph_.workers = options.workers;
+    graph_.gives_input_gradient = options.input_gradient;
+    check_size("the step's input", input);
+  }
+
+  /// Next in the chain: a layer of `functor`. The type goes no further than this.
+  template <class PolicyType, class Functor>
+  [[gnu::always_inline]] constexpr void layer(const Functor& functor) {
+    add_layer(detail::TypedFunctor<Functor>{{&functor}, &functor},
+              detail::layer_declarations<Functor>, PolicyType::value);
+  }
+
+  template <class Loss>
+  constexpr void loss(const Loss& functor) {
+    using traits = layer_traits<Loss>;
+    end(true);
+    if (error_) return;
+    LossNode& node = graph_.loss;
+    node.name = traits::name();
+    if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
+    node.targets = traits::target_shape(functor, shape_);
+    node.dx_overwrites_x = traits::dx_overwrites_x;
+    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
+                   bytes_of(graph_.scalar), 0);
+    const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
+    constexpr detail::LayerNeeds needs = detail::make_needs<Loss>();
+    node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
+    node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
+    node.first_parameter = graph_.parameters.size();
+    parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
+    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.target_dtype = graph_.scalar;
+    if constexpr (requires { typename Loss::target_type; })
+      node.target_dtype = dtype_of<typename Loss::target_type>;
+  }
+
+  /// No loss: the gradient of the last activation comes from outside.
+  constexpr void loss(const NoLoss&) { end(false); }
+
+  /// The activation that the next layer will read.
+  constexpr int current() const { return graph_.node_count() - 1; }
+
+  /// Adds activation `source` to the output of the layer visited last.
+  constexpr void add(int source) {
+    if (error_) return;
+    if (source == current()) return fail("Residual", Error::say("has no layers"));
+    const Shape from = source < 0 ? graph_.input : graph_.node(source).output;
+    const Node& last = graph_.nodes.back();
+    if (source < 0 && graph_.input_dtype != graph_.scalar)
+      return fail("Residual", Error::say("cannot add the step's tokens to an activation"));
+    if (!(from == last.output))
+      return fail("Residual",
+                  Error::say("turns ", from, " into ", last.output, "; a sum needs equal shapes"));
+    if (reads_output(last.reads))
+      return fail("Residual", Error::say("ends with ", last.name,
+                                         ", whose backward reads its output, but the sum takes "
+                                         "that output's place; end it with another layer"));
+    graph_.add(source);
+  }
+
+  /// Visits `block` `count` times; every copy has its own parameters and activations.
+  template <class Block>
+  constexpr void repeat(int count, const Block& block) {
+    if (error_) return;
+    if (count < 1)
+      return fail("Repeat", Error::say("needs at least 1 copy of its block, and got ", count));
+    const int layer = layer_, outer = copy_;
+    const Shape shape = shape_;
+    for (int i = 0; i < count; ++i) {
+      layer_ = layer;
+      copy_ = outer * count + i;
+      block.visit(*this);
+      if (error_) return;
+      if (!(shape_ == shape))
+        return fail("Repeat", Error::say("needs a block that keeps its input's shape; this one "
+                                         "turns ",
+                                         shape, " into ", shape_));
+    }
+    copy_ = outer;
+  }
+
+  constexpr Result<Graph> finish() {
+    if (error_) return error_;
+    if (const Error why = check(graph_)) return why;
+    graph_.fingerprint = fingerprint_of(graph_);
+    return static_cast<Graph&&>(graph_);
+  }
+
+ private:
+  constexpr void add_layer(const detail::AnyFunctor& functor,
+                           const detail::LayerDeclarations& declared, const Policy& policy) {
+    const int layer = layer_++;
+    if (error_) return;
+    const detail::LayerSignature& signature = *declared.signature;
+    const detail::LayerNeeds& needs = declared.needs;
+    const int id = graph_.node_count();
+    Node node;
+    node.name = signature.name;
+    node.layer = layer;
+    node.copy = copy_;
+    node.input = shape_;
+    node.policy = policy;
+    node.reads = signature.reads;
+    node.takes_tokens = declared.takes_tokens;
+    node.dx_overwrites_dy = declared.dx_overwrites_dy;
+    node.accepts_empty_dx = declared.accepts_empty_dx;
+    if (node.takes_tokens) {
+      if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
+      if (graph_.gives_input_gradient)
+        return fail(node, Error::say("takes tokens, so the step's input has no gradient"));
+      graph_.input_dtype = declared.token_type;
+    }
+    if (needs.validate != nullptr)
+      if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
+    settle_candidates(reads_input(node.reads), declared.input_codecs);
+    tolerated_output_ = declared.output_codecs;
+    node.output = signature.output_for(functor, shape_);
+    if (!check_size(node.name, node.output)) return;
+    node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
+    const std::size_t items = needs.split_items == nullptr ? items_of(signature.split, shape_)
+                                                           : needs.split_items(functor, shape_);
+    node.cut = cut(signature.split, items, node.name, node.output,
+                   node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
+    set_needs(node, functor, needs,
+              id == 0 && node.accepts_empty_dx && !graph_.gives_input_gradient
+                  ? Pass::backward_without_dx
+                  : Pass::backward);
+    node.first_parameter = graph_.parameters.size();
+    parameters(functor, signature.parameter, id, node.name);
+    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    shape_ = node.output;
+    const int from = current();
+    graph_.append(node, {&from, 1});
+  }
+
+  constexpr void end(bool has_loss) {
+    if (error_) return;
+    if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
+    settle_candidates(false, {});
+    graph_.has_loss = has_loss;
+  }
+
+  constexpr void fail(const char* who, const Error& why) {
+    if (!error_) error_ = Error::say(who, ": ", why.text());
+  }
+  constexpr void fail(const Node& node, const Error& why) {
+    if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
+  }
+
+  /// Once all readers of the activation made last are known, which are its own layer and, where
+  /// `next_reads`, one that tolerates `next`: what they agree on.
+  constexpr void settle_candidates(bool next_reads, CodecSpan next) {
+    if (graph_.nodes.empty()) return;
+    Node& node = graph_.nodes.back();
+    const bool own_reads = reads_output(node.reads);
+    const CodecSpan own = tolerated_output_;
+    const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};
+    node.first_candidate = graph_.candidates.size();
+    for (std::size_t i = 0; i < order.count; ++i) {
+      if (own_reads && next_reads && !next.contains(order[i])) continue;
+      const std::size_t bytes =
+          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
+      if (bytes == 0 || bytes >= node.output_bytes) continue;
+      graph_.candidates.push_back(order[i]);
+    }
+    node.candidate_count = graph_.candidates.size() - node.first_candidate;
+    if (node.policy.codec() != &detail::tolerated_codec) return;
+    node.policy =
+        node.candidate_count == 0 ? retain() : compress(graph_.candidates[node.first_candidate]);
+  }
+
+  /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of
+  /// many of them.
+  constexpr bool check_size(const char* who, Shape shape) {
+    std::size_t bytes = 8;
+    bool fits = shape.rank() > 0;
+    for (int i = 0; i < shape.rank(); ++i) fits = fits && multiply(bytes, shape[i], bytes);
+    if (!fits || bytes > static_cast<std::size_t>(-1) >> 16) {
+      fail(who, Error::say("a tensor of shape ", shape, " is too large to address"));
+      return false;
+    }
+    if (bytes == 0) fail(who, Error::say("a tensor of shape ", shape, " has no elements"));
+    return bytes != 0;
+  }
+
+  /// How work on shape_ that splits into `items` is cut, where `output` is made from that, or read
+  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 where they are not in it.
+  constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
+                    std::size_t in_bytes, std::size_t out_bytes) {
+    const bool runs = split == Split::rows || split == Split::batch;
+    bool kept = items != 0;
+    if (kept && runs && out_bytes != 0)
+      kept = items == (split == Split::rows ? output.rows() : output[0]);
+    if (kept && runs && out_bytes == 0) kept = output.elems() % items == 0;
+    if (!kept) {
+      fail(who, Error::say("its input ", shape_, " splits (", name_of(split), ") into ", items,
+                           " items, and ", output, " does not"));
+      return {};
+    }
+    return make_cut(split, items, graph_.parts < 1 ? 1 : static_cast<std::size_t>(graph_.parts),
+                    runs ? shape_.elems() / items * in_bytes : 0,
+                    runs ? output.elems() / items * out_bytes : 0);
+  }
+
+  /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
+  constexpr void set_needs(Node& node, const detail::AnyFunctor& functor,
+                           const detail::LayerNeeds& needs, Pass backward) const {
+    const std::size_t last = node.cut.parts() - 1;
+    const bool whole = last == 0 || node.cut.split == Split::own;
+    node.aux_bytes = aux(functor, needs, node.cut, 0);
+    if (!whole) {
+      node.part_aux_bytes = node.aux_bytes;
+      node.aux_bytes = last * align_up(node.part_aux_bytes) + aux(functor, needs, node.cut, last);
+    }
+    node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
+    node.backward_workspace = workspace(functor, needs, node.cut, backward);
+  }
+
+  /// Bytes of aux of one part.
+  constexpr std::size_t aux(const detail::AnyFunctor& functor, const detail::LayerNeeds& needs,
+                            const Cut& cut, std::size_t part) const {
+    if (needs.aux_bytes == nullptr) return 0;
+    return needs.aux_bytes(functor, cut.shape(shape_, cut.count(part)), graph_.scalar);
+  }
+
+  /// Bytes of workspace of the part that needs most: the first, or the last, which may be shorter.
+  constexpr std::size_t workspace(const detail::AnyFunctor& functor,
+                                  const detail::LayerNeeds& needs, const Cut& cut,
+                                  Pass pass) const {
+    if (needs.workspace_bytes == nullptr) return 0;
+    std::size_t most = 0;
+    const std::size_t last = cut.parts() - 1;
+    for (std::size_t part = 0; part <= last; part += last == 0 ? 1 : last) {
+      const std::size_t bytes = needs.workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
+                                                      graph_.scalar, graph_.workers, pass);
+      if (bytes > most) most = bytes;
+    }
+    return most;
+  }
+
+  constexpr void parameters(const detail::AnyFunctor& functor, detail::ParameterGetter get,
+                            int node, const char* who) {
+    ParameterSpec spec;
+    for (std::size_t i = 0; get != nullptr && get(functor, shape_, i, spec); ++i)
+      parameter(spec, node, who);
+  }
+
+  constexpr void parameter(const ParameterSpec& spec, int node, const char* who) {
+    if (!check_size(who, spec.shape)) return;
+    Parameter parameter;
+    static_cast<ParameterSpec&>(parameter) = spec;
+    parameter.node = node;
+    for (const Parameter& earlier : graph_.parameters) {
+      if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
+      if (!(spec.shape == earlier.shape))
+        return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
+                                    " in one layer and ", spec.shape, " in another"));
+      parameter.offset = earlier.offset;
+      parameter.owner = false;
+    }
+    if (parameter.owner) {
+      parameter.offset = graph_.parameter_elems;
+      graph_.parameter_elems +=
+          align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
+    }
+    graph_.parameters.push_back(parameter);
+  }
+
+  static constexpr bool same(const char* a, const char* b) {
+    if (b == nullptr) return false;
+    while (*a != '\0' && *a == *b) ++a, ++b;
+    return *a == *b;
+  }
+
+  Graph graph_;
+  Shape shape_;
+  int layer_ = 0;
+  int copy_ = 0;
+  CodecSpan tolerated_output_;  ///< by the layer visited last
+  Error error_;
+};
+
+/// Lowers `network` (model/network.hpp) for an input of shape `input`. Errors name the layer and
+/// what it needs.
+template <class Network>
+constexpr Result<Graph> make_graph(const Network& network, Shape input,
+                                   const GraphOptions& options = {}) {
+  GraphBuilder builder(input, options);
+  network.model.visit(builder);
+  builder.loss(network.loss);
+  return builder.finish();
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,387 @@
+/// When things happen in a step: the rules, derived from graph and plan and told to a sink.
+///
+/// A pure function of both; it touches no data. The rules:
+///
+///   - an activation that nothing in backward needs is dropped after its last reader in forward;
+///   - one that is kept in a form of its own (Form::moves) is put away after its last reader in
+///     forward, so that forward is exact, and brought back once, before its first reader in
+///     backward;
+///   - a recomputed one is produced again once, before its first reader, from whatever it needs
+///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
+///     not run again;
+///   - dx takes dy's buffer where the layer allows it and no residual sum still needs dy;
+///   - the loss writes its gradient over its input where it may;
+///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
+///     its last reader in forward, and there again, without an instruction, for its readers in
+///     backward. Whatever is decided later takes more bytes at some instructions, and at none
+///     fewer, which is what a search wants to know.
+///
+/// A sink is told of buffers and instructions, in order:
+///
+///     int  add_buffer(BufferKind, int activation, std::size_t bytes);   // its number
+///     void append(const Instruction&);    // the buffers that it names live until then
+///     void touch(int buffer);             // this one, too; -1: none
+///
+/// ScheduleWriter (schedule.hpp) writes all of it down; Lifetimes keeps buffers alone.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../model/graph.hpp"
+#include "instruction.hpp"
+#include "plan.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// How encoding and decoding activation `id` is cut: like the layers, into runs of what `codec` can
+/// be cut into.
+constexpr Cut codec_cut(const Graph& graph, int id, const CodecInfo& codec) {
+  const Shape shape = graph.node(id).output;
+  const std::size_t items =
+      codec.split_items == nullptr ? 1 : codec.split_items(shape.rows(), shape.cols());
+  return make_cut(Split::own, items, graph.parts < 1 ? 1 : static_cast<std::size_t>(graph.parts), 0,
+                  0);
+}
+
+/// A sink that keeps the buffers' lifetimes, and of the instructions only their number.
+struct Lifetimes {
+  Array<Buffer> buffers;
+  int count = 0;
+
+  constexpr void clear() {
+    buffers.clear();
+    count = 0;
+  }
+  constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
+    buffers.push_back({kind, activation, bytes, -1, -1});
+    return static_cast<int>(buffers.size()) - 1;
+  }
+  constexpr void append(const Instruction& run) {
+    ++count;  // compilers count every call, so none is made for what is not there
+    if (run.x >= 0) touch(run.x);
+    if (run.y >= 0) touch(run.y);
+    if (run.dx >= 0) touch(run.dx);
+    if (run.dy >= 0) touch(run.dy);
+    if (run.aux >= 0) touch(run.aux);
+    if (run.workspace >= 0) touch(run.workspace);
+    if (run.blob >= 0) touch(run.blob);
+  }
+  constexpr void touch(int buffer) {
+    if (buffer < 0) return;
+    Buffer& used = buffers.data()[buffer];
+    used.last = count - 1;
+    if (used.first < 0) used.first = used.last;
+  }
+};
+
+template <class Sink>
+class Scheduler {
+ public:
+  /// Graph and sink must outlive it.
+  constexpr Scheduler(const Graph& graph, Mode mode, Sink& sink)
+      : graph_(graph), mode_(mode), sink_(sink), nodes_(graph.nodes.data()), ids_(graph.ids.data()),
+        states_(graph.nodes.size() + 1), at_(states_.data() + 1), next_add_(graph.ids.size()),
+        add_node_(graph.ids.size()) {
+    for (int k = 0; k < graph.node_count(); ++k) {
+      const Node& node = graph.node(k);
+      graph.forward_reads(k, [&](int id) { state(id).last_forward_reader = k; });
+      for (std::size_t i = 0; i < node.adds.count; ++i) {
+        const std::size_t edge = node.adds.first + i;
+        if (!wants_gradient(graph.ids[edge])) continue;
+        add_node_[edge] = k;
+        next_add_[edge] = state(graph.ids[edge]).first_add;
+        state(graph.ids[edge]).first_add = static_cast<int>(edge);
+      }
+    }
+  }
+
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  /// Tells the sink of a step under `plan`, which has passed check(graph, plan) but for policies
+  /// that are open. May be called again, with another plan.
+  constexpr void run(const Plan& plan) {
+    policies_ = plan.policies.data();
+    output_ = output_gradient_ = -1;
+    for (State& state : states_) state.forget();
+    const int last = graph_.node_count() - 1;
+    if (last < 0) return;
+    if (mode_ == Mode::train) mark_needed();
+    for (int k = 0; k <= last; ++k) {
+      const Node& node = node_of(k);
+      if (node.value_outside) {
+        if (node.output_bytes > 0) take_over(k);
+        continue;
+      }
+      produce(k, false);
+      retire_sources(k);
+      if (state(k).last_forward_reader < 0 && k != last) retire(k);
+    }
+    if (!node_of(last).value_outside) finish_forward(last);
+    if (mode_ != Mode::train) return;
+    for (int k = last; k >= 0; --k) backward(k);
+    if (graph_.gives_input_gradient) sink_.touch(state(step_input).gradient);
+  }
+
+  /// In the run before: whether some backward step, or a recomputation for one, reads `id`.
+  constexpr bool needed(int id) const { return at_[id].needed; }
+  /// The buffer that holds the last activation, where the step hands it out; -1: it does not.
+  constexpr int output() const { return output_; }
+  /// The buffers of the gradients that come from outside, and that are handed out; -1: none.
+  constexpr int output_gradient() const { return output_gradient_; }
+  constexpr int input_gradient() const {
+    return graph_.gives_input_gradient ? at_[step_input].gradient : -1;
+  }
+
+ private:
+  /// What is known of one activation while the sink is told of instructions.
+  struct State {
+    bool needed = false;  ///< some backward step, or a recomputation for one, reads it
+    int value = -1;       ///< buffer with its value; -1 where it is not to be had
+    int blob = -1;        ///< buffer in which it waits in a form of its own
+    int aux = -1;
+    int gradient = -1;
+    // Of the graph alone:
+    int last_forward_reader = -1;
+    int first_add = -1;  ///< list of nodes whose residual sums read it, through next_add_
+    // Of the form that it was in last, whose size may take long to compute:
+    Form form;
+    std::size_t form_bytes = 0;
+
+    constexpr void forget() {
+      needed = false;
+      value = blob = aux = gradient = -1;
+    }
+  };
+
+  // Compilers count every call that a constant expression makes, so these go by pointers.
+  /// Of an activation, or of the step's input.
+  constexpr State& state(int id) { return at_[id]; }
+  constexpr const Node& node_of(int k) const { return nodes_[k]; }
+  constexpr const Policy& policy(int id) const { return policies_[id]; }
+  constexpr IdSpan list(const IdRange& range) const { return {ids_ + range.first, range.count}; }
+  constexpr int value(int id) { return id == step_input ? -1 : state(id).value; }
+  constexpr bool wants_gradient(int id) const {
+    return id != step_input || graph_.gives_input_gradient;
+  }
+
+  /// Backward readers first; then, from the end, whatever a needed recomputation reads.
+  constexpr void mark_needed() {
+    for (int k = graph_.node_count() - 1; k >= 0; --k) {
+      for (const int id : list(node_of(k).backward_reads)) state(id).needed = true;
+      if (!state(k).needed || !policy(k).recomputes()) continue;
+      for (const IdSpan ids : {list(node_of(k).sources), list(node_of(k).adds)})
+        for (const int id : ids) state(id).needed = true;
+    }
+  }
+
+  constexpr int value_buffer(int id) {
+    return sink_.add_buffer(BufferKind::activation, id, node_of(id).output_bytes);
+  }
+  constexpr int gradient_buffer(int id) {
+    const std::size_t bytes = id == step_input ? graph_.input.elems() * bytes_of(graph_.scalar)
+                                               : node_of(id).output_bytes;
+    return sink_.add_buffer(BufferKind::gradient, id, bytes);
+  }
+  constexpr int workspace(int id, std::size_t bytes) {
+    return bytes == 0 ? -1 : sink_.add_buffer(BufferKind::workspace, id, bytes);
+  }
+
+  /// The caller's forward of node k is done: what of its output the arena takes over.
+  constexpr void take_over(int k) {
+    Instruction run{Op::forward, false, k};
+    if (state(k).needed && policy(k).retains()) state(k).value = run.y = value_buffer(k);
+    sink_.append(run);
+    retire(k);
+  }
+
+  /// Forward of node k and the sums that end there; its sources have values.
+  constexpr void produce(int k, bool again) {
+    const Node& node = node_of(k);
+    const IdSpan sources = list(node.sources);
+    State& mine = state(k);
+    Instruction run{Op::forward, again, k, static_cast<int>(node.cut.parts())};
+    if (!sources.empty()) run.x = value(sources[0]);
+    mine.value = run.y = value_buffer(k);
+    if (mine.aux < 0 && node.aux_bytes > 0)
+      mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
+    run.aux = mine.aux;
+    run.workspace = workspace(k, node.forward_workspace);
+    sink_.append(run);
+    for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
+    for (const int source : list(node.adds)) {
+      Instruction sum{Op::add, again, k, sum_parts(node.output)};
+      sum.x = value(source);
+      sum.y = mine.value;
+      sink_.append(sum);
+    }
+  }
+
+  constexpr int codec_parts(int id) const {
+    if (graph_.parts <= 1) return 1;
+    return static_cast<int>(codec_cut(graph_, id, *policy(id).codec()).parts());
+  }
+
+  /// A sum is cut like the layers, down to a few thousand elements.
+  constexpr int sum_parts(Shape shape) const {
+    if (graph_.parts <= 1) return 1;
+    const std::size_t most = div_up(shape.elems(), 4096);
+    const auto wanted = static_cast<std::size_t>(graph_.parts);
+    return static_cast<int>(most < wanted ? most : wanted);
+  }
+
+  /// Once node k has run forward, some of what it read has no further reader there.
+  constexpr void retire_sources(int k) {
+    for (const IdSpan ids : {list(node_of(k).sources), list(node_of(k).adds)})
+      for (const int id : ids)
+        if (state(id).last_forward_reader == k && state(id).value >= 0) retire(id);
+  }
+
+  /// Forward has no more use for activation `id`.
+  constexpr void retire(int id) {
+    State& mine = state(id);
+    if (mine.needed && policy(id).keeps()) {
+      if (!policy(id).form().moves()) return;
+      put_away(id);
+    }
+    mine.value = -1;
+  }
+
+  /// From the value to the form in which it waits.
+  constexpr void put_away(int id) {
+    State& mine = state(id);
+    if (!(mine.form == policy(id).form())) {
+      mine.form = policy(id).form();
+      mine.form_bytes = mine.form.bytes(node_of(id).output, graph_.scalar);
+    }
+    mine.blob = sink_.add_buffer(BufferKind::encoded, id, mine.form_bytes);
+    Instruction encode{Op::encode, false, id, codec_parts(id)};
+    encode.x = mine.value;
+    encode.blob = mine.blob;
+    sink_.append(encode);
+  }
+
+  /// Back to a value.
+  constexpr void bring_back(int id) {
+    State& mine = state(id);
+    mine.value = value_buffer(id);
+    if (policy(id).planned()) return;
+    Instruction decode{Op::decode, false, id, codec_parts(id)};
+    decode.blob = mine.blob;
+    decode.y = mine.value;
+    sink_.append(decode);
+  }
+
+  constexpr void finish_forward(int last) {
+    State& mine = state(last);
+    if (mode_ == Mode::infer || (mode_ == Mode::evaluate && !graph_.has_loss)) {
+      output_ = mine.value;
+      return;
+    }
+    const bool train = mode_ == Mode::train;
+    Instruction loss{Op::loss, false, last};
+    loss.x = mine.value;
+    if (!graph_.has_loss) {
+      loss.op = Op::hand_over;
+      output_ = mine.value;
+      mine.gradient = output_gradient_ = loss.dx = gradient_buffer(last);
+    } else {
+      if (train) loss.op = Op::loss_gradient;
+      loss.parts = static_cast<int>(graph_.loss.cut.parts());
+      loss.workspace =
+          workspace(last, train ? graph_.loss.backward_workspace : graph_.loss.forward_workspace);
+      if (train) {
+        const bool in_place = graph_.loss.dx_overwrites_x && !mine.needed;
+        mine.gradient = loss.dx = in_place ? mine.value : gradient_buffer(last);
+      }
+    }
+    sink_.append(loss);
+    retire(last);
+  }
+
+  /// Makes the value of activation `id` available in backward, with all that it is made from. An
+  /// explicit stack: a chain may be longer than the recursion a constant expression allows.
+  constexpr void materialize(int id) {
+    stack_.push_back(id);
+    while (!stack_.empty()) {
+      const int top = stack_.back();
+      if (state(top).value >= 0) {
+        stack_.pop_back();
+      } else if (!policy(top).recomputes()) {
+        bring_back(top);
+        stack_.pop_back();
+      } else if (!push_missing_sources(top)) {
+        produce(top, true);
+        stack_.pop_back();
+      }
+    }
+  }
+
+  constexpr bool push_missing_sources(int id) {
+    const std::size_t before = stack_.size();
+    for (const IdSpan list : {list(node_of(id).adds), list(node_of(id).sources)})
+      for (std::size_t i = list.size(); i-- > 0;)
+        if (list[i] != step_input && state(list[i]).value < 0) stack_.push_back(list[i]);
+    return stack_.size() != before;
+  }
+
+  constexpr void backward(int k) {
+    const Node& node = node_of(k);
+    const IdSpan reads = list(node.backward_reads);
+    if (node.gradient_outside && reads.empty()) return;
+    for (const int id : reads) materialize(id);
+    State& mine = state(k);
+    const int from = graph_.input_of(k);
+    Instruction run{Op::backward, false, k, static_cast<int>(node.cut.parts())};
+    if (reads_input(node.reads)) run.x = value(from);
+    if (reads_output(node.reads)) run.y = mine.value;
+    run.aux = mine.aux;
+    run.dy = mine.gradient;
+    const bool wants_dx = !node.gradient_outside && !node.takes_tokens &&
+                          (wants_gradient(from) || !node.accepts_empty_dx);
+    if (wants_dx) {
+      const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output;
+      state(from).gradient = run.dx = in_place ? run.dy : gradient_buffer(from);
+    }
+    run.workspace = workspace(k, node.backward_workspace);
+    sink_.append(run);
+    for (const int id : reads) sink_.touch(state(id).value);
+    if (wants_dx) add_residual_gradients(from);
+  }
+
+  /// Whether a sum that ends at node k still has to hand its gradient to its source.
+  constexpr bool awaits_sum(int k) const {
+    for (const int source : list(node_of(k).adds))
+      if (wants_gradient(source)) return true;
+    return false;
+  }
+
+  constexpr void add_residual_gradients(int source) {
+    for (int edge = state(source).first_add; edge >= 0;
+         edge = next_add_[static_cast<std::size_t>(edge)]) {
+      const Shape shape = source == step_input ? graph_.input : node_of(source).output;
+      Instruction sum{Op::add_gradient, false, source == step_input ? 0 : source, sum_parts(shape)};
+      sum.dx = state(source).gradient;
+      sum.dy = state(add_node_[static_cast<std::size_t>(edge)]).gradient;
+      sink_.append(sum);
+    }
+  }
+
+  const Graph& graph_;
+  Mode mode_;
+  Sink& sink_;
+  const Node* nodes_;
+  const int* ids_;
+  const Policy* policies_ = nullptr;
+  Array<State> states_;  ///< of the step's input, then of each activation
+  State* at_;            ///< of activation 0
+  Array<int> next_add_;  ///< by place in Graph::ids
+  Array<int> add_node_;  ///< by place in Graph::ids: the node whose list it is in
+  Array<int> stack_;
+  int output_ = -1;
+  int output_gradient_ = -1;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,93 @@
+/// Graphs that somebody wrote down by hand: what cannot be worked on is refused in words.
+#include <doctest/doctest.h>
+
+#include <adacc/cost/estimate.hpp>
+#include <adacc/cost/evaluate.hpp>
+#include <adacc/program/program.hpp>
+
+#include <deque>
+#include <string>
+
+namespace graph_check_test { namespace {
+
+using namespace adacc;
+
+std::string why(const Graph& graph) { return check(graph).text(); }
+
+/// A chain of layers that read their inputs in backward.
+Graph chain(int layers) {
+  Graph graph;
+  graph.input = Shape(4, 16);
+  for (int k = 0; k < layers; ++k) {
+    Node node;
+    node.name = "layer";
+    node.layer = k;
+    node.input = node.output = graph.input;
+    node.output_bytes = 256;
+    node.reads = Reads::input;
+    const int from = k - 1;
+    graph.append(node, {&from, 1});
+  }
+  return graph;
+}
+
+TEST_CASE("lists of activations") {
+  CHECK(why(chain(3)) == "");
+  Graph graph = chain(3);
+  graph.ids[graph.nodes[1].sources.first] = 1;
+  CHECK(why(graph) ==
+        "the graph's node 1 (layer) reads activation 1 in forward; it can read the step's input "
+        "(-1) and those before it");
+  graph = chain(3);
+  graph.set_backward_reads(1, {});
+  CHECK(why(graph) == "");
+  const int far = 2;
+  graph.set_backward_reads(1, {&far, 1});
+  CHECK(why(graph) == "");
+  graph.ids[graph.nodes[1].backward_reads.first] = 3;
+  CHECK(why(graph) == "the graph's node 1 (layer) reads activation 3 in backward, and there are 3");
+  graph = chain(3);
+  graph.nodes[2].sources.count = 2;
+  CHECK(why(graph).find("node 2 (layer)") != std::string::npos);
+  graph = chain(3);
+  graph.nodes[2].adds = {graph.ids.size(), 1};
+  CHECK(why(graph) ==
+        "the graph's node 2 (layer) has a list that lies beyond the end of the graph's ids");
+  graph = chain(3);
+  graph.nodes[1].candidate_count = 1;
+  CHECK(why(graph).find("beyond the end of the graph's candidates") != std::string::npos);
+}
+
+TEST_CASE("two layers with one input") {
+  Graph graph = chain(3);
+  graph.ids[graph.nodes[2].sources.first] = 0;
+  CHECK(why(graph) ==
+        "the graph's node 2 (layer) is the second layer whose input is activation 0; each is the "
+        "input of at most one, and may be added to others");
+}
+
+TEST_CASE("more codecs than a set of them can hold") {
+  std::deque<CodecInfo> codecs(Graph::most_codecs + 1, CodecInfo{"codec", nullptr, false, true});
+  Graph graph = chain(3);
+  for (const CodecInfo& codec : codecs) {
+    CHECK(why(graph) == "");
+    graph.candidates.push_back(&codec);
+  }
+  CHECK(why(graph) ==
+        "the graph's layers tolerate more than 64 different codecs, which is the most that a plan "
+        "can choose among");
+  CostProfile profile = empty_profile(chain(3));
+  for (const CodecInfo& codec : codecs) profile.codecs.push_back(&codec);
+  CHECK(std::string(check(chain(3), profile).text()) ==
+        "the profile has costs of 65 codecs; a plan can choose among 64");
+}
+
+TEST_CASE("no layers at all") {
+  CHECK(why(Graph{}) == "the graph has no layers");
+  CHECK(std::string(make_program(Graph{}, Plan{}).error.text()) == "the graph has no layers");
+  CHECK(peak_bytes(Graph{}, Plan{}) == 0);
+  CHECK(estimated_profile(Graph{}).nodes.empty());
+  CHECK(retain_all(Graph{}).policies.empty());
+}
+
+}}  // namespace graph_check_test
