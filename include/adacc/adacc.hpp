@@ -10,6 +10,7 @@
 #include "core/array.hpp"
 #include "core/bfloat16.hpp"
 #include "core/bytes.hpp"
+#include "core/clock.hpp"
 #include "core/config.hpp"
 #include "core/context.hpp"
 #include "core/cpu.hpp"
