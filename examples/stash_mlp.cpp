@@ -87,6 +87,7 @@ static adacc::Result<double> step_after(adacc::Stash<>& stash, const int* z_id, 
   }
   const double mean = loss(h, dy);
   for (int l = L - 1; l >= 0; --l) {
+    if (adacc::Error why = stash.enter(l)) return why;
     const auto saved_z = stash.get(z_id[l]);
     if (!saved_z) return saved_z.error;
     softsign_backward(saved_z->data(), dy, dz);

@@ -191,6 +191,33 @@ struct Graph {
   }
 };
 
+/// An activation as errors name it: "z", or where several are called so, "z (3 of 4)".
+class ActivationName {
+ public:
+  constexpr ActivationName(const Graph& graph, int id) : graph_(graph), id_(id) {}
+
+  constexpr void append_to(Error& error) const {
+    const char* name = graph_.node(id_).name;
+    int before = 0, all = 0;
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      if (__builtin_strcmp(graph_.node(k).name, name) != 0) continue;
+      ++all;
+      if (k < id_) ++before;
+    }
+    error.append(name);
+    if (all < 2) return;
+    error.append(" (");
+    error.append(before + 1);
+    error.append(" of ");
+    error.append(all);
+    error.append(")");
+  }
+
+ private:
+  const Graph& graph_;
+  int id_;
+};
+
 /// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
 /// tolerate. Not into how many parts layers are cut, nor for how many threads.
 constexpr Fingerprint fingerprint_of(const Graph& graph) {

@@ -108,15 +108,15 @@ class StashModel {
   /// The graph: one node per activation and, behind them, one without output per backward stage.
   /// Fails at the first registration that makes no sense.
   constexpr Result<Graph> graph() const {
-    if (error_) return error_;
-    if (entries_.empty()) return Error::say("the stash has no activations");
+    if (error_) return Error::misuse(error_.text());
+    if (entries_.empty()) return Error::misuse("the stash has no activations");
     Graph graph;
     graph.has_loss = false;
     graph.scalar = graph.input_dtype = dtype_of<T>;
     graph.nodes.reserve(entries_.size() + stage_count());
     for (const Entry& entry : entries_) lower(graph, entry);
     for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage) lower_stage(graph, stage);
-    if (const Error why = check(graph)) return why;
+    if (const Error why = check(graph)) return Error::misuse(why.text());
     graph.fingerprint = fingerprint_of(graph);
     return graph;
   }

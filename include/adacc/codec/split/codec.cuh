@@ -87,7 +87,7 @@ struct ADACC_ONE_LIBRARY codec_kernel<SplitCodec<Bits, O>, Cuda> {
   template <class T>
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = check_encode<T>(Codec::name, x, blob, bytes)) return error;
+    if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
     const detail::SplitJob<T> job = job_of(x, blob.data(), cuda.key);
     const std::size_t blocks = job.format.blocks();
     const std::size_t parts = detail::split_encode_parts<O>(job.format);
