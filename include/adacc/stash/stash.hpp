@@ -91,12 +91,20 @@ class Stash {
     return {};
   }
 
-  /// Where forward had best write activation `id`, the next to be put: in the arena, if it is
-  /// retained, or else in `scratch`.
+  /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
+  /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
+  /// retained before backward. What was written there may be read until the first enter().
   View<T> place(int id, View<T> scratch) const {
-    if (now_.context == nullptr || id != now_.next || id >= activations()) return scratch;
-    const int y = program_.schedule.instructions[now_.at].y;
-    return y < 0 ? scratch : View<T>(static_cast<T*>(address(y)), scratch.shape());
+    void* const there = free_place(id, false);
+    return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
+  }
+
+  /// The same for what was registered as bytes.
+  Bytes place_bytes(int id, Bytes scratch) const {
+    void* const there = free_place(id, true);
+    return there == nullptr
+               ? scratch
+               : Bytes(static_cast<std::byte*>(there), Shape(graph().node(id).output_bytes));
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
@@ -168,8 +176,10 @@ class Stash {
     codecs_ = static_cast<Dispatch<T, Context>&&>(other.codecs_);
     recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
     raw_ = static_cast<Array<bool>&&>(other.raw_);
+    place_ = static_cast<Array<int>&&>(other.place_);
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
+    outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
     now_ = other.now_;
     other.now_ = {};
   }
@@ -181,14 +191,28 @@ class Stash {
     value_.resize(count);
     recompute_.resize(count);
     raw_.resize(count);
-    std::size_t most_sources = 0;
+    place_.resize(count);
+    std::size_t most_sources = 0, most_outputs = 0, outputs = 0;
     for (std::size_t k = 0; k < count; ++k) {
-      const Node& node = program_.graph.nodes[k];
-      recompute_[k] = model.recompute_of(static_cast<int>(k));
-      raw_[k] = node.output_bytes != node.output.elems() * sizeof(T);
-      if (node.sources.count > most_sources) most_sources = node.sources.count;
+      const int id = static_cast<int>(k);
+      recompute_[k] = model.recompute_of(id);
+      raw_[k] = model.is_raw(id);
+      const std::size_t sources = graph().sources(id).size();
+      if (sources > most_sources) most_sources = sources;
+      outputs = graph().maker_of(id) == id ? 1 : outputs + 1;
+      if (outputs > most_outputs) most_outputs = outputs;
     }
+    for (const Instruction& run : program_.schedule.instructions)
+      if (run.op == Op::forward && !run.again) place_[static_cast<std::size_t>(run.node)] = run.y;
     sources_.resize(most_sources);
+    outputs_.resize(most_outputs);
+  }
+
+  /// The memory of a retained activation that is yet to be put; null where it has none.
+  void* free_place(int id, bool raw) const {
+    if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
+    const auto k = static_cast<std::size_t>(id);
+    return place_[k] < 0 || raw_[k] != raw ? nullptr : address(place_[k]);
   }
 
   void* address(int buffer) const {
@@ -287,7 +311,7 @@ class Stash {
   /// Runs the instructions with which activation `id` leaves forward.
   Error keep(int id, const void* from, View<const T> value) {
     const Array<Instruction>& list = program_.schedule.instructions;
-    const int y = list[now_.at].y;
+    const int y = place_[static_cast<std::size_t>(id)];
     void* const place = y < 0 ? nullptr : address(y);
     const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
@@ -316,14 +340,26 @@ class Stash {
       const Error why =
           codec(run.node).decode(*now_.context, bytes(run.blob), matrix(run.node, run.y), {});
       if (why) return named("decoding", run.node, why);
+      value_[id] = run.y;
     } else {
-      const IdSpan sources = graph().sources(run.node);
-      for (std::size_t i = 0; i < sources.size(); ++i)
-        sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
-      recompute_[id].call(recompute_[id].function, sources_.data(), values(run.node, run.y));
+      make_again(run);
     }
-    value_[id] = run.y;
     return {};
+  }
+
+  /// Forward again; where it makes several activations, once all of them have been named.
+  void make_again(const Instruction& run) {
+    const int maker = graph().maker_of(run.node);
+    outputs_[static_cast<std::size_t>(run.node - maker)] = values(run.node, run.y);
+    if (program_.schedule.buffer(run.y).kind == BufferKind::activation)
+      value_[static_cast<std::size_t>(run.node)] = run.y;
+    if (graph().made_with_next(run.node)) return;
+    const IdSpan sources = graph().sources(maker);
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
+    const StashRecompute<T>& again = recompute_[static_cast<std::size_t>(maker)];
+    again.call(again.function, sources_.data(), outputs_.data(),
+               run.workspace < 0 ? Bytes() : bytes(run.workspace));
   }
 
   /// What a codec that breaks its contract says.
@@ -339,8 +375,10 @@ class Stash {
   Dispatch<T, Context> codecs_;
   Array<StashRecompute<T>> recompute_;
   Array<bool> raw_;               ///< by activation: registered as bytes
-  Array<int> value_;              ///< by activation: the buffer that holds its value; -1 for none
+  Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
+  Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
+  Array<View<T>> outputs_;        ///< likewise
   State now_;
 };
 
