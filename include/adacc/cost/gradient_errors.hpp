@@ -84,14 +84,8 @@ class KnownSketches {
     return {};
   }
 
- private:
-  struct Known {
-    Plan plan;
-    bool exact = false;
-    GradientSketch sketch;
-  };
-
-  /// All plans that lose nothing have the same gradient, to the bit.
+  /// The sketch under `plan`. All plans that are `exact`, losing nothing, have the same gradient, to
+  /// the bit.
   template <class Sketch>
   Result<GradientSketch> of(const Plan& plan, bool exact, const Sketch& sketch) {
     for (const Known& known : known_)
@@ -100,6 +94,13 @@ class KnownSketches {
     if (made) known_.push_back({plan, exact, *made});
     return made;
   }
+
+ private:
+  struct Known {
+    Plan plan;
+    bool exact = false;
+    GradientSketch sketch;
+  };
 
   static bool same(const Plan& a, const Plan& b) {
     for (std::size_t i = 0; i < a.policies.size(); ++i)

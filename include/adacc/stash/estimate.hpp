@@ -16,16 +16,20 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// The gradient errors that allow() was given, estimates of those that are yet to be probed, and
-/// what recomputed activations carry of both.
+/// what recomputed activations carry of both. Where a stash has n equal layers, each is taken to
+/// have an n-th of the gradient, and of its error.
 template <class T, class Context>
 constexpr void set_errors(const StashModel<T, Context>& model, const Graph& graph,
                           CostProfile& profile) {
+  int layers = 1;
+  for (int id = 0; id < model.activation_count(); ++id)
+    if (graph.node(id).copy >= layers) layers = graph.node(id).copy + 1;
   for (int id = 0; id < model.activation_count(); ++id)
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       const CodecInfo& codec = *profile.codecs[c];
       const double error = model.error_of(id, &codec);
       profile.codec_cost(id, static_cast<int>(c)).error =
-          error >= 0 ? error : estimated_error(codec, graph.node(id).output, graph.scalar);
+          error >= 0 ? error : estimated_error(codec, graph.node(id).output, graph.scalar) / layers;
     }
   estimate_carried_errors(graph, profile);
 }
