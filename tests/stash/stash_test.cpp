@@ -85,7 +85,7 @@ struct MixTogether {
   void operator()(const View<const float>* x, const View<float>* y, Bytes workspace) const {
     ++calls;
     REQUIRE(workspace.size() == workspace_bytes);
-    std::memset(workspace.data(), 0xFF, workspace.size());
+    for (std::byte& byte : workspace) byte = std::byte{0xFF};
     for (std::size_t i = 0; i < mixes.size(); ++i) mixes[i](x, y[i]);
   }
 };
