@@ -329,12 +329,12 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
   const auto run = [&](const Plan& plan, std::vector<std::vector<T>>& gradients) -> Error {
     auto stash = CheckedStash<T, Context>::make(model, plan);
     if (!stash) return stash.error;
-    GuardedBlock arena(stash->arena_bytes());
-    if (const Error why = stash->bind(arena.bytes())) return why;
+    GuardedBlock block(stash->arena_bytes());
+    if (const Error why = stash->bind(block.bytes())) return why;
     const Result<Array<View<const T>>> made = step(*stash);
     if (!made) return made.error;
     if (const Error why = stash->end()) return why;
-    if (!arena.intact()) return Error::say("the stash wrote beyond its arena");
+    if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients.clear();
     for (const View<const T>& part : *made) gradients.emplace_back(part.begin(), part.end());
     return {};
