@@ -7,8 +7,8 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/codec/packed_index.hpp>
-#include <adacc/codec/split/block/decode.hpp>
-#include <adacc/codec/split/block/encode.hpp>
+#include <adacc/codec/quant/block/decode.hpp>
+#include <adacc/codec/quant/block/encode.hpp>
 #include <adacc/core/cpu.hpp>
 
 #include <doctest/doctest.h>
@@ -147,41 +147,41 @@ void compare(const Size& size, Data data, const Device& device) {
 }
 
 template <class Codec, class Block>
-struct SplitDevice {
+struct QuantDevice {
   static constexpr unsigned bits = Codec::bits;
-  static constexpr SplitOptions O = Codec::options;
+  static constexpr QuantOptions O = Codec::options;
 
   template <class T>
   void encode(View<const T> x, const RandomKey& key, Bytes blob) const {
-    const auto job = detail::split_job<bits, O>(x, blob.data(), key);
+    const auto job = detail::quant_job<bits, O>(x, blob.data(), key);
     Block block;
     const std::size_t blocks = job.format.blocks();
-    for (std::size_t i = div_up(16 * blocks, 256); i-- > 0;) detail::split_prepare(block, i, job);
-    const auto shared = std::make_unique<detail::SplitShared>();
-    for (std::size_t i = detail::split_encode_parts<O>(job.format); i-- > 0;) {
+    for (std::size_t i = div_up(16 * blocks, 256); i-- > 0;) detail::quant_prepare(block, i, job);
+    const auto shared = std::make_unique<detail::QuantShared>();
+    for (std::size_t i = detail::quant_encode_parts<O>(job.format); i-- > 0;) {
       std::memset(static_cast<void*>(shared.get()), 0xEE, sizeof *shared);
-      detail::split_encode_part<bits, O>(block, *shared, i, job);
+      detail::quant_encode_part<bits, O>(block, *shared, i, job);
     }
     const auto samples = std::make_unique<detail::SampleShared>();
     for (std::size_t i = div_up(blocks, 4); i-- > 0;)
-      detail::split_sample<bits, O>(block, *samples, i, job);
+      detail::quant_sample<bits, O>(block, *samples, i, job);
   }
   template <class T>
   void decode(ConstBytes blob, View<T> x) const {
-    const auto job = detail::split_job<bits, O>(View<const T>(x), nullptr, RandomKey{});
+    const auto job = detail::quant_job<bits, O>(View<const T>(x), nullptr, RandomKey{});
     Block block;
     for (std::size_t i = job.format.blocks() * job.format.whole.tiles; i-- > 0;)
-      detail::split_decode_tile<bits, O>(block, i, job, blob.data(), x.data());
+      detail::quant_decode_tile<bits, O>(block, i, job, blob.data(), x.data());
   }
 };
 
 template <class Codec, class T, class Block = emulated::Block<emulated::Order::ascending>>
 void check_split() {
   for (const Size& size : sizes)
-    for (const Data data : all_data) compare<Codec, T>(size, data, SplitDevice<Codec, Block>{});
+    for (const Data data : all_data) compare<Codec, T>(size, data, QuantDevice<Codec, Block>{});
 }
 
-template <SplitOptions O>
+template <QuantOptions O>
 void check_options() {
   using Scattered = emulated::Block<emulated::Order::scattered>;
   using Descending = emulated::Block<emulated::Order::descending>;
@@ -194,26 +194,26 @@ void check_options() {
 
 constexpr auto stochastic = Rounding::stochastic;
 
-TEST_CASE("split codecs, groups along columns: emulated kernels make the CPU's bytes") {
-  check_options<SplitOptions{}>();
-  check_options<SplitOptions{.symmetric = true, .rounding = stochastic}>();
-  check_options<SplitOptions{.outliers = Outliers::channels, .outliers_per_mille = 20}>();
-  check_options<SplitOptions{.outliers = Outliers::none}>();
-  check_options<SplitOptions{.outliers_per_mille = 0}>();
+TEST_CASE("quantizing codecs, groups along columns: emulated kernels make the CPU's bytes") {
+  check_options<QuantOptions{}>();
+  check_options<QuantOptions{.symmetric = true, .rounding = stochastic}>();
+  check_options<QuantOptions{.outliers = Outliers::channels, .outliers_per_mille = 20}>();
+  check_options<QuantOptions{.outliers = Outliers::none}>();
+  check_options<QuantOptions{.outliers_per_mille = 0}>();
 }
-TEST_CASE("split codecs, groups along rows: emulated kernels make the CPU's bytes") {
-  check_options<SplitOptions{.group = 32}>();
-  check_options<SplitOptions{.group = 64, .outliers_per_mille = 150, .rounding = stochastic}>();
-  check_options<SplitOptions{.group = 128, .outliers = Outliers::channels}>();
-  check_options<SplitOptions{.group = 128, .outliers_per_mille = 1000}>();
-  check_options<SplitOptions{.group = 256, .outliers_per_mille = 10, .symmetric = true}>();
-  check_options<SplitOptions{.group = 32, .outliers = Outliers::none}>();
+TEST_CASE("quantizing codecs, groups along rows: emulated kernels make the CPU's bytes") {
+  check_options<QuantOptions{.group = 32}>();
+  check_options<QuantOptions{.group = 64, .outliers_per_mille = 150, .rounding = stochastic}>();
+  check_options<QuantOptions{.group = 128, .outliers = Outliers::channels}>();
+  check_options<QuantOptions{.group = 128, .outliers_per_mille = 1000}>();
+  check_options<QuantOptions{.group = 256, .outliers_per_mille = 10, .symmetric = true}>();
+  check_options<QuantOptions{.group = 32, .outliers = Outliers::none}>();
 }
-TEST_CASE("split codecs, scales of whole rows: emulated kernels make the CPU's bytes") {
-  check_options<SplitOptions{.group = whole_row}>();
-  check_options<SplitOptions{
+TEST_CASE("quantizing codecs, scales of whole rows: emulated kernels make the CPU's bytes") {
+  check_options<QuantOptions{.group = whole_row}>();
+  check_options<QuantOptions{
       .group = whole_row, .outliers = Outliers::channels, .outliers_per_mille = 8}>();
-  check_options<SplitOptions{
+  check_options<QuantOptions{
       .group = whole_row, .outliers = Outliers::none, .rounding = stochastic}>();
 }
 

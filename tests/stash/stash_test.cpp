@@ -449,6 +449,40 @@ TEST_CASE("memory that is missing, askew or shared is refused, and by name") {
   CHECK_FALSE(stash.put(few.b, few.x));
 }
 
+TEST_CASE("whatever is retained and yet to be put has its place, and nothing else") {
+  Few few;
+  Stash<> stash = few.stash();
+  const View<float> scratch(few.data, Shape(2, 32));
+  std::byte bytes[10];
+  const Bytes raw(bytes, Shape(10));
+  CHECK(stash.place(few.a, scratch).data() == few.data);
+  REQUIRE_FALSE(stash.bind(few.memory()));
+  CHECK(stash.place(few.a, scratch).data() == few.data);  // no step is under way
+  REQUIRE_FALSE(stash.begin(few.cpu));
+  const Bytes mask = stash.place_bytes(few.mask, raw);  // ahead of a
+  CHECK(mask.data() != bytes);
+  CHECK(mask.size() == 10);
+  std::memcpy(mask.data(), few.raw.data(), 10);
+  const View<float> a = stash.place(few.a, scratch);
+  CHECK(a.data() != few.data);
+  CHECK(a.shape() == Shape(2, 32));
+  CHECK(stash.place(few.mask, scratch).data() == few.data);  // of another kind
+  CHECK(stash.place_bytes(few.a, raw).data() == bytes);
+  CHECK(stash.place(few.b, scratch).data() == few.data);       // compressed
+  CHECK(stash.place(few.unread, scratch).data() == few.data);  // dropped
+  CHECK(stash.place(-1, scratch).data() == few.data);
+  CHECK(stash.place(4, scratch).data() == few.data);
+  std::memcpy(a.data(), few.data, 256);
+  REQUIRE_FALSE(stash.put(few.a, a));
+  CHECK(stash.place(few.a, scratch).data() == few.data);  // it was put
+  REQUIRE_FALSE(stash.put_bytes(few.mask, mask));
+  REQUIRE_FALSE(stash.put(few.b, few.x));
+  REQUIRE_FALSE(stash.put(few.unread, View<const float>(few.data, Shape(3, 4))));
+  REQUIRE_FALSE(stash.enter(1));
+  CHECK(std::memcmp(stash.get(few.a)->data(), few.data, 256) == 0);
+  CHECK(std::memcmp(stash.get_bytes(few.mask)->data(), few.data, 10) == 0);
+}
+
 TEST_CASE("what is encoded may lie anywhere that its elements may") {
   Few few;
   Stash<> stash = few.stash();

@@ -121,8 +121,8 @@ class StashTimer {
     return how_.now() - start;
   }
 
-  /// Of time(0), time(1), … as many as are asked for, behind one that pays for cold caches. At least
-  /// a nanosecond: a clock may be too coarse to see a short call.
+  /// Of time(0), time(1), … as many as are asked for, behind one that pays for cold caches. At
+  /// least a nanosecond: a clock may be too coarse to see a short call.
   template <class Time>
   double median(const Time& time) {
     static_cast<void>(time(0));

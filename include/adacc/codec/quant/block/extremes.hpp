@@ -1,7 +1,7 @@
 /// Extremes of the groups of a tile, by a block of threads (tile.hpp).
 ///
-/// Where outliers are single elements, ranges are found twice: of each quarter of a group, from
-/// which its threshold follows (split_elements_block.hpp), and again without what has a place.
+/// If outliers are single elements, they are found twice: of each quarter of a group, from
+/// which its threshold follows (elements.hpp), and again without what has a place.
 #pragma once
 
 #include <cstddef>
@@ -182,11 +182,11 @@ ADACC_HD void widen_groups(Tile& tile) {
   }
 }
 
-/// Starts ranges anew, because some of what they hold will get places.
+/// Starts extremes anew, because some of what they hold will get places.
 template <class Tile>
 ADACC_HD void restart_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, SplitShared::slots, [&](std::size_t i) {
+    Tile::strided(me, QuantShared::slots, [&](std::size_t i) {
       tile.shared.lo[i] = empty_lo, tile.shared.hi[i] = empty_hi;
     });
   });

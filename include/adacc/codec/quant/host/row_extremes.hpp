@@ -1,8 +1,9 @@
-/// Loops that reduce groups along rows to ranges, as ordered integers (codec/split/quantize.hpp).
+/// Loops that reduce groups along rows to their extremes, as ordered integers
+/// (codec/quant/quantize.hpp).
 ///
-/// A slice of a row reduces to sixteen lanes in no time; reducing these to one takes as long as 64
-/// elements do. So sixteen slices, those of four groups, are reduced together: every fold halves
-/// the lanes of two vectors of slices and puts them into one.
+/// Reducing a slice of a row to sixteen lanes is cheap; the horizontal reduction of these to one
+/// value costs as much as 64 elements. So sixteen slices, those of four groups, are reduced
+/// together: every fold halves the lanes of two vectors of slices and puts them into one.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +11,20 @@
 #include <cstring>
 
 #include "../quantize.hpp"
-#include "ranges.hpp"
+#include "extremes.hpp"
 #include "vectors.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// What is known of groups' slices: ordered extremes, those of slice s of group g at [s][g].
 template <std::size_t N>
-struct SliceRanges {
+struct SliceExtremes {
   alignas(64) std::int32_t lo[4][N];
   alignas(64) std::int32_t hi[4][N];
 
-  /// The ranges of n groups, from `from` here to `to` of out.
+  /// The extremes of n groups, from `from` here to `to` of out.
   template <std::size_t M>
-  void close(std::size_t n, std::size_t from, SplitRanges<M>& out, std::size_t to) const {
+  void close(std::size_t n, std::size_t from, GroupExtremes<M>& out, std::size_t to) const {
     std::size_t g = 0;
     for (; g + vector_lanes <= n; g += vector_lanes) close<Ints16>(from + g, out, to + g);
     for (; g < n; ++g) close<std::int32_t>(from + g, out, to + g);
@@ -31,7 +32,7 @@ struct SliceRanges {
 
  private:
   template <class Ints, std::size_t M>
-  void close(std::size_t from, SplitRanges<M>& out, std::size_t to) const {
+  void close(std::size_t from, GroupExtremes<M>& out, std::size_t to) const {
     LaneSlices<Ints> slices;
     for (std::size_t s = 0; s < 4; ++s) {
       std::memcpy(&slices.lo[s], lo[s] + from, sizeof(Ints));
@@ -42,9 +43,9 @@ struct SliceRanges {
 };
 
 /// Extremes of some slices, each in 16 / (number of slices) lanes.
-struct LaneRanges {
+struct LaneExtremes {
   Ints16 lo, hi;
-  LaneRanges() {  // nvcc 13.0 fails on `Vector v = Vector{} + constant;`
+  LaneExtremes() {  // nvcc 13.0 fails on `Vector v = Vector{} + constant;`
     lo = Ints16{} + empty_lo;
     hi = Ints16{} + empty_hi;
   }
@@ -67,7 +68,7 @@ struct LaneRanges {
 
   /// Takes in as many other slices. Width: lanes of a slice afterwards.
   template <int Width>
-  void fold(const LaneRanges& other) {
+  void fold(const LaneExtremes& other) {
     Ints16 second = lo;
     halves<Width>(lo, second, other.lo);
     keep_smaller(lo, second);
@@ -108,7 +109,7 @@ struct FourGroups {
   const std::int32_t* skip[4];
 
   /// Slice i % 4 of group i / 4.
-  void slice(std::size_t i, LaneRanges& to) const {
+  void slice(std::size_t i, LaneExtremes& to) const {
     const std::size_t begin = slice_begin(n, i % 4), end = slice_begin(n, i % 4 + 1);
     const T* from = x[i / 4];
     const std::int32_t* out = Skip ? skip[i / 4] : nullptr;
@@ -134,7 +135,7 @@ struct FourGroups {
   /// The Count slices from `first`, in order but for the last two folds: they leave slice s of
   /// group g in lane 4 s + g.
   template <std::size_t Count>
-  void slices(std::size_t first, LaneRanges& to) const {
+  void slices(std::size_t first, LaneExtremes& to) const {
     if constexpr (Count == 1) {
       slice(first, to);
     } else {
@@ -142,7 +143,7 @@ struct FourGroups {
         const std::size_t c = first % 4 * (vector_lanes / 2);
         return to.template widen<Skip>(x[first / 4] + c, Skip ? skip[first / 4] + c : nullptr);
       }
-      LaneRanges second;
+      LaneExtremes second;
       slices<Count / 2>(first, to);
       slices<Count / 2>(first + Count / 2, second);
       to.template fold<static_cast<int>(16 / Count)>(second);
@@ -151,29 +152,29 @@ struct FourGroups {
 
   /// To slices of groups to … to + 3.
   template <std::size_t N>
-  void reduce(SliceRanges<N>& ranges, std::size_t to) const {
-    LaneRanges all;
+  void reduce(SliceExtremes<N>& out, std::size_t to) const {
+    LaneExtremes all;
     slices<16>(0, all);
     std::int32_t lo[16], hi[16];
     std::memcpy(lo, &all.lo, sizeof lo);
     std::memcpy(hi, &all.hi, sizeof hi);
     for (std::size_t s = 0; s < 4; ++s) {
-      std::memcpy(ranges.lo[s] + to, lo + 4 * s, 4 * sizeof *lo);
-      std::memcpy(ranges.hi[s] + to, hi + 4 * s, 4 * sizeof *hi);
+      std::memcpy(out.lo[s] + to, lo + 4 * s, 4 * sizeof *lo);
+      std::memcpy(out.hi[s] + to, hi + 4 * s, 4 * sizeof *hi);
     }
   }
 };
 
-/// The ranges of the groups of `rows` x `cols` elements, row by row, Group elements each but the
+/// The extremes of the groups of `rows` x `cols` elements, row by row, Group elements each but the
 /// last of a row. `skip` is for columns. Asks for more of `next` meanwhile.
 template <std::size_t Group, bool Skip, class T, std::size_t N>
-void row_ranges(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
-                const std::int32_t* skip, ReadAhead& next, SplitRanges<N>& out) {
+void row_extremes(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
+                  const std::int32_t* skip, ReadAhead& next, GroupExtremes<N>& out) {
   constexpr std::size_t most = Group == whole_row ? 1 : chunk_cols / Group;
   constexpr std::size_t group = Group == whole_row ? 0 : Group;
   const std::size_t whole = Group == whole_row ? 0 : cols / Group;
   const std::size_t tail = cols - whole * group, per_row = whole + (tail == 0 ? 0 : 1);
-  SliceRanges<4 * most> slices;
+  SliceExtremes<4 * most> slices;
   for (std::size_t top = 0; top < rows; top += 4) {
     const std::size_t n = rows - top < 4 ? rows - top : 4;
     for (std::size_t r = 0; r < n; ++r) next.more(div_up(cols, vector_lanes * 4));
@@ -219,7 +220,7 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
                    std::int32_t& hi, const Visit& beyond) {
   const std::size_t vectors = n / vector_lanes;
   if (vectors != 0) {
-    LaneRanges bulk;
+    LaneExtremes bulk;
     Ints16 hit = {}, bit;
     bit = Ints16{} + 1;
     for (std::size_t v = 0; v < vectors; ++v) {

@@ -19,11 +19,11 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// Decodes a block. Whatever its bytes are, nothing outside of it is read or written.
-template <unsigned Bits, SplitOptions O, class T>
-class SplitDecoder {
+template <unsigned Bits, QuantOptions O, class T>
+class QuantDecoder {
  public:
   /// The next_rows after the block are this thread's next.
-  SplitDecoder(const SplitBlock& block, const std::byte* bytes, T* x, std::size_t next_rows)
+  QuantDecoder(const QuantBlock& block, const std::byte* bytes, T* x, std::size_t next_rows)
       : block_(block), bytes_(bytes), x_(x), next_rows_(next_rows) {}
 
   void decode() {
@@ -48,11 +48,11 @@ class SplitDecoder {
  private:
   static constexpr std::size_t piece = 4 * tile_cols;
 
-  /// As split_value_of takes it.
+  /// As quant_value_of takes it.
   float parameter(std::size_t array, std::size_t group) const {
     bfloat16 value = {0};
     std::memcpy(&value, bytes_ + array + 2 * group, 2);
-    return to_float(value) * split_share<O.symmetric>;
+    return to_float(value) * quant_share<O.symmetric>;
   }
 
   void load_groups(std::size_t first, std::size_t n) {
@@ -63,7 +63,7 @@ class SplitDecoder {
     std::uint16_t bits[piece];
     std::memcpy(bits, bytes_ + array, 2 * n);
     for (std::size_t i = 0; i < n; ++i)
-      to[i] = to_float(bfloat16{bits[i]}) * split_share<O.symmetric>;
+      to[i] = to_float(bfloat16{bits[i]}) * quant_share<O.symmetric>;
   }
 
   void decode_piece(std::size_t r, std::size_t col, std::size_t n, const std::uint8_t* codes,
@@ -85,7 +85,7 @@ class SplitDecoder {
 
   void put_outliers(std::size_t tile) const {
     const std::size_t cols = block_.cols_of_tile(tile);
-    const SplitSection layout(O, block_.rows, cols, sizeof(T));
+    const QuantSection layout(O, block_.rows, cols, sizeof(T));
     if (layout.places == 0) return;
     const std::byte* from = bytes_ + block_.section(tile);
     T* x = x_ + tile * tile_cols;
@@ -97,19 +97,19 @@ class SplitDecoder {
       std::memcpy(&index, from + layout.indices + 2 * i, sizeof index);
       if constexpr (O.outliers == Outliers::channels) {
         if (index >= cols) continue;
-        const std::byte* values = from + SplitSection::values + i * block_.rows * sizeof(T);
+        const std::byte* values = from + QuantSection::values + i * block_.rows * sizeof(T);
         for (std::size_t r = 0; r < block_.rows; ++r)
           std::memcpy(x + r * block_.cols + index, values + r * sizeof(T), sizeof(T));
       } else {
         const std::size_t r = index / tile_cols, c = index % tile_cols;
         if (r < block_.rows && c < cols)
-          std::memcpy(x + r * block_.cols + c, from + SplitSection::values + i * sizeof(T),
+          std::memcpy(x + r * block_.cols + c, from + QuantSection::values + i * sizeof(T),
                       sizeof(T));
       }
     }
   }
 
-  const SplitBlock& block_;
+  const QuantBlock& block_;
   const std::byte* bytes_;
   T* x_;
   std::size_t next_rows_;
@@ -120,31 +120,32 @@ class SplitDecoder {
 
 }  // namespace detail
 
-/// Quantizes to `Bits` bits with scales per group; the format is in codec/split/layout.hpp, the
-/// arithmetic in codec/split/quantize.hpp. The error of an element is at most half its group's scale
-/// (and one rounding of the sum), or a scale with stochastic rounding; outliers with a place are
-/// exact; those without widen their group's range, they are never clipped. NaNs, infinities and
-/// magnitudes above 3.29e38 come back as they were, or, without a place, turn their group to NaN.
-template <unsigned Bits, SplitOptions O>
-struct SplitCodec {
-  static_assert(Bits == 8 || Bits == 4, "adacc: a split codec has codes of 8 or 4 bits");
+/// Quantizes to `Bits` bits with scales per group; the format is in codec/quant/layout.hpp, the
+/// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half its group's
+/// scale and 2^-14 of it (codes are rounded in fixed point), or a scale and 2^-14 of it with
+/// stochastic rounding, plus one rounding of the sum; outliers with a place are exact; those
+/// without widen their group's range, they are never clipped. NaNs, infinities and magnitudes above
+/// 3.29e38 come back as they were, or, without a place, turn their group to NaN.
+template <unsigned Bits, QuantOptions O>
+struct QuantCodec {
+  static_assert(Bits == 8 || Bits == 4, "adacc: a quantizing codec has codes of 8 or 4 bits");
   static_assert(O.group == 0 || O.group == 32 || O.group == 64 || O.group == 128 ||
                     O.group == 256 || O.group == whole_row,
-                "adacc: SplitOptions::group is 0 (64 rows along a column), 32, 64, 128 or 256 "
+                "adacc: QuantOptions::group is 0 (64 rows along a column), 32, 64, 128 or 256 "
                 "elements along the row, or whole_row");
   static_assert(O.outliers_per_mille <= 1000,
-                "adacc: SplitOptions::outliers_per_mille is at most 1000");
+                "adacc: QuantOptions::outliers_per_mille is at most 1000");
   static_assert(O.outlier_ratio >= 2 && O.outlier_ratio <= 1000,
-                "adacc: SplitOptions::outlier_ratio is 2 to 1000");
+                "adacc: QuantOptions::outlier_ratio is 2 to 1000");
 
-  static constexpr detail::SplitName name_text{Bits, O};
+  static constexpr detail::QuantName name_text{Bits, O};
   static constexpr const char* name = name_text.text;
   static constexpr unsigned bits = Bits;
-  static constexpr SplitOptions options = O;
+  static constexpr QuantOptions options = O;
 
   /// 0 where there is nothing to encode, for integers, and where a size does not fit std::size_t.
   static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
-    return detail::split_bytes(Bits, O, rows, cols, dtype);
+    return detail::quant_bytes(Bits, O, rows, cols, dtype);
   }
 
   /// Blocks of 64 rows.
@@ -163,7 +164,7 @@ struct SplitCodec {
         cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
           const std::size_t first = row * x.cols();
-          detail::SplitEncoder<Bits, O, T>(block, x.data() + first, blob.data() + start, stream,
+          detail::QuantEncoder<Bits, O, T>(block, x.data() + first, blob.data() + start, stream,
                                            first, next_rows, streamed)
               .encode();
         });
@@ -178,7 +179,7 @@ struct SplitCodec {
     for_each_block<T>(
         cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
-          detail::SplitDecoder<Bits, O, T>(block, blob.data() + start, x.data() + row * x.cols(),
+          detail::QuantDecoder<Bits, O, T>(block, blob.data() + start, x.data() + row * x.cols(),
                                            next_rows)
               .decode();
         });
@@ -190,7 +191,7 @@ struct SplitCodec {
                                     Dtype dtype) {
     CodecStatistics sum;
     if (check_blob(blob, name, dtype, rows, cols, encoded_bytes(rows, cols, dtype))) return sum;
-    const detail::SplitFormat format(Bits, O, rows, cols, bytes_of(dtype));
+    const detail::QuantFormat format(Bits, O, rows, cols, bytes_of(dtype));
     sum.elements = rows * cols;
     for (std::size_t i = 0; i < format.blocks(); ++i) {
       detail::BlockHeader block;
@@ -207,14 +208,14 @@ struct SplitCodec {
   }
 
  private:
-  using Block = detail::SplitBlock;
+  using Block = detail::QuantBlock;
 
   /// Calls run(block, its first row, its offset in the blob, rows of the block that this thread has
   /// next) for the blocks of `part`, spread over the threads by several blocks.
   template <class T, class Run>
   static void for_each_block(Cpu& cpu, std::size_t rows, std::size_t cols, Part part,
                              const Run& run) {
-    const detail::SplitFormat format(Bits, O, rows, cols, sizeof(T));
+    const detail::QuantFormat format(Bits, O, rows, cols, sizeof(T));
     const std::size_t blocks = format.blocks();
     const Block last(Bits, O, format.rows_of(blocks - 1), cols, sizeof(T));
     const Part mine = part.of(blocks);

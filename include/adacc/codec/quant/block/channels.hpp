@@ -22,7 +22,7 @@ ADACC_HD int column_level(const Tile& tile, int me) {
 /// decide.
 template <class Tile>
 ADACC_HD void place_columns(Tile& tile) {
-  const SplitSection layout = tile.section_layout();
+  const QuantSection layout = tile.section_layout();
   std::byte* const to = tile.section();
   tile.block.each([&](int me) {
     tile.shared.column[me] = 0;
@@ -90,7 +90,7 @@ ADACC_HD void place_columns(Tile& tile) {
   tile.block.each([&](int me) {
     const std::size_t rows = tile.format->rows;
     Tile::strided(me, tile.shared.exponents[0] * rows, [&](std::size_t i) {
-      put(to + SplitSection::values + i * sizeof(typename Tile::Element),
+      put(to + QuantSection::values + i * sizeof(typename Tile::Element),
           tile.element(i % rows, tile.shared.places[i / rows]));
     });
     // Elements that are no numbers, and the largest that is one: of columns that are all

@@ -1,4 +1,4 @@
-/// Encodes one block of 64 rows of a split codec (format: codec/split/layout.hpp).
+/// Encodes one block of 64 rows of a quantizing codec (format: codec/quant/layout.hpp).
 ///
 /// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4
 /// read, 1 written past the caches) or 6 (where caches read a line before it is written). Where all
@@ -17,9 +17,9 @@
 #include "../layout.hpp"
 #include "../quantize.hpp"
 #include "codes.hpp"
+#include "extremes.hpp"
 #include "places.hpp"
-#include "ranges.hpp"
-#include "row_ranges.hpp"
+#include "row_extremes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -34,10 +34,10 @@ void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
     const bool empty = lo[g] > hi[g];
     const std::int32_t l = empty ? 0 : lo[g], h = empty ? 0 : hi[g];
     const bool numbers = larger_of(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
-    const SplitGroup some = split_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
-    const SplitGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
+    const QuantGroup some = quant_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
+    const QuantGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
                               {numbers ? some.minimum.bits : no_numbers().minimum.bits}};
-    const SplitCoder coder = split_coder<Symmetric>(group);
+    const QuantCoder coder = quant_coder<Symmetric>(group);
     scales[g] = group.scale.bits;
     if (!Symmetric) minima[g] = group.minimum.bits;
     base[g] = coder.base;
@@ -63,13 +63,13 @@ inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
   return any != 0;
 }
 
-template <unsigned Bits, SplitOptions O, class T>
-class SplitEncoder {
+template <unsigned Bits, QuantOptions O, class T>
+class QuantEncoder {
  public:
   /// `first` is the tensor's index of the block's first element. The next_rows after the block are
   /// this thread's next, and may be brought into cache. streamed: codes are written past the
   /// caches, see store_bytes.
-  SplitEncoder(const SplitBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
+  QuantEncoder(const QuantBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
                std::uint64_t first, std::size_t next_rows, bool streamed)
       : block_(block), x_(x), next_rows_(next_rows),
         streamed_(streamed && block.row_bytes % cache_line == 0), bytes_(bytes), first_(first),
@@ -115,28 +115,28 @@ class SplitEncoder {
       const std::size_t groups = O.group == 0 ? chunk.cols : block_.rows * chunk.per_row;
       const std::size_t size = O.group == 0 ? block_.rows : O.group;
       if constexpr (O.group == 0)
-        column_ranges(x_ + col, block_.cols, block_.rows, chunk.cols, next_, ranges_);
+        column_extremes(x_ + col, block_.cols, block_.rows, chunk.cols, next_, extremes_);
       if constexpr (channels) {
         if constexpr (O.group != 0) find_magnitudes(chunk);
         else
           for (std::size_t c = 0; c < chunk.cols; ++c)
-            columns_[c] = larger_of(magnitude_of(ranges_.lo[c]), magnitude_of(ranges_.hi[c]));
-        for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
+            columns_[c] = larger_of(magnitude_of(extremes_.lo[c]), magnitude_of(extremes_.hi[c]));
+        for_tiles(chunk, [&](const Tile& t) { find_outlier_channels(t); });
       }
       if constexpr (O.group != 0)
-        row_ranges<O.group, channels>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_,
-                                      next_, ranges_);
+        row_extremes<O.group, channels>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_,
+                                        next_, extremes_);
       if constexpr (!channels) {
         const bool any = find_limits(groups, size);
         for_tiles(chunk, [&](const Tile& t) {
-          if (any) split_elements(t);
+          if (any) find_outlier_elements(t);
           else clear_section(t);
         });
       } else if constexpr (O.group == 0) {
         for (std::size_t c = 0; c < chunk.cols; ++c)
-          if (columns_[c] != 0) ranges_.lo[c] = empty_lo, ranges_.hi[c] = empty_hi;
+          if (columns_[c] != 0) extremes_.lo[c] = empty_lo, extremes_.hi[c] = empty_hi;
       }
-      finish_groups<Bits, O.symmetric>(groups, ranges_.lo, ranges_.hi, scales_, minima_, base_,
+      finish_groups<Bits, O.symmetric>(groups, extremes_.lo, extremes_.hi, scales_, minima_, base_,
                                        inverse_);
       if constexpr (O.group == 0) {
         store_groups(col, groups, 0);
@@ -152,22 +152,22 @@ class SplitEncoder {
     read_ahead({0, block_.cols, 1});
     if constexpr (channels) {
       for (std::size_t r = 0; r < block_.rows; ++r)
-        ranges_.lo[r] = empty_lo, ranges_.hi[r] = empty_hi;
+        extremes_.lo[r] = empty_lo, extremes_.hi[r] = empty_hi;
       for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
         const Chunk chunk = chunk_at(col);
         find_magnitudes(chunk);
-        for_tiles(chunk, [&](const Tile& t) { split_channels(t); });
-        SplitRanges<most_groups> part;
-        row_ranges<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
-                                  part);
+        for_tiles(chunk, [&](const Tile& t) { find_outlier_channels(t); });
+        GroupExtremes<most_groups> part;
+        row_extremes<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
+                                    part);
         for (std::size_t r = 0; r < block_.rows; ++r) {
-          ranges_.lo[r] = smaller_of(ranges_.lo[r], part.lo[r]);
-          ranges_.hi[r] = larger_of(ranges_.hi[r], part.hi[r]);
+          extremes_.lo[r] = smaller_of(extremes_.lo[r], part.lo[r]);
+          extremes_.hi[r] = larger_of(extremes_.hi[r], part.hi[r]);
         }
       }
     } else {
-      row_ranges<O.group, false>(x_, block_.cols, block_.rows, block_.cols, nullptr, next_,
-                                 ranges_);
+      row_extremes<O.group, false>(x_, block_.cols, block_.rows, block_.cols, nullptr, next_,
+                                   extremes_);
       const bool any = find_limits(block_.rows, block_.cols);
       // A row is affected in all tiles or in none.
       if (any) gather_affected(0, 1, 1);
@@ -176,8 +176,8 @@ class SplitEncoder {
         else clear_section(tile(i));
       }
     }
-    finish_groups<Bits, O.symmetric>(block_.rows, ranges_.lo, ranges_.hi, scales_, minima_, base_,
-                                     inverse_);
+    finish_groups<Bits, O.symmetric>(block_.rows, extremes_.lo, extremes_.hi, scales_, minima_,
+                                     base_, inverse_);
     store_groups(0, block_.rows, 0);
     encode_codes(0, block_.cols);
   }
@@ -227,20 +227,20 @@ class SplitEncoder {
   // Outliers.
 
   std::byte* section(const Tile& t) const { return bytes_ + block_.section(t.index); }
-  SplitSection section_layout(const Tile& t) const {
-    return SplitSection(O, block_.rows, t.cols, sizeof(T));
+  QuantSection section_layout(const Tile& t) const {
+    return QuantSection(O, block_.rows, t.cols, sizeof(T));
   }
   void clear_section(const Tile& t) const { std::memset(section(t), 0, section_layout(t).bytes); }
 
-  /// Turns ranges_.second into thresholds; whether any of the groups has something beyond its own.
+  /// Turns extremes_.second into thresholds; whether any of the groups has something beyond its own.
   bool find_limits(std::size_t groups, std::size_t size) {
     if constexpr (!elements)  // only what is no number
-      for (std::size_t g = 0; g < groups; ++g) ranges_.second[g] = 0;
-    return find_thresholds(groups, size, O.outlier_ratio, ranges_.lo, ranges_.hi, ranges_.second,
-                           largest_);
+      for (std::size_t g = 0; g < groups; ++g) extremes_.second[g] = 0;
+    return find_thresholds(groups, size, O.outlier_ratio, extremes_.lo, extremes_.hi,
+                           extremes_.second, largest_);
   }
 
-  void split_elements(const Tile& t) {
+  void find_outlier_elements(const Tile& t) {
     if constexpr (O.group == 0) gather_affected(t.in_chunk, t.cols, 0);
     else gather_affected(t.in_chunk / O.group, div_up(t.cols, O.group), t.per_row);
     if (affected_count_ == 0) clear_section(t);
@@ -248,13 +248,13 @@ class SplitEncoder {
   }
 
   /// Of groups first … first + n - 1, and if along rows, of all rows: those with something beyond
-  /// their threshold; their ranges are started anew.
+  /// their threshold; their extremes are started anew.
   void gather_affected(std::size_t first, std::size_t n, std::size_t per_row) {
-    std::int32_t *lo = ranges_.lo, *hi = ranges_.hi;
+    std::int32_t *lo = extremes_.lo, *hi = extremes_.hi;
     affected_count_ = 0;
     for (std::size_t r = 0; r < (O.group == 0 ? 1 : block_.rows); ++r)
       for (std::size_t g = r * per_row + first; g < r * per_row + first + n; ++g) {
-        if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= ranges_.second[g]) continue;
+        if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= extremes_.second[g]) continue;
         affected_[affected_count_++] = static_cast<std::uint16_t>(g);
         lo[g] = empty_lo, hi[g] = empty_hi;
       }
@@ -266,8 +266,8 @@ class SplitEncoder {
   }
 
   void place_elements(const Tile& t) {
-    std::int32_t *lo = ranges_.lo, *hi = ranges_.hi;
-    const std::int32_t* threshold = ranges_.second;
+    std::int32_t *lo = extremes_.lo, *hi = extremes_.hi;
+    const std::int32_t* threshold = extremes_.second;
     TileMarks marks;
     OutlierLevels levels;
     for (std::size_t i = 0; i < affected_count_; ++i) {
@@ -290,7 +290,7 @@ class SplitEncoder {
         largest_ = larger_of(largest_, larger_of(magnitude_of(bulk_lo), magnitude_of(bulk_hi)));
       });
     }
-    const SplitSection layout = section_layout(t);
+    const QuantSection layout = section_layout(t);
     const std::size_t taken = levels.share(layout.places);
     std::byte* to = section(t);
     std::size_t used = 0;
@@ -305,7 +305,7 @@ class SplitEncoder {
       const std::int32_t o = order(value);
       if (levels.take(outlier_level(magnitude_of(o), threshold[g]))) {
         const auto position = static_cast<std::uint16_t>(r * tile_cols + c);
-        std::memcpy(to + SplitSection::values + used * sizeof(T), &value, sizeof value);
+        std::memcpy(to + QuantSection::values + used * sizeof(T), &value, sizeof value);
         std::memcpy(to + layout.indices + 2 * used, &position, sizeof position);
         ++used;
       } else {
@@ -323,9 +323,9 @@ class SplitEncoder {
 
   /// From the largest magnitudes of the columns: places them, and leaves 1 where a column has a
   /// place, 0 elsewhere.
-  void split_channels(const Tile& t) {
+  void find_outlier_channels(const Tile& t) {
     std::int32_t* largest = columns_ + t.in_chunk;
-    const SplitSection layout = section_layout(t);
+    const QuantSection layout = section_layout(t);
     clear_section(t);
     std::uint16_t counts[256] = {};
     for (std::size_t c = 0; c < t.cols; ++c) ++counts[largest[c] >> 23];
@@ -352,7 +352,7 @@ class SplitEncoder {
       const auto count = static_cast<std::uint32_t>(taken);
       std::memcpy(section(t), &count, sizeof count);
     }
-    std::byte* values = section(t) + SplitSection::values;
+    std::byte* values = section(t) + QuantSection::values;
     std::byte* indices = section(t) + layout.indices;
     for (std::size_t c = 0; c < t.cols; ++c) {
       const std::int32_t m = largest[c];
@@ -446,22 +446,22 @@ class SplitEncoder {
       std::size_t g = c;
       if constexpr (O.group == whole_row) g = r;
       else if constexpr (O.group != 0) g = r * block_.groups_per_row + c / O.group;
-      SplitGroup group = {{0}, {0}};
+      QuantGroup group = {{0}, {0}};
       std::memcpy(&group.scale, bytes_ + block_.scales + 2 * g, 2);
       if (!O.symmetric) std::memcpy(&group.minimum, bytes_ + block_.minima + 2 * g, 2);
-      const SplitCoder coder = split_coder<O.symmetric>(group);
+      const QuantCoder coder = quant_coder<O.symmetric>(group);
       const std::size_t place = r * block_.cols + c;
       const float x = to_number(x_[place]);
       std::int32_t rounding = half_code;
       if constexpr (stochastic) rounding = random_.at(first_ + place);
       const std::int32_t code =
-          split_code<Bits, O.symmetric>(x, coder.base, coder.inverse, rounding);
+          quant_code<Bits, O.symmetric>(x, coder.base, coder.inverse, rounding);
       if (add_sample<Bits, O.symmetric>(x, code, group, header_.noise, header_.signal))
         ++header_.samples;
     }
   }
 
-  const SplitBlock& block_;
+  const QuantBlock& block_;
   const T* x_;
   std::size_t next_rows_;
   ReadAhead next_;
@@ -470,9 +470,9 @@ class SplitEncoder {
   std::uint64_t first_;
   BlockHeader header_ = {};
   std::int32_t largest_ = 0;
-  SplitRandom random_;
+  QuantRandom random_;
   std::size_t affected_count_ = 0;
-  SplitRanges<most_groups> ranges_;
+  GroupExtremes<most_groups> extremes_;
   alignas(64) float base_[most_groups];
   alignas(64) float inverse_[most_groups];
   alignas(64) std::uint16_t scales_[most_groups];

@@ -1,4 +1,4 @@
-/// The arithmetic of split codecs, element by element: x' = minimum + scale * code.
+/// The arithmetic of quantizing codecs, element by element: x' = minimum + scale * code.
 ///
 /// The same bits come out of every compiler and machine, whether it fuses multiplication and
 /// addition or not, in whatever order it goes. Therefore: groups are reduced by integer minima and
@@ -18,8 +18,8 @@
 ///    magnitude's), from the highest level down, while whole levels fit; of the level that does
 ///    not, the first by position (row by row).
 /// 4. lo and hi are taken over what has no place. If that holds magnitudes beyond
-///    `largest_magnitude`, the group is `no_numbers()`, otherwise `split_group`.
-/// 5. Every element gets a code (`split_code`), also those with a place.
+///    `largest_magnitude`, the group is `no_numbers()`, otherwise `quant_group`.
+/// 5. Every element gets a code (`quant_code`), also those with a place.
 #pragma once
 
 #include <cstddef>
@@ -123,12 +123,12 @@ ADACC_HD constexpr unsigned outlier_level(std::int32_t magnitude, std::int32_t t
 
 // Groups.
 
-struct SplitGroup {
+struct QuantGroup {
   bfloat16 scale, minimum;  ///< minimum is 0 if symmetric
 };
 
 /// A group that holds what has no place and is no number: all of it decodes to NaN.
-ADACC_HD constexpr SplitGroup no_numbers() { return {{0x7FC0}, {0}}; }
+ADACC_HD constexpr QuantGroup no_numbers() { return {{0x7FC0}, {0}}; }
 
 /// 2^-100: no scale is smaller, so that its reciprocal is a number. The error of a group whose
 /// range is below 255 times that is half of it, 4e-31; all zeros are exact.
@@ -145,7 +145,7 @@ inline constexpr int middle_code = 1 << (Bits - 1);
 /// From the ordered extremes of what has no place, magnitudes up to largest_magnitude; an empty
 /// group (empty_lo, empty_hi) counts as {0}.
 template <unsigned Bits, bool Symmetric>
-ADACC_HD constexpr SplitGroup split_group(std::int32_t lo, std::int32_t hi) {
+ADACC_HD constexpr QuantGroup quant_group(std::int32_t lo, std::int32_t hi) {
   if (lo > hi) lo = hi = 0;
   // A shade more than needed, so that no rounding lets an element exceed the last code.
   constexpr float share = (1 + 1.0F / 1048576) / code_steps<Bits, Symmetric>;
@@ -162,14 +162,14 @@ ADACC_HD constexpr SplitGroup split_group(std::int32_t lo, std::int32_t hi) {
   return {bfloat16_above(scale > smallest_scale ? scale : smallest_scale), minimum};
 }
 
-/// What split_code wants of a group.
-struct SplitCoder {
+/// What quant_code wants of a group.
+struct QuantCoder {
   float base;     ///< half of minimum; 0 if symmetric
   float inverse;  ///< 2^16 codes per unit of x if symmetric, else of x / 2; 0 for no_numbers()
 };
 
 template <bool Symmetric>
-ADACC_HD constexpr SplitCoder split_coder(SplitGroup group) {
+ADACC_HD constexpr QuantCoder quant_coder(QuantGroup group) {
   const bool numbers = group.scale.bits < 0x7F80;
   // Divided in any case: compilers make no vectors of a division that may not happen.
   const float inverse = (Symmetric ? 65536.0F : 131072.0F) / to_float(group.scale);
@@ -179,7 +179,7 @@ ADACC_HD constexpr SplitCoder split_coder(SplitGroup group) {
 /// The code, clamped; NaNs get the smallest. `random` is 2^15 to round to nearest, else the
 /// element's halfword.
 template <unsigned Bits, bool Symmetric>
-ADACC_HD constexpr std::int32_t split_code(float x, float base, float inverse,
+ADACC_HD constexpr std::int32_t quant_code(float x, float base, float inverse,
                                            std::int32_t random) {
   constexpr float top = 65536.0F * code_steps<Bits, Symmetric>;
   constexpr float bottom = Symmetric ? -top : 0.0F;
@@ -193,18 +193,18 @@ ADACC_HD constexpr std::int32_t split_code(float x, float base, float inverse,
 /// One rounding where asymmetric, none where symmetric. Asymmetric scales and minima come halved,
 /// because scale * code may be beyond float where the sum is not.
 template <unsigned Bits, bool Symmetric>
-ADACC_HD constexpr float split_value_of(std::int32_t code, float scale, float minimum) {
+ADACC_HD constexpr float quant_value_of(std::int32_t code, float scale, float minimum) {
   if (Symmetric) return scale * static_cast<float>(code - middle_code<Bits>);
   return 2 * (minimum + scale * static_cast<float>(code));
 }
-/// What scales and minima are multiplied by for split_value_of.
+/// What scales and minima are multiplied by for quant_value_of.
 template <bool Symmetric>
-inline constexpr float split_share = Symmetric ? 1.0F : 0.5F;
+inline constexpr float quant_share = Symmetric ? 1.0F : 0.5F;
 
 template <unsigned Bits, bool Symmetric>
-ADACC_HD constexpr float split_value(std::int32_t code, float scale, float minimum) {
-  constexpr float share = split_share<Symmetric>;
-  return split_value_of<Bits, Symmetric>(code, scale * share, minimum * share);
+ADACC_HD constexpr float quant_value(std::int32_t code, float scale, float minimum) {
+  constexpr float share = quant_share<Symmetric>;
+  return quant_value_of<Bits, Symmetric>(code, scale * share, minimum * share);
 }
 
 /// What nearest rounding adds.
@@ -240,10 +240,10 @@ ADACC_HD constexpr std::size_t sample_col(std::uint32_t i, std::size_t cols) {
 /// it decodes to. Squares of floats are exact in double, so nothing depends on fusing; samples are
 /// added in their order. Returns whether it is.
 template <unsigned Bits, bool Symmetric>
-ADACC_HD constexpr bool add_sample(float x, std::int32_t code, SplitGroup group, double& noise,
+ADACC_HD constexpr bool add_sample(float x, std::int32_t code, QuantGroup group, double& noise,
                                    double& signal) {
   const float scale = to_float(group.scale);
-  const float error = split_value<Bits, Symmetric>(code, scale, to_float(group.minimum)) - x;
+  const float error = quant_value<Bits, Symmetric>(code, scale, to_float(group.minimum)) - x;
   const float distance = error < 0 ? -error : error;
   if (!(distance <= 2 * scale)) return false;
   noise += static_cast<double>(error) * static_cast<double>(error);

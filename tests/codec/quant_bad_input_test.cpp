@@ -1,14 +1,14 @@
-/// Split codecs given what does not fit, and blobs that are damaged.
+/// Quantizing codecs given what does not fit, and blobs that are damaged.
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "split_cases.hpp"
+#include "quant_cases.hpp"
 
-namespace split_bad_input_test { namespace {
+namespace quant_bad_input_test { namespace {
 
-using namespace split_cases;
+using namespace quant_cases;
 
 TEST_CASE("arguments that do not fit are errors, and nothing is written") {
   Cpu cpu;
@@ -62,4 +62,4 @@ TEST_CASE("whatever the blob says, decode writes its rows and nothing else") {
   check_damage(Int4OutlierWith<rows_channels>{});
 }
 
-}}  // namespace split_bad_input_test
+}}  // namespace quant_bad_input_test

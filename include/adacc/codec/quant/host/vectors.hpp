@@ -1,6 +1,6 @@
-/// Sixteen lanes of what GCC and clang call vectors, as the loops of split codecs need them.
+/// Sixteen lanes of what GCC and clang call vectors, as the loops of quantizing codecs need them.
 ///
-/// g++ 12 makes slow loops of those that end in bytes, and neither compiler keeps ranges in
+/// g++ 12 makes slow loops of those that end in bytes, and neither compiler keeps extremes in
 /// registers across a group; with vectors both do, on whatever the machine has. They are passed by
 /// reference: by value would change the calling convention.
 #pragma once

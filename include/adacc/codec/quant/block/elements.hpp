@@ -10,14 +10,14 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// From the slices: ranges and thresholds. Whether anything is beyond its threshold.
+/// From the slices: extremes and thresholds. Whether anything is beyond its threshold.
 template <class Tile>
 ADACC_HD bool find_tile_thresholds(Tile& tile) {
   typename Tile::Block::template PerThread<bool> beyond;
   tile.block.each([&](int me) {
     beyond[me] = false;
     std::int32_t largest = 0;
-    Tile::strided(me, SplitShared::slots, [&](std::size_t slot) {
+    Tile::strided(me, QuantShared::slots, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
       if (size == 0) return;
       std::int32_t m[4], lo = empty_lo, hi = empty_hi;
@@ -72,11 +72,11 @@ ADACC_HD void for_flags(const Tile& tile, const typename Tile::Thread& t, std::u
 /// Marks what has a place, writes the section, counts.
 template <class Tile>
 ADACC_HD void place_elements(Tile& tile) {
-  const SplitSection layout = tile.section_layout();
+  const QuantSection layout = tile.section_layout();
   std::byte* const to = tile.section();
   typename Tile::Block::template PerThread<std::uint64_t> flags;
   tile.block.each([&](int me) {
-    Tile::strided(me, SplitShared::slots,
+    Tile::strided(me, QuantShared::slots,
                   [&](std::size_t i) { tile.shared.placed[i] = tile.shared.partly[i] = 0; });
     Tile::strided(me, layout.bytes / 4, [&](std::size_t i) { words(to)[i] = 0; });
     if (me < static_cast<int>(outlier_levels)) tile.shared.levels[me] = 0;
@@ -142,7 +142,7 @@ ADACC_HD void place_elements(Tile& tile) {
           tile.shared.placed[w] = placed;
           for (; placed != 0; placed &= placed - 1, ++at) {
             const std::size_t row = w / 8, col = w % 8 * 32 + lowest_bit(placed);
-            put(to + SplitSection::values + at * sizeof(typename Tile::Element),
+            put(to + QuantSection::values + at * sizeof(typename Tile::Element),
                 tile.element(row, col));
             put(to + layout.indices + 2 * at, static_cast<std::uint16_t>(row * tile_cols + col));
           }

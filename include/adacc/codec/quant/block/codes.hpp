@@ -15,16 +15,16 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 template <class Tile>
 ADACC_HD void finish_tile_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, SplitShared::slots, [&](std::size_t slot) {
+    Tile::strided(me, QuantShared::slots, [&](std::size_t slot) {
       if (tile.size_of(slot) == 0) return;
       const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
       const bool empty = lo > hi;
       const bool numbers =
           empty || larger_of(magnitude_of(lo), magnitude_of(hi)) <= largest_magnitude;
-      SplitGroup group = no_numbers();
+      QuantGroup group = no_numbers();
       if (numbers)
-        group = split_group<Tile::bits, Tile::options.symmetric>(empty ? 0 : lo, empty ? 0 : hi);
-      const SplitCoder coder = split_coder<Tile::options.symmetric>(group);
+        group = quant_group<Tile::bits, Tile::options.symmetric>(empty ? 0 : lo, empty ? 0 : hi);
+      const QuantCoder coder = quant_coder<Tile::options.symmetric>(group);
       tile.shared.base[slot] = coder.base, tile.shared.inverse[slot] = coder.inverse;
       const std::size_t g = tile.group_of(slot);
       put(tile.bytes + tile.format->scales + 2 * g, group.scale.bits);
@@ -126,7 +126,7 @@ ADACC_HD void encode_tile_codes(Tile& tile) {
         if constexpr (stochastic)
           add = whole_blocks ? half_of<Tile::packet>(random, first, j)
                              : random_half(tile.job.stream, first + j);
-        out.at[j] = static_cast<std::uint8_t>(split_code<Tile::bits, Tile::options.symmetric>(
+        out.at[j] = static_cast<std::uint8_t>(quant_code<Tile::bits, Tile::options.symmetric>(
             part.at(i, j), base[j], inverse[j], add));
       }
       store_packet(&tile.shared.codes[t.row + i][t.col], out);

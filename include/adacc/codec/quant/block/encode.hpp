@@ -1,8 +1,8 @@
-/// Encodes tiles of the split codecs by a block of threads (thread_block.hpp).
+/// Encodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
-/// Three steps, each a kernel: split_prepare() clears the headers of the blob's blocks;
-/// split_encode_part() encodes tiles, which add what they counted to these headers (integer sums
-/// and maxima: the order does not matter); split_sample() completes them. Where the scale is of a
+/// Three steps, each a kernel: quant_prepare() clears the headers of the blob's blocks;
+/// quant_encode_part() encodes tiles, which add what they counted to these headers (integer sums
+/// and maxima: the order does not matter); quant_sample() completes them. Where the scale is of a
 /// whole row, a block of threads has all tiles of 64 rows and reads them again for each step,
 /// otherwise it has one tile and reads it once.
 #pragma once
@@ -13,7 +13,7 @@
 #include "channels.hpp"
 #include "codes.hpp"
 #include "elements.hpp"
-#include "ranges.hpp"
+#include "extremes.hpp"
 #include "sample.hpp"
 #include "tensor_block.hpp"
 #include "tile.hpp"
@@ -22,7 +22,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Block `part` of threads: of the words of all block headers and that of the blob.
 template <class Block, class T>
-ADACC_HD void split_prepare(Block& block, std::size_t part, const SplitJob<T>& job) {
+ADACC_HD void quant_prepare(Block& block, std::size_t part, const QuantJob<T>& job) {
   block.each([&](int me) {
     const std::size_t word = part * Block::threads + static_cast<std::size_t>(me);
     if (word < 16) write_header_word(job.blob, job.header, static_cast<int>(word));
@@ -30,23 +30,23 @@ ADACC_HD void split_prepare(Block& block, std::size_t part, const SplitJob<T>& j
   });
 }
 
-/// Starts ranges and counts, and writes the zeros between the sections of a block.
+/// Starts extremes and counts, and writes the zeros between the sections of a block.
 template <class Tile>
-ADACC_HD void split_clear(Tile& tile, bool padding) {
+ADACC_HD void quant_clear(Tile& tile, bool padding) {
   tile.block.each([&](int me) {
-    SplitShared& s = tile.shared;
-    Tile::strided(me, SplitShared::slots, [&](std::size_t i) {
+    QuantShared& s = tile.shared;
+    Tile::strided(me, QuantShared::slots, [&](std::size_t i) {
       s.lo[i] = empty_lo, s.hi[i] = empty_hi;
       s.placed[i] = 0, s.partly[i] = 0;
     });
     if constexpr (Tile::elements)
-      Tile::strided(me, 4 * SplitShared::slots,
+      Tile::strided(me, 4 * QuantShared::slots,
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = 0;
     if (!padding) return;
-    const SplitBlock& b = *tile.format;
+    const QuantBlock& b = *tile.format;
     const std::size_t last = b.tiles - 1;
-    const SplitSection section = tile.section_layout_of(b.cols_of_tile(last));
+    const QuantSection section = tile.section_layout_of(b.cols_of_tile(last));
     const auto fill_zeros = [&](std::size_t begin, std::size_t end) {
       Tile::strided(me, end - begin, [&](std::size_t i) { tile.bytes[begin + i] = std::byte{0}; });
     };
@@ -62,7 +62,7 @@ ADACC_HD void count_numbers(Tile& tile, std::size_t first, std::size_t end) {
   const bool odd = tile.block.any([&](int me) {
     bool some = false;
     std::int32_t largest = 0;
-    Tile::strided(me, SplitShared::slots, [&](std::size_t slot) {
+    Tile::strided(me, QuantShared::slots, [&](std::size_t slot) {
       if (tile.size_of(slot) == 0) return;
       const std::int32_t m =
           larger_of(magnitude_of(tile.shared.lo[slot]), magnitude_of(tile.shared.hi[slot]));
@@ -100,11 +100,11 @@ ADACC_HD void count_numbers(Tile& tile, std::size_t first, std::size_t end) {
 
 /// Adds what was counted to the header of the block of 64 rows.
 template <class Tile>
-ADACC_HD void split_report(Tile& tile) {
+ADACC_HD void quant_report(Tile& tile) {
   tile.block.each([&](int me) {
     if (me != 0) return;
     std::uint32_t* const header = words(tile.bytes);
-    const SplitShared& s = tile.shared;
+    const QuantShared& s = tile.shared;
     if (s.flagged != 0) Tile::Block::add(header[0], s.flagged);
     if (s.flagged != s.used) Tile::Block::add(header[1], s.flagged - s.used);
     if (s.nonfinite != 0) Tile::Block::add(header[2], s.nonfinite);
@@ -113,22 +113,22 @@ ADACC_HD void split_report(Tile& tile) {
 }
 
 /// How many pieces of work there are.
-template <SplitOptions O>
-ADACC_HD std::size_t split_encode_parts(const SplitFormat& format) {
+template <QuantOptions O>
+ADACC_HD std::size_t quant_encode_parts(const QuantFormat& format) {
   return format.blocks() * (O.group == whole_row ? 1 : format.whole.tiles);
 }
 
-/// Block `part` of threads, of split_encode_parts().
-template <unsigned Bits, SplitOptions O, class T, class Block>
-ADACC_HD void split_encode_part(Block& block, SplitShared& shared, std::size_t part,
-                                const SplitJob<T>& job) {
-  using Tile = SplitTile<Bits, O, T, Block>;
+/// Block `part` of threads, of quant_encode_parts().
+template <unsigned Bits, QuantOptions O, class T, class Block>
+ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
+                                const QuantJob<T>& job) {
+  using Tile = QuantTile<Bits, O, T, Block>;
   constexpr bool by_row = Tile::by_row;
   const std::size_t tiles = job.format.whole.tiles;
   const std::size_t first = by_row ? 0 : part % tiles, end = by_row ? tiles : first + 1;
   Tile tile{block, shared, job};
   tile.set_rows(by_row ? part : part / tiles);
-  split_clear(tile, first == 0);
+  quant_clear(tile, first == 0);
 
   for (std::size_t i = first; i < end; ++i) {
     tile.load(i);
@@ -156,7 +156,7 @@ ADACC_HD void split_encode_part(Block& block, SplitShared& shared, std::size_t p
     if (by_row) tile.load(i);
     encode_tile_codes(tile);
   }
-  split_report(tile);
+  quant_report(tile);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -1,7 +1,7 @@
 /// The tile that a block of threads encodes: where it lies, its groups, what every thread holds.
 ///
-/// The steps of encoding are functions of a tile, one subject a file: ranges, outliers (elements,
-/// channels), codes. split_encode_block.hpp calls them in order. Where the scale is of a whole row,
+/// The steps of encoding are functions of a tile, one subject a file: extremes, outliers (elements,
+/// channels), codes. encode.hpp calls them in order. Where the scale is of a whole row,
 /// a block of threads goes through all tiles of 64 rows, so a tile can be moved.
 #pragma once
 
@@ -16,13 +16,13 @@ inline ADACC_HD std::uint32_t* words(std::byte* at) {
   return static_cast<std::uint32_t*>(static_cast<void*>(at));
 }
 
-template <unsigned Bits, SplitOptions O, class T, class ThreadBlock>
-struct SplitTile {
+template <unsigned Bits, QuantOptions O, class T, class ThreadBlock>
+struct QuantTile {
   using Element = T;
   using Block = ThreadBlock;
   using Thread = TileThread<T>;
   static constexpr unsigned bits = Bits;
-  static constexpr SplitOptions options = O;
+  static constexpr QuantOptions options = O;
   static constexpr bool elements = O.outliers == Outliers::elements;
   static constexpr bool channels = O.outliers == Outliers::channels;
   static constexpr bool by_column = O.group == 0;
@@ -34,9 +34,9 @@ struct SplitTile {
   static constexpr std::size_t most_rows = Thread::most_rows, packet = Thread::packet;
 
   Block& block;
-  SplitShared& shared;
-  const SplitJob<T>& job;
-  const SplitBlock* format = nullptr;  ///< of the 64 rows
+  QuantShared& shared;
+  const QuantJob<T>& job;
+  const QuantBlock* format = nullptr;  ///< of the 64 rows
   std::byte* bytes = nullptr;          ///< of their blob
   std::size_t row = 0;                 ///< of the tensor, the first
   std::size_t index = 0, cols = 0;     ///< of the tile
@@ -68,10 +68,10 @@ struct SplitTile {
   ADACC_HD const T& element(std::size_t r, std::size_t c) const {
     return job.x[(row + r) * format->cols + index * tile_cols + c];
   }
-  ADACC_HD SplitSection section_layout() const { return section_layout_of(cols); }
+  ADACC_HD QuantSection section_layout() const { return section_layout_of(cols); }
   /// Of a tile of `c` columns.
-  ADACC_HD SplitSection section_layout_of(std::size_t c) const {
-    return SplitSection(O, format->rows, c, sizeof(T));
+  ADACC_HD QuantSection section_layout_of(std::size_t c) const {
+    return QuantSection(O, format->rows, c, sizeof(T));
   }
   ADACC_HD std::byte* section() const { return bytes + format->section(index); }
 

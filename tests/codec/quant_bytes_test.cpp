@@ -1,4 +1,4 @@
-/// The bytes of split codecs: sizes, names, and the same blob from every machine and thread.
+/// The bytes of quantizing codecs: sizes, names, and the same blob from every machine and thread.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 #include <cstring>
 #include <string>
 
-#include "split_cases.hpp"
+#include "quant_cases.hpp"
 
-namespace split_bytes_test { namespace {
+namespace quant_bytes_test { namespace {
 
-using namespace split_cases;
+using namespace quant_cases;
 
 // Of 64 x 256 floats: header, block header, 256 scales and minima, 33 places of 6 bytes after 8,
 // codes.
@@ -30,7 +30,7 @@ TEST_CASE("names are unique and the default's is plain") {
   CHECK(std::string(Int8OutlierWith<rows_channels>::name) == "int8_outlier_rows_channels");
   CHECK(std::string(Int4OutlierWith<no_places>::name) == "int4_outlier_none");
   CHECK(std::string(
-            Int4OutlierWith<SplitOptions{
+            Int4OutlierWith<QuantOptions{
                 .outlier_ratio = 8, .symmetric = true, .rounding = Rounding::stochastic}>::name) ==
         "int4_outlier_ratio8_symmetric_stochastic");
 }
@@ -101,7 +101,7 @@ TEST_CASE("blobs of large tensors, written past the caches, have the bytes of sm
   check_streamed(Int8Outlier{});
   check_streamed(Int4OutlierWith<stochastic>{});
   check_streamed(Int8OutlierWith<group32>{});
-  check_streamed(Int8OutlierWith<split_cases::rows>{});
+  check_streamed(Int8OutlierWith<quant_cases::rows>{});
 }
 
-}}  // namespace split_bytes_test
+}}  // namespace quant_bytes_test

@@ -1,15 +1,15 @@
-/// NaNs, infinities and what is beyond float stay visible through split codecs.
+/// NaNs, infinities and what is beyond float stay visible through quantizing codecs.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
 
-#include "split_cases.hpp"
+#include "quant_cases.hpp"
 
-namespace split_nonfinite_test { namespace {
+namespace quant_nonfinite_test { namespace {
 
-using namespace split_cases;
+using namespace quant_cases;
 
 TEST_CASE_TEMPLATE("NaNs and infinities stay visible", T, float, double) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -79,4 +79,4 @@ TEST_CASE("doubles beyond float are kept exactly or become NaN") {
   CHECK(std::isnan(round_trip<Int8OutlierWith<no_places>>(x)[17]));
 }
 
-}}  // namespace split_nonfinite_test
+}}  // namespace quant_nonfinite_test

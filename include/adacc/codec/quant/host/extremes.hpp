@@ -1,4 +1,4 @@
-/// Loops that reduce columns to ranges, as ordered integers (codec/split/quantize.hpp).
+/// Loops that reduce columns to their extremes, as ordered integers (codec/quant/quantize.hpp).
 ///
 /// Integer minima and maxima may be taken in any order, so these loops are vectors without leave to
 /// reorder floats. Meanwhile they ask for a quarter of the piece to come; making codes, which reads
@@ -15,13 +15,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Columns whose ranges are taken at a time: what is kept of them stays in the first-level cache, a
-/// block of so many in the second.
+/// Columns whose extremes are taken at a time: what is kept of them stays in the first-level cache,
+/// a block of so many in the second.
 inline constexpr std::size_t chunk_cols = 4 * tile_cols;
 
 /// Of every group: ordered extremes, and the second smallest of the slices' largest magnitudes.
 template <std::size_t N>
-struct SplitRanges {
+struct GroupExtremes {
   alignas(64) std::int32_t lo[N];
   alignas(64) std::int32_t hi[N];
   alignas(64) std::int32_t second[N];
@@ -36,9 +36,9 @@ struct LaneSlices {
     for (std::size_t s = 0; s < 4; ++s) lo[s] = Ints{} + empty_lo, hi[s] = Ints{} + empty_hi;
   }
 
-  /// Their ranges to groups `to` … of out.
+  /// Their extremes to groups `to` … of out.
   template <std::size_t N>
-  void close(SplitRanges<N>& out, std::size_t to) const {
+  void close(GroupExtremes<N>& out, std::size_t to) const {
     Ints l = lo[0], h = hi[0], largest[4];
     for (std::size_t s = 0; s < 4; ++s) {
       largest[s] = lo[s] ^ lo[s] >> 31;
@@ -62,9 +62,9 @@ struct LaneSlices {
   }
 };
 
-/// The ranges of as many columns as Ints has lanes, over `rows` rows.
+/// The extremes of as many columns as Ints has lanes, over `rows` rows.
 template <class Ints, class T, std::size_t N>
-inline void column_lanes(const T* x, std::size_t stride, std::size_t rows, SplitRanges<N>& out,
+inline void column_lanes(const T* x, std::size_t stride, std::size_t rows, GroupExtremes<N>& out,
                          std::size_t to) {
   LaneSlices<Ints> slices;
   for (std::size_t s = 0; s < 4; ++s) {
@@ -81,10 +81,10 @@ inline void column_lanes(const T* x, std::size_t stride, std::size_t rows, Split
 }
 
 /// Every column of `rows` x `cols` elements is a group; cols <= chunk_cols. A few columns at a time
-/// over all rows, so that ranges stay in registers: the rows should be in cache.
+/// over all rows, so that extremes stay in registers: the rows should be in cache.
 template <class T>
-void column_ranges(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
-                   ReadAhead& next, SplitRanges<chunk_cols>& out) {
+void column_extremes(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
+                     ReadAhead& next, GroupExtremes<chunk_cols>& out) {
   std::size_t c = 0;
   for (; c + vector_lanes <= cols; c += vector_lanes) {
     next.more(div_up(rows, 4));

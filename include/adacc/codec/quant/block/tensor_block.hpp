@@ -1,9 +1,9 @@
-/// How a block of threads divides the tiles of the split codecs, and what its threads share.
+/// How a block of threads divides the tiles of the quantizing codecs, and what its threads share.
 ///
-/// The bytes are those of split/layout.hpp, the arithmetic is that of quantize.hpp. A tile is 64
-/// rows by 256 columns. A thread has a packet of neighbouring columns (4, or 8 of bfloat16) in some
-/// of the rows of one slice, all of which it holds in registers: so a warp reads whole rows, an
-/// element is read from memory once, and a slice's extremes need few threads to agree.
+/// The bytes are those of codec/quant/layout.hpp, the arithmetic is that of quantize.hpp. A tile is
+/// 64 rows by 256 columns. A thread has a packet of neighbouring columns (4, or 8 of bfloat16) in
+/// some of the rows of one slice, all of which it holds in registers: so a warp reads whole rows,
+/// an element is read from memory once, and a slice's extremes need few threads to agree.
 #pragma once
 
 #include <cstddef>
@@ -97,7 +97,7 @@ struct TilePart {
 
 /// Shared memory of a block that encodes. Groups of a tile have slots: a column's is the column,
 /// that of group k of a row is row * slots_per_row + k.
-struct SplitShared {
+struct QuantShared {
   static constexpr std::size_t slots = 512;
 
   struct Slices {
@@ -122,30 +122,30 @@ struct SplitShared {
 
 /// What one launch works on.
 template <class T>
-struct SplitJob {
-  SplitFormat format;
-  SplitBlock last;
+struct QuantJob {
+  QuantFormat format;
+  QuantBlock last;
   const T* x;
   std::byte* blob;
   RandomKey stream;
   BlobHeader header;
 
-  ADACC_HD const SplitBlock& block(std::size_t i) const {
+  ADACC_HD const QuantBlock& block(std::size_t i) const {
     return i + 1 < format.blocks() ? format.whole : last;
   }
   ADACC_HD std::byte* bytes(std::size_t i) const { return blob + format.start_of(i); }
 };
 
-template <unsigned Bits, SplitOptions O, class T>
-SplitJob<T> split_job(View<const T> x, std::byte* blob, const RandomKey& key) {
+template <unsigned Bits, QuantOptions O, class T>
+QuantJob<T> quant_job(View<const T> x, std::byte* blob, const RandomKey& key) {
   const std::size_t rows = x.rows(), cols = x.cols();
-  const SplitFormat format(Bits, O, rows, cols, sizeof(T));
+  const QuantFormat format(Bits, O, rows, cols, sizeof(T));
   return {format,
-          SplitBlock(Bits, O, format.rows_of(format.blocks() - 1), cols, sizeof(T)),
+          QuantBlock(Bits, O, format.rows_of(format.blocks() - 1), cols, sizeof(T)),
           x.data(),
           blob,
           key.with_purpose(Purpose::rounding),
-          blob_header(fnv1a(SplitName(Bits, O).text), dtype_of<T>, rows, cols)};
+          blob_header(fnv1a(QuantName(Bits, O).text), dtype_of<T>, rows, cols)};
 }
 
 template <class U>

@@ -1,8 +1,8 @@
-/// A decoder of split blobs after the table in codec/split/layout.hpp alone: it shares no code with
+/// A decoder of quantized blobs after the table in codec/quant/layout.hpp alone: it shares no code with
 /// the codec but its options.
 #pragma once
 
-#include <adacc/codec/split/layout.hpp>
+#include <adacc/codec/quant/layout.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ inline adacc::bfloat16 element<adacc::bfloat16>(float x) {
 }
 
 template <class T>
-Read<T> read_split(unsigned bits, const adacc::SplitOptions& o, const Blob& blob, std::size_t rows,
+Read<T> read_quant(unsigned bits, const adacc::QuantOptions& o, const Blob& blob, std::size_t rows,
                    std::size_t cols) {
   const auto up = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
   const auto get = [&](std::size_t at, auto value) {
@@ -147,8 +147,8 @@ Read<T> read_split(unsigned bits, const adacc::SplitOptions& o, const Blob& blob
 }
 
 template <class Codec, class T>
-Read<T> read_split(const Blob& blob, std::size_t rows, std::size_t cols) {
-  return read_split<T>(Codec::bits, Codec::options, blob, rows, cols);
+Read<T> read_quant(const Blob& blob, std::size_t rows, std::size_t cols) {
+  return read_quant<T>(Codec::bits, Codec::options, blob, rows, cols);
 }
 
 }  // namespace sample

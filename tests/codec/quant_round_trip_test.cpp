@@ -1,4 +1,4 @@
-/// Split codecs on finite numbers: the error bound, for any size, type and range.
+/// Quantizing codecs on finite numbers: the error bound, for any size, type and range.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include <initializer_list>
 #include <string>
 
-#include "split_cases.hpp"
+#include "quant_cases.hpp"
 
-namespace split_round_trip_test { namespace {
+namespace quant_round_trip_test { namespace {
 
-using namespace split_cases;
+using namespace quant_cases;
 
 /// Everything that holds for any finite input.
 template <class Codec, class T>
@@ -21,7 +21,7 @@ void check(const Matrix<T>& x) {
   const Blob blob = encoded<Codec>(x, 0xA5);
   CHECK(blob.guards_hold());
   CHECK(blob == encoded<Codec>(x, 0x5A));
-  const Read<T> read = read_split<Codec, T>(blob, x.rows, x.cols);
+  const Read<T> read = read_quant<Codec, T>(blob, x.rows, x.cols);
   CHECK(read.zeros);
   CHECK(read.well_formed);
   const Matrix<T> y = decoded<Codec, T>(blob, x.rows, x.cols);
@@ -138,4 +138,4 @@ TEST_CASE("ranges that are no number, and the smallest") {
   check_ranges(Int4OutlierWith<symmetric>{});
 }
 
-}}  // namespace split_round_trip_test
+}}  // namespace quant_round_trip_test

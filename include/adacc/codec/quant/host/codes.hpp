@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What split_code clamps to.
+/// What quant_code clamps to.
 template <unsigned Bits, bool Symmetric>
 struct CodeLimits {
   Floats16 bottom, top;
@@ -23,7 +23,7 @@ struct CodeLimits {
   }
 };
 
-/// split_code of sixteen elements, in the third bytes of `fixed`.
+/// quant_code of sixteen elements, in the third bytes of `fixed`.
 template <unsigned Bits, bool Symmetric, bool Stochastic, class T>
 inline void encode_vector(const T* x, const Floats16& base, const Floats16& inverse,
                           const CodeLimits<Bits, Symmetric>& limits, const std::uint16_t* random,
@@ -52,17 +52,17 @@ struct ColumnCoders {
     if constexpr (!Symmetric) std::memcpy(&bases, base + col, sizeof bases);
     std::memcpy(&inverses, inverse + col, sizeof inverses);
   }
-  SplitCoder at(std::size_t col) const { return {base[col], inverse[col]}; }
+  QuantCoder at(std::size_t col) const { return {base[col], inverse[col]}; }
 };
 struct RowCoder {
-  SplitCoder coder;
+  QuantCoder coder;
 
   template <bool>
   void load(std::size_t, Floats16& bases, Floats16& inverses) const {
     bases = Floats16{} + coder.base;
     inverses = Floats16{} + coder.inverse;
   }
-  SplitCoder at(std::size_t) const { return coder; }
+  QuantCoder at(std::size_t) const { return coder; }
 };
 
 /// The codes of `cols` elements of a row. `random` is read if Stochastic. Streamed: see
@@ -91,9 +91,9 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
     c += vector_lanes;
   }
   for (; c < cols; ++c) {
-    const SplitCoder coder = coders.at(c);
+    const QuantCoder coder = coders.at(c);
     codes[c] = static_cast<std::uint8_t>(
-        split_code<Bits, Symmetric>(to_number(x[c]), Symmetric ? 0.0F : coder.base, coder.inverse,
+        quant_code<Bits, Symmetric>(to_number(x[c]), Symmetric ? 0.0F : coder.base, coder.inverse,
                                     Stochastic ? std::int32_t{random[c]} : half_code));
   }
 }
@@ -104,7 +104,7 @@ void decode_row(std::size_t cols, const std::uint8_t* __restrict codes,
                 const float* __restrict scale, const float* __restrict minimum, T* __restrict x) {
   for (std::size_t c = 0; c < cols; ++c)
     x[c] = from_number<T>(
-        split_value_of<Bits, Symmetric>(codes[c], scale[c], Symmetric ? 0.0F : minimum[c]));
+        quant_value_of<Bits, Symmetric>(codes[c], scale[c], Symmetric ? 0.0F : minimum[c]));
 }
 
 /// All of one group.
@@ -112,7 +112,7 @@ template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes, float scale, float minimum,
                 T* __restrict x) {
   for (std::size_t c = 0; c < cols; ++c)
-    x[c] = from_number<T>(split_value_of<Bits, Symmetric>(codes[c], scale, minimum));
+    x[c] = from_number<T>(quant_value_of<Bits, Symmetric>(codes[c], scale, minimum));
 }
 
 /// Codes of 4 bits to strips; `cols` from a strip's start. Streamed: see store_vector.
@@ -153,9 +153,9 @@ inline void unpack_row(std::size_t cols, const std::uint8_t* __restrict packed,
 }
 
 /// Random halfwords of up to a tile's row of elements.
-class SplitRandom {
+class QuantRandom {
  public:
-  explicit SplitRandom(const RandomKey& stream) : stream_(stream) {}
+  explicit QuantRandom(const RandomKey& stream) : stream_(stream) {}
 
   std::int32_t at(std::uint64_t element) const { return random_half(stream_, element); }
 

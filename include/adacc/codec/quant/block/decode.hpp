@@ -1,4 +1,4 @@
-/// Decodes tiles of the split codecs by a block of threads (thread_block.hpp).
+/// Decodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
 /// Threads have the columns and rows that they have when encoding, so they store packets of 16
 /// bytes side by side. Then the outliers overwrite. Whatever the bytes of the blob are, positions
@@ -14,13 +14,13 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Part `part` of the blocks times tiles of job.format, to x.
-template <unsigned Bits, SplitOptions O, class T, class Block>
-ADACC_HD void split_decode_tile(Block& block, std::size_t part, const SplitJob<T>& job,
+template <unsigned Bits, QuantOptions O, class T, class Block>
+ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T>& job,
                                 const std::byte* blob, T* to) {
   using Thread = TileThread<T>;
   constexpr std::size_t P = Thread::packet, R = Thread::most_rows;
   const std::size_t tiles = job.format.whole.tiles, i = part / tiles, tile = part % tiles;
-  const SplitBlock& b = job.block(i);
+  const QuantBlock& b = job.block(i);
   const std::byte* const bytes = blob + job.format.start_of(i);
   const std::size_t cols = b.cols_of_tile(tile), left = tile * tile_cols;
   T* const x = to + i * block_rows * b.cols + left;
@@ -78,7 +78,7 @@ ADACC_HD void split_decode_tile(Block& block, std::size_t part, const SplitJob<T
       }
       SmallPacket<T, P> out;
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) out.at[j] =
-          valid ? from_number<T>(split_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
+          valid ? from_number<T>(quant_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
                 : quiet_nan<T>();
       T* const at = x + row * b.cols + t.col;
       if (aligned) {
@@ -94,7 +94,7 @@ ADACC_HD void split_decode_tile(Block& block, std::size_t part, const SplitJob<T
     }
   });
 
-  const SplitSection layout(O, b.rows, cols, sizeof(T));
+  const QuantSection layout(O, b.rows, cols, sizeof(T));
   if (layout.places == 0) return;
   const std::byte* const from = bytes + b.section(tile);
   block.each([&](int me) {
@@ -109,7 +109,7 @@ ADACC_HD void split_decode_tile(Block& block, std::size_t part, const SplitJob<T
       const std::size_t row = channels ? v % b.rows : index / tile_cols;
       const std::size_t col = channels ? index : index % tile_cols;
       if (row < b.rows && col < cols)
-        x[row * b.cols + col] = get<T>(from + SplitSection::values + v * sizeof(T));
+        x[row * b.cols + col] = get<T>(from + QuantSection::values + v * sizeof(T));
     }
   });
 }

@@ -16,13 +16,13 @@ struct SampleShared {
   float x[256], scale[256], minimum[256];
   std::int32_t code[256];
 };
-template <unsigned Bits, SplitOptions O, class T, class Block>
-ADACC_HD void split_sample(Block& block, SampleShared& s, std::size_t part,
-                           const SplitJob<T>& job) {
+template <unsigned Bits, QuantOptions O, class T, class Block>
+ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
+                           const QuantJob<T>& job) {
   block.each([&](int me) {
     const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
     if (i >= job.format.blocks()) return;
-    const SplitBlock& b = job.block(i);
+    const QuantBlock& b = job.block(i);
     const std::byte* const bytes = job.bytes(i);
     const auto k = static_cast<std::uint32_t>(me % 64), count = sample_count(b.rows, b.cols);
     if (k >= count) return;
@@ -42,14 +42,14 @@ ADACC_HD void split_sample(Block& block, SampleShared& s, std::size_t part,
   block.each([&](int me) {
     const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
     if (me % 64 != 0 || i >= job.format.blocks()) return;
-    const SplitBlock& b = job.block(i);
+    const QuantBlock& b = job.block(i);
     std::byte* const bytes = job.bytes(i);
     const std::uint32_t count = sample_count(b.rows, b.cols);
     double noise = 0, signal = 0;
     std::uint32_t samples = 0;
     for (std::uint32_t k = 0; k < count; ++k) {
       const std::size_t at = static_cast<std::size_t>(me) + k;
-      const SplitGroup group = {to_bfloat16(s.scale[at]), to_bfloat16(s.minimum[at])};
+      const QuantGroup group = {to_bfloat16(s.scale[at]), to_bfloat16(s.minimum[at])};
       if (add_sample<Bits, O.symmetric>(s.x[at], s.code[at], group, noise, signal)) ++samples;
     }
     put(bytes + 12, samples);

@@ -1,15 +1,15 @@
-/// Stochastic rounding of split codecs: unbiased, and keyed.
+/// Stochastic rounding of quantizing codecs: unbiased, and keyed.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
-#include "split_cases.hpp"
+#include "quant_cases.hpp"
 
-namespace split_stochastic_test { namespace {
+namespace quant_stochastic_test { namespace {
 
-using namespace split_cases;
+using namespace quant_cases;
 
 TEST_CASE("stochastic rounding is unbiased, and keyed") {
   constexpr std::size_t cols = 96;
@@ -17,7 +17,7 @@ TEST_CASE("stochastic rounding is unbiased, and keyed") {
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = i / cols == 0 ? -1.0F : i / cols == 1 ? 1.0F : 0.1F;
   const auto check_mean = [&]<class Codec>(Codec) {
-    const Read<float> read = read_split<Codec, float>(encoded<Codec>(x), 64, cols);
+    const Read<float> read = read_quant<Codec, float>(encoded<Codec>(x), 64, cols);
     double sum = 0, squares = 0;
     const double n = 62 * cols;
     for (std::size_t i = 2 * cols; i < x.size(); ++i) {
@@ -51,7 +51,7 @@ TEST_CASE("stochastic rounding is unbiased, and keyed") {
   CHECK(with(key.with_purpose(Purpose::data)) == blob);  // the purpose is the codec's
   // Every element its own halfword: those that the specification names.
   const RandomKey stream = key.with_purpose(Purpose::rounding);
-  const Read<float> read = read_split<Codec, float>(blob, 64, cols);
+  const Read<float> read = read_quant<Codec, float>(blob, 64, cols);
   for (std::size_t i = 2 * cols; i < 4 * cols; ++i) {
     const std::uint32_t word = random_word(stream, i / 2);
     const std::uint32_t half = i % 2 == 0 ? word & 0xFFFF : word >> 16;
@@ -63,4 +63,4 @@ TEST_CASE("stochastic rounding is unbiased, and keyed") {
   }
 }
 
-}}  // namespace split_stochastic_test
+}}  // namespace quant_stochastic_test

@@ -1,4 +1,4 @@
-/// The split codecs' signal-to-noise ratios, against the figures that the design rests on.
+/// The quantizing codecs' signal-to-noise ratios, against the figures that the design rests on.
 #include <doctest/doctest.h>
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
@@ -8,7 +8,7 @@
 
 #include "sample.hpp"
 
-namespace split_quality_test { namespace {
+namespace quant_quality_test { namespace {
 
 using namespace adacc;
 using sample::Matrix;
@@ -52,15 +52,15 @@ Matrix<float> massive_elements() {
 }
 
 template <unsigned Bits, std::size_t Group>
-using Elements = SplitCodec<Bits, SplitOptions{.group = Group}>;
+using Elements = QuantCodec<Bits, QuantOptions{.group = Group}>;
 template <unsigned Bits, std::size_t Group>
 using Channels =
-    SplitCodec<Bits, SplitOptions{
+    QuantCodec<Bits, QuantOptions{
                          .group = Group, .outliers = Outliers::channels, .outliers_per_mille = 8}>;
 template <unsigned Bits, std::size_t Group>
-using Unsplit = SplitCodec<Bits, SplitOptions{.group = Group, .outliers = Outliers::none}>;
+using Unsplit = QuantCodec<Bits, QuantOptions{.group = Group, .outliers = Outliers::none}>;
 template <unsigned Bits>
-using Symmetric = SplitCodec<Bits, SplitOptions{.symmetric = true}>;
+using Symmetric = QuantCodec<Bits, QuantOptions{.symmetric = true}>;
 
 TEST_CASE("clean Gaussian data: the design's figures within 1 dB") {
   const Matrix<float> x = clean();
@@ -113,4 +113,4 @@ TEST_CASE("the sampled error of the bulk is near the whole") {
   check_sampled(Elements<8, 128>{}, massive_elements(), 44.6);
 }
 
-}}  // namespace split_quality_test
+}}  // namespace quant_quality_test

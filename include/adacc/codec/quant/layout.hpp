@@ -22,8 +22,7 @@
 ///     64             2 G          bfloat16 scale of every group
 ///     64 + 2 G       2 M          bfloat16 minimum of every group (M = G, or 0 if symmetric)
 ///     S              …            outlier sections, one for every tile of 256 columns (the last
-///     one
-///                                 may have fewer); none if there are no places
+///                                 one may have fewer); none if there are no places
 ///     Q              r R          codes, row by row; R = C for 8 bits; for 4 bits
 ///                                 R = 16 floor(C / 32) + ceil((C mod 32) / 2)
 ///     B                           the next block
@@ -50,7 +49,7 @@
 /// one, in its high half.
 ///
 /// To decode: minimum + scale * code, or scale * (code - 128) if symmetric (8 for 4 bits), see
-/// codec/split/quantize.hpp; then the values of the sections in use overwrite.
+/// codec/quant/quantize.hpp; then the values of the sections in use overwrite.
 #pragma once
 
 #include <cstddef>
@@ -75,11 +74,11 @@ enum class Rounding : std::uint8_t {
   stochastic  ///< unbiased: by the stream of Cpu::key with Purpose::rounding
 };
 
-/// SplitOptions::group: all of a row.
+/// QuantOptions::group: all of a row.
 inline constexpr std::size_t whole_row = static_cast<std::size_t>(-1);
 
 /// Options of Int8Outlier and Int4Outlier.
-struct SplitOptions {
+struct QuantOptions {
   /// Elements along a row that share a scale: 32, 64, 128, 256 or whole_row; 0: the 64 rows of a
   /// block along a column.
   std::size_t group = 0;
@@ -92,10 +91,10 @@ struct SplitOptions {
   bool symmetric = false;
   Rounding rounding = Rounding::nearest;
 
-  friend constexpr bool operator==(const SplitOptions&, const SplitOptions&) = default;
+  friend constexpr bool operator==(const QuantOptions&, const QuantOptions&) = default;
 };
-using Int8Options = SplitOptions;
-using Int4Options = SplitOptions;
+using Int8Options = QuantOptions;
+using Int4Options = QuantOptions;
 
 namespace detail {
 
@@ -114,19 +113,19 @@ struct BlockHeader {
 static_assert(sizeof(BlockHeader) == 64);
 
 /// Offsets in the outlier section of a tile.
-struct SplitSection {
+struct QuantSection {
   static constexpr std::size_t count = 0, values = 8;
   std::size_t places;  ///< K
   std::size_t indices, bytes;
 
-  ADACC_HD constexpr SplitSection(const SplitOptions& o, std::size_t rows, std::size_t cols,
+  ADACC_HD constexpr QuantSection(const QuantOptions& o, std::size_t rows, std::size_t cols,
                                   std::size_t element_bytes)
       : places(places_of(o, rows, cols)),
         indices(values + element_bytes * places * (o.outliers == Outliers::channels ? rows : 1)),
         bytes(places == 0 ? 0 : (indices + 2 * places + 15) / 16 * 16) {}
 
  private:
-  ADACC_HD static constexpr std::size_t places_of(const SplitOptions& o, std::size_t rows,
+  ADACC_HD static constexpr std::size_t places_of(const QuantOptions& o, std::size_t rows,
                                                   std::size_t cols) {
     if (o.outliers == Outliers::none) return 0;
     const std::size_t of = o.outliers == Outliers::channels ? cols : rows * cols;
@@ -135,7 +134,7 @@ struct SplitSection {
 };
 
 /// Offsets in a block of `rows` x `cols`, from its start.
-struct SplitBlock {
+struct QuantBlock {
   std::size_t rows, cols;
   std::size_t groups_per_row;  ///< 0 for groups along columns
   std::size_t groups;
@@ -144,20 +143,20 @@ struct SplitBlock {
   std::size_t row_bytes;      ///< of codes
   std::size_t scales, minima, sections, codes, bytes;
 
-  ADACC_HD constexpr SplitBlock(unsigned bits, const SplitOptions& o, std::size_t row_count,
+  ADACC_HD constexpr QuantBlock(unsigned bits, const QuantOptions& o, std::size_t row_count,
                                 std::size_t col_count, std::size_t element_bytes)
       : rows(row_count), cols(col_count),
         groups_per_row(o.group == 0           ? 0
                        : o.group == whole_row ? 1
                                               : div_up(cols, o.group)),
         groups(o.group == 0 ? cols : rows * groups_per_row), tiles(div_up(cols, tile_cols)),
-        section_bytes(SplitSection(o, rows, tile_cols, element_bytes).bytes),
+        section_bytes(QuantSection(o, rows, tile_cols, element_bytes).bytes),
         row_bytes(bits == 8 ? cols
                             : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2)),
         scales(sizeof(BlockHeader)), minima(scales + 2 * groups),
         sections(align_up(minima + (o.symmetric ? 0 : 2 * groups))),
         codes(align_up(sections + (tiles - 1) * section_bytes +
-                       SplitSection(o, rows, cols - (tiles - 1) * tile_cols, element_bytes).bytes)),
+                       QuantSection(o, rows, cols - (tiles - 1) * tile_cols, element_bytes).bytes)),
         bytes(align_up(codes + rows * row_bytes)) {}
 
   ADACC_HD constexpr std::size_t cols_of_tile(std::size_t tile) const {
@@ -182,14 +181,14 @@ ADACC_HD constexpr CodePlace code_place(unsigned bits, std::size_t cols, std::si
 }
 
 /// The blocks of a blob.
-struct SplitFormat {
+struct QuantFormat {
   /// More columns would let sizes of a block leave std::size_t.
   static constexpr std::size_t most_cols = static_cast<std::size_t>(-1) >> 14;
 
   std::size_t rows, cols;
-  SplitBlock whole;  ///< of 64 rows
+  QuantBlock whole;  ///< of 64 rows
 
-  ADACC_HD constexpr SplitFormat(unsigned bits, const SplitOptions& o, std::size_t row_count,
+  ADACC_HD constexpr QuantFormat(unsigned bits, const QuantOptions& o, std::size_t row_count,
                                  std::size_t col_count, std::size_t element_bytes)
       : rows(row_count), cols(col_count), whole(bits, o, block_rows, col_count, element_bytes) {}
 
@@ -203,26 +202,26 @@ struct SplitFormat {
   }
 };
 
-/// 0 where there is nothing to encode, the dtype is no number that is split, or the size does not
-/// fit std::size_t.
-constexpr std::size_t split_bytes(unsigned bits, const SplitOptions& o, std::size_t rows,
+/// 0 where there is nothing to encode, the dtype is no number that is quantized, or the size does
+/// not fit std::size_t.
+constexpr std::size_t quant_bytes(unsigned bits, const QuantOptions& o, std::size_t rows,
                                   std::size_t cols, Dtype dtype) {
-  if (rows == 0 || cols == 0 || cols > SplitFormat::most_cols || dtype == Dtype::i32) return 0;
+  if (rows == 0 || cols == 0 || cols > QuantFormat::most_cols || dtype == Dtype::i32) return 0;
   const std::size_t element = bytes_of(dtype);
-  const SplitFormat format(bits, o, rows, cols, element);
+  const QuantFormat format(bits, o, rows, cols, element);
   std::size_t most = 0;  // encoded and decoded
   if (!multiply(rows / block_rows + 2, format.whole.bytes, most)) return 0;
   if (!multiply(cols * element, rows, most)) return 0;
   const std::size_t last = format.blocks() - 1;
-  return format.start_of(last) + SplitBlock(bits, o, format.rows_of(last), cols, element).bytes;
+  return format.start_of(last) + QuantBlock(bits, o, format.rows_of(last), cols, element).bytes;
 }
 
 /// "int8_outlier", and whatever differs from the default.
-struct SplitName {
+struct QuantName {
   char text[96] = {};
 
-  constexpr SplitName(unsigned bits, const SplitOptions& o) {
-    constexpr SplitOptions usual;
+  constexpr QuantName(unsigned bits, const QuantOptions& o) {
+    constexpr QuantOptions usual;
     append(bits == 8 ? "int8_outlier" : "int4_outlier");
     if (o.group == whole_row) append("_rows");
     else if (o.group != usual.group) append("_group", o.group);
