@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 #include <adacc/codec/blob.hpp>
 #include <adacc/codec/float_bits.hpp>
-#include <adacc/codec/split/quantize.hpp>
+#include <adacc/codec/quant/quantize.hpp>
 #include <adacc/core/cpu.hpp>
 #include <adacc/core/dtype.hpp>
 #include <adacc/core/random.hpp>

@@ -14,11 +14,13 @@
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
-/// It is 0 where the codec cannot encode such a tensor. `blob` and x start 64-byte aligned, and the
-/// blob has exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode
-/// writes. Equal input and equal `Cpu::key` give equal bytes, whatever the number of threads. A NaN
-/// or an infinity in x is not finite after decode either. Arguments that do not fit are an Error,
-/// and nothing is written; whatever the bytes of a blob are, decode stays within its spans.
+/// It is 0 where the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
+/// exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode writes. So
+/// does the x that decode writes; what encode reads may be the memory of somebody else's trainer
+/// (stash/), and starts at any multiple of alignof(T). Equal input and equal `Cpu::key` give equal
+/// bytes, wherever it lies and whatever the number of threads. A NaN or an infinity in x is not
+/// finite after decode either. Arguments that do not fit are an Error, and nothing is written;
+/// whatever the bytes of a blob are, decode stays within its spans.
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
 /// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts

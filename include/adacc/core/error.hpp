@@ -69,6 +69,11 @@ class [[nodiscard]] Error {
     append(&digits[i]);
   }
 
+  /// What can say itself: piece.append_to(error).
+  template <class Piece>
+    requires requires(const Piece& piece, Error& error) { piece.append_to(error); }
+  constexpr void append(const Piece& piece) { piece.append_to(*this); }
+
   constexpr void append(Shape shape) {
     append("(");
     for (int i = 0; i < shape.rank(); ++i) {

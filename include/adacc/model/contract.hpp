@@ -32,8 +32,8 @@
 ///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
 ///
-///     static constexpr auto split = Split::rows;       // how it may be called in parts
-///     (split.hpp) constexpr std::size_t split_items(Shape in) const;   // for Split::own
+///     static constexpr auto split = Split::rows;       // how it may be called in parts,
+///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
 ///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have

@@ -70,7 +70,10 @@ struct Node {
   bool value_outside = false;
   /// The caller runs backward in memory of its own: there are no gradients in the arena.
   bool gradient_outside = false;
-  bool recomputable = true;            ///< its forward can run again in backward
+  bool recomputable = true;  ///< its forward can run again in backward
+  /// The node before it whose forward makes this activation as well, and those in between; -1: its
+  /// own. They run together, from the same sources.
+  int made_by = -1;
   std::size_t output_bytes = 0;        ///< 0 of a stage of backward alone, which produces nothing
   Cut cut;                             ///< how its work is cut into parts
   std::size_t aux_bytes = 0;           ///< of all parts
@@ -138,6 +141,13 @@ struct Graph {
     return from.empty() ? step_input : from[0];
   }
 
+  /// The node whose forward makes activation `k`.
+  constexpr int maker_of(int k) const { return node(k).made_by < 0 ? k : node(k).made_by; }
+  /// Whether forward of the same node makes activation `k` and the one behind it.
+  constexpr bool made_with_next(int k) const {
+    return k + 1 < node_count() && maker_of(k + 1) == maker_of(k);
+  }
+
   /// visit(id) for every activation that forward of node `k` reads; the step's input is none.
   template <class Visit>
   constexpr void forward_reads(int k, const Visit& visit) const {
@@ -191,6 +201,33 @@ struct Graph {
   }
 };
 
+/// An activation as errors name it: "z", or where several are called so, "z (3 of 4)".
+class ActivationName {
+ public:
+  constexpr ActivationName(const Graph& graph, int id) : graph_(graph), id_(id) {}
+
+  constexpr void append_to(Error& error) const {
+    const char* name = graph_.node(id_).name;
+    int before = 0, all = 0;
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      if (__builtin_strcmp(graph_.node(k).name, name) != 0) continue;
+      ++all;
+      if (k < id_) ++before;
+    }
+    error.append(name);
+    if (all < 2) return;
+    error.append(" (");
+    error.append(before + 1);
+    error.append(" of ");
+    error.append(all);
+    error.append(")");
+  }
+
+ private:
+  const Graph& graph_;
+  int id_;
+};
+
 /// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
 /// tolerate. Not into how many parts layers are cut, nor for how many threads.
 constexpr Fingerprint fingerprint_of(const Graph& graph) {
@@ -203,7 +240,8 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     found.bytes += node.output_bytes;
     all.mix(node.output.rows());
     all.mix(node.output.cols());
-    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U));
+    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U) |
+            (node.made_by >= 0 ? 32U : 0U));
     all.mix(node.candidate_count);
     for (const IdSpan list : {graph.sources(k), graph.adds(k), graph.backward_reads(k)}) {
       all.mix(list.size());
@@ -214,6 +252,24 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
   found.structure = all.value();
   return found;
 }
+
+namespace detail {
+
+/// Whether node `k` may be made by the node that it names.
+constexpr bool made_by_fits(const Graph& graph, int k) {
+  const Node& node = graph.node(k);
+  if (node.made_by < 0 || node.made_by >= k || !node.value_outside) return false;
+  const Node& maker = graph.node(node.made_by);
+  const IdSpan mine = graph.sources(k), its = graph.sources(node.made_by);
+  if (maker.made_by != -1 || !maker.value_outside || maker.recomputable != node.recomputable ||
+      graph.maker_of(k - 1) != node.made_by || mine.size() != its.size())
+    return false;
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    if (mine[i] != its[i]) return false;
+  return true;
+}
+
+}  // namespace detail
 
 /// An error where `graph` is none that the functions of program/ and plan/ can work on: those that
 /// make_graph() and StashModel return are.
@@ -244,6 +300,10 @@ constexpr Error check(const Graph& graph) {
       if (id < 0 || id >= graph.node_count())
         return fault(k, "reads activation ", id, " in backward, and there are ",
                      graph.node_count());
+    if (node.made_by != -1 && !detail::made_by_fits(graph, k))
+      return fault(k, "is said to be made by node ", node.made_by,
+                   ", which has to come right before it and what else it makes, have the same "
+                   "sources, and be run by the caller");
     if (node.value_outside) continue;
     if (node.sources.count > 1)
       return fault(k, "has ", node.sources.count, " inputs; a layer has 1");

@@ -29,7 +29,8 @@ constexpr const char* name_of(Op op) {
 }
 
 /// Buffers are indices into Schedule::buffers; -1 where there is none. An x of -1 in forward, add
-/// or backward is the step's own input if node (or, for add, the source) is the first.
+/// or backward is the step's own input if node (or, for add, the source) is the first. Where one
+/// forward makes several activations, each has an instruction, and the last of them runs it.
 struct Instruction {
   Op op = Op::forward;
   bool again = false;  ///< part of a recomputation

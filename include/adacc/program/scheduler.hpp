@@ -8,7 +8,8 @@
 ///     backward;
 ///   - a recomputed one is produced again once, before its first reader, from whatever it needs
 ///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
-///     not run again;
+///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
+///     produced together, by one instruction each, the last of which runs it;
 ///   - dx takes dy's buffer where the layer allows it and no residual sum still needs dy;
 ///   - the loss writes its gradient over its input where it may;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
@@ -313,10 +314,32 @@ class Scheduler {
         bring_back(top);
         stack_.pop_back();
       } else if (!push_missing_sources(top)) {
-        produce(top, true);
+        if (graph_.maker_of(top) != top || graph_.made_with_next(top)) produce_together(top);
+        else produce(top, true);
         stack_.pop_back();
       }
     }
+  }
+
+  /// Forward again of the node that makes activation `id` and others; its sources have values. What
+  /// of them is not wanted goes to scratch.
+  constexpr void produce_together(int id) {
+    const int maker = graph_.maker_of(id);
+    const IdSpan sources = list(node_of(maker).sources);
+    together_.clear();
+    for (int k = maker;; ++k) {
+      Instruction run{Op::forward, true, k};
+      if (!sources.empty()) run.x = value(sources[0]);
+      if (policy(k).recomputes() && state(k).needed) state(k).value = run.y = value_buffer(k);
+      else if (!policy(k).planned()) run.y = workspace(k, node_of(k).output_bytes);
+      together_.push_back(run.y);
+      const bool last = !graph_.made_with_next(k);
+      if (last) run.workspace = workspace(maker, node_of(maker).forward_workspace);
+      sink_.append(run);
+      if (last) break;
+    }
+    for (const int output : together_) sink_.touch(output);
+    for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
   }
 
   constexpr bool push_missing_sources(int id) {
@@ -380,6 +403,7 @@ class Scheduler {
   Array<int> next_add_;  ///< by place in Graph::ids
   Array<int> add_node_;  ///< by place in Graph::ids: the node whose list it is in
   Array<int> stack_;
+  Array<int> together_;  ///< buffers of what one forward makes
   int output_ = -1;
   int output_gradient_ = -1;
 };
