@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <cstdint>
 
 #include "../core/cpu.hpp"
@@ -48,7 +49,25 @@ struct CodecInfo {
   std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
   /// Into how many items its work can be cut; null where it cannot.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
+  const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
 };
+
+namespace detail {
+
+/// "offload_" and `name`, which must live as long as the program.
+template <class Codec>
+struct OffloadedName {
+  char text[64] = {};
+  constexpr OffloadedName() {
+    std::size_t size = 0;
+    for (const char* part : {"offload_", Codec::name})
+      for (; *part != '\0' && size + 1 < sizeof text; ++part) text[size++] = *part;
+  }
+};
+template <class Codec>
+inline constexpr OffloadedName<Codec> offloaded_name{};
+
+}  // namespace detail
 
 template <class Codec>
 struct CodecInfoFor {
@@ -81,7 +100,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::lossless,
                                       CodecInfoFor<Codec>::keeps_values,
                                       fnv1a(Codec::name),
-                                      CodecInfoFor<Codec>::split_items()};
+                                      CodecInfoFor<Codec>::split_items(),
+                                      detail::offloaded_name<Codec>.text};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

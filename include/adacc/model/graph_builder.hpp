@@ -196,8 +196,9 @@ class GraphBuilder {
     }
     node.candidate_count = graph_.candidates.size() - node.first_candidate;
     if (node.policy.codec() != &detail::tolerated_codec) return;
-    node.policy =
-        node.candidate_count == 0 ? retain() : compress(graph_.candidates[node.first_candidate]);
+    Form form = node.policy.form();
+    form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
+    node.policy = keep(form);
   }
 
   /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of

@@ -45,7 +45,7 @@ constexpr Array<Policy> policies_of(const Graph& graph, int id) {
 constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& policy) {
   if (!policy.keeps()) return 0;
   const Node& node = graph.node(id);
-  return align_up(policy.form().moves() ? policy.form().bytes(node.output, graph.scalar)
+  return align_up(policy.form().encoded() ? policy.form().bytes(node.output, graph.scalar)
                                         : node.output_bytes);
 }
 

@@ -19,7 +19,7 @@ class LiveBytes {
   }
   constexpr void add(const Buffer& buffer) {
     if (buffer.first < 0) return;  // no instruction names it
-    const std::size_t bytes = align_up(buffer.bytes);
+    const std::size_t bytes = buffer.room();
     std::size_t* changes = bytes_.data();
     changes[buffer.first] += bytes;
     changes[buffer.last + 1] -= bytes;

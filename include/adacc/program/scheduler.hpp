@@ -3,7 +3,7 @@
 /// A pure function of both; it touches no data. The rules:
 ///
 ///   - an activation that nothing in backward needs is dropped after its last reader in forward;
-///   - one that is kept in a form of its own (Form::moves) is put away after its last reader in
+///   - one that is kept encoded is put away after its last reader in
 ///     forward, so that forward is exact, and brought back once, before its first reader in
 ///     backward;
 ///   - a recomputed one is produced again once, before its first reader, from whatever it needs
@@ -193,7 +193,8 @@ class Scheduler {
   /// The caller's forward of node k is done: what of its output the arena takes over.
   constexpr void take_over(int k) {
     Instruction run{Op::forward, false, k};
-    if (state(k).needed && policy(k).retains()) state(k).value = run.y = value_buffer(k);
+    if (state(k).needed && policy(k).keeps() && !policy(k).encodes())
+      state(k).value = run.y = value_buffer(k);
     sink_.append(run);
     retire(k);
   }
@@ -244,13 +245,13 @@ class Scheduler {
   constexpr void retire(int id) {
     State& mine = state(id);
     if (mine.needed && policy(id).keeps()) {
-      if (!policy(id).form().moves()) return;
+      if (!policy(id).encodes()) return;
       put_away(id);
     }
     mine.value = -1;
   }
 
-  /// From the value to the form in which it waits.
+  /// From the value to the blob in which it waits.
   constexpr void put_away(int id) {
     State& mine = state(id);
     if (!(mine.form == policy(id).form())) {

@@ -29,6 +29,7 @@ struct Slice {
   std::size_t parts = 0;     ///< that it ran
   bool ended = false;        ///< the step has ended
   bool stalled = false;      ///< it ran nothing, because the next part has once taken too long
+  bool waiting = false;      ///< it ended early, because the store is not ready for the next part
   std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
 };
 
@@ -68,6 +69,10 @@ class Cursor {
     Slice slice;
     std::int64_t start = now();
     while (!slice.ended) {
+      if (!step_->ready(instruction_)) {
+        slice.waiting = true;
+        return slice;
+      }
       const std::int64_t known = times_[instruction_];
       if (start >= deadline || known > deadline - start) {
         slice.stalled = slice.parts == 0 && start < deadline;
@@ -87,7 +92,10 @@ class Cursor {
   Result<Slice> run(Context& context, std::size_t count) {
     if (const Error why = check()) return why;
     Slice slice;
-    while (slice.parts < count && !slice.ended) advance(context, slice);
+    while (slice.parts < count && !slice.ended && !slice.waiting) {
+      slice.waiting = !step_->ready(instruction_);
+      if (!slice.waiting) advance(context, slice);
+    }
     if (!slice.ended) {
       slice.longest = times_[instruction_];
       return slice;
