@@ -51,7 +51,9 @@
 ///
 /// beside `name`, `validate`, `parameters` and `workspace_bytes` as above. One that declares
 /// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
-/// `Cpu::part.whole` items, and dx to match.
+/// `Cpu::part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
+/// its last argument and add the share of one row after the other: then the loss has the same bits
+/// however its rows are cut.
 #pragma once
 
 #include <cstddef>
@@ -188,6 +190,26 @@ struct layer_traits {
   }
 };
 
+/// A context's Loss; of what has none (a layer's device twin may be called alone), something that
+/// no loss takes.
+namespace detail {
+struct NoSuchLoss {
+  void clear() {}
+  double value() const { return 0; }
+};
+template <class Context>
+struct LossIn {
+  using type = NoSuchLoss;
+};
+template <class Context>
+  requires requires { typename Context::Loss; }
+struct LossIn<Context> {
+  using type = typename Context::Loss;
+};
+}  // namespace detail
+template <class Context>
+using LossOf = typename detail::LossIn<Context>::type;
+
 /// How a functor runs in a context: calls its members, in the form it has. A device twin
 /// specializes this for its context, because no header can add members to a class. Inlined even in
 /// debug builds, and with its arguments by reference: a network may have hundreds of functors, and
@@ -246,17 +268,47 @@ struct kernel {
     else f.backward(context, dy, dx);
   }
 
+  /// Adds the loss of the rows that it is given to `into`, row after row.
+  template <class T>
+  static void loss(const F& f, Context& context, const Params<const T>& params,
+                   const View<const T>& x, const View<const target_type_of<F, T>>& targets,
+                   const Bytes& workspace, LossOf<Context>& into) requires requires {
+    f.forward(context, params, x, targets, workspace, into);
+  }
+  { f.forward(context, params, x, targets, workspace, into); }
+  /// The same; writes dx, accumulates into dparams.
+  template <class T>
+  static void loss_gradient(const F& f, Context& context, const Params<const T>& params,
+                            const View<const T>& x, const View<const target_type_of<F, T>>& targets,
+                            const View<T>& dx, const Params<T>& dparams, const Bytes& workspace,
+                            LossOf<Context>& into) requires requires {
+    f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
+  }
+  { f.forward_backward(context, params, x, targets, dx, dparams, workspace, into); }
+
   /// The mean loss.
   template <class T>
   static double loss(const F& f, Context& context, const Params<const T>& params,
                      const View<const T>& x, const View<const target_type_of<F, T>>& targets,
                      const Bytes& workspace) {
-    constexpr bool has = requires { f.forward(context, params, x, targets, workspace); };
-    static_assert(has,
+    using Loss = LossOf<Context>;
+    constexpr bool returns = requires { f.forward(context, params, x, targets, workspace); };
+    constexpr bool adds = requires(Loss & into) {
+      f.forward(context, params, x, targets, workspace, into);
+    };
+    static_assert(returns || adds,
                   "adacc: a loss needs a const member double forward(Context&, Params<const T>, "
                   "View<const T> x, View<const target_type> targets, Bytes workspace)");
-    if constexpr (has) return f.forward(context, params, x, targets, workspace);
-    else return 0;
+    if constexpr (returns) {
+      return f.forward(context, params, x, targets, workspace);
+    } else if constexpr (adds) {
+      Loss sum;
+      sum.clear();
+      f.forward(context, params, x, targets, workspace, sum);
+      return sum.value();
+    } else {
+      return 0;
+    }
   }
 
   /// The mean loss; writes dx, accumulates into dparams.
@@ -265,16 +317,27 @@ struct kernel {
                               const View<const T>& x,
                               const View<const target_type_of<F, T>>& targets, const View<T>& dx,
                               const Params<T>& dparams, const Bytes& workspace) {
-    constexpr bool has = requires {
+    using Loss = LossOf<Context>;
+    constexpr bool returns = requires {
       f.forward_backward(context, params, x, targets, dx, dparams, workspace);
     };
-    static_assert(has,
+    constexpr bool adds = requires(Loss & into) {
+      f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
+    };
+    static_assert(returns || adds,
                   "adacc: a loss needs a const member double forward_backward(Context&, "
                   "Params<const T>, View<const T> x, View<const target_type> targets, "
                   "View<T> dx, Params<T> dparams, Bytes workspace)");
-    if constexpr (has)
+    if constexpr (returns) {
       return f.forward_backward(context, params, x, targets, dx, dparams, workspace);
-    else return 0;
+    } else if constexpr (adds) {
+      Loss sum;
+      sum.clear();
+      f.forward_backward(context, params, x, targets, dx, dparams, workspace, sum);
+      return sum.value();
+    } else {
+      return 0;
+    }
   }
 };
 
