@@ -7,14 +7,14 @@
 ///     template <class T> static Error encode(Cpu&, View<const T> x, Bytes blob);
 ///     template <class T> static Error decode(Cpu&, ConstBytes blob, View<T> x);
 ///     static constexpr bool lossless = true;         // default: false
-///     static constexpr bool keeps_values = false;    // default: true; false where decode gives
+///     static constexpr bool keeps_values = false;    // default: true; false if decode gives
 ///                                                    // only what certain readers ask (a mask)
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
-/// It is 0 where the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
+/// It is 0 if the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
 /// exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode writes. So
 /// does the x that decode writes; what encode reads may be the memory of somebody else's trainer
 /// (stash/), and starts at any multiple of alignof(T). Equal input and equal `Cpu::key` give equal
@@ -47,7 +47,7 @@ struct CodecInfo {
   bool lossless;
   bool keeps_values;
   std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
-  /// Into how many items its work can be cut; null where it cannot.
+  /// Into how many items its work can be cut; null if it cannot.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
   const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
 };

@@ -93,7 +93,7 @@ ADACC_HD inline void store_packet(void* to, const Packet& packet) {
 #endif
 }
 
-/// Whether a blob begins with this header. Where it does not, a kernel writes NaN: it cannot return
+/// Whether a blob begins with this header. If it does not, a kernel writes NaN: it cannot return
 /// an error without making the host wait.
 ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected) {
   struct alignas(16) Quarter {

@@ -9,7 +9,7 @@
 ///     };
 ///
 /// Backward receives, before dy, what backward_reads names: x, y, both or neither. The full form
-/// passes everything, whether declared or not; x and y are empty where backward does not read them:
+/// passes everything, whether declared or not; x and y are empty if backward does not read them:
 ///
 ///     void forward (Cpu&, Params<const T>, View<const X> x, View<T> y,
 ///                   Bytes aux, Bytes workspace) const;
@@ -23,7 +23,7 @@
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
-///     static constexpr bool accepts_empty_dx = true;   // skips dx where nobody wants it
+///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     constexpr Shape output_shape(Shape in) const;    // default: in
@@ -83,7 +83,7 @@ constexpr bool reads_input(Reads reads) { return (static_cast<int>(reads) & 1) !
 constexpr bool reads_output(Reads reads) { return (static_cast<int>(reads) & 2) != 0; }
 
 /// The call a workspace is asked for. A layer that accepts an empty dx is asked for a backward
-/// without one where it comes first.
+/// without one if it comes first.
 enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
 
 namespace detail {
@@ -110,11 +110,11 @@ struct TargetOf<F, T> {
 
 }  // namespace detail
 
-/// The element type of a functor's input, where activations are of type T.
+/// The element type of a functor's input, if activations are of type T.
 template <class F, class T>
 using input_type_of = typename detail::InputOf<F, T>::type;
 
-/// The element type of a loss's targets, where activations are of type T.
+/// The element type of a loss's targets, if activations are of type T.
 template <class F, class T>
 using target_type_of = typename detail::TargetOf<F, T>::type;
 

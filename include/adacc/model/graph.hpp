@@ -2,7 +2,7 @@
 ///
 /// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan,
 /// schedule, layout) works on this list alone and never sees a user's type. Node k produces
-/// activation k and lists the activations that its forward and its backward read. Where a caller
+/// activation k and lists the activations that its forward and its backward read. If a caller
 /// runs kernels of its own (stash/), nodes say so: their values, or gradients, lie outside of the
 /// arena.
 #pragma once
@@ -80,7 +80,7 @@ struct Node {
   std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
   std::size_t forward_workspace = 0;   ///< of the part that needs most
   std::size_t backward_workspace = 0;  ///< likewise
-  Policy policy;                       ///< as fixed in types; planned where left open
+  Policy policy;                       ///< as fixed in types; planned if left open
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
   std::size_t first_candidate = 0;  ///< into Graph::candidates
@@ -110,7 +110,7 @@ struct Graph {
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
-  int parts = 1;  ///< into how many parts layers and codecs are cut, where they can be
+  int parts = 1;  ///< into how many parts layers and codecs are cut, if they can be
   Array<Node> nodes;
   Array<int> ids;  ///< all lists of activations, one after the other
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
@@ -201,7 +201,7 @@ struct Graph {
   }
 };
 
-/// An activation as errors name it: "z", or where several are called so, "z (3 of 4)".
+/// An activation as errors name it: "z", or if several are called so, "z (3 of 4)".
 class ActivationName {
  public:
   constexpr ActivationName(const Graph& graph, int id) : graph_(graph), id_(id) {}
@@ -271,7 +271,7 @@ constexpr bool made_by_fits(const Graph& graph, int k) {
 
 }  // namespace detail
 
-/// An error where `graph` is none that the functions of program/ and plan/ can work on: those that
+/// An error if `graph` is none that the functions of program/ and plan/ can work on: those that
 /// make_graph() and StashModel return are.
 constexpr Error check(const Graph& graph) {
   const auto fault = [&](int k, const auto&... what) {

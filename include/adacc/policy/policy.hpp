@@ -23,9 +23,9 @@ class Policy {
   constexpr bool keeps() const { return kind_ == Kind::keep; }
   constexpr bool recomputes() const { return kind_ == Kind::recompute; }
 
-  /// Where it keeps(): how.
+  /// If it keeps(): how.
   constexpr const Form& form() const { return form_; }
-  /// Where it keeps the activation encoded: by what. Otherwise null.
+  /// If it keeps the activation encoded: by what. Otherwise null.
   constexpr const CodecInfo* codec() const { return form_.codec; }
   /// Whether it keeps the activation in the arena, just as it is.
   constexpr bool retains() const { return keeps() && form_ == Form{}; }

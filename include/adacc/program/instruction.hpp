@@ -35,8 +35,8 @@ constexpr const char* name_of(Op op) {
   return names[static_cast<int>(op)];
 }
 
-/// Buffers are indices into Schedule::buffers; -1 where there is none. An x of -1 in forward, add
-/// or backward is the step's own input if node (or, for add, the source) is the first. Where one
+/// Buffers are indices into Schedule::buffers; -1 if there is none. An x of -1 in forward, add
+/// or backward is the step's own input if node (or, for add, the source) is the first. If one
 /// forward makes several activations, each has an instruction, and the last of them runs it.
 struct Instruction {
   Op op = Op::forward;

@@ -5,7 +5,7 @@
 /// the order in which buffers come to life: activations kept from forward to backward then form a
 /// stack, and nothing short-lived leaves holes in it. A handful of thresholds is tried and the
 /// smallest arena kept; each try takes time linear in the number of buffers, as there are few
-/// holes. Where none of them is perfect and the schedule is short, program/layout_search.hpp tries
+/// holes. If none of them is perfect and the schedule is short, program/layout_search.hpp tries
 /// orders of placing them. `live_bytes`, the largest sum of live bytes, is what no layout can go
 /// below.
 #pragma once
@@ -153,7 +153,7 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
 }  // namespace detail
 
 /// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
-/// quadratic time where that saves memory; above `long_limit` is content with 0.1 % of waste.
+/// quadratic time if that saves memory; above `long_limit` is content with 0.1 % of waste.
 constexpr Layout make_layout(const Schedule& schedule) {
   constexpr std::size_t short_limit = 768, long_limit = 8192;
   const std::size_t buffers = schedule.buffers.size();

@@ -3,7 +3,7 @@
 /// Placed one after the other, each at the lowest offset free during its whole life, buffers rarely
 /// leave a gap, and some order gives the smallest arena there is. So orders are tried: those that
 /// usually serve (large, long-lived and early buffers first), each mended by moving whichever
-/// buffer ends highest to the front; and where they leave a gap worth closing, a climb from order
+/// buffer ends highest to the front; and if they leave a gap worth closing, a climb from order
 /// to order. A try takes time quadratic in the number of buffers, which is why this is for short
 /// schedules. Random numbers come from a fixed seed: the same schedule always gets the same layout,
 /// in the compiler and at run time.

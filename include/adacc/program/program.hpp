@@ -65,7 +65,7 @@ constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, cons
                     " of live bytes, and needs at least ", shown(pass.smallest_limit()));
 }
 
-/// Compiles a step of `graph` under `plan`. Fails where the plan does not fit the graph.
+/// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
   if (const Error why = check(graph, plan)) return Error::misuse(why.text());
   Result<Schedule> schedule = make_schedule_with_transfers(graph, plan, mode);
@@ -91,7 +91,7 @@ constexpr Result<Program> make_program(const Network& network, Shape input,
 }
 
 /// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
-/// where it cannot be built for that input (make_program says why).
+/// if it cannot be built for that input (make_program says why).
 template <class Network>
 constexpr std::size_t peak_bytes(Shape input, const GraphOptions& options = {}) {
   const Result<Program> program = make_program(Network{}, input, options);

@@ -10,8 +10,8 @@
 ///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
 ///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
 ///     produced together, by one instruction each, the last of which runs it;
-///   - dx takes dy's buffer where the layer allows it and no residual sum still needs dy;
-///   - the loss writes its gradient over its input where it may;
+///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
+///   - the loss writes its gradient over its input if it may;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
 ///     its last reader in forward, and there again, without an instruction, for its readers in
 ///     backward. Whatever is decided later takes more bytes at some instructions, and at none
@@ -128,7 +128,7 @@ class Scheduler {
 
   /// In the run before: whether some backward step, or a recomputation for one, reads `id`.
   constexpr bool needed(int id) const { return at_[id].needed; }
-  /// The buffer that holds the last activation, where the step hands it out; -1: it does not.
+  /// The buffer that holds the last activation, if the step hands it out; -1: it does not.
   constexpr int output() const { return output_; }
   /// The buffers of the gradients that come from outside, and that are handed out; -1: none.
   constexpr int output_gradient() const { return output_gradient_; }
@@ -140,7 +140,7 @@ class Scheduler {
   /// What is known of one activation while the sink is told of instructions.
   struct State {
     bool needed = false;  ///< some backward step, or a recomputation for one, reads it
-    int value = -1;       ///< buffer with its value; -1 where it is not to be had
+    int value = -1;       ///< buffer with its value; -1 if it is not to be had
     int blob = -1;        ///< buffer in which it waits in a form of its own
     int aux = -1;
     int gradient = -1;

@@ -1,7 +1,7 @@
 /// A cost profile of a stash without a measurement, and the gradient errors of one with.
 ///
 /// Times follow from what recompute() was told of its callables (RecomputeNeeds) and from bytes
-/// moved, at the rates of one core. Where the machine can be asked, measure (stash/measure.hpp).
+/// moved, at the rates of one core. If the machine can be asked, measure (stash/measure.hpp).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// The gradient errors that allow() was given, estimates of those that are yet to be probed, and
-/// what recomputed activations carry of both. Where a stash has n equal layers, each is taken to
+/// what recomputed activations carry of both. If a stash has n equal layers, each is taken to
 /// have an n-th of the gradient, and of its error.
 template <class T, class Context>
 constexpr void set_errors(const StashModel<T, Context>& model, const Graph& graph,
@@ -35,7 +35,7 @@ constexpr void set_errors(const StashModel<T, Context>& model, const Graph& grap
 }
 
 /// What takes the rest of a step of `step_seconds`, everything retained, in which the trainer runs
-/// forward of all activations; where that is not known, backward takes twice as long as forward.
+/// forward of all activations; if that is not known, backward takes twice as long as forward.
 constexpr void set_rest(CostProfile& profile, double step_seconds) {
   double forward = 0;
   for (const NodeCost& cost : profile.nodes) forward += cost.forward;
@@ -45,7 +45,7 @@ constexpr void set_rest(CostProfile& profile, double step_seconds) {
 
 }  // namespace detail
 
-/// An estimate for the stash that `model` describes. Fails where a callable says neither what it
+/// An estimate for the stash that `model` describes. Fails if a callable says neither what it
 /// computes nor what it moves: that would be a guess.
 template <class T, class Context>
 constexpr Result<CostProfile> estimated_profile(const StashModel<T, Context>& model,

@@ -20,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 struct StashMeasurement {
   ClockRef now;     ///< needed
   int repeats = 7;  ///< of each kind of callable and codec, at least 1; the median counts
-  /// Of the trainer's own step, everything retained, by the same clock. Where it is not known (0),
+  /// Of the trainer's own step, everything retained, by the same clock. If it is not known (0),
   /// backward is taken to last twice as long as forward of what can be recomputed.
   double step_seconds = 0;
 };
@@ -145,7 +145,7 @@ class StashTimer {
 
 /// Times the callables and codecs of `model` in `scratch`, of stash_measure_bytes(graph) bytes,
 /// 64-byte aligned. Callables are run on random values (zeros for what is registered as bytes).
-/// Gradient errors are those that allow() was given, and estimates where it was given none:
+/// Gradient errors are those that allow() was given, and estimates if it was given none:
 /// stash/probe.hpp measures them.
 template <class T, class Context>
 Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& context,

@@ -2,8 +2,8 @@
 ///
 /// For those who have kernels and a training loop of their own and want neither layers nor
 /// combinators. Every activation is registered, in the order in which forward produces them, with
-/// its shape and the backward stages that read it; where forward can produce it again, with a
-/// callable; where it may be kept encoded, with the codecs. That is a Graph like any other, so
+/// its shape and the backward stages that read it; if forward can produce it again, with a
+/// callable; if it may be kept encoded, with the codecs. That is a Graph like any other, so
 /// plan, schedule and layout are those of every other step.
 ///
 /// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
@@ -91,7 +91,7 @@ class StashModel {
     static_assert(
         scratch || requires(const View<const T>* from, View<T> y) { function(from, y); },
         "adacc: a callable that recomputes an activation takes (const View<const T>* "
-        "sources, View<T> y), and where it has a workspace, Bytes");
+        "sources, View<T> y), and if it has a workspace, Bytes");
     set_recompute<Function>({id}, sources, function, needs, scratch,
                             [](const void* f, const View<const T>* from, const View<T>* y,
                                [[maybe_unused]] Bytes workspace) {
@@ -118,7 +118,7 @@ class StashModel {
         scratch || requires(const View<const T>* from,
                             const View<T>* outputs) { function(from, outputs); },
         "adacc: a callable that recomputes activations together takes (const View<const T>* "
-        "sources, const View<T>* outputs), and where it has a workspace, Bytes");
+        "sources, const View<T>* outputs), and if it has a workspace, Bytes");
     set_recompute<Function>(ids, sources, function, needs, scratch,
                             [](const void* f, const View<const T>* from, const View<T>* outputs,
                                [[maybe_unused]] Bytes workspace) {
@@ -138,8 +138,8 @@ class StashModel {
     allow_codec<Codec>(id, codec_info<Codec>.lossless ? 0 : unknown);
   }
 
-  /// The same where that is known: the relative squared error of the gradient,
-  /// E|g' - g|^2 / |g|^2 (docs/planning.md), where backward reads this activation decoded, or makes
+  /// The same if that is known: the relative squared error of the gradient,
+  /// E|g' - g|^2 / |g|^2 (docs/planning.md), if backward reads this activation decoded, or makes
   /// others from it.
   template <class Codec>
   constexpr void allow(int id, double error) {
@@ -178,8 +178,8 @@ class StashModel {
   /// Whether activation `id` was registered as bytes.
   constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
 
-  /// What was said of the gradient error of `codec`: `unknown` where that is yet to be probed, 0
-  /// where the codec was not allowed.
+  /// What was said of the gradient error of `codec`: `unknown` if that is yet to be probed, 0
+  /// if the codec was not allowed.
   constexpr double error_of(int id, const CodecInfo* codec) const {
     for (const Allowed& allowed : entry(id).codecs)
       if (allowed.codec == codec) return allowed.error;

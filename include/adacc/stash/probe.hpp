@@ -23,7 +23,7 @@ struct StashProbe {
 };
 
 /// All that is to be probed of `model` around `base`: what allow() has no number for, and what
-/// recomputed activations carry. `turn` chooses copies where not all fit into `arena_bytes`.
+/// recomputed activations carry. `turn` chooses copies if not all fit into `arena_bytes`.
 template <class T, class Context>
 constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& model,
                                                  const Graph& graph, const Plan& base,
@@ -42,8 +42,8 @@ constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& m
 
 }  // namespace detail
 
-/// The arena in which probe_stash() probes all activations of a kind at once; 0 where nothing is to
-/// be probed. In less it probes fewer at a time, and says so where that is too little.
+/// The arena in which probe_stash() probes all activations of a kind at once; 0 if nothing is to
+/// be probed. In less it probes fewer at a time, and says so if that is too little.
 template <class T, class Context>
 constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
                                           const Plan& base = {}) {

@@ -12,7 +12,7 @@
 /// What `get` gives is valid until the next enter() or begin(): memory that a stage has read is
 /// used again by the stages that follow. testing/checked_stash.hpp finds who uses it for longer.
 ///
-/// Forward keeps its own memory. Where it can write wherever it is told, place() saves the copy of
+/// Forward keeps its own memory. If it can write wherever it is told, place() saves the copy of
 /// what is retained.
 #pragma once
 
@@ -208,7 +208,7 @@ class Stash {
     outputs_.resize(most_outputs);
   }
 
-  /// The memory of a retained activation that is yet to be put; null where it has none.
+  /// The memory of a retained activation that is yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
     if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
@@ -347,7 +347,7 @@ class Stash {
     return {};
   }
 
-  /// Forward again; where it makes several activations, once all of them have been named.
+  /// Forward again; if it makes several activations, once all of them have been named.
   void make_again(const Instruction& run) {
     const int maker = graph().maker_of(run.node);
     outputs_[static_cast<std::size_t>(run.node - maker)] = values(run.node, run.y);

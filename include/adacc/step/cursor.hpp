@@ -1,7 +1,7 @@
 /// A step in slices: runs some of its parts now and goes on later, with the bits of a whole step.
 ///
 /// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says
-/// into how many of them these are cut, where they can be. Time is the caller's: a functor that
+/// into how many of them these are cut, if they can be. Time is the caller's: a functor that
 /// returns the ticks of any clock, as std::int64_t. The cursor remembers how long the parts of each
 /// instruction took at most, in this step and in those before, and starts none that would, by that,
 /// pass the deadline. A part that never ran starts whenever there is time left, so run one step

@@ -138,7 +138,7 @@ class Step {
   /// What was lent is the caller's again: the step runs no more until the next bind().
   void unbind() { bound_ = false; }
 
-  /// Sets the input and, where there is a loss (not in Mode::infer), the targets of the next step;
+  /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
   /// under way until its last instruction has run or abandon() is called; until then no other may
   /// begin.
@@ -256,7 +256,7 @@ class Step {
   }
 
   /// The instruction (Op::hand_over) once which has run the caller reads output() and writes
-  /// output_gradient(), before the next one; instruction_count() where there is none.
+  /// output_gradient(), before the next one; instruction_count() if there is none.
   std::size_t hand_over() const {
     const Array<Instruction>& list = at_.program.schedule.instructions;
     std::size_t i = 0;
@@ -279,7 +279,7 @@ class Step {
   }
 
   /// What the codec of activation `id` saw in the last step that was watched; without elements
-  /// where nothing was encoded, or the codec does not say.
+  /// if nothing was encoded, or the codec does not say.
   CodecStatistics statistics(int id) const {
     const auto i = static_cast<std::size_t>(id);
     return i < statistics_.size() ? statistics_[i] : CodecStatistics{};
@@ -292,7 +292,7 @@ class Step {
   View<T> output_gradient() const {
     return tensor(at_.program.schedule.output_gradient, graph().output());
   }
-  /// Where the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
+  /// If the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
   /// valid from the end of the step until the next one.
   View<const T> input_gradient() const {
     return tensor(at_.program.schedule.input_gradient, graph().input);

@@ -3,7 +3,7 @@
 /// What decides on a real disk: O_DIRECT, because copies in the page cache are the memory that is to
 /// be saved, and cost as much as encoding would; O_TMPFILE, so that nothing is left behind whatever
 /// ends the process; room taken at set-up, so that a full disk is an error before training starts.
-/// Transfers go through io_uring, or through a thread where the kernel or a container refuses it.
+/// Transfers go through io_uring, or through a thread if the kernel or a container refuses it.
 /// Linux only. Bytes on the disk are not encrypted: docs/offload.md has what that means.
 #pragma once
 

@@ -22,7 +22,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class UringTransfers {
  public:
-  /// The file stays the caller's, and open until this is destroyed. Where the kernel refuses,
+  /// The file stays the caller's, and open until this is destroyed. If the kernel refuses,
   /// refused() says why, and nothing else may be called.
   explicit UringTransfers(int file) : file_(file) {
     io_uring_params params{};

@@ -143,7 +143,7 @@ struct QuantCodec {
   static constexpr unsigned bits = Bits;
   static constexpr QuantOptions options = O;
 
-  /// 0 where there is nothing to encode, for integers, and where a size does not fit std::size_t.
+  /// 0 if there is nothing to encode, for integers, and if a size does not fit std::size_t.
   static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
     return detail::quant_bytes(Bits, O, rows, cols, dtype);
   }

@@ -202,7 +202,7 @@ struct QuantFormat {
   }
 };
 
-/// 0 where there is nothing to encode, the dtype is no number that is quantized, or the size does
+/// 0 if there is nothing to encode, the dtype is no number that is quantized, or the size does
 /// not fit std::size_t.
 constexpr std::size_t quant_bytes(unsigned bits, const QuantOptions& o, std::size_t rows,
                                   std::size_t cols, Dtype dtype) {

@@ -81,7 +81,7 @@ inline constexpr std::size_t fewest_for_outliers = 32;
 ADACC_HD constexpr std::int32_t smaller_of(std::int32_t a, std::int32_t b) { return b < a ? b : a; }
 ADACC_HD constexpr std::int32_t larger_of(std::int32_t a, std::int32_t b) { return a < b ? b : a; }
 
-/// ratio * typical, as a magnitude; no more than largest_magnitude, which is also the answer where
+/// ratio * typical, as a magnitude; no more than largest_magnitude, which is also the answer if
 /// nothing is typical.
 ADACC_HD constexpr std::int32_t outlier_threshold(std::int32_t typical, unsigned ratio) {
   if (typical == 0 || typical > largest_magnitude) return largest_magnitude;
@@ -190,8 +190,8 @@ ADACC_HD constexpr std::int32_t quant_code(float x, float base, float inverse,
   return (static_cast<std::int32_t>(steps) + (zero + random)) >> 16;
 }
 
-/// One rounding where asymmetric, none where symmetric. Asymmetric scales and minima come halved,
-/// because scale * code may be beyond float where the sum is not.
+/// One rounding if asymmetric, none if symmetric. Asymmetric scales and minima come halved,
+/// because scale * code may be beyond float even if the sum is not.
 template <unsigned Bits, bool Symmetric>
 ADACC_HD constexpr float quant_value_of(std::int32_t code, float scale, float minimum) {
   if (Symmetric) return scale * static_cast<float>(code - middle_code<Bits>);

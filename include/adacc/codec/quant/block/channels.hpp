@@ -10,7 +10,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// -1 where the column is not flagged.
+/// -1 if the column is not flagged.
 template <class Tile>
 ADACC_HD int column_level(const Tile& tile, int me) {
   const std::int32_t m = tile.shared.column[me];

@@ -57,7 +57,7 @@ ADACC_HD std::byte packed_byte(const Tile& tile, std::size_t row, std::size_t j)
   }
 }
 
-/// Writes the codes from shared memory, 16 bytes at a time where rows allow it.
+/// Writes the codes from shared memory, 16 bytes at a time if rows allow it.
 template <class Tile>
 ADACC_HD void store_tile_codes(Tile& tile, int me) {
   const std::size_t from = Tile::bits == 8 ? tile.index * tile_cols : tile.index * (tile_cols / 2);

@@ -2,7 +2,7 @@
 ///
 /// Threads have the columns and rows that they have when encoding, so they store packets of 16
 /// bytes side by side. Then the outliers overwrite. Whatever the bytes of the blob are, positions
-/// and counts are checked; where the header is not what it should be, all is NaN.
+/// and counts are checked; if the header is not what it should be, all is NaN.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T
         if (!O.symmetric) minimum[j] = parameter(b.minima, left + t.col + j);
       }
     }
-    // Where rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are
+    // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are
     // in the same bytes.
     const std::size_t strip = t.col % strip_cols;
     const bool whole_strip = t.col - strip + strip_cols <= cols;

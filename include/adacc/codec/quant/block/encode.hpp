@@ -2,7 +2,7 @@
 ///
 /// Three steps, each a kernel: quant_prepare() clears the headers of the blob's blocks;
 /// quant_encode_part() encodes tiles, which add what they counted to these headers (integer sums
-/// and maxima: the order does not matter); quant_sample() completes them. Where the scale is of a
+/// and maxima: the order does not matter); quant_sample() completes them. If the scale is of a
 /// whole row, a block of threads has all tiles of 64 rows and reads them again for each step,
 /// otherwise it has one tile and reads it once.
 #pragma once

@@ -1,4 +1,4 @@
-/// Which outliers of a tile get places: those of the highest levels, in order where not all fit.
+/// Which outliers of a tile get places: those of the highest levels, in order if not all fit.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 /// The tile that a block of threads encodes: where it lies, its groups, what every thread holds.
 ///
 /// The steps of encoding are functions of a tile, one subject a file: extremes, outliers (elements,
-/// channels), codes. encode.hpp calls them in order. Where the scale is of a whole row,
+/// channels), codes. encode.hpp calls them in order. If the scale is of a whole row,
 /// a block of threads goes through all tiles of 64 rows, so a tile can be moved.
 #pragma once
 

@@ -1,7 +1,7 @@
 /// Encodes one block of 64 rows of a quantizing codec (format: codec/quant/layout.hpp).
 ///
 /// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4
-/// read, 1 written past the caches) or 6 (where caches read a line before it is written). Where all
+/// read, 1 written past the caches) or 6 (if caches read a line before it is written). If all
 /// of memory's speed could be used that would be 0.63 or 0.75 of the copy's time. So a block comes
 /// into cache while the one before it is encoded (codec/read_ahead.hpp), all that is done finds it
 /// there, outliers are looked for only in groups whose range exceeds the threshold, and codes are
@@ -321,7 +321,7 @@ class QuantEncoder {
     column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, chunk.cols, next_, columns_);
   }
 
-  /// From the largest magnitudes of the columns: places them, and leaves 1 where a column has a
+  /// From the largest magnitudes of the columns: places them, and leaves 1 if a column has a
   /// place, 0 elsewhere.
   void find_outlier_channels(const Tile& t) {
     std::int32_t* largest = columns_ + t.in_chunk;

@@ -29,7 +29,7 @@ class OutlierLevels {
     return taken;
   }
 
-  /// After sharing, once for every one that was counted: true where it has a place.
+  /// After sharing, once for every one that was counted: true if it has a place.
   constexpr bool take(unsigned level) {
     if (allowed_[level] == 0) return false;
     --allowed_[level];
