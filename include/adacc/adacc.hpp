@@ -28,6 +28,7 @@
 
 #include "policy/compress.hpp"
 #include "policy/form.hpp"
+#include "policy/offload.hpp"
 #include "policy/planned.hpp"
 #include "policy/policy.hpp"
 #include "policy/recompute.hpp"
@@ -55,6 +56,10 @@
 #include "program/program.hpp"
 #include "program/schedule.hpp"
 #include "program/scheduler.hpp"
+#include "program/transfers.hpp"
+
+#include "store/memory_store.hpp"
+#include "store/store.hpp"
 
 #include "step/arena.hpp"
 #include "step/bound_program.hpp"
