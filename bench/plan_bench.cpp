@@ -44,12 +44,12 @@ void measure(const Options& options, int layers, double jitter) {
     request.budget_bytes = static_cast<std::size_t>(static_cast<double>(retain) * budget / 100);
     request.tolerance = options.tolerance;
     request.gap = options.gap;
-    request.now = now;
+    request.clock = now;
     std::vector<double> times;
     adacc::Result<adacc::PlanOutcome> plan;
     for (int i = 0; i < options.repeat; ++i) {
       const double start = now();
-      plan = adacc::plan_by_patterns(*graph, profile, request);
+      plan = adacc::plan_chain(*graph, profile, request);
       times.push_back(1e3 * (now() - start));
     }
     std::sort(times.begin(), times.end());

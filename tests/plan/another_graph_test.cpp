@@ -83,7 +83,7 @@ TEST_CASE("whoever makes a plan says for which graph") {
   CHECK(refusal(wider, retain_all(graph)).find(other) != std::string::npos);
   const CostProfile profile = estimated_profile(graph);
   for (const Planner planner :
-       {Planner{make_plan}, Planner{plan_exactly}, Planner{plan_by_patterns}})
+       {Planner{make_plan}, Planner{plan_exhaustively}, Planner{plan_chain}})
     for (const std::size_t percent : {100U, 80U}) {
       PlanRequest request;
       const std::size_t retained = make_program(graph, retain_all(graph))->peak_bytes();

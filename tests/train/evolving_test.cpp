@@ -115,7 +115,7 @@ Rig rig(std::size_t budget, double tolerance, std::size_t arena_bytes = 0) {
   PlanRequest request;
   request.budget_bytes = budget;
   request.tolerance = tolerance;
-  auto made = EvolvingTraining<>::make(net, shape, profile(*graph), request, &plan_exactly, Cpu{},
+  auto made = EvolvingTraining<>::make(net, shape, profile(*graph), request, &plan_exhaustively, Cpu{},
                                        {}, arena_bytes);
   REQUIRE_MESSAGE(made, made.error.text());
   Rig rig{std::move(*made), std::vector<float>(shape.elems()), std::vector<float>(shape.elems())};
