@@ -23,7 +23,7 @@ constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& prof
   limits.goal = detail::Goal::arena_bytes;
   limits.tolerance = tolerance;
   limits.most_nodes = most_nodes;
-  limits.most_ties = most_nodes / 50;
+  limits.most_ties = most_nodes < 1000 ? 0 : most_nodes / 50;
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
   return {static_cast<Plan&&>(result.plan), result.arena_bytes, result.least_bytes};
 }
