@@ -124,8 +124,8 @@ Measured measure(const Options& options, int layers, double jitter, const Tuning
 }
 
 void ablate(const Options& options) {
-  std::printf("%-36s %6s %6s %10s %8s %8s\n", "without", "layers", "jitter", "plans, ms", "mean gap",
-              "refused");
+  std::printf("%-36s %6s %6s %10s %8s %8s\n", "without", "layers", "jitter", "plans, ms",
+              "mean gap", "refused");
   for (const int layers : options.layers)
     for (const double jitter : {0.0, 0.1})
       for (const Ablation& ablation : ablations) {
@@ -150,14 +150,13 @@ int main(int argc, char** argv) {
   app.add_option("--gap", options.gap, "At which a plan is good enough");
   app.add_option("--repeat", options.repeat, "Plans timed, of which the median is shown");
   app.add_option("--solver", options.solver, "auto, search or lp_solve")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(solver_names),
-                                                     std::end(solver_names))));
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(solver_names), std::end(solver_names))));
   app.add_flag("--ablate", options.ablate, "Switch mechanisms off, one by one");
   CLI11_PARSE(app, argc, argv);
   if (options.ablate) return ablate(options), 0;
   std::printf("layers jitter budget    plan, ms      gap    slower     peak     error\n");
   for (const double jitter : {0.0, 0.1})
-    for (const int layers : options.layers)
-      static_cast<void>(measure(options, layers, jitter, {}));
+    for (const int layers : options.layers) static_cast<void>(measure(options, layers, jitter, {}));
   return 0;
 }

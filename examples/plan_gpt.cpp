@@ -180,8 +180,8 @@ int main(int argc, char** argv) {
   app.add_option("--deadline", options.deadline, "seconds of planning")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--solver", options.solver, "where prices of bytes and error come from")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(solver_names),
-                                                     std::end(solver_names))));
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(solver_names), std::end(solver_names))));
   auto* profile = app.add_option("--profile", options.profile, "costs that train_gpt measured");
   app.add_option("--gflops", options.machine.gflops, "rate of matrix products, without --profile")
       ->check(CLI::Range(1e-3, 1e9))

@@ -134,7 +134,8 @@ int main() {
   if (!profile) return printf("%s\n", profile.error.text()), 1;
   for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
     const auto plan = adacc::plan_exhaustively(
-        graph, *profile, {.budget_bytes = sizeof rows / 100 * percent, .tolerance = 0, .clock = now});
+        graph, *profile,
+        {.budget_bytes = sizeof rows / 100 * percent, .tolerance = 0, .clock = now});
     if (!plan) return printf("%s\n", plan.error.text()), 1;
     auto stash = adacc::Stash<>::make(model, plan->plan);
     if (!stash) return printf("%s\n", stash.error.text()), 1;

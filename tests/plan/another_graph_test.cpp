@@ -52,7 +52,8 @@ TEST_CASE("a plan is refused by a graph that differs in what plans depend on, an
   const Graph graph = *make_graph(Plain{}, Shape(64, 8));
   const Plan plan = plan_from_types(graph);
   CHECK(refusal(graph, plan) == "");
-  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.workers = 3, .parts = 4}), plan) == "");  // cut, threads
+  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.workers = 3, .parts = 4}), plan) ==
+        "");  // cut, threads
 
   CHECK(refusal(*make_graph(Plain{}, Shape(65, 8)), plan) ==
         "the plan was made for another graph: its activations take 6.0 KiB (6144 bytes), and this "

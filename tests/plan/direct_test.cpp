@@ -134,8 +134,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
       CHECK(!outcome->timed_out);
       CHECK(!check(graph, outcome->plan));
       for (int k = 0; k < graph.node_count(); ++k)
-        if (!graph.node(k).policy.planned())
-          CHECK(outcome->plan[k] == graph.node(k).policy);
+        if (!graph.node(k).policy.planned()) CHECK(outcome->plan[k] == graph.node(k).policy);
       waste = std::max(waste, static_cast<double>(outcome->peak_bytes) /
                                   static_cast<double>(outcome->live_bytes));
     }

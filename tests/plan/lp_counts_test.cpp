@@ -198,9 +198,9 @@ TEST_CASE("counts over equal segments, relaxed or whole, never cost more than th
     const auto whole = solve_with_lp_solve(counts.program(true));
     REQUIRE(whole);
     Error why;
-    const double bound = detail::count_prices(chain, of.budget(), request.tolerance, lp_solve(), {},
-                                              of.tuning, why)
-                             .bound;
+    const double bound =
+        detail::count_prices(chain, of.budget(), request.tolerance, lp_solve(), {}, of.tuning, why)
+            .bound;
     CHECK_MESSAGE(!why, why.text());
     const double rounding = 1e-7 * best->cost.seconds;
     CHECK(bound <= optimum + rounding);
@@ -271,8 +271,7 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
   request.budget_bytes = 4096;
   const auto refused = plan_with_lp_solve(graph, profile, request);
   REQUIRE_FALSE(refused);
-  CHECK(std::string(refused.error.text()) ==
-        plan_chain(graph, profile, request).error.text());
+  CHECK(std::string(refused.error.text()) == plan_chain(graph, profile, request).error.text());
   request.budget_bytes = 0;
   CHECK_FALSE(plan_with_lp_solve(graph, profile, request));
 

@@ -74,10 +74,13 @@ TEST_CASE("requests and profiles that make no sense are refused with the reason"
     CHECK(why(plan_exhaustively(graph, profile, broken)).find("the deadline") == 0);
     CostProfile times = profile;
     times.nodes[2].forward = bad;
-    CHECK(why(plan_exhaustively(graph, times, request)).find("node 2 (layer)") != std::string::npos);
+    CHECK(why(plan_exhaustively(graph, times, request)).find("node 2 (layer)") !=
+          std::string::npos);
   }
-  CHECK(why(plan_exhaustively(chain(5), profile, request)).find("the profile describes 4 nodes") == 0);
-  CHECK(why(plan_exhaustively(Graph{}, empty_profile(Graph{}), request)) == "the graph has no layers");
+  CHECK(why(plan_exhaustively(chain(5), profile, request)).find("the profile describes 4 nodes") ==
+        0);
+  CHECK(why(plan_exhaustively(Graph{}, empty_profile(Graph{}), request)) ==
+        "the graph has no layers");
 
   request.budget_bytes = static_cast<std::size_t>(-1);
   const auto all = plan_exhaustively(graph, profile, request);

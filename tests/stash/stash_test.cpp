@@ -426,8 +426,7 @@ TEST_CASE("a stash's peak is a constant expression") {
     }
     const auto graph = model.graph();
     Plan plan = retain_all(*graph);
-    for (std::size_t i = 1; i < 10 && small; ++i)
-      plan.policies[i] = recompute();
+    for (std::size_t i = 1; i < 10 && small; ++i) plan.policies[i] = recompute();
     return make_program(*graph, plan)->peak_bytes();
   };
   static_assert(peak(false) == std::size_t{10} * 8 * 64 * 4);

@@ -127,9 +127,8 @@ class Evolution {
       seen.push_back(mine);
       visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
     };
-    each_error(graph_, profile_, plan(), [&](int k, int column, double) {
-      once(k, column, plan()[k].recomputes());
-    });
+    each_error(graph_, profile_, plan(),
+               [&](int k, int column, double) { once(k, column, plan()[k].recomputes()); });
     for (int k = 0; k < graph_.node_count(); ++k)
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
         if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);

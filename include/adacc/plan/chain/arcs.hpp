@@ -69,8 +69,7 @@ struct ArcSet {
       const LooseOption* best = nullptr;
       double least = infinite;
       for (const LooseOption& option : options) {
-        const double cost =
-            second * option.seconds + byte * option.bytes + error * option.error;
+        const double cost = second * option.seconds + byte * option.bytes + error * option.error;
         if (cost < least) least = cost, best = &option;
       }
       sum.seconds += best->seconds;
@@ -93,9 +92,9 @@ inline bool dominates(const Arc& a, const Arc& b) {
   const PatternBytes &x = a.bytes, &y = b.bytes;
   return a.seconds <= b.seconds && a.error <= b.error && a.bound_only <= b.bound_only &&
          x.need <= y.need && x.stored <= y.stored && x.keeps_replay == y.keeps_replay &&
-         x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak &&
-         x.held <= y.held && x.peak_on_stored <= y.peak_on_stored &&
-         x.peak_on_held <= y.peak_on_held && x.peak_on_peak <= y.peak_on_peak;
+         x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
+         x.peak_on_stored <= y.peak_on_stored && x.peak_on_held <= y.peak_on_held &&
+         x.peak_on_peak <= y.peak_on_peak;
 }
 
 inline void ArcSet::append_pair(const Arc* all, std::size_t count) {
@@ -177,7 +176,8 @@ struct Chain {
         const Replay from = replays[j * states + arc.from];
         Replay& to = replays[(j + 1) * states + arc.to];
         const auto stored = static_cast<double>(bytes.stored);
-        lower(to.held, (bytes.keeps_replay ? from.held : 0) + static_cast<double>(bytes.held) - stored);
+        lower(to.held,
+              (bytes.keeps_replay ? from.held : 0) + static_cast<double>(bytes.held) - stored);
         double peak = static_cast<double>(bytes.peak_on_stored);
         if (arc.from > 0) {
           raise(peak, from.held + static_cast<double>(bytes.peak_on_held));
@@ -295,7 +295,8 @@ class ArcMaker {
   void loosen(const Segment& segment, Array<Array<LooseOption>>& out) const {
     for (int k = segment.original(0); k <= segment.last; ++k) {
       Array<LooseOption> options;
-      options.push_back({0, k < segment.first ? 0 : static_cast<double>(align_up(graph_.node(k).aux_bytes)), 0});
+      options.push_back(
+          {0, k < segment.first ? 0 : static_cast<double>(align_up(graph_.node(k).aux_bytes)), 0});
       out.push_back(options);
       if (!graph_.node(k).read_in_backward || (k == segment.last && segment.has_output)) continue;
       options.clear();

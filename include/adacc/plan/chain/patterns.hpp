@@ -27,11 +27,11 @@ inline constexpr SignedBytes no_bytes = -(SignedBytes{1} << 60);  ///< in place 
 
 /// Bytes of a pattern, as described above. Names a_on_b: bytes that a takes on top of b.
 struct PatternBytes {
-  SignedBytes stored = 0;  ///< from forward to backward, the incoming activation included
+  SignedBytes stored = 0;       ///< from forward to backward, the incoming activation included
   SignedBytes need = no_bytes;  ///< highest, on top of what is stored before
   SignedBytes need_on_held = no_bytes;
   SignedBytes need_on_peak = no_bytes;
-  bool keeps_replay = false;   ///< the outgoing replay goes on from the incoming one
+  bool keeps_replay = false;    ///< the outgoing replay goes on from the incoming one
   SignedBytes held = no_bytes;  ///< by the outgoing replay, on top of the incoming or `stored`
   SignedBytes peak_on_stored = no_bytes;
   SignedBytes peak_on_held = no_bytes;
@@ -47,16 +47,17 @@ struct Pattern {
 
 /// The option taken for one activation.
 struct Choice {
-  std::uint8_t option = 0;   ///< into Patterns::options of its node
-  bool needed = false;       ///< by backward
-  bool carries = false;      ///< recomputed from the incoming activation, among others
-  std::uint8_t tracked = 0;  ///< lossy codecs inside the segment behind its value: LossyCodecs bits,
+  std::uint8_t option = 0;  ///< into Patterns::options of its node
+  bool needed = false;      ///< by backward
+  bool carries = false;     ///< recomputed from the incoming activation, among others
+  std::uint8_t tracked =
+      0;  ///< lossy codecs inside the segment behind its value: LossyCodecs bits,
   std::uint64_t others = 0;  ///< and the columns of those that have none
 };
 
 /// The patterns of all segments of one form.
 struct Patterns {
-  Segment segment;  ///< one of them
+  Segment segment;               ///< one of them
   Array<Array<Policy>> options;  ///< of each node; of the outgoing activation, what is left of it
   Array<Pattern> all;
   Array<Choice> choices;
@@ -162,7 +163,8 @@ class PatternLister {
     std::size_t worst = options.size() > 3 ? options.size() - 2 : options.size() > 2 ? 1 : 0;
     for (std::size_t i = 0; i < options.size(); ++i)
       for (std::size_t j = 0; j < options.size(); ++j)
-        if (i != j && as_good(out_.segment.original(static_cast<int>(widest)), options[j], options[i]))
+        if (i != j &&
+            as_good(out_.segment.original(static_cast<int>(widest)), options[j], options[i]))
           worst = i;
     options.erase(worst);
     out_.complete = false;
@@ -174,8 +176,9 @@ class PatternLister {
     if (!a.keeps() || !b.keeps() || (b.form().keeps_values() && !a.form().keeps_values()))
       return false;
     const auto carried = [&](const Policy& policy) {
-      return policy.form().lossless() ? 0
-                                      : profile_.codec_cost(id, profile_.column(policy.codec())).carried_error;
+      return policy.form().lossless()
+                 ? 0
+                 : profile_.codec_cost(id, profile_.column(policy.codec())).carried_error;
     };
     return stored_bytes(whole_, id, a) <= stored_bytes(whole_, id, b) &&
            seconds_of(whole_, profile_, id, a) <= seconds_of(whole_, profile_, id, b) &&
@@ -206,8 +209,7 @@ class PatternLister {
   }
 
   void add(const Array<std::uint8_t>& digits, bool gives_replay) {
-    for (std::size_t k = 0; k < digits.size(); ++k)
-      plan_.policies[k] = out_.options[k][digits[k]];
+    for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
     const Array<bool> needed = needed_in_backward(form_, plan_);
     for (std::size_t k = 0; k < digits.size(); ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list

@@ -144,8 +144,8 @@ class ChainPlanner {
     const auto add = [&](std::size_t bytes) { raise(most, align_up(bytes) - bytes); };
     for (int k = 0; k < graph_.node_count(); ++k) {
       const Node& node = graph_.node(k);
-      for (const std::size_t bytes : {node.output_bytes, node.aux_bytes, node.forward_workspace,
-                                      node.backward_workspace})
+      for (const std::size_t bytes :
+           {node.output_bytes, node.aux_bytes, node.forward_workspace, node.backward_workspace})
         add(bytes);
       for (const Policy& policy : policies_of(graph_, k))
         if (policy.keeps()) add(policy.form().bytes(node.output, graph_.scalar));
@@ -201,8 +201,8 @@ class ChainPlanner {
   bool ask_solver() {
     const LinearSolver& solver = *request_.linear_solver;
     Error why;
-    const TunedPrices found = count_prices(chain_, static_cast<double>(budget()), tolerance_, solver,
-                                           deadline_.part(0.5), tuning_, why);
+    const TunedPrices found = count_prices(chain_, static_cast<double>(budget()), tolerance_,
+                                           solver, deadline_.part(0.5), tuning_, why);
     if (why) proposals_.note(Error::say(why.text(), ": prices were tuned without it"));
     if (why || (request_.solver != Solver::lp_solve && found.bound <= tuned_.bound)) return false;
     tuned_ = found;
@@ -232,8 +232,8 @@ class ChainPlanner {
     CountProgram program(reduced, static_cast<double>(budget()), tolerance_, tuning_);
     program.add_all();
     if (!program.exact() || program.columns() > tuning_.most_whole) return;
-    const LinearSolution whole = request_.linear_solver->solve(
-        program.program(true), {deadline_, tuning_.most_whole_polls});
+    const LinearSolution whole =
+        request_.linear_solver->solve(program.program(true), {deadline_, tuning_.most_whole_polls});
     if (whole.status != LinearSolution::Outcome::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
@@ -261,8 +261,7 @@ class ChainPlanner {
       const double before = bound_;
       if (!place(reducer, i, 1) || good_enough()) return;
       // If there is none that fast, the next search begins at a higher bound.
-      if (placed_ == 0 &&
-          bound_ - before > 0.1 * request_.gap * (chain_.base_seconds + bound_))
+      if (placed_ == 0 && bound_ - before > 0.1 * request_.gap * (chain_.base_seconds + bound_))
         continue;
       ++i;
     }
@@ -372,9 +371,9 @@ class ChainPlanner {
   const char* by_ = name;        ///< what prices are from
   const char* bound_by_ = name;  ///< what proved bound_
   TunedPrices tuned_;
-  double bound_ = 0;  ///< within tolerance_
+  double bound_ = 0;                ///< within tolerance_
   double most_seconds_ = infinite;  ///< once the least error is sought
-  std::size_t placed_ = 0;  ///< plans that the last placement found
+  std::size_t placed_ = 0;          ///< plans that the last placement found
 };
 
 }  // namespace detail

@@ -163,7 +163,8 @@ class PricedChain {
   Prices prices_;
   std::size_t pairs_;
   std::size_t rows_;
-  double stored_[most_rows] = {};  ///< the price of a byte that the i-th segment from the end stores
+  double stored_[most_rows] =
+      {};  ///< the price of a byte that the i-th segment from the end stores
   bool own_[most_rows] = {};
   Array<Best> table_;  ///< by cost class, then by row; pairs as in ArcSet
   Array<Arc> loose_;   ///< likewise
@@ -193,8 +194,8 @@ class PrefixBounds {
       for (std::size_t i = 0; i < count(); ++i) {
         const Weights& weight = weights_[i];
         const LooseOption least = arcs.least(weight.second, weight.byte, weight.error);
-        const double length = weight.second * least.seconds + weight.byte * least.bytes +
-                              weight.error * least.error;
+        const double length =
+            weight.second * least.seconds + weight.byte * least.bytes + weight.error * least.error;
         for (std::size_t to = 0; to < states_; ++to) {
           for (std::size_t from = 0; from < states_; ++from)
             lower(at(j + 1, to, stored)[i], at(j, from, stored)[i] + length);

@@ -38,7 +38,8 @@ class ChainReducer {
       double* around = around_.data() + (group - 1) * states * states;
       for (std::size_t to = 0; to < states; ++to)
         for (std::size_t from = 0; from < states; ++from)
-          lower(around[to * states + from], ahead[j * states + from] + behind[(j + 1) * states + to]);
+          lower(around[to * states + from],
+                ahead[j * states + from] + behind[(j + 1) * states + to]);
     }
   }
 
@@ -83,7 +84,8 @@ class ChainReducer {
 
   /// The reduced cost below which about `most_arcs` per segment lie; at most `reach`.
   double limit(double reach, std::size_t most_arcs) const {
-    const std::size_t stride = (members_.size() + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
+    const std::size_t stride =
+        (members_.size() + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
     std::size_t left = 0;
     Array<double> costs;
     for (std::size_t g = 0; g < members_.size(); g += stride) {
@@ -91,7 +93,8 @@ class ChainReducer {
       const ArcSet& all = chain_.arcs_of(members_[g]);
       for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair)
         for (std::size_t i = all.first[pair]; i < all.first[pair + 1]; ++i)
-          if (const double cost = reduced(g, pair, all.arcs[i]); cost <= reach) costs.push_back(cost);
+          if (const double cost = reduced(g, pair, all.arcs[i]); cost <= reach)
+            costs.push_back(cost);
     }
     if (costs.size() <= left) return reach;
     sort(costs, [](double a, double b) { return a < b; });

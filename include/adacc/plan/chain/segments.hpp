@@ -45,7 +45,7 @@ inline Array<Segment> cut(const Graph& graph) {
   while (outputs > 1 && graph.node(outputs - 1).value_outside &&
          graph.node(outputs - 1).output_bytes == 0)
     --outputs;
-  struct Place {  // behind an activation
+  struct Place {        // behind an activation
     int crossed = 0;    // by so many more reads than the place before
     int stage_end = 0;  // the stages up to here cannot be on the right
     bool left_reads = false, right_reads = false;
@@ -219,8 +219,7 @@ struct Segments {
   Segments() = default;
   /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
   /// those in which everything does.
-  Segments(const Graph& graph, const CostProfile& profile, std::size_t compared)
-      : all(cut(graph)) {
+  Segments(const Graph& graph, const CostProfile& profile, std::size_t compared) : all(cut(graph)) {
     Array<std::size_t> costs;  // the first segment of each
     for (std::size_t j = 0; j < all.size(); ++j) {
       Segment& mine = all[j];

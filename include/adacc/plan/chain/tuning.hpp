@@ -11,11 +11,11 @@ namespace adacc { inline namespace v0_1 {
 
 struct ChainTuning {
   // What is listed.
-  std::size_t most_patterns = 6000;     ///< of a form; then options are left out
-  std::size_t classes_compared = 16;    ///< the latest ones, with which a segment may be equal
-  int most_codecs = 4;                  ///< that sets of lossy codecs behind a replay tell apart
-  int most_codecs_if_few = 6;           ///< the same if no form has more than
-  std::size_t few_patterns = 512;       ///< patterns
+  std::size_t most_patterns = 6000;   ///< of a form; then options are left out
+  std::size_t classes_compared = 16;  ///< the latest ones, with which a segment may be equal
+  int most_codecs = 4;                ///< that sets of lossy codecs behind a replay tell apart
+  int most_codecs_if_few = 6;         ///< the same if no form has more than
+  std::size_t few_patterns = 512;     ///< patterns
 
   // Prices.
   int most_paths = 48;            ///< shortest paths until the best prices are known
@@ -38,8 +38,8 @@ struct ChainTuning {
   struct Factors {
     double byte, error;
   };
-  Factors factors[most_factors] = {{1, 1},   {0, 1}, {0.5, 1}, {0.85, 1}, {1.2, 1},
-                                   {2, 1},   {1, 0}, {1, 0.5}, {1, 2}};
+  Factors factors[most_factors] = {{1, 1}, {0, 1}, {0.5, 1}, {0.85, 1}, {1.2, 1},
+                                   {2, 1}, {1, 0}, {1, 0.5}, {1, 2}};
   std::size_t factor_count = most_factors;
 
   // The search: wider and wider, until the gap is closed or time is up.
@@ -52,16 +52,16 @@ struct ChainTuning {
   Effort efforts[most_efforts] = {
       {24, 16, 4, 1}, {64, 64, 8, 1}, {256, 128, 8, 8}, {100000, 256, 8, 64}};
   std::size_t effort_count = most_efforts;
-  std::size_t wide = 2;                      ///< from this effort on a search may take long:
-  std::size_t most_extensions = 1500000;     ///< it gives up after so many partial plans
-  std::size_t groups_sampled = 8;            ///< of equal segments, to see which arcs are close
-  int layouts = 16;                          ///< tried of the plans that one search finds
+  std::size_t wide = 2;                   ///< from this effort on a search may take long:
+  std::size_t most_extensions = 1500000;  ///< it gives up after so many partial plans
+  std::size_t groups_sampled = 8;         ///< of equal segments, to see which arcs are close
+  int layouts = 16;                       ///< tried of the plans that one search finds
 
   // The smallest plan.
-  std::size_t smallest_layouts = 64;      ///< tried, in a graph of less than
-  std::size_t smallest_many = 1000;       ///< activations; 4 in a larger one
-  std::size_t smallest_segments = 64;     ///< up to which a second, wider search looks for it
-  std::size_t squeezed_segments = 16;     ///< up to which the search for the fastest one does, too
+  std::size_t smallest_layouts = 64;   ///< tried, in a graph of less than
+  std::size_t smallest_many = 1000;    ///< activations; 4 in a larger one
+  std::size_t smallest_segments = 64;  ///< up to which a second, wider search looks for it
+  std::size_t squeezed_segments = 16;  ///< up to which the search for the fastest one does, too
 
   // The plan of least error.
   int error_rounds = 6;  ///< searches at other tolerances

@@ -62,7 +62,8 @@ constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profil
     limits.tolerance = proposals.best().cost.error;
     limits.give_up = deadline;
     SearchResult least = Search(graph, profile, limits).run();
-    if (least.found) static_cast<void>(proposals.offer(static_cast<Plan&&>(least.plan), exhaustive));
+    if (least.found)
+      static_cast<void>(proposals.offer(static_cast<Plan&&>(least.plan), exhaustive));
   }
   return result.finished;
 }

@@ -32,7 +32,7 @@ struct SearchLimits {
   std::size_t budget_bytes = 0;  ///< of the arena; says nothing to Goal::arena_bytes
   double tolerance = 0;
   double most_seconds = infinite;
-  double gap = 0;  ///< of seconds, if they are the goal
+  double gap = 0;                                         ///< of seconds, if they are the goal
   std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< of the tree
   /// With Goal::arena_bytes, nodes spent on less than one buffer's padding of up to 63 bytes.
   std::size_t most_ties = 0;
@@ -113,8 +113,7 @@ class Search {
     if (!result_.found) return false;
     if (limits_.goal == Goal::arena_bytes)
       return bound.live_bytes >= result_.arena_bytes + (ties_ < limits_.most_ties ? padding : 0);
-    if (limits_.goal == Goal::error && bound.error != best_.error)
-      return bound.error > best_.error;
+    if (limits_.goal == Goal::error && bound.error != best_.error) return bound.error > best_.error;
     return !faster(bound, best_);
   }
 

@@ -144,7 +144,8 @@ class CountProgram {
   void add(std::size_t g, const Arc& arc) {
     const Array<Arc>& all = chain_.arcs_of(groups_[g].segment).arcs;
     if (&arc < all.begin() || &arc >= all.end()) return;  // it stands for what is not listed
-    if (g >= first_single_ && chain_.need(groups_[g].segment, arc) >= infinite) return;  // no way there
+    if (g >= first_single_ && chain_.need(groups_[g].segment, arc) >= infinite)
+      return;  // no way there
     bool& used = groups_[g].used[static_cast<std::size_t>(&arc - all.begin())];
     if (used) return;
     used = true;
@@ -205,7 +206,8 @@ inline TunedPrices count_prices(const Chain& chain, double budget, double tolera
                                         : " failed");
       return best;
     }
-    if (program.exact() && solution.objective - best.bound <= tuning.price_tolerance * step) return best;
+    if (program.exact() && solution.objective - best.bound <= tuning.price_tolerance * step)
+      return best;
     prices = program.prices(solution.duals);
   }
   return best;

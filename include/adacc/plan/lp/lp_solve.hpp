@@ -198,7 +198,8 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
   bool integral = true;
   for (std::size_t j = 0; j < program.columns.size() && solution; ++j) {
     const double value = solution.values[j];
-    const auto whole = static_cast<double>(static_cast<long long>(value + (value < 0 ? -0.5 : 0.5)));
+    const auto whole =
+        static_cast<double>(static_cast<long long>(value + (value < 0 ? -0.5 : 0.5)));
     if (program.columns[j].integer)
       integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
   }
