@@ -35,7 +35,7 @@ struct PlanRequest {
   Solver solver = Solver::automatic;
   /// Lent by the program, which links it: &lp_solve() of lp/lp_solve.hpp. Null: there is none.
   const LinearSolver* linear_solver = nullptr;
-  ClockRef clock;  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
+  ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
   double deadline_seconds = 10;  ///< from the call on; the best plan found by then is returned
 };
 
