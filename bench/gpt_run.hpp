@@ -107,7 +107,7 @@ class Run {
     PlanRequest request;
     request.budget_bytes = setting_.budget.of(retain->peak_bytes());
     request.tolerance = setting_.tolerance;
-    request.now = wall_seconds;
+    request.clock = wall_seconds;
     const auto codecs = dispatch(*layout, Statistics::again);
     if (Error why = fill_next(data)) return why;
     auto costs = gpt::measured_costs(*layout, codecs, cpu_, request.budget_bytes, inputs(),

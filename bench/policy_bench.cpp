@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
 
   PlanRequest request;
   request.tolerance = o.tolerance;
-  request.now = now;
+  request.clock = now;
   request.budget_bytes = entries[0].peak();
   const auto smallest = smallest_peak(*graph, *profile, request);
   if (!smallest) return fail(smallest.error);

@@ -11,6 +11,7 @@
 #include <adacc/plan/make_plan.hpp>
 
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "draw/plan.hpp"
 #include "gpt.hpp"
 #include "gpt_costs.hpp"
+#include "solver.hpp"
 
 namespace {
 
@@ -32,6 +34,7 @@ struct Options {
   double tolerance = 1e-2;
   double gap = 2e-3;
   double deadline = 10;
+  std::string solver = "auto";
   std::string profile;
   gpt::Machine machine;
   bool json = false;
@@ -55,6 +58,7 @@ void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutco
                                       {"gap", found.gap},
                                       {"solve_ms", 1e3 * found.solve_seconds},
                                       {"solver", found.solver},
+                                      {"bound_by", found.bound_by},
                                       {"policies", draw::policy_counts(found.plan)}};
   std::printf("%s\n", out.dump(2).c_str());
 }
@@ -74,7 +78,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               share(smallest));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
               found.seconds / found.retain_seconds);
-  std::printf("%-26s %12.2f %%\n", "gap to the best possible", 100 * found.gap);
+  std::printf("%-26s %12.2f %%    proven by %s\n", "gap to the best possible", 100 * found.gap,
+              found.bound_by);
   std::printf("%-26s %12.2e     of %.0e\n", "gradient error", found.error, options.tolerance);
   std::printf("%-26s %12.3f ms   per MiB\n", "price of a byte",
               1e3 * found.seconds_per_byte * adacc::MiB);
@@ -128,16 +133,18 @@ int run(Options options) {
   PlanRequest request;
   request.tolerance = options.tolerance;
   request.gap = options.gap;
-  request.now = wall_seconds;
+  request.clock = wall_seconds;
   request.deadline_seconds = options.deadline;
+  choose_solver(options.solver, request);
   auto retain = make_program(*graph, retain_all(*graph));
   if (!retain) return fail(retain.error);
   request.budget_bytes = budget->of(retain->peak_bytes());
-  std::size_t smallest = 0;
-  auto found = make_plan(*graph, profile, request, smallest);
+  const auto found = make_plan(*graph, profile, request);
   if (!found) return fail(found.error);
-  if (options.json) print_json(request.budget_bytes, smallest, *found);
-  else print_table(options, request.budget_bytes, smallest, *found);
+  const auto smallest = smallest_peak(*graph, profile, request);
+  if (!smallest) return fail(smallest.error);
+  if (options.json) print_json(request.budget_bytes, *smallest, *found);
+  else print_table(options, request.budget_bytes, *smallest, *found);
   if (options.svg.empty()) return 0;
   if (Error why = draw_plan(options, *graph, request.budget_bytes, *found)) return fail(why);
   return 0;
@@ -172,6 +179,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--deadline", options.deadline, "seconds of planning")
       ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--solver", options.solver, "where prices of bytes and error come from")
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(solver_names), std::end(solver_names))));
   auto* profile = app.add_option("--profile", options.profile, "costs that train_gpt measured");
   app.add_option("--gflops", options.machine.gflops, "rate of matrix products, without --profile")
       ->check(CLI::Range(1e-3, 1e9))

@@ -134,10 +134,10 @@ int main() {
                                      {.now = adacc::steady_seconds, .step_seconds = step_seconds});
   if (!profile) return printf("%s\n", profile.error.text()), 1;
   for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
-    const auto plan = adacc::plan_exactly(graph, *profile,
-                                          {.budget_bytes = sizeof rows / 100 * percent,
-                                           .tolerance = 0,
-                                           .now = adacc::steady_seconds});
+    const auto plan = adacc::plan_exhaustively(graph, *profile,
+                                               {.budget_bytes = sizeof rows / 100 * percent,
+                                                .tolerance = 0,
+                                                .clock = adacc::steady_seconds});
     if (!plan) return printf("%s\n", plan.error.text()), 1;
     auto stash = adacc::Stash<>::make(model, plan->plan);
     if (!stash) return printf("%s\n", stash.error.text()), 1;

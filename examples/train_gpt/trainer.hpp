@@ -252,7 +252,7 @@ class Trainer {
     PlanRequest request;
     request.budget_bytes = budget_bytes_;
     request.tolerance = options_.tolerance;
-    request.now = wall_seconds;
+    request.clock = wall_seconds;
     const std::size_t arena = std::min(budget_bytes_, measuring_bytes(*graph));
     if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
     CostProfile profile = gpt::estimated_costs(*graph);

@@ -28,6 +28,16 @@ smallest=$(number smallest_peak_bytes)
 "$plan_gpt" "${shape[@]}" --budget "${smallest}B" --json >out 2>err || complain "smallest: $(cat err)"
 refuses "$smallest" -- "${shape[@]}" --budget "$((smallest - 1))B"
 
+# Who plans can be chosen, and is named. Without lp_solve in the program, that is refused in words.
+"$plan_gpt" "${shape[@]}" --budget 30% --solver search --json >out 2>err || complain "search: $(cat err)"
+grep -q '"solver": "chain"' out || complain "not by the search: $(cat out)"
+if "$plan_gpt" "${shape[@]}" --budget 30% --solver lp_solve --json >out 2>err; then
+  grep -q '"solver": "lp_solve"' out || complain "not by lp_solve: $(cat out)"
+else
+  grep -q 'adacc::lp_solve' err || complain "lp_solve: $(cat err)"
+fi
+refuses --solver -- "${shape[@]}" --solver cplex
+
 # Far larger than any machine: 96 layers, 12288 channels.
 "$plan_gpt" --layers 96 --heads 96 --channels 12288 --seq 2048 --batch 32 --budget 30% \
   --svg plan.svg >out 2>err || complain "a large model: $(cat err)"
@@ -45,7 +55,7 @@ refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
-explains layers heads channels vocab batch seq threads budget tolerance gap deadline profile \
+explains layers heads channels vocab batch seq threads budget tolerance gap deadline solver profile \
     gflops gbps json svg
 
 finish

@@ -52,7 +52,8 @@ TEST_CASE("a plan is refused by a graph that differs in what plans depend on, an
   const Graph graph = *make_graph(Plain{}, Shape(64, 8));
   const Plan plan = plan_from_types(graph);
   CHECK(refusal(graph, plan) == "");
-  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.workers = 3, .parts = 4}), plan) == "");  // cut, threads
+  CHECK(refusal(*make_graph(Plain{}, Shape(64, 8), {.workers = 3, .parts = 4}), plan) ==
+        "");  // cut, threads
 
   CHECK(refusal(*make_graph(Plain{}, Shape(65, 8)), plan) ==
         "the plan was made for another graph: its activations take 6.0 KiB (6144 bytes), and this "
@@ -83,7 +84,7 @@ TEST_CASE("whoever makes a plan says for which graph") {
   CHECK(refusal(wider, retain_all(graph)).find(other) != std::string::npos);
   const CostProfile profile = estimated_profile(graph);
   for (const Planner planner :
-       {Planner{make_plan}, Planner{plan_exactly}, Planner{plan_by_patterns}})
+       {Planner{make_plan}, Planner{plan_exhaustively}, Planner{plan_chain}})
     for (const std::size_t percent : {100U, 80U}) {
       PlanRequest request;
       const std::size_t retained = make_program(graph, retain_all(graph))->peak_bytes();

@@ -100,7 +100,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
     if (all.size() == 0) {
       PlanRequest request;
       request.budget_bytes = 1;
-      CHECK(!plan_exactly(graph, profile, request));
+      CHECK(!plan_exhaustively(graph, profile, request));
       continue;
     }
     for (int i = 0; i < 6; ++i) {
@@ -115,7 +115,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
                                       : up_to(random, smallest, most);
       CAPTURE(request.budget_bytes);
       const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
-      const Result<PlanOutcome> outcome = plan_exactly(graph, profile, request);
+      const Result<PlanOutcome> outcome = plan_exhaustively(graph, profile, request);
       ++searched;
       REQUIRE(static_cast<bool>(outcome) == (best != nullptr));
       if (!outcome) {
@@ -134,8 +134,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
       CHECK(!outcome->timed_out);
       CHECK(!check(graph, outcome->plan));
       for (int k = 0; k < graph.node_count(); ++k)
-        if (!graph.node(k).policy.planned())
-          CHECK(outcome->plan[k] == graph.node(k).policy);
+        if (!graph.node(k).policy.planned()) CHECK(outcome->plan[k] == graph.node(k).policy);
       waste = std::max(waste, static_cast<double>(outcome->peak_bytes) /
                                   static_cast<double>(outcome->live_bytes));
     }

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <adacc/plan/lp/count_planner.hpp>
+#include <adacc/plan/chain/planner.hpp>
+#include <adacc/plan/exhaustive/planner.hpp>
+#include <adacc/plan/lp/lp_solve.hpp>
 
 #include "brute_force.hpp"
 #include "gpt_graphs.hpp"
@@ -23,6 +25,13 @@ bool same(const Plan& a, const Plan& b) {
   return a.policies.size() == b.policies.size();
 }
 
+Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProfile& profile,
+                                       PlanRequest request) {
+  request.solver = Solver::lp_solve;
+  request.linear_solver = &lp_solve();
+  return plan_chain(graph, profile, request);
+}
+
 }  // namespace
 
 TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a sound bound") {
@@ -36,8 +45,8 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
           PlanRequest request = at_percent(graph, percent);
           request.tolerance = tolerance;
           INFO(layers, " layers, jitter ", jitter, ", ", percent, " %, tolerance ", tolerance);
-          const auto tuned = plan_by_patterns(graph, profile, request);
-          const auto plan = plan_with_lp_counts(graph, profile, request);
+          const auto tuned = plan_chain(graph, profile, request);
+          const auto plan = plan_with_lp_solve(graph, profile, request);
           REQUIRE(static_cast<bool>(plan) == static_cast<bool>(tuned));
           if (!plan) {
             CHECK(layers == 3);
@@ -45,7 +54,7 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
             continue;
           }
           CHECK_FALSE(plan->note);
-          CHECK(std::string(plan->solver) == "patterns, lp_solve");
+          CHECK(std::string(plan->solver) == "lp_solve");
           CHECK_FALSE(check(graph, plan->plan));
           CHECK(plan->peak_bytes <= request.budget_bytes);
           CHECK(plan->error <= request.tolerance);
@@ -53,7 +62,7 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
           CHECK(plan->bound_seconds <= tuned->seconds);
           CHECK(plan->seconds <= 1.005 * tuned->seconds);
           CHECK(plan->gap <= std::max(request.gap, tuned->gap + 1e-4));
-          const auto again = plan_with_lp_counts(graph, profile, request);
+          const auto again = plan_with_lp_solve(graph, profile, request);
           REQUIRE(again);
           CHECK(same(again->plan, plan->plan));
           CHECK(again->bound_seconds == plan->bound_seconds);
@@ -63,22 +72,34 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
   }
 }
 
+/// What a chain planner would plan from.
+struct ChainOf {
+  PlanRequest request;
+  ChainTuning tuning;
+  Proposals proposals;
+  detail::ChainPlanner planner;
+
+  ChainOf(const Graph& graph, const CostProfile& profile, const PlanRequest& asked)
+      : request(asked), proposals(graph, profile, request),
+        planner(graph, profile, request, {}, tuning, proposals) {}
+
+  const detail::Chain& chain() const { return planner.chain(); }
+  double budget() const { return static_cast<double>(align_up(request.budget_bytes)); }
+};
+
 TEST_CASE("rows for all late segments raise the bound where few blocks leave little room") {
   const Graph graph = gpt_graphs::make(6, 128);
   const CostProfile profile = gpt_graphs::costs(graph);
   for (const std::size_t percent : {19U, 20U, 21U}) {
-    const PlanRequest request = at_percent(graph, percent);
-    detail::CountPricer pricer(request);
-    const auto price = [&](const detail::Chain& chain, double budget, double tolerance,
-                           const auto& relaxed) {
-      const double one_row = detail::PriceTuner(chain, budget, tolerance).run(relaxed).bound;
-      const detail::TunedPrices priced = pricer(chain, budget, tolerance, relaxed);
-      CHECK(priced.bound > one_row + 5e-4 * chain.base_seconds);
-      return priced;
-    };
-    const auto plan = detail::PatternPlanner(graph, profile, request).run(price);
-    REQUIRE(plan);
-    CHECK(pricer.solved());
+    ChainOf of(graph, profile, at_percent(graph, percent));
+    const detail::Chain& chain = of.chain();
+    const double one_row =
+        detail::PriceTuner(chain, of.budget(), of.request.tolerance, of.tuning).run().bound;
+    Error why;
+    const detail::TunedPrices priced = detail::count_prices(
+        chain, of.budget(), of.request.tolerance, lp_solve(), {}, of.tuning, why);
+    CHECK_MESSAGE(!why, why.text());
+    CHECK(priced.bound > one_row + 5e-4 * chain.base_seconds);
   }
 }
 
@@ -89,7 +110,7 @@ TEST_CASE("integers close the gap of a single block") {
   for (std::size_t percent = 95; percent >= 50; percent -= 5) {
     PlanRequest request = at_percent(graph, percent);
     request.gap = 0;
-    const auto plan = plan_with_lp_counts(graph, profile, request);
+    const auto plan = plan_with_lp_solve(graph, profile, request);
     if (!plan) continue;
     INFO(percent, " %, gap ", plan->gap);
     ++planned;
@@ -113,17 +134,17 @@ TEST_CASE("on random graphs the bound of counts by lp_solve never passes the opt
       request.gap = 0;
       request.tolerance = b == 0 ? 1e9 : random.unit() * 0.5;
       const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
-      const auto plan = plan_with_lp_counts(graph, profile, request);
+      const auto plan = plan_with_lp_solve(graph, profile, request);
       INFO("seed ", seed, " budget ", request.budget_bytes, " tolerance ", request.tolerance);
       if (!plan) continue;
       REQUIRE(best != nullptr);
       ++planned;
       brute_force::check_promises(graph, request, *best, *plan);
-      solved += std::string(plan->solver) == "patterns, lp_solve" ||
+      solved += std::string(plan->solver) == "lp_solve" ||
                 plan->seconds <= plan->retain_seconds;  // nothing to solve
       if (plan->note) MESSAGE(std::string(plan->note.text()));
       close += plan->seconds <= best->cost.seconds * 1.01;
-      const auto tuned = plan_by_patterns(graph, profile, request);
+      const auto tuned = plan_chain(graph, profile, request);
       REQUIRE(tuned);
       raised += plan->bound_seconds > tuned->bound_seconds * (1 + 1e-9);
     }
@@ -167,33 +188,26 @@ TEST_CASE("counts over equal segments, relaxed or whole, never cost more than th
     request.tolerance = random.one_in(2) ? 1e9 : random.unit() * 0.01;
     const brute_force::Candidate* best = all.best(request.budget_bytes, request.tolerance);
     if (best == nullptr) continue;
-    const auto price = [&](const detail::Chain& chain, double budget, double tolerance,
-                           const auto& relaxed) {
-      const double optimum = best->cost.seconds - chain.base_seconds;
-      double previous = -1;
-      for (const std::size_t singles : {1U, 2U, 8U}) {
-        INFO("seed ", seed, " singles ", singles);
-        const detail::CountProgram counts(chain, budget, tolerance, singles);
-        Array<bool> used(counts.column_count());
-        for (bool& use : used) use = true;
-        const auto relaxation = solve_with_lp_solve(counts.part(used, false, false));
-        const auto whole = solve_with_lp_solve(counts.part(used, false, true));
-        REQUIRE(relaxation);
-        REQUIRE(whole);
-        const double bound = counts.judge(relaxation.duals).bound;
-        const double rounding = 1e-7 * best->cost.seconds;
-        CHECK(bound <= optimum + rounding);
-        CHECK(bound >= relaxation.objective - rounding);
-        CHECK(whole.objective <= optimum + rounding);
-        CHECK(whole.objective >= bound - rounding);
-        CHECK(bound >= previous - rounding);  // more rows
-        previous = bound;
-        ++programs;
-        tight += whole.objective >= optimum - rounding;
-      }
-      return detail::PriceTuner(chain, budget, tolerance).run(relaxed);
-    };
-    static_cast<void>(detail::PatternPlanner(graph, profile, request).run(price));
+    ChainOf of(graph, profile, request);
+    const detail::Chain& chain = of.chain();
+    const double optimum = best->cost.seconds - chain.base_seconds;
+    INFO("seed ", seed);
+    detail::CountProgram counts(chain, of.budget(), request.tolerance, of.tuning);
+    REQUIRE(counts.exact());
+    counts.add_all();
+    const auto whole = solve_with_lp_solve(counts.program(true));
+    REQUIRE(whole);
+    Error why;
+    const double bound =
+        detail::count_prices(chain, of.budget(), request.tolerance, lp_solve(), {}, of.tuning, why)
+            .bound;
+    CHECK_MESSAGE(!why, why.text());
+    const double rounding = 1e-7 * best->cost.seconds;
+    CHECK(bound <= optimum + rounding);
+    CHECK(whole.objective <= optimum + rounding);
+    CHECK(whole.objective >= bound - rounding);
+    ++programs;
+    tight += whole.objective >= optimum - rounding;
   }
   MESSAGE(tight, " of ", programs, " programs in integers reach the optimum");
   CHECK(programs * 20 >= static_cast<int>(test_graphs));
@@ -220,14 +234,13 @@ TEST_CASE("where not all patterns are listed, the bound still never passes the o
     PlanRequest request = at_percent(graph, 60 + random.below(40));
     request.gap = 0;
     request.tolerance = random.one_in(2) ? 1e9 : random.unit() * 0.02;
-    const auto exact = plan_exactly(graph, profile, request);
-    const auto plan = plan_with_lp_counts(graph, profile, request);
+    const auto exact = plan_exhaustively(graph, profile, request);
+    const auto plan = plan_with_lp_solve(graph, profile, request);
     if (!exact || exact->timed_out || !plan) continue;
     INFO("seed ", seed);
     ++planned;
-    detail::LossyBits bits(profile);
-    for (const detail::Segment& segment : detail::segments_of(graph, profile))
-      incomplete += !detail::PatternLister(graph, profile, segment, bits).list().complete;
+    ChainOf of(graph, profile, request);
+    for (const detail::ArcSet& arcs : of.chain().arcs) incomplete += !arcs.complete;
     CHECK(plan->bound_seconds <= exact->seconds * (1 + 1e-9));
     CHECK(plan->seconds >= exact->seconds * (1 - 1e-9));
   }
@@ -242,11 +255,11 @@ TEST_CASE("where time is up, tuned prices take over and the note says so") {
   request.deadline_seconds = 0;
   static double clock;
   clock = 0;
-  request.now = [] { return clock += 1; };
-  const auto plan = plan_with_lp_counts(graph, profile, request);
+  request.clock = [] { return clock += 1; };
+  const auto plan = plan_with_lp_solve(graph, profile, request);
   REQUIRE_MESSAGE(plan, plan.error.text());
   CHECK(std::string(plan->note.text()).find("ran out of time") != std::string::npos);
-  CHECK(std::string(plan->solver) == "patterns");
+  CHECK(std::string(plan->solver) == "chain");
   CHECK(plan->peak_bytes <= request.budget_bytes);
   CHECK(plan->bound_seconds <= plan->seconds);
 }
@@ -256,12 +269,11 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
   const CostProfile profile = gpt_graphs::costs(graph);
   PlanRequest request;
   request.budget_bytes = 4096;
-  const auto refused = plan_with_lp_counts(graph, profile, request);
+  const auto refused = plan_with_lp_solve(graph, profile, request);
   REQUIRE_FALSE(refused);
-  CHECK(std::string(refused.error.text()) ==
-        plan_by_patterns(graph, profile, request).error.text());
+  CHECK(std::string(refused.error.text()) == plan_chain(graph, profile, request).error.text());
   request.budget_bytes = 0;
-  CHECK_FALSE(plan_with_lp_counts(graph, profile, request));
+  CHECK_FALSE(plan_with_lp_solve(graph, profile, request));
 
   random_graph::Source random(7);
   Graph by_hand = random_graph::draw(random, 4);
@@ -271,12 +283,12 @@ TEST_CASE("a budget that nothing fits, and graphs by hand, are answered as by th
   const CostProfile few = random_graph::draw_profile(random, by_hand, false);
   request.budget_bytes = 1 << 24;
   request.tolerance = 1e9;
-  const auto exact = plan_exactly(by_hand, few, request);
-  const auto plan = plan_with_lp_counts(by_hand, few, request);
+  request.gap = 0;
+  const auto exact = plan_exhaustively(by_hand, few, request);
+  const auto plan = plan_with_lp_solve(by_hand, few, request);
   REQUIRE_MESSAGE(exact, exact.error.text());
   REQUIRE(plan);
-  CHECK(std::string(plan->solver) == exact->solver);
-  CHECK(same(plan->plan, exact->plan));
+  CHECK(plan->seconds == doctest::Approx(exact->seconds));
 }
 
 }  // namespace lp_counts_test

@@ -15,7 +15,6 @@ ADACC_SAME_FUNCTION(set_verbose);
 ADACC_SAME_FUNCTION(set_timeout);
 ADACC_SAME_FUNCTION(put_abortfunc);
 ADACC_SAME_FUNCTION(set_mip_gap);
-ADACC_SAME_FUNCTION(set_break_at_value);
 ADACC_SAME_FUNCTION(set_obj_fnex);
 ADACC_SAME_FUNCTION(set_add_rowmode);
 ADACC_SAME_FUNCTION(add_constraintex);

@@ -22,7 +22,9 @@ inline constexpr CodecInfo codecs[] = {
     {"half", &part<1, 2, 0>, false, true},     {"quarter", &part<1, 4, 24>, false, true},
     {"eighth", &part<1, 8, 70>, false, true},  {"mask", &part<1, 32, 8>, true, false},
     {"lossless", &part<3, 4, 16>, true, true}, {"larger", &part<9, 8, 5>, false, true},
+    {"third", &part<1, 3, 12>, false, true},   {"sixth", &part<1, 6, 40>, false, true},
 };
+inline constexpr std::size_t codec_count = sizeof codecs / sizeof *codecs;
 inline constexpr std::size_t mask = 3, larger = 5;
 
 class Source {
@@ -85,7 +87,7 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     node.first_candidate = graph.candidates.size();
     if (node.read_in_backward)
       for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {
-        const std::size_t drawn = random.below(6);
+        const std::size_t drawn = random.below(codec_count);
         if (drawn == larger || (drawn == mask && next_reads)) continue;
         if (node.output_bytes <= codecs[drawn].encoded_bytes(rows, node.output.cols(), Dtype::f32))
           continue;

@@ -58,29 +58,32 @@ TEST_CASE("requests and profiles that make no sense are refused with the reason"
   const Graph graph = chain(4);
   const CostProfile profile = profile_of(graph);
   PlanRequest request;
-  CHECK(why(plan_exactly(graph, profile, request)).find("the budget is 0 bytes") == 0);
+  CHECK(why(plan_exhaustively(graph, profile, request)).find("the budget is 0 bytes") == 0);
   request.budget_bytes = 1 << 20;
-  CHECK(why(plan_exactly(graph, profile, request)) == "");
+  CHECK(why(plan_exhaustively(graph, profile, request)) == "");
   for (const double bad : {-1e-9, std::numeric_limits<double>::quiet_NaN()}) {
     PlanRequest broken = request;
     broken.tolerance = bad;
-    CHECK(why(plan_exactly(graph, profile, broken)).find("the tolerance") == 0);
+    CHECK(why(plan_exhaustively(graph, profile, broken)).find("the tolerance") == 0);
     broken = request;
     broken.gap = bad;
-    CHECK(why(plan_exactly(graph, profile, broken)).find("the gap") == 0);
+    CHECK(why(plan_exhaustively(graph, profile, broken)).find("the gap") == 0);
     broken = request;
-    broken.now = &tick;
+    broken.clock = &tick;
     broken.deadline_seconds = bad;
-    CHECK(why(plan_exactly(graph, profile, broken)).find("the deadline") == 0);
+    CHECK(why(plan_exhaustively(graph, profile, broken)).find("the deadline") == 0);
     CostProfile times = profile;
     times.nodes[2].forward = bad;
-    CHECK(why(plan_exactly(graph, times, request)).find("node 2 (layer)") != std::string::npos);
+    CHECK(why(plan_exhaustively(graph, times, request)).find("node 2 (layer)") !=
+          std::string::npos);
   }
-  CHECK(why(plan_exactly(chain(5), profile, request)).find("the profile describes 4 nodes") == 0);
-  CHECK(why(plan_exactly(Graph{}, empty_profile(Graph{}), request)) == "the graph has no layers");
+  CHECK(why(plan_exhaustively(chain(5), profile, request)).find("the profile describes 4 nodes") ==
+        0);
+  CHECK(why(plan_exhaustively(Graph{}, empty_profile(Graph{}), request)) ==
+        "the graph has no layers");
 
   request.budget_bytes = static_cast<std::size_t>(-1);
-  const auto all = plan_exactly(graph, profile, request);
+  const auto all = plan_exhaustively(graph, profile, request);
   REQUIRE(all);
   CHECK(all->seconds == doctest::Approx(all->retain_seconds));
   CHECK(all->peak_bytes == all->retain_peak_bytes);
@@ -92,7 +95,7 @@ TEST_CASE("codecs that types fix beyond the tolerance are an error that says so"
   PlanRequest request;
   request.budget_bytes = 1 << 20;
   request.tolerance = 1e-4;
-  CHECK(why(plan_exactly(graph, profile_of(graph), request))
+  CHECK(why(plan_exhaustively(graph, profile_of(graph), request))
             .find("no plan is within the "
                   "tolerance") == 0);
 }
@@ -101,20 +104,20 @@ TEST_CASE("a budget too small names the smallest, and the instruction that limit
   const Graph graph = chain(6);
   PlanRequest request;
   request.budget_bytes = 5000;
-  const std::string text = why(plan_exactly(graph, profile_of(graph), request));
+  const std::string text = why(plan_exhaustively(graph, profile_of(graph), request));
   CHECK(text.find("no plan fits into a budget of 4.8 KiB (5000 bytes)") == 0);
   CHECK(text.find(", limited by loss_gradient of activation 5 (loss), instruction 8 of ") !=
         std::string::npos);
 
   // What it names can be met, and a byte less cannot.
-  const SmallestPlan smallest = smallest_plan(graph, profile_of(graph), request);
-  CHECK(smallest.proven);
+  const SmallestPlan smallest = smallest_plan(graph, profile_of(graph), request.tolerance);
+  CHECK(smallest.proven());
   const std::string bytes = std::to_string(smallest.arena_bytes);
   CHECK(text.find(bytes + " bytes), limited by") != std::string::npos);
   request.budget_bytes = smallest.arena_bytes;
-  CHECK(plan_exactly(graph, profile_of(graph), request));
+  CHECK(plan_exhaustively(graph, profile_of(graph), request));
   --request.budget_bytes;
-  CHECK(!plan_exactly(graph, profile_of(graph), request));
+  CHECK(!plan_exhaustively(graph, profile_of(graph), request));
 }
 
 TEST_CASE("an outcome says why: reasons, what they save and cost, the price of a byte") {
@@ -125,7 +128,7 @@ TEST_CASE("an outcome says why: reasons, what they save and cost, the price of a
   request.gap = 0;
   request.tolerance = 1;
   request.budget_bytes = 1 << 20;
-  auto outcome = plan_exactly(graph, profile, request);
+  auto outcome = plan_exhaustively(graph, profile, request);
   REQUIRE(outcome);
   using Kind = PlanReason::Kind;
   CHECK(outcome->reasons[0].kind == Kind::affordable);
@@ -135,7 +138,7 @@ TEST_CASE("an outcome says why: reasons, what they save and cost, the price of a
   CHECK(outcome->seconds_per_byte == 0);
 
   request.budget_bytes = outcome->retain_peak_bytes - 2048;
-  outcome = plan_exactly(graph, profile, request);
+  outcome = plan_exhaustively(graph, profile, request);
   REQUIRE(outcome);
   int priced = 0;
   for (int k = 0; k < 5; ++k) {
@@ -151,7 +154,7 @@ TEST_CASE("an outcome says why: reasons, what they save and cost, the price of a
 
   // The same budget without room for the codec's error: what is recomputed instead says so.
   request.tolerance = 0;
-  outcome = plan_exactly(graph, profile, request);
+  outcome = plan_exhaustively(graph, profile, request);
   REQUIRE(outcome);
   CHECK(outcome->error == 0);
   priced = 0;
@@ -167,13 +170,13 @@ TEST_CASE("a search that a deadline or a limit ends returns its best plan and a 
   PlanRequest request;
   request.gap = 0;
   request.tolerance = 1e9;
-  const SmallestPlan smallest = smallest_plan(graph, profile, request, 5000);
+  const SmallestPlan smallest = smallest_plan(graph, profile, request.tolerance, 5000);
   const std::size_t retain = make_layout(make_schedule(graph, plan_from_types(graph))).arena_bytes;
   REQUIRE(smallest.arena_bytes < retain);
   double last_bound = 0, last_seconds = 1e9;
   for (const std::size_t most_nodes : {500U, 5000U, 50000U}) {
     request.budget_bytes = (smallest.arena_bytes + retain) / 2;
-    const auto outcome = plan_exactly(graph, profile, request, most_nodes);
+    const auto outcome = plan_exhaustively(graph, profile, request, most_nodes);
     REQUIRE_MESSAGE(outcome, why(outcome));
     CHECK(outcome->timed_out);
     CHECK(outcome->peak_bytes <= request.budget_bytes);
@@ -185,9 +188,9 @@ TEST_CASE("a search that a deadline or a limit ends returns its best plan and a 
     last_seconds = outcome->seconds;
   }
   // … and a clock ends it as well.
-  request.now = &tick;
+  request.clock = &tick;
   request.deadline_seconds = 0.05;
-  const auto outcome = plan_exactly(graph, profile, request);
+  const auto outcome = plan_exhaustively(graph, profile, request);
   REQUIRE_MESSAGE(outcome, why(outcome));
   CHECK(outcome->timed_out);
   CHECK(outcome->solve_seconds > 0);

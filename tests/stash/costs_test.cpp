@@ -207,7 +207,7 @@ TEST_CASE("an estimate asks callables what they cost, and keeps the errors that 
         estimated_error(codec_info<Bf16>, Shape(4, 32), Dtype::f32) / 2);  // two layers
   // The graph alone knows nothing of its callables: no plan is made from a guess.
   const auto guess = estimated_profile(*graph);
-  const auto planned = plan_exactly(*graph, guess, {.budget_bytes = 1 * MiB});
+  const auto planned = plan_exhaustively(*graph, guess, {.budget_bytes = 1 * MiB});
   CHECK(says(planned.error, "it was not measured"));
 }
 

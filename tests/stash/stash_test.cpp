@@ -325,7 +325,7 @@ TEST_CASE("the exact planner finds the best plan of a stash, as brute force does
       request.budget_bytes = smallest + random() % (most + 65 - smallest);
       if (i == 1) request.budget_bytes = smallest;
       if (request.budget_bytes == 0) continue;  // nothing is read in backward
-      const auto outcome = plan_exactly(*graph, profile, request);
+      const auto outcome = plan_exhaustively(*graph, profile, request);
       REQUIRE_MESSAGE(outcome, outcome.error.text());
       CHECK(outcome->seconds ==
             doctest::Approx(all.best(request.budget_bytes, request.tolerance)->cost.seconds));
@@ -338,7 +338,7 @@ TEST_CASE("the exact planner finds the best plan of a stash, as brute force does
       if (outcome->seconds > outcome->retain_seconds) ++squeezed;
       if (smallest < 2) continue;
       request.budget_bytes = smallest - 1;
-      CHECK_FALSE(plan_exactly(*graph, profile, request));
+      CHECK_FALSE(plan_exhaustively(*graph, profile, request));
     }
   }
   CHECK(found > 1000);

@@ -115,8 +115,8 @@ Rig rig(std::size_t budget, double tolerance, std::size_t arena_bytes = 0) {
   PlanRequest request;
   request.budget_bytes = budget;
   request.tolerance = tolerance;
-  auto made = EvolvingTraining<>::make(net, shape, profile(*graph), request, &plan_exactly, Cpu{},
-                                       {}, arena_bytes);
+  auto made = EvolvingTraining<>::make(net, shape, profile(*graph), request, &plan_exhaustively,
+                                       Cpu{}, {}, arena_bytes);
   REQUIRE_MESSAGE(made, made.error.text());
   Rig rig{std::move(*made), std::vector<float>(shape.elems()), std::vector<float>(shape.elems())};
   for (std::size_t i = 0; i < rig.x.size(); ++i) {
@@ -240,7 +240,8 @@ TEST_CASE("a step that was watched knows what every codec saw") {
   const Step<>& step = r.training.training().compiled();
   for (int k = 0; k < step.graph().node_count(); ++k) {
     const CodecStatistics& seen = step.statistics(k);
-    const bool reported = codec(r, k) == &codec_info<RowInt8> && step.graph().node(k).read_in_backward;
+    const bool reported =
+        codec(r, k) == &codec_info<RowInt8> && step.graph().node(k).read_in_backward;
     CHECK(seen.elements == (reported ? shape.elems() : 0));
     if (reported) CHECK(seen.samples > 0);
   }

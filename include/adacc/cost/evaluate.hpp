@@ -82,9 +82,10 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
   return sum;
 }
 
-/// Evaluates `plan`, which must have passed check(graph, plan), as must the profile.
-constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan) {
-  const Schedule schedule = make_schedule(graph, plan);
+/// Evaluates `plan`, which must have passed check(graph, plan), as must the profile. `schedule` is
+/// that of the plan.
+constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                            const Schedule& schedule) {
   PlanCost cost;
   cost.live_bytes = live_bytes(schedule);
   cost.seconds = profile.rest;
@@ -92,6 +93,9 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
     cost.seconds += seconds_of(profile, plan, run);
   cost.error = error_of(graph, profile, plan);
   return cost;
+}
+constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan) {
+  return evaluate(graph, profile, plan, make_schedule(graph, plan));
 }
 
 }}  // namespace adacc::v0_1

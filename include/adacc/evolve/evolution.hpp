@@ -12,15 +12,15 @@
 ///   - steps take another time than the profile says, and a new profile is there.
 ///
 /// A tensor changes its policy at most once per window, but for what a new budget takes. Every plan
-/// is one of least error among those as fast as the planner's (least_error.hpp). A re-plan that
-/// finds nothing keeps the plan, and says why.
+/// is one of least error among those as fast as the planner's (PlanRequest::least_error). A re-plan
+/// that finds nothing keeps the plan, and says why.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "../cost/evaluate.hpp"
-#include "../plan/least_error.hpp"
+#include "../plan/request.hpp"
 #include "../program/layout.hpp"
 #include "error_watch.hpp"
 #include "options.hpp"
@@ -48,8 +48,8 @@ class Evolution {
     made.planner_ = planner;
     made.options_ = options;
     made.request_ = request;
-    Result<PlanOutcome> outcome =
-        plan_least_error(planner, graph, profile, request, options.rounds);
+    made.request_.least_error = true;
+    Result<PlanOutcome> outcome = planner(graph, profile, made.request_);
     if (!outcome) return outcome.error;
     made.graph_ = static_cast<Graph&&>(graph);
     made.profile_ = static_cast<CostProfile&&>(profile);
@@ -127,9 +127,8 @@ class Evolution {
       seen.push_back(mine);
       visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
     };
-    each_error(graph_, profile_, plan(), [&](int k, int column, double) {
-      once(k, column, plan()[k].recomputes());
-    });
+    each_error(graph_, profile_, plan(),
+               [&](int k, int column, double) { once(k, column, plan()[k].recomputes()); });
     for (int k = 0; k < graph_.node_count(); ++k)
       for (std::size_t c = 0; c < profile_.codecs.size(); ++c)
         if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
@@ -282,7 +281,7 @@ class Evolution {
           graph.candidates.push_back(candidates[i]);
       node.candidate_count = graph.candidates.size() - node.first_candidate;
     }
-    return plan_least_error(planner_, graph, profile, request_, options_.rounds);
+    return planner_(graph, profile, request_);
   }
 
   /// Gives those that are not `failing` their policies back, as far as budget and tolerance allow.

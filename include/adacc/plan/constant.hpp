@@ -4,7 +4,7 @@
 ///     static_assert(plan, "no plan fits");
 ///     auto step = adacc::make_program(graph, plan);
 ///
-/// The exact search of plan/exhaustive/planner.hpp over estimated costs, for networks of about a dozen
+/// The exact search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
 /// activations: compilers count the steps of a constant expression and stop at a million or so.
 #pragma once
 
@@ -12,8 +12,7 @@
 
 #include "../cost/estimate.hpp"
 #include "../model/graph_builder.hpp"
-#include "exhaustive/smallest.hpp"
-#include "outcome.hpp"
+#include "exhaustive/planner.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -61,6 +60,16 @@ struct LayerCounter {
   }
 };
 
+/// As far as a compiler looks, and the plan of the types if it finds none.
+constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& profile,
+                                      double tolerance) {
+  SmallestPlan smallest = smallest_plan(graph, profile, tolerance, 200);
+  if (!smallest.plan.policies.empty()) return smallest;
+  smallest.plan = plan_from_types(graph);
+  smallest.arena_bytes = peak_bytes(graph, smallest.plan);
+  return smallest;
+}
+
 template <class Network>
 constexpr std::size_t layer_count() {
   LayerCounter counter;
@@ -94,13 +103,15 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   limits.tolerance = tolerance;
   limits.most_nodes = 100000;
   const detail::SearchResult found = detail::Search(*graph, profile, limits).run();
-  if (!found.found) {
-    result.error = over_budget(*graph, request, smallest_plan(*graph, profile, request, 300));
-    return result;
-  }
+  PlanCost cost;
+  if (found.found) result.error = check(*graph, found.plan);
+  if (found.found && !result.error) cost = evaluate(*graph, profile, found.plan);
+  if (!found.found || cost.error > tolerance)
+    result.error = over_budget(*graph, request, detail::smallest_known(*graph, profile, tolerance));
+  if (result.error) return result;
   for (std::size_t i = 0; i < result.size(); ++i) result.policies[i] = found.plan.policies[i];
   result.made_for = graph->fingerprint;
-  result.seconds = evaluate(*graph, profile, found.plan).seconds;
+  result.seconds = cost.seconds;
   result.proven = found.finished;
   return result;
 }

@@ -1,4 +1,4 @@
-/// What each activation may become, and what that costs by itself.
+/// The options of each activation, which are policies, and what each costs by itself.
 ///
 /// Seconds and stored bytes of a policy depend on the activation alone, given that backward needs
 /// it; whether it does depends on what is recomputed from it.
@@ -63,14 +63,24 @@ constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int 
   return profile.codec_cost(id, column).encode + profile.codec_cost(id, column).decode;
 }
 
+/// The gradient error that keeping activation `id` in its form under `policy` adds; what is
+/// recomputed carries that of others, which is not counted here.
+constexpr double error_of(const Graph& graph, const CostProfile& profile, int id,
+                          const Policy& policy) {
+  if (!policy.keeps() || policy.form().lossless() || !graph.node(id).read_in_backward) return 0;
+  const int column = profile.column(policy.codec());
+  return column < 0 ? 0 : profile.codec_cost(id, column).error;
+}
+
 /// For each activation, whether backward needs it: to read it, or to produce another again.
 constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> needed(graph.nodes.size());
   for (int k = graph.node_count() - 1; k >= 0; --k) {
-    const auto need = [&](int id) { needed[static_cast<std::size_t>(id)] = true; };
-    for (const int id : graph.backward_reads(k)) need(id);
+    for (const int id : graph.backward_reads(k)) needed[static_cast<std::size_t>(id)] = true;
     if (!needed[static_cast<std::size_t>(k)] || !plan[k].recomputes()) continue;
-    graph.forward_reads(k, need);
+    for (const IdSpan read : {graph.sources(k), graph.adds(k)})
+      for (const int id : read)
+        if (id != step_input) needed[static_cast<std::size_t>(id)] = true;
   }
   return needed;
 }

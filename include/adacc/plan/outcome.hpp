@@ -1,20 +1,23 @@
-/// From a plan to what is known of it: peak, time, error, and why each activation got its policy.
+/// From plans that a search proposes to the one that is returned.
 ///
-/// Every planner ends here, so that their outcomes mean the same. Nothing is taken from a solver
-/// but the plan and the bound that it proved.
+/// Every planner hands its plans to Proposals, which checks each against graph and request, lays it
+/// out, and keeps the best: nothing is taken from a solver but plans and the bounds that it proved.
+/// So all outcomes mean the same, and no plan passes its budget or its tolerance.
 #pragma once
 
 #include <cstddef>
 
+#include "../core/bytes.hpp"
 #include "../cost/evaluate.hpp"
 #include "../program/layout.hpp"
 #include "../program/schedule.hpp"
+#include "extremes.hpp"
 #include "options.hpp"
 #include "request.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// An error where `request` cannot be met by any graph, or `graph` and `profile` contradict each
+/// An error if `request` cannot be met by any graph, or `graph` and `profile` contradict each
 /// other.
 constexpr Error check(const Graph& graph, const CostProfile& profile, const PlanRequest& request) {
   if (request.budget_bytes == 0)
@@ -23,8 +26,12 @@ constexpr Error check(const Graph& graph, const CostProfile& profile, const Plan
     return Error::say("the tolerance of the gradient's error must be 0 or more, and not NaN");
   if (!(request.gap >= 0))
     return Error::say("the gap at which a plan is good enough must be 0 or more, and not NaN");
-  if (request.now != nullptr && !(request.deadline_seconds >= 0))
+  if (request.clock && !(request.deadline_seconds >= 0))
     return Error::say("the deadline must be 0 seconds or more, and not NaN");
+  if (request.solver == Solver::lp_solve && request.linear_solver == nullptr)
+    return Error::say(
+        "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
+        "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
   if (const Error why = check(graph)) return why;
   if (const Error why = check(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
@@ -37,14 +44,45 @@ constexpr Error check(const Graph& graph, const CostProfile& profile, const Plan
   return {};
 }
 
+/// The smallest plan that is known, and what no plan within the tolerance goes below.
+struct SmallestPlan {
+  Plan plan;
+  std::size_t arena_bytes = 0;
+  std::size_t least_bytes = 0;
+
+  /// No plan has a smaller arena.
+  constexpr bool proven() const { return arena_bytes <= least_bytes; }
+};
+
+/// The error for a budget that no plan fits: it names the smallest one that can be met and the
+/// instruction of `smallest` that limits it.
+constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
+                            const SmallestPlan& smallest) {
+  const Schedule schedule = make_schedule(graph, smallest.plan);
+  const std::size_t worst = live_bytes_of(schedule).worst();
+  const Instruction& run = schedule.instructions[worst];
+  const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
+  // Searches that sum whole buffers do not see the padding of the last one in an arena.
+  const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
+  return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
+                    smallest.proven() ? ": the smallest that can be met is "
+                    : close           ? ": the smallest that can be met is about "
+                                      : ": the smallest known that can be met is ",
+                    shown(smallest.arena_bytes), ", limited by ",
+                    run.again ? "the recomputing " : "", name_of(run.op), " of activation ",
+                    run.node, " (", name, "), instruction ", worst, " of ",
+                    schedule.instructions.size());
+}
+
 namespace detail {
 
-/// The gradient error of activation `id` under `policy`, without what a recomputed one carries.
-constexpr double own_error(const Graph& graph, const CostProfile& profile, int id,
-                           const Policy& policy) {
-  if (!policy.keeps() || policy.form().lossless() || !graph.node(id).read_in_backward) return 0;
-  const int column = profile.column(policy.codec());
-  return column < 0 ? 0 : profile.codec_cost(id, column).error;
+/// In this order: seconds (but for the rounding of sums in different orders), live bytes, error.
+template <class Cost>
+constexpr bool faster(const Cost& a, const Cost& b) {
+  const double rounding = 1e-12 * b.seconds;
+  if (a.seconds < b.seconds - rounding) return true;
+  if (a.seconds > b.seconds + rounding) return false;
+  return a.live_bytes != b.live_bytes ? a.live_bytes < b.live_bytes : a.error < b.error;
 }
 
 /// Fills `reasons` and `seconds_per_byte`: the best rate at which one activation could turn more
@@ -52,9 +90,7 @@ constexpr double own_error(const Graph& graph, const CostProfile& profile, int i
 constexpr void explain(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
                        PlanOutcome& outcome) {
   const Array<bool> needed = needed_in_backward(graph, outcome.plan);
-  outcome.reasons.clear();
   outcome.reasons.resize(graph.nodes.size());
-  outcome.seconds_per_byte = 0;
   for (int k = 0; k < graph.node_count(); ++k) {
     PlanReason& reason = outcome.reasons[static_cast<std::size_t>(k)];
     const Policy& mine = outcome.plan[k];
@@ -64,7 +100,7 @@ constexpr void explain(const Graph& graph, const CostProfile& profile, const Pla
     }
     const double bytes = static_cast<double>(stored_bytes(graph, k, mine));
     const double seconds = seconds_of(graph, profile, k, mine);
-    const double room = request.tolerance - outcome.error + own_error(graph, profile, k, mine);
+    const double room = request.tolerance - outcome.error + error_of(graph, profile, k, mine);
     reason.saved_bytes = static_cast<double>(align_up(graph.node(k).output_bytes)) - bytes;
     bool better = false;
     for (const Policy& other : policies_of(graph, k)) {
@@ -72,39 +108,147 @@ constexpr void explain(const Graph& graph, const CostProfile& profile, const Pla
       const double gain = seconds - seconds_of(graph, profile, k, other);
       if (gain > reason.paid_seconds) reason.paid_seconds = gain;
       if (gain >= 0 && other_bytes <= bytes && (gain > 0 || other_bytes < bytes)) better = true;
-      if (gain > 0 && other_bytes > bytes && own_error(graph, profile, k, other) <= room &&
+      if (gain > 0 && other_bytes > bytes && error_of(graph, profile, k, other) <= room &&
           gain / (other_bytes - bytes) > outcome.seconds_per_byte)
         outcome.seconds_per_byte = gain / (other_bytes - bytes);
     }
     reason.kind = !graph.node(k).policy.planned() ? PlanReason::Kind::fixed
-                  : better                                         ? PlanReason::Kind::error
-                  : reason.paid_seconds > 0                        ? PlanReason::Kind::price
-                                                                   : PlanReason::Kind::affordable;
+                  : better                        ? PlanReason::Kind::error
+                  : reason.paid_seconds > 0       ? PlanReason::Kind::price
+                                                  : PlanReason::Kind::affordable;
   }
 }
 
 }  // namespace detail
 
-/// The outcome that `plan` makes. `plan` must have passed check(graph, plan); no plan within the
-/// request is faster than `bound_seconds`. The caller sets what only it knows: time and notes.
-constexpr PlanOutcome finish_outcome(const Graph& graph, const CostProfile& profile,
-                                     const PlanRequest& request, Plan plan, double bound_seconds,
-                                     const char* solver) {
-  PlanOutcome outcome;
-  outcome.solver = solver;
-  outcome.plan = static_cast<Plan&&>(plan);
-  const PlanCost cost = evaluate(graph, profile, outcome.plan);
-  outcome.live_bytes = cost.live_bytes;
-  outcome.seconds = cost.seconds;
-  outcome.error = cost.error;
-  outcome.peak_bytes = peak_bytes(graph, outcome.plan);
-  const Plan retain = plan_from_types(graph);
-  outcome.retain_seconds = evaluate(graph, profile, retain).seconds;
-  outcome.retain_peak_bytes = peak_bytes(graph, retain);
-  outcome.bound_seconds = bound_seconds < outcome.seconds ? bound_seconds : outcome.seconds;
-  outcome.gap = (outcome.seconds - outcome.bound_seconds) / outcome.seconds;
-  detail::explain(graph, profile, request, outcome);
-  return outcome;
-}
+/// A whole plan and what it takes.
+struct Proposal {
+  Plan plan;
+  PlanCost cost;
+  std::size_t arena_bytes = 0;
+  const char* by = "";
+};
+
+/// The plans that a planner found for one request, and what it proved. The request must have passed
+/// check(graph, profile, request); all three must outlive it.
+class Proposals {
+ public:
+  constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request)
+      : graph_(graph), profile_(profile), request_(request),
+        deadline_(request.clock, request.deadline_seconds) {
+    static_cast<void>(offer(plan_from_types(graph), retain_name));
+    retain_arena_bytes_ = last_.arena_bytes;
+    retain_seconds_ = last_.cost.seconds;
+  }
+
+  /// Retaining all that is open fits: nothing is faster, or has less error.
+  constexpr bool retain_fits() {
+    if (retain_arena_bytes_ > request_.budget_bytes) return false;
+    raise_bound(retain_seconds_, retain_name);
+    return true;
+  }
+  constexpr const Deadline& deadline() const { return deadline_; }
+
+  /// What `plan` takes; keeps it if it meets the request and is better than those before.
+  constexpr const Proposal& offer(Plan plan, const char* by) {
+    last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
+    if (check(graph_, last_.plan)) return last_;  // a mistake of the search
+    const Schedule schedule = make_schedule(graph_, last_.plan);
+    const Layout layout = make_layout(schedule);
+    last_.cost = evaluate(graph_, profile_, last_.plan, schedule);
+    last_.arena_bytes = layout.arena_bytes;
+    if (last_.cost.error > request_.tolerance) return last_;
+    if (!smallest_offered_ &&
+        (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+    if (meets(last_) && (!found() || better(last_.cost, best_.cost))) best_ = last_;
+    return last_;
+  }
+
+  /// Offers `plan` and has smallest() be it, or a smaller one that was offered so before, rather
+  /// than whatever else came by: what is found for any request can be named in every error.
+  constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
+    raise_least_bytes(plan.least_bytes);
+    if (plan.plan.policies.empty()) return;
+    static_cast<void>(offer(plan.plan, by));
+    if (last_.cost.error > request_.tolerance) return;
+    if (!smallest_offered_ || last_.arena_bytes < smallest_.arena_bytes)
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+    smallest_offered_ = true;
+  }
+
+  constexpr bool meets(const Proposal& proposal) const {
+    return proposal.arena_bytes <= request_.budget_bytes &&
+           proposal.cost.error <= request_.tolerance && proposal.cost.seconds <= most_seconds_;
+  }
+  constexpr bool found() const { return !best_.plan.policies.empty(); }
+  /// Once one was found: the best so far.
+  constexpr const Proposal& best() const { return best_; }
+  constexpr const SmallestPlan& smallest() const { return smallest_; }
+
+  /// From here on, of the plans at most the request's gap slower than the best, the one of least
+  /// error is the best. Returns how many seconds that allows.
+  constexpr double seek_least_error() {
+    seeks_error_ = true;
+    return most_seconds_ = best_.cost.seconds * (1 + request_.gap);
+  }
+
+  /// No plan within the request takes fewer seconds.
+  constexpr void raise_bound(double seconds, const char* by) {
+    if (seconds > bound_seconds_) bound_seconds_ = seconds, bound_by_ = by;
+  }
+  constexpr double bound_seconds() const { return bound_seconds_; }
+  /// No plan within the tolerance has a smaller arena.
+  constexpr void raise_least_bytes(std::size_t bytes) {
+    if (bytes > smallest_.least_bytes) smallest_.least_bytes = bytes;
+  }
+  constexpr void time_out() { timed_out_ = true; }
+  constexpr void note(const Error& why) { note_ = why; }
+
+  /// The best plan, or the error that names the smallest budget that can be met.
+  constexpr Result<PlanOutcome> outcome() const {
+    if (!found()) return over_budget(graph_, request_, smallest_);
+    PlanOutcome out;
+    out.plan = best_.plan;
+    out.peak_bytes = best_.arena_bytes;
+    out.live_bytes = best_.cost.live_bytes;
+    out.seconds = best_.cost.seconds;
+    out.error = best_.cost.error;
+    out.retain_peak_bytes = retain_arena_bytes_;
+    out.retain_seconds = retain_seconds_;
+    out.bound_seconds = bound_seconds_ < out.seconds ? bound_seconds_ : out.seconds;
+    out.gap = (out.seconds - out.bound_seconds) / out.seconds;
+    out.solver = best_.by;
+    out.bound_by = bound_by_;
+    out.timed_out = timed_out_;
+    out.note = note_;
+    detail::explain(graph_, profile_, request_, out);
+    out.solve_seconds = deadline_.elapsed();
+    return out;
+  }
+
+ private:
+  static constexpr const char* retain_name = "retain";
+
+  constexpr bool better(const PlanCost& a, const PlanCost& b) const {
+    return seeks_error_ && a.error != b.error ? a.error < b.error : detail::faster(a, b);
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const PlanRequest& request_;
+  Deadline deadline_;
+  std::size_t retain_arena_bytes_ = 0;
+  double retain_seconds_ = 0;
+  Proposal best_, last_;
+  SmallestPlan smallest_;
+  bool smallest_offered_ = false;
+  bool seeks_error_ = false;
+  double most_seconds_ = detail::infinite;
+  double bound_seconds_ = 0;
+  const char* bound_by_ = "";
+  bool timed_out_ = false;
+  Error note_;
+};
 
 }}  // namespace adacc::v0_1

@@ -1,26 +1,41 @@
-/// From a budget to a plan: the interface of every planner.
+/// From a budget to a plan: what is asked of a planner, and what it answers.
 ///
 /// A pure function of graph, profile and request. Activations that types leave open (`Planned`) are
-/// chosen among retain, every codec that the graph lists for them, and recompute; policies fixed in
-/// types stay. The objective is the time of a step; the constraints are its peak, to the byte, and
-/// the error of its gradient.
+/// kept in one of the forms that the graph lists for them, or recomputed; policies fixed in types
+/// stay. The objective is the time of a step; the constraints are its peak, to the byte, and the
+/// error of its gradient.
 #pragma once
 
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "../core/clock.hpp"
 #include "../core/error.hpp"
 #include "../cost/profile.hpp"
 #include "../program/plan.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
+struct LinearSolver;  // lp/linear_program.hpp
+
+/// Where prices of bytes and error come from, by which large graphs are planned.
+enum class Solver : unsigned char {
+  automatic,  ///< the planner's own search; where that leaves a gap, also a linear solver's bound
+  search,     ///< the planner's own search alone
+  lp_solve,   ///< PlanRequest::linear_solver alone, which must be there
+};
+
 struct PlanRequest {
   std::size_t budget_bytes = 0;  ///< the arena of the step may not be larger
   double tolerance = 1e-2;       ///< the largest accumulated gradient error (CostProfile), >= 0
   double gap = 2e-3;             ///< good enough: this share of the best possible step time, >= 0
-  /// Seconds of some clock, for `deadline_seconds` and PlanOutcome::solve_seconds; null: no limit.
-  double (*now)() = nullptr;
+  /// Of the plans at most `gap` slower than the fastest one found, return one of least gradient
+  /// error. Without it the tolerance is spent wherever that buys a microsecond.
+  bool least_error = false;
+  Solver solver = Solver::automatic;
+  /// Lent by the program, which links it: &lp_solve() of lp/lp_solve.hpp. Null: there is none.
+  const LinearSolver* linear_solver = nullptr;
+  ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
   double deadline_seconds = 10;  ///< from the call on; the best plan found by then is returned
 };
 
@@ -51,15 +66,17 @@ struct PlanOutcome {
   double seconds_per_byte = 0;  ///< the marginal price of a byte of budget at this plan
   double solve_seconds = 0;     ///< 0 without a clock
   bool timed_out = false;       ///< the deadline ended the search
+  /// What found the plan: "retain" (all that is open fits), "exhaustive", "chain" or "lp_solve".
   const char* solver = "";
+  const char* bound_by = "";  ///< what proved the bound, likewise
   Error note;                 ///< what fell back, and why; empty where nothing did
   Array<PlanReason> reasons;  ///< one per activation
 };
 
-/// Plans that only differ in nothing but how they are found: all take graph, profile and request,
-/// and return the fastest plan that they found within budget and tolerance. Fails where the request
-/// or profile make no sense, and where no plan fits: the error then names the smallest budget that
-/// one fits (at that tolerance) and the instruction that limits it.
+/// All planners take graph, profile and request, and return the fastest plan that they found within
+/// budget and tolerance; they differ only in how they search. They fail if the request or the
+/// profile make no sense, and if no plan fits: the error then names the smallest budget that one
+/// fits (at that tolerance), which the same planner meets, and the instruction that limits it.
 using Planner = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
 
 }}  // namespace adacc::v0_1

@@ -1,12 +1,13 @@
 /// All ways to treat one segment's activations, and what each means in bytes to the rest of a step.
 ///
 /// Bytes are not modelled: every pattern is scheduled on the segment's own graph, and its live
-/// bytes are read off. Only the incoming activation needs care where it is recomputed: others in
-/// front of the segment must then be made before it, and some of them stay until their own backward
-/// steps. Together they are a run. So a pattern says how many bytes it needs on top of
+/// bytes are read off. Only the activation that comes in needs care if it is recomputed: others
+/// before it must then be made first, and some of them stay until their own backward steps.
+/// Together they are a replay. It holds some bytes once it is there, and on the way takes more, its
+/// peak. So a pattern says how many bytes it needs on top of
 ///   stored  what the segments before it store,
-///   making  the same, at the worst moment of making the incoming activation again,
-///   run     the same, from that moment on,
+///   held    that and what the replay before it holds,
+///   peak    that and what the replay takes at its peak,
 /// and how these three go on behind the segment. They are sums and maxima, hence exact: the largest
 /// need over all segments is the step's peak of live bytes.
 #pragma once
@@ -26,68 +27,89 @@ inline constexpr SignedBytes no_bytes = -(SignedBytes{1} << 60);  ///< in place 
 
 /// Bytes of a pattern, as described above. Names a_on_b: bytes that a takes on top of b.
 struct PatternBytes {
-  SignedBytes stored = 0;  ///< from forward to backward, the incoming activation included
-  SignedBytes need = 0;    ///< highest, on top of `stored`
-  SignedBytes need_on_run = no_bytes;
-  SignedBytes need_on_making = no_bytes;
-  bool keeps_run = false;      ///< the outgoing run goes on from the incoming one
-  SignedBytes run = no_bytes;  ///< of the outgoing run, on top of the incoming run or `stored`
-  SignedBytes making_on_stored = no_bytes;
-  SignedBytes making_on_run = no_bytes;
-  SignedBytes making_on_making = no_bytes;
+  SignedBytes stored = 0;       ///< from forward to backward, the incoming activation included
+  SignedBytes need = no_bytes;  ///< highest, on top of what is stored before
+  SignedBytes need_on_held = no_bytes;
+  SignedBytes need_on_peak = no_bytes;
+  bool keeps_replay = false;    ///< the outgoing replay goes on from the incoming one
+  SignedBytes held = no_bytes;  ///< by the outgoing replay, on top of the incoming or `stored`
+  SignedBytes peak_on_stored = no_bytes;
+  SignedBytes peak_on_held = no_bytes;
+  SignedBytes peak_on_peak = no_bytes;
 };
 
-struct SegmentPattern {
-  bool takes_run = false;  ///< the incoming activation is recomputed
-  bool gives_run = false;  ///< the outgoing one is
+struct Pattern {
+  bool takes_replay = false;  ///< the incoming activation is recomputed
+  bool gives_replay = false;  ///< the outgoing one is
   PatternBytes bytes;
-  std::size_t first_choice =
-      0;  ///< into FormPatterns::choices, one per node of the segment's graph
+  std::size_t first_choice = 0;  ///< into Patterns::choices, one per node of the segment
 };
 
-/// One activation in a pattern.
+/// The option taken for one activation.
 struct Choice {
-  std::uint8_t option = 0;  ///< into FormPatterns::options of its node
+  std::uint8_t option = 0;  ///< into Patterns::options of its node
   bool needed = false;      ///< by backward
   bool carries = false;     ///< recomputed from the incoming activation, among others
-  std::uint8_t lossy = 0;   ///< bits of the lossy codecs inside the segment behind its value
+  std::uint8_t tracked =
+      0;  ///< lossy codecs inside the segment behind its value: LossyCodecs bits,
+  std::uint64_t others = 0;  ///< and the columns of those that have none
 };
 
 /// The patterns of all segments of one form.
-struct FormPatterns {
-  SegmentGraph segment;
+struct Patterns {
+  Segment segment;               ///< one of them
   Array<Array<Policy>> options;  ///< of each node; of the outgoing activation, what is left of it
-  Array<SegmentPattern> patterns;
+  Array<Pattern> all;
   Array<Choice> choices;
-  bool complete = true;  ///< false where there are too many, and some were left out
+  bool complete = true;  ///< false if there are too many, and some were left out
 
-  std::size_t nodes() const { return segment.graph.nodes.size(); }
-  const Choice& choice(const SegmentPattern& pattern, std::size_t node) const {
+  std::size_t nodes() const { return options.size(); }
+  /// The node that goes out, if one does.
+  std::size_t outgoing() const {
+    return static_cast<std::size_t>(segment.last - segment.original(0));
+  }
+  const Choice& choice(const Pattern& pattern, std::size_t node) const {
     return choices[pattern.first_choice + node];
   }
 };
 
-/// The lossy codecs of a profile as few bits; those beyond the last share it.
-class LossyBits {
+/// The lossy codecs of a profile. The error of a replay depends on which of them it is made from;
+/// those that are tracked have a bit, so that sets of them are small numbers.
+class LossyCodecs {
  public:
-  static constexpr int most = 4;
-
-  explicit LossyBits(const CostProfile& profile) : bit_(profile.codecs.size()) {
-    for (std::size_t c = 0; c < bit_.size(); ++c) {
-      bit_[c] = -1;
-      if (!profile.codecs[c]->lossless) bit_[c] = count_ < most ? count_++ : most - 1;
+  /// Tracks the `most` of them that are candidates of the most activations.
+  LossyCodecs(const Graph& graph, const CostProfile& profile, int most)
+      : profile_(profile), bit_(profile.codecs.size()) {
+    Array<int> uses(bit_.size());
+    for (const CodecInfo* codec : graph.candidates) ++uses[index(codec)];
+    for (int& bit : bit_) bit = -1;
+    for (; count_ < most; ++count_) {
+      std::size_t best = bit_.size();
+      for (std::size_t c = 0; c < bit_.size(); ++c)
+        if (!profile.codecs[c]->lossless && bit_[c] < 0 &&
+            (best == bit_.size() || uses[c] > uses[best]))
+          best = c;
+      if (best == bit_.size()) break;
+      bit_[best] = count_;
     }
   }
+  /// How many are tracked.
   int count() const { return count_; }
-  int of_column(int column) const {
-    return column < 0 ? -1 : bit_[static_cast<std::size_t>(column)];
-  }
-  std::uint8_t mask(const CostProfile& profile, const Policy& policy) const {
-    const int bit = policy.codec() == nullptr ? -1 : of_column(profile.column(policy.codec()));
-    return bit < 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(1 << bit);
+  int bit(int column) const { return bit_[static_cast<std::size_t>(column)]; }
+
+  void add(const Policy& policy, Choice& choice) const {
+    if (policy.form().lossless()) return;
+    const auto column = index(policy.codec());
+    if (bit_[column] < 0) choice.others |= std::uint64_t{1} << column;
+    else choice.tracked = static_cast<std::uint8_t>(choice.tracked | 1 << bit_[column]);
   }
 
  private:
+  std::size_t index(const CodecInfo* codec) const {
+    return static_cast<std::size_t>(profile_.column(codec));
+  }
+
+  const CostProfile& profile_;
   Array<int> bit_;
   int count_ = 0;
 };
@@ -95,170 +117,173 @@ class LossyBits {
 /// Lists the patterns of one segment.
 class PatternLister {
  public:
-  static constexpr std::size_t most_patterns = 6000;
-
-  PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment,
-                const LossyBits& bits)
-      : whole_(graph), profile_(profile), bits_(bits) {
-    form_.segment = segment_graph(graph, segment);
+  /// `form` is the segment's own graph.
+  PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph form,
+                const LossyCodecs& codecs, std::size_t most)
+      : whole_(graph), profile_(profile), codecs_(codecs), most_(most),
+        form_(static_cast<Graph&&>(form)) {
+    out_.segment = segment;
+    out_.options.resize(form_.nodes.size() - (segment.has_reader ? 1 : 0));
+    for (std::size_t k = 0; k < out_.nodes(); ++k)
+      out_.options[k] = policies_of(form_, static_cast<int>(k));
   }
 
-  FormPatterns list() {
-    const std::size_t nodes = form_.nodes();
-    const bool output = form_.segment.has_output;
-    inner_ = nodes - (output ? 1 : 0);
-    form_.options.resize(nodes);
-    for (std::size_t k = 0; k < inner_; ++k)
-      form_.options[k] = policies_of(whole_, form_.segment.original(static_cast<int>(k)));
-    if (output) {
-      outgoing_ = form_.options[inner_ - 1];
-      stand_in_ = retain();
-      form_.options[inner_ - 1].clear();
-      form_.options[nodes - 1].push_back(stand_in_);
+  Patterns list() {
+    Array<Policy> outgoing;
+    if (out_.segment.has_output) {  // how it is kept is up to the next segment
+      Array<Policy>& mine = out_.options[out_.outgoing()];
+      outgoing = mine;
+      mine.clear();
+      mine.push_back(outgoing.size() == 1 ? outgoing[0] : retain());
     }
-    thin_out();
-    plan_.policies.resize(nodes);
-    if (output) {
-      plan_.policies[nodes - 1] = stand_in_;
-      const bool fixed = outgoing_.size() == 1;
-      form_.options[inner_ - 1].push_back(fixed ? outgoing_[0] : stand_in_);
-      form_.options[inner_ - 1].push_back(recompute());
-      list_all(false);
-      for (const Policy& policy : outgoing_)
-        if (policy.recomputes()) list_all(true);
-    } else {
-      list_all(false);
-    }
-    return static_cast<FormPatterns&&>(form_);
+    while (combinations() > most_) thin_out();
+    plan_.policies.resize(form_.nodes.size());
+    if (out_.segment.has_reader) plan_.policies[out_.nodes()] = retain();
+    list_all(false);
+    for (const Policy& policy : outgoing)
+      if (policy.recomputes()) list_all(true);
+    return static_cast<Patterns&&>(out_);
   }
 
  private:
-  /// Where there are too many combinations, codecs between the first and the last go first.
-  void thin_out() {
-    const auto combinations = [&] {
-      std::size_t product = form_.segment.has_output ? 2 : 1;
-      for (std::size_t k = 0; k < inner_; ++k)
-        if (const std::size_t n = form_.options[k].size(); n > 0 && product <= most_patterns)
-          product *= n;
-      return product;
-    };
-    while (combinations() > most_patterns) {
-      std::size_t widest = 0;
-      for (std::size_t k = 0; k < inner_; ++k)
-        if (form_.options[k].size() > form_.options[widest].size()) widest = k;
-      Array<Policy>& options = form_.options[widest];
-      options.erase(options.size() > 3 ? options.size() - 2 : options.size() > 2 ? 1 : 0);
-      form_.complete = false;
-    }
+  std::size_t combinations() const {
+    std::size_t product = out_.segment.has_output ? 2 : 1;
+    for (const Array<Policy>& options : out_.options)
+      if (product <= most_) product *= options.size();
+    return product;
   }
 
-  /// Every combination of options of the inner nodes, like the digits of a number.
-  void list_all(bool gives_run) {
-    Array<std::uint8_t> digits(form_.nodes());
-    if (form_.segment.has_output) {
-      digits[inner_ - 1] = gives_run ? 1 : 0;
-      Graph& graph = form_.segment.graph;
-      graph.nodes.back().reads = gives_run ? Reads::input : Reads::none;
-      graph.nodes.back().backward_reads.count = gives_run ? 1 : 0;
+  /// Of the activation with the most options drops one: one that another makes superfluous, or else
+  /// one in the middle.
+  void thin_out() {
+    std::size_t widest = 0;
+    for (std::size_t k = 0; k < out_.nodes(); ++k)
+      if (out_.options[k].size() > out_.options[widest].size()) widest = k;
+    Array<Policy>& options = out_.options[widest];
+    std::size_t worst = options.size() > 3 ? options.size() - 2 : options.size() > 2 ? 1 : 0;
+    for (std::size_t i = 0; i < options.size(); ++i)
+      for (std::size_t j = 0; j < options.size(); ++j)
+        if (i != j &&
+            as_good(out_.segment.original(static_cast<int>(widest)), options[j], options[i]))
+          worst = i;
+    options.erase(worst);
+    out_.complete = false;
+  }
+
+  /// Whether keeping activation `id` under `a` is as good as under `b`, as the first segment of the
+  /// form costs.
+  bool as_good(int id, const Policy& a, const Policy& b) const {
+    if (!a.keeps() || !b.keeps() || (b.form().keeps_values() && !a.form().keeps_values()))
+      return false;
+    const auto carried = [&](const Policy& policy) {
+      return policy.form().lossless()
+                 ? 0
+                 : profile_.codec_cost(id, profile_.column(policy.codec())).carried_error;
+    };
+    return stored_bytes(whole_, id, a) <= stored_bytes(whole_, id, b) &&
+           seconds_of(whole_, profile_, id, a) <= seconds_of(whole_, profile_, id, b) &&
+           error_of(whole_, profile_, id, a) <= error_of(whole_, profile_, id, b) &&
+           carried(a) <= carried(b);
+  }
+
+  /// Every combination of options, like the digits of a number.
+  void list_all(bool gives_replay) {
+    if (out_.segment.has_output) {
+      Node& reader = form_.nodes.back();
+      reader.reads = gives_replay ? Reads::input : Reads::none;
+      reader.backward_reads.count = gives_replay ? 1 : 0;
+      if (gives_replay) out_.options[out_.outgoing()].push_back(recompute());
     }
-    const std::size_t free = inner_ - (form_.segment.has_output ? 1 : 0);
+    Array<std::uint8_t> digits(out_.nodes());
+    const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
+    if (gives_replay) digits[fixed] = 1;
     for (bool more = true; more;) {
-      add(digits, gives_run);
+      add(digits, gives_replay);
       more = false;
-      for (std::size_t k = 0; k < free && !more; ++k) {
-        more = ++digits[k] < form_.options[k].size();
+      for (std::size_t k = 0; k < digits.size() && !more; ++k) {
+        if (k == fixed) continue;
+        more = ++digits[k] < out_.options[k].size();
         if (!more) digits[k] = 0;
       }
     }
   }
 
-  void add(const Array<std::uint8_t>& digits, bool gives_run) {
-    const Graph& graph = form_.segment.graph;
-    for (std::size_t k = 0; k < inner_; ++k) plan_.policies[k] = form_.options[k][digits[k]];
-    const Array<bool> needed = needed_in_backward(graph, plan_);
-    for (std::size_t k = 0; k < inner_; ++k)
+  void add(const Array<std::uint8_t>& digits, bool gives_replay) {
+    for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
+    const Array<bool> needed = needed_in_backward(form_, plan_);
+    for (std::size_t k = 0; k < digits.size(); ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
-    if (!values_kept()) return;
-    SegmentPattern pattern;
-    pattern.gives_run = gives_run;
-    pattern.takes_run = form_.segment.has_input && needed[0] && plan_[0].recomputes();
-    pattern.first_choice = form_.choices.size();
-    pattern.bytes = measure(pattern);
-    for (std::size_t k = 0; k < form_.nodes(); ++k) {
+    Pattern pattern;
+    pattern.gives_replay = gives_replay;
+    pattern.takes_replay = out_.segment.has_input && needed[0] && plan_[0].recomputes();
+    pattern.first_choice = out_.choices.size();
+    for (std::size_t k = 0; k < digits.size(); ++k) {
       Choice choice;
       choice.option = digits[k];
       choice.needed = needed[k];
-      const Policy& policy = plan_.policies[k];
-      choice.lossy = bits_.mask(profile_, policy);
-      if (policy.recomputes()) {
-        choice.carries = k == 0 && pattern.takes_run;
-        const auto inherit = [&](int source) {
-          const Choice& from =
-              form_.choices[pattern.first_choice + static_cast<std::size_t>(source)];
-          choice.carries |= from.carries;
-          choice.lossy = static_cast<std::uint8_t>(choice.lossy | from.lossy);
-        };
-        graph.forward_reads(static_cast<int>(k), inherit);
+      codecs_.add(plan_.policies[k], choice);
+      if (plan_.policies[k].recomputes() && !inherit(static_cast<int>(k), pattern, choice)) {
+        out_.choices.resize(pattern.first_choice);
+        return;
       }
-      form_.choices.push_back(choice);
+      out_.choices.push_back(choice);
     }
-    form_.patterns.push_back(pattern);
+    pattern.bytes = measure(pattern);
+    out_.all.push_back(pattern);
   }
 
-  /// Nothing is recomputed from what a codec does not keep.
-  bool values_kept() const {
-    const Graph& graph = form_.segment.graph;
-    bool kept = true;
-    for (int k = 0; k < static_cast<int>(inner_); ++k)
-      if (plan_[k].recomputes())
-        graph.forward_reads(k, [&](int source) {
-          kept = kept && !(plan_[source].keeps() && !plan_[source].form().keeps_values());
-        });
-    return kept;
+  /// What a recomputed value is made from. False if one of these is kept without its values.
+  bool inherit(int k, const Pattern& pattern, Choice& choice) const {
+    choice.carries = k == 0 && pattern.takes_replay;
+    for (const IdSpan list : {form_.sources(k), form_.adds(k)})
+      for (const int id : list) {
+        if (id == step_input) continue;
+        const Choice& from = out_.choices[pattern.first_choice + static_cast<std::size_t>(id)];
+        choice.carries |= from.carries;
+        choice.tracked = static_cast<std::uint8_t>(choice.tracked | from.tracked);
+        choice.others |= from.others;
+        if (plan_[id].keeps() && !plan_[id].form().keeps_values()) return false;
+      }
+    return true;
   }
 
   /// Schedules the segment under plan_ and reads the pattern's bytes off the schedule.
-  PatternBytes measure(const SegmentPattern& pattern) {
-    const Graph& graph = form_.segment.graph;
-    const Schedule schedule = make_schedule(graph, plan_);
-    const std::size_t count = schedule.instructions.size();
+  PatternBytes measure(const Pattern& pattern) const {
+    const Segment& segment = out_.segment;
+    const Schedule schedule = make_schedule(form_, plan_);
     const LiveBytes live_bytes = live_bytes_of(schedule);
-
-    const bool input = form_.segment.has_input, output = form_.segment.has_output;
-    const int reader = static_cast<int>(form_.nodes()) - 1;
-    const auto incoming = static_cast<SignedBytes>(align_up(graph.nodes[0].output_bytes));
-    const auto outgoing = static_cast<SignedBytes>(align_up(graph.nodes[inner_ - 1].output_bytes));
-    PatternBytes out;
-    out.need = no_bytes;
-    const auto raise = [](SignedBytes& most, SignedBytes bytes) {
-      if (bytes > most) most = bytes;
+    const auto bytes_of_node = [&](std::size_t k) {
+      return static_cast<SignedBytes>(align_up(form_.nodes[k].output_bytes));
     };
-    bool behind_loss = false, making = false, on_run = false;
-    for (std::size_t i = input ? 1 : 0; i < count; ++i) {
+    const int reader = static_cast<int>(out_.nodes());
+    PatternBytes out;
+    bool replaying = false, on_replay = false;
+    for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
       const Instruction& run = schedule.instructions[i];
       const auto live = static_cast<SignedBytes>(live_bytes[i]);
+      const bool of_input = segment.has_input && run.node == 0;
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
-        behind_loss = true;
-        making = output && pattern.gives_run;
-        if (output) out.stored = live;
+        replaying = pattern.gives_replay;
+        if (segment.has_reader) out.stored = live;
         else raise(out.need, live);
-      } else if (output && run.op == Op::backward && run.node == reader) {
+      } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
         // The next segment has counted this moment: it reads the outgoing activation and has made
         // its gradient.
-        if (making) {
-          out.keeps_run = on_run;
-          out.run = live - 2 * outgoing;
+        if (replaying) {
+          const bool gradient = !form_.nodes[out_.nodes()].gradient_outside;
+          out.keeps_replay = on_replay;
+          out.held = live - (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }
-        making = false;
-      } else if (input && run.op == Op::backward && run.node == 0) {
+        replaying = false;
+      } else if (of_input && run.op == Op::backward) {
         break;  // belongs to the segment in front
-      } else if (input && behind_loss && run.op == Op::forward && run.node == 0) {
-        raise(making ? out.making_on_making : out.need_on_making, live - incoming);
-        on_run = true;
-      } else if (making) {
-        raise(on_run ? out.making_on_run : out.making_on_stored, live);
+      } else if (of_input && run.op == Op::forward && run.again) {
+        raise(replaying ? out.peak_on_peak : out.need_on_peak, live - bytes_of_node(0));
+        on_replay = true;
+      } else if (replaying) {
+        raise(on_replay ? out.peak_on_held : out.peak_on_stored, live);
       } else {
-        raise(on_run ? out.need_on_run : out.need, live);
+        raise(on_replay ? out.need_on_held : out.need, live);
       }
     }
     return out;
@@ -266,11 +291,10 @@ class PatternLister {
 
   const Graph& whole_;
   const CostProfile& profile_;
-  const LossyBits& bits_;
-  FormPatterns form_;
-  std::size_t inner_ = 0;  ///< nodes of the segment's graph but for the reader behind it
-  Array<Policy> outgoing_;
-  Policy stand_in_;
+  const LossyCodecs& codecs_;
+  std::size_t most_;
+  Graph form_;
+  Patterns out_;
   Plan plan_;
 };
 

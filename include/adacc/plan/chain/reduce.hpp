@@ -1,202 +1,113 @@
-/// Leaves out the moves that no plan close to the bound makes.
+/// Leaves out the arcs that no plan close to the bound takes.
 ///
-/// Under prices, every plan that makes a move is at least as slow as the bound plus the move's
+/// Under prices, every plan that takes an arc is at least as slow as the bound plus the arc's
 /// reduced cost: how much longer the shortest path becomes that goes through it. So what lies
 /// beyond a limit can be left out, and nothing is lost but plans slower than that; a search over
-/// the few moves that remain, under bounds that hold for them alone, is many times faster.
+/// the few arcs that remain, under bounds that hold for them alone, is many times faster.
 #pragma once
 
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 
-#include "shortest_paths.hpp"
-#include "tune_prices.hpp"
+#include "prices.hpp"
+#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-struct ReducedChain {
-  Chain chain;                    ///< without forms
-  Array<int> original;            ///< the cost class that each of its classes is part of
-  double left_out = unreachable;  ///< no plan with a move that is missing is faster
-};
-
-/// The moves that count where time does not.
-inline Chain without_time(const Chain& chain) {
-  Chain out;
-  out.segments = chain.segments;
-  out.states = chain.states;
-  out.base_seconds = chain.base_seconds;
-  for (const SegmentMoves& all : chain.moves) {
-    SegmentMoves moves;
-    moves.states = all.states;
-    moves.complete = all.complete;
-    for (std::size_t at = 0; at + 1 < all.first.size(); ++at) {
-      const std::size_t begin = moves.moves.size();
-      moves.first.push_back(begin);
-      for (std::size_t i = all.first[at]; i < all.first[at + 1]; ++i) {
-        const Move& move = all.moves[i];
-        bool best = true;
-        for (std::size_t k = begin; k < moves.moves.size() && best; ++k)
-          best = !dominates_but_for_time(moves.moves[k], move);
-        if (!best) continue;
-        for (std::size_t k = moves.moves.size(); k-- > begin;)
-          if (dominates_but_for_time(move, moves.moves[k])) moves.moves.erase(k);
-        moves.moves.push_back(move);
-      }
-    }
-    moves.first.push_back(moves.moves.size());
-    moves.list_storing();
-    out.moves.push_back(static_cast<SegmentMoves&&>(moves));
-  }
-  return out;
-}
-
 class ChainReducer {
  public:
-  /// `relaxed` as in PricedMoves::set. `chain` must outlive this.
-  ChainReducer(const Chain& chain, const TunedPrices& tuned, double budget, double tolerance,
-               const Array<double>& relaxed)
-      : chain_(chain), prices_(tuned.prices), row_(tuned.row),
-        states_(static_cast<std::size_t>(chain.states)) {
-    PricedMoves priced(chain);
-    priced.set(prices_, row_, relaxed);
-    const ShortestPaths paths(chain, priced);
-    shortest_ = paths.shortest();
-    bound_ = shortest_ - prices_.byte * budget - prices_.error * tolerance;
-    form_groups();
-    rest_ = paths.around(group_of_, groups_.size());
+  /// `chain` must outlive this.
+  ChainReducer(const Chain& chain, const Prices& prices, const ChainTuning& tuning)
+      : chain_(chain), tuning_(tuning), priced_(chain) {
+    priced_.set(prices);
+    const Array<double> ahead = priced_.ahead(), behind = priced_.behind();
+    const std::size_t states = chain.states;
+    shortest_ = behind[0];
+    Array<std::size_t> known(chain.arcs.size());  // of each class its group plus 1
+    for (std::size_t j = 0; j < chain.size(); ++j) {
+      std::size_t late = 0;
+      std::size_t& group =
+          priced_.is_late(j) ? late : known[static_cast<std::size_t>(chain.segments[j].cost)];
+      if (group == 0) {
+        members_.push_back(j);
+        group = members_.size();
+        around_.resize(group * states * states);
+        for (std::size_t i = around_.size() - states * states; i < around_.size(); ++i)
+          around_[i] = infinite;
+      }
+      group_of_.push_back(group - 1);
+      double* around = around_.data() + (group - 1) * states * states;
+      for (std::size_t to = 0; to < states; ++to)
+        for (std::size_t from = 0; from < states; ++from)
+          lower(around[to * states + from],
+                ahead[j * states + from] + behind[(j + 1) * states + to]);
+    }
   }
 
-  /// For all plans, in seconds beyond the chain's base.
-  double bound() const { return bound_; }
-
-  /// Keeps the moves of plans that may be faster than `cutoff`, but no more than about
-  /// `most_moves` per segment.
-  ReducedChain reduce(double cutoff, std::size_t most_moves) const {
-    const double reach = cutoff - bound_;
-    const double early = limit(reach, most_moves, false);
-    const double late = limit(reach, 4 * most_moves, true);
-    ReducedChain out;
-    out.chain.segments = chain_.segments;
-    out.chain.states = chain_.states;
-    out.chain.base_seconds = chain_.base_seconds;
+  /// The chain with the arcs of plans that may be at most `reach` longer than the shortest path,
+  /// but no more than about `most_arcs` per segment. No plan with an arc that is missing is less
+  /// than `left_out` longer.
+  Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
+    const double most = limit(reach, most_arcs);
+    left_out = infinite;
+    Chain out;
+    out.segments = chain_.segments;
+    out.states = chain_.states;
+    out.base_seconds = chain_.base_seconds;
     for (std::size_t j = 0; j < chain_.size(); ++j)
-      out.chain.segments[j].cost = static_cast<int>(group_of_[j]);
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const SegmentMoves& all = moves_of(g);
-      const double most = groups_[g].late ? late : early;
-      SegmentMoves moves;
-      moves.states = all.states;
-      moves.complete = all.complete;
-      each_pair(g, [&](SegmentMoves::Range range, double rest) {
-        moves.first.push_back(moves.moves.size());
-        if (rest >= unreachable) return;
-        for (const Move& move : range) {
-          const double cost = reduced(g, move, rest);
-          if (cost <= most) moves.moves.push_back(move);
-          else lower(out.left_out, bound_ + cost);
+      out.segments[j].cost = static_cast<int>(group_of_[j]);
+    for (std::size_t g = 0; g < members_.size(); ++g) {
+      const ArcSet& all = chain_.arcs_of(members_[g]);
+      ArcSet arcs;
+      arcs.states = all.states;
+      arcs.complete = all.complete;
+      arcs.loose = all.loose;
+      for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair) {
+        arcs.first.push_back(arcs.arcs.size());
+        for (std::size_t i = all.first[pair]; i < all.first[pair + 1]; ++i) {
+          const double cost = reduced(g, pair, all.arcs[i]);
+          if (cost <= most) arcs.arcs.push_back(all.arcs[i]);
+          else lower(left_out, cost);
         }
-      });
-      moves.first.push_back(moves.moves.size());
-      moves.list_storing();
-      out.original.push_back(static_cast<int>(groups_[g].cost));
-      out.chain.moves.push_back(static_cast<SegmentMoves&&>(moves));
+      }
+      arcs.first.push_back(arcs.arcs.size());
+      out.arcs.push_back(static_cast<ArcSet&&>(arcs));
     }
-    out.chain.settle_needs();
     return out;
   }
 
  private:
-  /// Segments of one cost class, or one of the last segments.
-  struct Group {
-    std::size_t cost = 0;
-    std::size_t segment = 0;  ///< one of them
-    bool late = false;
-  };
-
-  static constexpr std::size_t late_ = 8;  ///< segments at the end: needs bind there, one by one
-
-  const SegmentMoves& moves_of(std::size_t group) const {
-    return chain_.moves[groups_[group].cost];
+  double reduced(std::size_t group, std::size_t pair, const Arc& arc) const {
+    const double around = around_[group * chain_.states * chain_.states + pair];
+    return around >= infinite ? infinite
+                              : around + priced_.length(members_[group], arc) - shortest_;
   }
 
-  void form_groups() {
-    Array<int> known(chain_.moves.size());
-    for (int& group : known) group = -1;
-    for (std::size_t j = 0; j < chain_.size(); ++j) {
-      const auto cost = static_cast<std::size_t>(chain_.segments[j].cost);
-      const bool late = j + late_ >= chain_.size() || j >= row_;
-      if (late || known[cost] < 0) {
-        if (!late) known[cost] = static_cast<int>(groups_.size());
-        groups_.push_back({cost, j, late});
-        group_of_.push_back(groups_.size() - 1);
-      } else {
-        group_of_.push_back(static_cast<std::size_t>(known[cost]));
-      }
+  /// The reduced cost below which about `most_arcs` per segment lie; at most `reach`.
+  double limit(double reach, std::size_t most_arcs) const {
+    const std::size_t stride =
+        (members_.size() + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
+    std::size_t left = 0;
+    Array<double> costs;
+    for (std::size_t g = 0; g < members_.size(); g += stride) {
+      left += most_arcs;
+      const ArcSet& all = chain_.arcs_of(members_[g]);
+      for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair)
+        for (std::size_t i = all.first[pair]; i < all.first[pair + 1]; ++i)
+          if (const double cost = reduced(g, pair, all.arcs[i]); cost <= reach)
+            costs.push_back(cost);
     }
-  }
-
-  template <class Visit>
-  void each_pair(std::size_t group, const Visit& visit) const {
-    const SegmentMoves& moves = moves_of(group);
-    for (int to = 0; to < chain_.states; ++to)
-      for (int from = 0; from < chain_.states; ++from)
-        visit(moves.between(from, to),
-              rest_[(group * states_ + static_cast<std::size_t>(to)) * states_ +
-                    static_cast<std::size_t>(from)]);
-  }
-
-  double reduced(std::size_t group, const Move& move, double rest) const {
-    const std::size_t j = groups_[group].segment;
-    const double bytes = j < row_    ? static_cast<double>(move.bytes.stored)
-                         : j == row_ ? move.row_need
-                                     : 0;
-    return rest + move.seconds + prices_.byte * bytes + prices_.error * move.error - shortest_;
-  }
-
-  /// The reduced cost below which about `most_moves` per segment lie, of some segments; at most
-  /// `reach`.
-  double limit(double reach, std::size_t most_moves, bool late) const {
-    constexpr std::size_t most_groups = 32;
-    constexpr int shift = 49;  // leaves exponent and 3 bits of a positive double
-    Array<std::uint32_t> count(std::size_t{1} << (64 - 1 - shift));
-    std::size_t of_kind = 0;
-    for (const Group& group : groups_) of_kind += group.late == late ? 1U : 0U;
-    if (of_kind == 0) return reach;
-    const std::size_t stride = (of_kind + most_groups - 1) / most_groups;
-    std::size_t seen = 0, sampled = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].late != late || seen++ % stride != 0) continue;
-      ++sampled;
-      each_pair(g, [&](SegmentMoves::Range range, double rest) {
-        if (rest >= unreachable) return;
-        for (const Move& move : range)
-          if (const double cost = reduced(g, move, rest); cost <= reach)
-            ++count[std::bit_cast<std::uint64_t>(cost > 0 ? cost : 0) >> shift];
-      });
-    }
-    std::size_t left = most_moves * sampled;
-    for (std::size_t bin = 0; bin < count.size(); ++bin) {
-      if (count[bin] > left) {
-        const double cost = std::bit_cast<double>(std::uint64_t{bin} << shift);
-        const double rounding = 1e-12 * chain_.base_seconds;  // of the shortest path's own moves
-        return cost > rounding ? cost : rounding;
-      }
-      left -= count[bin];
-    }
-    return reach;
+    if (costs.size() <= left) return reach;
+    sort(costs, [](double a, double b) { return a < b; });
+    return larger(costs[left], 1e-12 * chain_.base_seconds);  // the path's own, but for rounding
   }
 
   const Chain& chain_;
-  Prices prices_;
-  std::size_t row_;
-  std::size_t states_;
+  const ChainTuning& tuning_;
+  PricedChain priced_;
   double shortest_ = 0;
-  double bound_ = 0;
-  Array<Group> groups_;
+  Array<std::size_t> members_;   ///< of each group of segments that are priced alike, the first
   Array<std::size_t> group_of_;  ///< of each segment
-  Array<double> rest_;           ///< of group, to, from: the shortest path around a step
+  Array<double> around_;  ///< of group, to, from: the shortest path without the arc between them
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -1,168 +1,244 @@
-/// A chain cut into segments, and each segment as a small graph of its own.
+/// A graph cut into a chain of segments, and each segment as a small graph of its own.
 ///
-/// Where no residual sum spans an activation, and no backward step of what lies before reads it,
-/// the two sides of a step know little of each other: what the left stores is a sum of bytes to
-/// the right, and the right hands back one gradient, and perhaps asks for the activation itself.
+/// What lies on the two sides of a cut knows little of each other: what is stored on the left is a
+/// sum of bytes to the right, and the right perhaps asks for the activation right before the cut.
 /// So a segment's instructions and bytes follow from the same scheduler run on the segment alone,
 /// between a stand-in for the activation that comes in and one for the reader of what goes out.
+///
+/// Where to cut follows from the graph's lists alone: nothing but the activation right before the
+/// cut is read across it, and backward is done with the right side before it begins with the left,
+/// which does not read that activation. So residual networks of layers are cut like the blocks of a
+/// stash, whose backward stages are nodes of their own behind all activations.
 #pragma once
 
 #include <cstddef>
 
 #include "../../core/array.hpp"
-#include "../../cost/checkpointed.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
+#include "../extremes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Nodes first..last of a graph. Segments with equal `form` have equal bytes and equal choices,
-/// those with equal `cost` also equal seconds and errors.
+/// Activations first..last of a graph, and stages of backward alone that read them. Segments with
+/// equal `form` have equal bytes and equal options, those with equal `cost` also equal seconds and
+/// errors.
 struct Segment {
-  int first = 0;
-  int last = 0;
-  int form = 0;
-  int cost = 0;
+  int first = 0, last = 0;
+  int first_stage = 0, stage_end = 0;  ///< its stages, and the node behind them
+  bool has_input = false;              ///< it reads activation first - 1
+  bool has_output = false;             ///< the next one reads activation last
+  bool has_reader = false;             ///< it is not the last one
+  int form = -1, cost = -1;
+
+  /// The node of the whole graph that its own graph's `node` is.
+  int original(int node) const {
+    const int id = first - (has_input ? 1 : 0) + node;
+    return id <= last ? id : first_stage + id - last - 1;
+  }
 };
 
-/// Whether a chain may be cut behind each activation. The step's own input is always at hand, so
-/// sums that read it span nothing.
-inline Array<bool> cuts_of(const Graph& graph) {
-  Array<bool> cuts(graph.nodes.size());
-  for (const int k : checkpoint_sites(graph))
-    cuts[static_cast<std::size_t>(k)] =
-        k + 1 < graph.node_count() && !graph.backward_reads(k).contains(k);
-  return cuts;
+/// The segments of `graph` in order, as small as they can be.
+inline Array<Segment> cut(const Graph& graph) {
+  const int count = graph.node_count();
+  int outputs = count;  // the number of activations; all behind them are stages
+  while (outputs > 1 && graph.node(outputs - 1).value_outside &&
+         graph.node(outputs - 1).output_bytes == 0)
+    --outputs;
+  struct Place {        // behind an activation
+    int crossed = 0;    // by so many more reads than the place before
+    int stage_end = 0;  // the stages up to here cannot be on the right
+    bool left_reads = false, right_reads = false;
+  };
+  Array<Place> places(static_cast<std::size_t>(count) + 1);
+  const auto place = [&](int k) -> Place& { return places[static_cast<std::size_t>(k)]; };
+  const auto cross = [&](int from, int to) {  // all places between, both excluded
+    if (to > from + 1) ++place(from + 1).crossed, --place(to).crossed;
+  };
+  for (int k = 0; k < outputs; ++k) {
+    graph.forward_reads(k, [&](int id) {
+      cross(id, k);
+      place(id).right_reads = true;
+    });
+    for (const int id : graph.backward_reads(k)) {
+      if (id == k) place(k).left_reads = true;
+      else cross(id < k ? id : k - 1, id < k ? k : id);
+      if (id < k) place(id).right_reads = true;
+    }
+  }
+  // A stage is on the left if it, or one behind it, reads what is there.
+  const auto reads_between = [&](int k, int& least, int& most) {
+    for (const int id : graph.backward_reads(k)) lower(least, id), raise(most, id);
+  };
+  int most_so_far = -1;
+  for (int k = outputs; k < count; ++k) {
+    int least = count;
+    reads_between(k, least, most_so_far);
+    if (least == count) continue;
+    cross(least, most_so_far);
+    raise(place(least + 1).stage_end, k + 1);
+  }
+  int least_so_far = count;
+  for (int k = count; k-- > outputs;) {
+    int least = count, most = -1;
+    reads_between(k, least, most);
+    lower(least_so_far, least);
+    if (most >= 0 && least_so_far < most) place(most).left_reads = true;
+    if (most >= 0 && least_so_far == least) place(least).right_reads = true;
+  }
+  Array<Segment> segments;
+  Segment next;
+  next.stage_end = outputs;
+  int crossed = 0, stage_end = outputs;
+  for (int k = 0; k < outputs; ++k) {
+    const bool last = k + 1 == outputs;
+    crossed += place(k).crossed;
+    raise(stage_end, place(k).stage_end);
+    if (!last && (crossed > 0 || (place(k).left_reads && place(k).right_reads))) continue;
+    next.last = k;
+    next.first_stage = next.stage_end;
+    next.stage_end = last ? count : stage_end;
+    next.has_output = !last && place(k).right_reads;
+    next.has_reader = !last;
+    segments.push_back(next);
+    next.first = k + 1;
+    next.has_input = next.has_output;
+  }
+  return segments;
 }
 
-/// A segment as a graph: node 0 stands for the activation that comes in (except in the first
-/// segment), and the last one for its reader behind the segment (except in the last, which has the
-/// graph's own loss).
-struct SegmentGraph {
-  Graph graph;
-  int first = 0;            ///< the graph's node that node 0 is: the incoming activation, or node 0
-  bool has_input = false;   ///< node 0 is a stand-in
-  bool has_output = false;  ///< the last node is a stand-in
-
-  /// The node of the whole graph that `node` is.
-  int original(int node) const { return first + node; }
-};
-
-inline SegmentGraph segment_graph(const Graph& graph, const Segment& segment) {
-  SegmentGraph out;
-  out.has_input = segment.first > 0;
-  out.has_output = segment.last + 1 < graph.node_count();
-  out.first = out.has_input ? segment.first - 1 : 0;
-  out.graph.input = graph.input;
-  out.graph.input_dtype = graph.input_dtype;
-  out.graph.scalar = graph.scalar;
-  out.graph.workers = graph.workers;
-  out.graph.has_loss = out.has_output || graph.has_loss;
-  out.graph.gives_input_gradient = !out.has_input && graph.gives_input_gradient;
-  if (out.has_input) {
-    const Node& source = graph.node(segment.first - 1);
-    Node input;
-    input.name = source.name;
-    input.takes_tokens = true;  // no gradient behind it
-    input.input = input.output = source.output;
-    input.output_bytes = source.output_bytes;
-    input.policy = source.policy;
-    out.graph.append(input, {});
+/// A segment as a graph: node 0 stands for the activation that comes in, if there is one; if the
+/// segment is not the last one, its last node stands for the reader of what goes out.
+inline Graph graph_of(const Graph& graph, const Segment& segment) {
+  Graph out;
+  const int offset = segment.original(0);
+  out.scalar = graph.scalar;
+  out.workers = graph.workers;
+  out.has_loss = segment.has_reader || graph.has_loss;
+  if (!segment.has_input) {
+    out.input = graph.input;
+    out.gives_input_gradient = graph.gives_input_gradient;
   }
-  for (int k = segment.first; k <= segment.last; ++k) {
-    const auto local = [&](int id) { return id == step_input ? step_input : id - out.first; };
-    const int from = local(graph.input_of(k));
+  if (!segment.has_reader) out.loss = graph.loss;
+  const auto local = [&](IdSpan list) {
+    const IdRange range{out.ids.size(), list.size()};
+    for (const int id : list) out.ids.push_back(id == step_input ? step_input : id - offset);
+    return range;
+  };
+  const auto append = [&](Node node, CodecSpan candidates) {
+    node.first_candidate = out.candidates.size();
+    for (std::size_t i = 0; i < candidates.count; ++i) out.candidates.push_back(candidates[i]);
+    out.nodes.push_back(node);
+  };
+  const int count = segment.last + 1 - offset + segment.stage_end - segment.first_stage;
+  for (int i = 0; i < count; ++i) {
+    const int k = segment.original(i);
     Node node = graph.node(k);
-    node.adds = {};
-    out.graph.append(node, {&from, 1});
-    for (const int source : graph.adds(k)) out.graph.add(local(source));
+    if (k < segment.first) {  // it has no gradient behind it, and nothing is read to make it
+      node = Node{};
+      node.name = graph.node(k).name;
+      node.takes_tokens = true;
+      node.input = node.output = graph.node(k).output;
+      node.output_bytes = graph.node(k).output_bytes;
+      node.policy = graph.node(k).policy;
+      node.recomputable = graph.node(k).recomputable;
+      node.value_outside = graph.node(k).value_outside;
+      node.gradient_outside = graph.node(k).gradient_outside;
+      node.candidate_count = graph.node(k).candidate_count;
+    } else {
+      node.sources = local(graph.sources(k));
+      node.adds = local(graph.adds(k));
+      node.backward_reads = local(graph.backward_reads(k));
+    }
+    append(node, graph.candidates_of(k));
   }
-  if (out.has_output) {
-    Node output;
-    output.input = graph.node(segment.last).output;
-    output.output = output.input;
-    output.reads = Reads::input;  // in backward, if a pattern has it do so
-    const int from = out.graph.node_count() - 1;
-    out.graph.append(output, {&from, 1});
-  } else {
-    out.graph.loss = graph.loss;
+  if (segment.has_reader) {
+    const int from = segment.last;
+    Node reader;
+    reader.input = reader.output = graph.node(from).output;
+    reader.gradient_outside = !segment.has_output || graph.node(from).gradient_outside;
+    if (segment.has_output) {
+      reader.reads = Reads::input;  // in backward, if a pattern has it do so
+      reader.sources = local({&from, 1});
+      reader.backward_reads = local({&from, 1});
+    }
+    append(reader, {});
   }
   return out;
 }
 
-/// Whether nodes `a` and `b` bring the same bytes, choices and instructions.
-inline bool same_form(const Graph& graph, int a, int b) {
-  const Node& x = graph.node(a);
-  const Node& y = graph.node(b);
-  if (!(x.input == y.input && x.output == y.output && x.reads == y.reads &&
-        x.takes_tokens == y.takes_tokens && x.dx_overwrites_dy == y.dx_overwrites_dy &&
-        x.accepts_empty_dx == y.accepts_empty_dx && x.output_bytes == y.output_bytes &&
-        x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
-        x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
-        x.adds.count == y.adds.count && x.candidate_count == y.candidate_count))
+/// Whether the graphs of two segments bring the same bytes, options and instructions.
+inline bool same_form(const Graph& a, const Graph& b) {
+  if (a.nodes.size() != b.nodes.size() || a.ids.size() != b.ids.size() ||
+      a.candidates.size() != b.candidates.size() || a.has_loss != b.has_loss ||
+      a.gives_input_gradient != b.gives_input_gradient || !(a.input == b.input))
     return false;
-  for (std::size_t i = 0; i < x.candidate_count; ++i)
-    if (graph.candidates[x.first_candidate + i] != graph.candidates[y.first_candidate + i])
+  for (std::size_t k = 0; k < a.nodes.size(); ++k) {
+    const Node &x = a.nodes[k], &y = b.nodes[k];
+    if (!(x.input == y.input && x.output == y.output && x.output_bytes == y.output_bytes &&
+          x.sources.count == y.sources.count && x.adds.count == y.adds.count &&
+          x.backward_reads.count == y.backward_reads.count && x.reads == y.reads &&
+          x.takes_tokens == y.takes_tokens && x.dx_overwrites_dy == y.dx_overwrites_dy &&
+          x.accepts_empty_dx == y.accepts_empty_dx && x.value_outside == y.value_outside &&
+          x.gradient_outside == y.gradient_outside && x.recomputable == y.recomputable &&
+          x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
+          x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
+          x.candidate_count == y.candidate_count))
       return false;
-  for (std::size_t i = 0; i < x.adds.count; ++i) {
-    const int s = graph.adds(a)[i], t = graph.adds(b)[i];
-    if ((s == step_input) != (t == step_input) || (s != step_input && a - s != b - t)) return false;
+  }
+  for (std::size_t i = 0; i < a.ids.size(); ++i)
+    if (a.ids[i] != b.ids[i]) return false;
+  for (std::size_t i = 0; i < a.candidates.size(); ++i)
+    if (a.candidates[i] != b.candidates[i]) return false;
+  return true;
+}
+
+/// Whether two segments of one form cost the same.
+inline bool same_cost(const CostProfile& profile, const Segment& a, const Segment& b) {
+  const int count = a.last + 1 - a.original(0);
+  for (int i = 0; i < count; ++i) {
+    const int k = a.original(i), l = b.original(i);
+    const NodeCost &x = profile.node(k), &y = profile.node(l);
+    if (x.forward != y.forward || x.add != y.add) return false;
+    for (int c = 0; c < static_cast<int>(profile.codecs.size()); ++c) {
+      const CodecCost &p = profile.codec_cost(k, c), &q = profile.codec_cost(l, c);
+      if (p.encode != q.encode || p.decode != q.decode || p.error != q.error ||
+          p.carried_error != q.carried_error)
+        return false;
+    }
   }
   return true;
 }
 
-inline bool same_cost(const CostProfile& profile, int a, int b) {
-  const NodeCost& x = profile.node(a);
-  const NodeCost& y = profile.node(b);
-  if (x.forward != y.forward || x.add != y.add) return false;
-  for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
-    const CodecCost& p = profile.codec_cost(a, static_cast<int>(c));
-    const CodecCost& q = profile.codec_cost(b, static_cast<int>(c));
-    if (p.encode != q.encode || p.decode != q.decode || p.error != q.error ||
-        p.carried_error != q.carried_error)
-      return false;
-  }
-  return true;
-}
+/// The segments of a graph, in classes. Segment::form and Segment::cost count from 0, in the order
+/// of the first segments of their kind.
+struct Segments {
+  Array<Segment> all;
+  Array<Graph> forms;
 
-/// The segments of `graph` in order, with their classes. Only the latest representatives are
-/// compared, so graphs in which nothing repeats cost no more than those in which everything does.
-inline Array<Segment> segments_of(const Graph& graph, const CostProfile& profile) {
-  constexpr std::size_t remembered = 16;
-  Array<Segment> segments;
-  Array<std::size_t> forms, costs;  // the first segment of each
-  const Array<bool> cuts = cuts_of(graph);
-  int first = 0;
-  for (int k = 0; k < graph.node_count(); ++k) {
-    if (k + 1 < graph.node_count() && !cuts[static_cast<std::size_t>(k)]) continue;
-    Segment segment{first, k, -1, -1};
-    first = k + 1;
-    const bool inner = segment.first > 0 && k + 1 < graph.node_count();
-    const auto equal = [&](std::size_t other, const auto& same) {
-      const Segment& that = segments[other];
-      if (!inner || that.first == 0 || that.last - that.first != k - segment.first) return false;
-      for (int i = -1; i <= k - segment.first; ++i)
-        if (!same(that.first + i, segment.first + i)) return false;
-      return true;
-    };
-    for (std::size_t i = forms.size(), n = 0; i-- > 0 && n < remembered && segment.form < 0; ++n)
-      if (equal(forms[i], [&](int a, int b) { return same_form(graph, a, b); }))
-        segment.form = static_cast<int>(i);
-    for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < remembered && segment.cost < 0; ++n)
-      if (segment.form >= 0 && segments[costs[i]].form == segment.form &&
-          equal(costs[i], [&](int a, int b) { return same_cost(profile, a, b); }))
-        segment.cost = static_cast<int>(i);
-    if (segment.form < 0) {
-      segment.form = static_cast<int>(forms.size());
-      forms.push_back(segments.size());
+  Segments() = default;
+  /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
+  /// those in which everything does.
+  Segments(const Graph& graph, const CostProfile& profile, std::size_t compared) : all(cut(graph)) {
+    Array<std::size_t> costs;  // the first segment of each
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      Segment& mine = all[j];
+      Graph form = graph_of(graph, mine);
+      for (std::size_t i = forms.size(), n = 0; i-- > 0 && n < compared && mine.form < 0; ++n)
+        if (same_form(forms[i], form)) mine.form = static_cast<int>(i);
+      for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && mine.cost < 0; ++n)
+        if (mine.form == all[costs[i]].form && same_cost(profile, all[costs[i]], mine))
+          mine.cost = static_cast<int>(i);
+      if (mine.form < 0) {
+        mine.form = static_cast<int>(forms.size());
+        forms.push_back(static_cast<Graph&&>(form));
+      }
+      if (mine.cost < 0) {
+        mine.cost = static_cast<int>(costs.size());
+        costs.push_back(j);
+      }
     }
-    if (segment.cost < 0) {
-      segment.cost = static_cast<int>(costs.size());
-      costs.push_back(segments.size());
-    }
-    segments.push_back(segment);
   }
-  return segments;
-}
+};
 
 }}}  // namespace adacc::v0_1::detail

@@ -8,22 +8,22 @@
 
 #include <cstddef>
 
-#include "priced_moves.hpp"
+#include "prices.hpp"
+#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct TunedPrices {
   Prices prices;
-  std::size_t row = 0;          ///< the segment whose need is priced
-  double bound = -unreachable;  ///< for the seconds of every plan, beyond the chain's base
+  double bound = -infinite;  ///< for the seconds of every plan, beyond the chain's base
 };
 
 /// The lowest of some planes over two prices, each between 0 and a limit.
 class PricePlanes {
  public:
   struct Top {
-    Prices prices;
-    double value = -unreachable;
+    double byte = 0, error = 0;  ///< where
+    double value = -infinite;
     double error_slope = 0;  ///< of the best value as a function of the price of error
   };
 
@@ -42,15 +42,15 @@ class PricePlanes {
     if (high.error_slope >= 0) return high;
     Top best = low.value > high.value ? low : high;
     for (int i = 0; i < most_steps_; ++i) {
-      const double from = low.prices.error, to = high.prices.error;
+      const double from = low.error, to = high.error;
       const double cut = (high.value - low.value + low.error_slope * from - high.error_slope * to) /
                          (low.error_slope - high.error_slope);
       if (!(cut > from && cut < to)) break;
       const Top middle = top_at(cut);
       if (middle.value > best.value) best = middle;
-      if (middle.value >= low.value + low.error_slope * (cut - from) - rounding(middle.value))
+      if (middle.value >= low.value + low.error_slope * (cut - from) - rounding(middle.value) ||
+          middle.error_slope == 0)
         break;
-      if (middle.error_slope == 0) break;
       (middle.error_slope > 0 ? low : high) = middle;
     }
     return best;
@@ -59,45 +59,45 @@ class PricePlanes {
  private:
   struct Plane {
     double value = 0, byte = 0, error = 0;
+
+    double at(double byte_price, double error_price) const {
+      return value + byte_price * byte + error_price * error;
+    }
   };
 
   static constexpr int most_steps_ = 60;
 
   static double rounding(double value) { return 1e-12 * (value > 0 ? value : -value); }
 
+  /// Of planes that meet there, the one that bounds what lies ahead.
+  const Plane& lowest(double byte, double error, bool rising) const {
+    const Plane* best = nullptr;
+    double least = 0;
+    for (const Plane& plane : planes_) {
+      const double value = plane.at(byte, error);
+      if (best != nullptr &&
+          !(value < least || (value == least && (plane.byte < best->byte) == rising)))
+        continue;
+      least = value, best = &plane;
+    }
+    return *best;
+  }
+
   /// Where it is highest at one price of error.
   Top top_at(double error) const {
-    const auto lowest = [&](double byte, bool rising) {
-      std::size_t best = 0;
-      double least = unreachable;
-      for (std::size_t i = 0; i < planes_.size(); ++i) {
-        const double value = planes_[i].value + byte * planes_[i].byte + error * planes_[i].error;
-        // Of planes that meet here, the one that bounds what lies ahead.
-        if (value < least || (value == least && (planes_[i].byte < planes_[best].byte) == rising))
-          least = value, best = i;
-      }
-      return best;
-    };
-    const auto at = [&](std::size_t i, double byte) {
-      return planes_[i].value + byte * planes_[i].byte + error * planes_[i].error;
-    };
-    std::size_t left = lowest(0, true), right = lowest(highest_byte_, false);
-    if (planes_[left].byte <= 0) return {{0, error}, at(left, 0), planes_[left].error};
-    if (planes_[right].byte >= 0)
-      return {{highest_byte_, error}, at(right, highest_byte_), planes_[right].error};
+    const Plane *left = &lowest(0, error, true), *right = &lowest(highest_byte_, error, false);
+    if (left->byte <= 0) return {0, error, left->at(0, error), left->error};
+    if (right->byte >= 0)
+      return {highest_byte_, error, right->at(highest_byte_, error), right->error};
     double cut = 0;
     for (int i = 0; i < most_steps_; ++i) {
-      cut = (at(right, 0) - at(left, 0)) / (planes_[left].byte - planes_[right].byte);
-      const std::size_t middle = lowest(cut, true);
-      if (middle == left || middle == right ||
-          at(middle, cut) >= at(left, cut) - rounding(at(left, cut)))
-        break;
-      (planes_[middle].byte > 0 ? left : right) = middle;
+      cut = (right->at(0, error) - left->at(0, error)) / (left->byte - right->byte);
+      const Plane* middle = &lowest(cut, error, true);
+      if (middle->at(cut, error) >= left->at(cut, error) - rounding(left->at(cut, error))) break;
+      (middle->byte > 0 ? left : right) = middle;
     }
-    const double share = planes_[left].byte / (planes_[left].byte - planes_[right].byte);
-    return {{cut, error},
-            at(left, cut),
-            planes_[left].error + share * (planes_[right].error - planes_[left].error)};
+    const double share = left->byte / (left->byte - right->byte);
+    return {cut, error, left->at(cut, error), left->error + share * (right->error - left->error)};
   }
 
   double highest_byte_, highest_error_;
@@ -108,63 +108,67 @@ class PricePlanes {
 /// large gradients.
 class PriceTuner {
  public:
-  PriceTuner(const Chain& chain, double budget, double tolerance)
-      : priced_(chain), segments_(chain.size()), base_(chain.base_seconds), budget_(budget),
-        tolerance_(tolerance),
+  PriceTuner(const Chain& chain, double budget, double tolerance, const ChainTuning& tuning)
+      : chain_(chain), tuning_(tuning), priced_(chain), budget_(budget), tolerance_(tolerance),
         // A price at which a whole step's time buys a thousandth of a limit is high enough.
         planes_(1e3 * chain.base_seconds / budget,
-                1e3 * chain.base_seconds / (tolerance > 1e-6 ? tolerance : 1e-6)) {}
+                1e3 * chain.base_seconds / larger(tolerance, 1e-6)) {}
 
-  /// `relaxed(prices)` gives values per cost class below patterns that are not listed; may be
-  /// empty.
-  template <class Relaxed>
-  TunedPrices run(const Relaxed& relaxed) {
-    constexpr std::size_t rows_tried = 8;
-    TunedPrices best;
-    tune(segments_ - 1, best, relaxed);
-    const Prices prices = best.prices;
-    const std::size_t tuned = best.row;
-    for (std::size_t i = 1; i < rows_tried && i < segments_; ++i)
-      evaluate(prices, segments_ - 1 - i, best, relaxed);
-    if (best.row != tuned) tune(best.row, best, relaxed);
-    return best;
+  TunedPrices run() {
+    std::size_t tuned = 0;
+    tune(tuned);
+    const TunedPrices first = best_;
+    std::size_t best = tuned;
+    for (std::size_t row = 1; row < tuning_.rows_tried && row < chain_.size(); ++row) {
+      const double before = best_.bound;
+      static_cast<void>(evaluate(first.prices.byte(), first.prices.error, row));
+      if (best_.bound > before) best = row;
+    }
+    if (best != tuned) tune(best);
+    return best_;
   }
 
  private:
-  template <class Relaxed>
-  void tune(std::size_t row, TunedPrices& best, const Relaxed& relaxed) {
-    constexpr int most_paths = 48;
+  void tune(std::size_t row) {
     planes_.clear();
-    TunedPrices mine;
-    Prices next = best.prices;
-    for (int i = 0; i < most_paths; ++i) {
-      const PricedPath path = evaluate(next, row, mine, relaxed);
-      if (path.length >= unreachable) break;
-      if (i == 0 && next.byte + next.error > 0) evaluate({}, row, mine, relaxed);
+    double byte = best_.prices.byte(), error = best_.prices.error, highest = -infinite;
+    for (int i = 0; i < tuning_.most_paths; ++i) {
+      const double bound = evaluate(byte, error, row);
+      if (bound >= infinite / 2) break;
+      raise(highest, bound);
+      if (i == 0 && byte + error > 0) raise(highest, evaluate(0, 0, row));
       const PricePlanes::Top top = planes_.top();
-      if (top.value - mine.bound <= 2e-5 * base_) break;
-      next = top.prices;
+      if (top.value - highest <= tuning_.price_tolerance * chain_.base_seconds) break;
+      byte = top.byte, error = top.error;
     }
-    if (mine.bound > best.bound) best = mine;
   }
 
-  template <class Relaxed>
-  PricedPath evaluate(Prices prices, std::size_t row, TunedPrices& best, const Relaxed& relaxed) {
-    priced_.set(prices, row, relaxed(prices));
-    const PricedPath path = priced_.path();
-    const double bound = path.length - prices.byte * budget_ - prices.error * tolerance_;
-    if (path.length >= unreachable) return path;
-    if (bound > best.bound) best = {prices, row, bound};
-    planes_.add(path.length - prices.byte * path.bytes - prices.error * path.error,
-                path.bytes - budget_, path.error - tolerance_);
-    return path;
+  /// The bound at these prices.
+  double evaluate(double byte, double error, std::size_t row) {
+    Prices prices;
+    prices.error = error;
+    prices.rows[row] = byte;
+    priced_.set(prices);
+    const Array<double> ahead = priced_.ahead();
+    const Array<const Arc*> path = priced_.path(ahead);
+    if (path.empty()) return infinite;
+    double bytes = 0, errors = 0;
+    for (std::size_t j = 0; j < path.size() - row; ++j)
+      bytes += j + 1 + row < path.size() ? static_cast<double>(path[j]->bytes.stored)
+                                         : chain_.need(j, *path[j]);
+    for (const Arc* arc : path) errors += arc->error;
+    const double length = ahead[chain_.size() * chain_.states];
+    const double bound = length - byte * budget_ - error * tolerance_;
+    if (bound > best_.bound) best_ = {prices, bound};
+    planes_.add(length - byte * bytes - error * errors, bytes - budget_, errors - tolerance_);
+    return bound;
   }
 
-  PricedMoves priced_;
-  std::size_t segments_;
-  double base_;
-  double budget_;
-  double tolerance_;
+  const Chain& chain_;
+  const ChainTuning& tuning_;
+  PricedChain priced_;
+  double budget_, tolerance_;
+  TunedPrices best_;
   PricePlanes planes_;
 };
 

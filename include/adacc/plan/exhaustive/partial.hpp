@@ -17,7 +17,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// One policy of one activation, as numbers.
+/// One option of one activation, as numbers.
 struct PlanOption {
   Policy policy;
   double seconds = 0;
@@ -49,19 +49,7 @@ class PartialPlan {
       mine.prefix_reader = latest;
       if (mine.last_reader > latest) latest = mine.last_reader;
     }
-    base_seconds_ = profile.rest + profile.loss;
-    for (int k = 0; k < graph.node_count(); ++k) {
-      const NodeCost& cost = profile.node(k);
-      const Node& node = graph.node(k);
-      if (node.output_bytes > 0) base_seconds_ += cost.forward;
-      if (!node.gradient_outside || !graph.backward_reads(k).empty())
-        base_seconds_ += cost.backward;
-      for (const int source : graph.adds(k)) {
-        base_seconds_ += cost.add;
-        if (source != step_input) base_seconds_ += profile.node(source).add_gradient;
-        else if (graph.gives_input_gradient) base_seconds_ += profile.node(0).add_gradient;
-      }
-    }
+    base_seconds_ = evaluate(graph, profile, retain_all(graph)).seconds;
   }
   PartialPlan(const PartialPlan&) = delete;
   PartialPlan& operator=(const PartialPlan&) = delete;

@@ -1,4 +1,4 @@
-/// The exact planner: branch and bound over the policies of every activation.
+/// The exhaustive planner: branch and bound over the policies of every activation.
 ///
 /// Depends on nothing, works in constant expressions, and proves what it finds. For graphs of a
 /// dozen open activations or two; on larger ones its deadline, or its limit of nodes, ends the
@@ -10,50 +10,83 @@
 #include "../outcome.hpp"
 #include "../request.hpp"
 #include "search.hpp"
-#include "smallest.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// The fastest plan of `graph` within `request`; of equally fast ones that with the smaller peak of
-/// live bytes, then with the smaller error. With a gap of 0 the search ends at the optimum. Looks
-/// at `most_nodes` partial plans; where the request brings a clock, its deadline alone counts.
-constexpr Result<PlanOutcome> plan_exactly(const Graph& graph, const CostProfile& profile,
-                                           const PlanRequest& request, std::size_t most_nodes) {
-  if (const Error why = check(graph, profile, request)) return why;
-  const double start = request.now == nullptr ? 0 : request.now();
+/// The plan with the smallest arena among those within `tolerance`. Looks at `most_nodes` partial
+/// plans (0: as many as take about a second at most), and at no clock, so that a budget that is
+/// named once can be met later. Without a plan if it found none by then.
+constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
+                                     double tolerance, std::size_t most_nodes = 0) {
+  if (most_nodes == 0) most_nodes = 1000000 / (graph.nodes.size() + 10);
   detail::SearchLimits limits;
+  limits.goal = detail::Goal::arena_bytes;
+  limits.tolerance = tolerance;
+  limits.most_nodes = most_nodes;
+  limits.most_ties = most_nodes < 1000 ? 0 : most_nodes / 50;
+  detail::SearchResult result = detail::Search(graph, profile, limits).run();
+  return {static_cast<Plan&&>(result.plan), result.arena_bytes, result.least_bytes};
+}
+
+namespace detail {
+
+constexpr const char* exhaustive = "exhaustive";
+
+/// Proposes the fastest plan that it finds before `deadline` in `most_nodes` partial plans; if
+/// there is none, the smallest. Returns whether it looked at all.
+constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profile,
+                                   const PlanRequest& request, const Deadline& deadline,
+                                   std::size_t most_nodes, Proposals& proposals) {
+  SearchLimits limits;
   limits.budget_bytes = request.budget_bytes;
   limits.tolerance = request.tolerance;
   limits.gap = request.gap;
-  limits.most_nodes = request.now == nullptr ? most_nodes : static_cast<std::size_t>(-1);
-  limits.now = request.now;
-  limits.deadline = start + request.deadline_seconds;
-  limits.give_up = start + request.deadline_seconds * 0.75;  // the rest is for the smallest plan
-  detail::SearchResult result = detail::Search(graph, profile, limits).run();
-  Error note;
-  if (!result.found) {
-    PlanRequest rest = request;
-    if (request.now != nullptr) {
-      const double left = limits.deadline - request.now();
-      rest.deadline_seconds = left > 0 ? left : 0;
-    }
-    SmallestPlan smallest = smallest_plan(graph, profile, rest, most_nodes);
-    if (smallest.arena_bytes > request.budget_bytes) return over_budget(graph, request, smallest);
-    note = Error::say("the search for the fastest plan ended early: this is the smallest one");
-    result.plan = static_cast<Plan&&>(smallest.plan);
+  limits.most_nodes = request.clock ? static_cast<std::size_t>(-1) : most_nodes;
+  limits.deadline = deadline;
+  limits.give_up = deadline.part(0.75);
+  SearchResult result = Search(graph, profile, limits).run();
+  if (result.found) {
+    static_cast<void>(proposals.offer(static_cast<Plan&&>(result.plan), exhaustive));
+    proposals.raise_bound(result.bound_seconds, exhaustive);
+  } else {
+    proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
+    if (!proposals.found()) return result.finished;
+    proposals.raise_bound(result.bound_seconds, exhaustive);
+    proposals.note(
+        Error::say("the search for the fastest plan ended early: this is the smallest one"));
   }
-  PlanOutcome outcome = finish_outcome(graph, profile, request, static_cast<Plan&&>(result.plan),
-                                       result.bound_seconds, "exact");
-  outcome.note = note;
-  outcome.timed_out = !result.finished;
-  if (request.now != nullptr) outcome.solve_seconds = request.now() - start;
-  return outcome;
+  if (!result.finished) proposals.time_out();
+  if (request.least_error && proposals.best().cost.error > 0) {
+    limits.goal = Goal::error;
+    limits.most_seconds = proposals.seek_least_error();
+    limits.tolerance = proposals.best().cost.error;
+    limits.give_up = deadline;
+    SearchResult least = Search(graph, profile, limits).run();
+    if (least.found)
+      static_cast<void>(proposals.offer(static_cast<Plan&&>(least.plan), exhaustive));
+  }
+  return result.finished;
+}
+
+}  // namespace detail
+
+/// The fastest plan of `graph` within `request`; of equally fast ones that with the smaller peak of
+/// live bytes, then with the smaller error. With a gap of 0 the search ends at the optimum. Looks
+/// at `most_nodes` partial plans; if the request brings a clock, its deadline alone counts.
+constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostProfile& profile,
+                                                const PlanRequest& request,
+                                                std::size_t most_nodes) {
+  if (const Error why = check(graph, profile, request)) return why;
+  Proposals proposals(graph, profile, request);
+  static_cast<void>(detail::search_exhaustively(graph, profile, request, proposals.deadline(),
+                                                most_nodes, proposals));
+  return proposals.outcome();
 }
 
 /// A Planner.
-constexpr Result<PlanOutcome> plan_exactly(const Graph& graph, const CostProfile& profile,
-                                           const PlanRequest& request) {
-  return plan_exactly(graph, profile, request, 1000000);
+constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostProfile& profile,
+                                                const PlanRequest& request) {
+  return plan_exhaustively(graph, profile, request, 1000000);
 }
 
 }}  // namespace adacc::v0_1

@@ -1,12 +1,12 @@
-/// The fastest plan within a budget, or the smallest plan of all, by branch and bound.
+/// The best plan of all, by branch and bound: the fastest, the smallest, or the one of least error.
 ///
-/// Activations are decided from the last to the first (plan/exhaustive/partial.hpp says why), each node of
-/// the tree under three bounds:
+/// Activations are decided from the last to the first (partial.hpp says why), each node of the tree
+/// under three bounds:
 ///
 ///   - live bytes: open activations stored in no bytes and back in no time;
 ///   - seconds: whatever is open and read in backward is stored in the worst instruction of the
-///     window, so its stored bytes must fit beside it: an exact knapsack
-///     (plan/exhaustive/storage_frontier.hpp) bounds the time from below;
+///     window, so its stored bytes must fit beside it: an exact knapsack (storage_frontier.hpp)
+///     bounds the time from below;
 ///   - error: what the decided ones add, carried errors included.
 ///
 /// A leaf counts once its schedule has been laid out: the budget holds for the arena.
@@ -15,48 +15,54 @@
 #include <cstddef>
 
 #include "../../core/array.hpp"
+#include "../../core/clock.hpp"
 #include "../../program/layout.hpp"
 #include "../../program/schedule.hpp"
+#include "../outcome.hpp"
 #include "partial.hpp"
 #include "storage_frontier.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+/// What is to be as little as possible.
+enum class Goal : unsigned char { seconds, arena_bytes, error };
+
 struct SearchLimits {
-  bool smallest = false;         ///< look for the smallest arena, whatever its time
-  std::size_t budget_bytes = 0;  ///< of the arena; unused with `smallest`
+  Goal goal = Goal::seconds;
+  std::size_t budget_bytes = 0;  ///< of the arena; says nothing to Goal::arena_bytes
   double tolerance = 0;
-  double gap = 0;
-  std::size_t most_nodes = 0;  ///< of the tree
-  /// With `smallest`, nodes spent on less than one buffer's padding of up to 63 bytes.
+  double most_seconds = infinite;
+  double gap = 0;                                         ///< of seconds, if they are the goal
+  std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< of the tree
+  /// With Goal::arena_bytes, nodes spent on less than one buffer's padding of up to 63 bytes.
   std::size_t most_ties = 0;
-  double (*now)() = nullptr;
-  double deadline = 0;  ///< of that clock
-  double give_up = 0;   ///< the deadline as long as nothing has been found
+  Deadline deadline;
+  Deadline give_up;  ///< the deadline as long as nothing has been found
 };
 
 struct SearchResult {
   bool found = false;
   bool finished = false;  ///< the whole tree was searched or cut off
   Plan plan;
-  std::size_t arena_bytes = 0;  ///< with `smallest`
-  double bound_seconds = 0;     ///< no plan is faster; unused with `smallest`
+  std::size_t arena_bytes = 0;  ///< with Goal::arena_bytes
+  std::size_t least_bytes = 0;  ///< with Goal::arena_bytes: no plan takes fewer
+  double bound_seconds = 0;     ///< with Goal::seconds: no plan is faster
 };
 
 class Search {
  public:
   constexpr Search(const Graph& graph, const CostProfile& profile, const SearchLimits& limits)
       : graph_(graph), limits_(limits), partial_(graph, profile),
-        live_budget_(limits.budget_bytes + padding < padding ? limits.budget_bytes
-                                                             : limits.budget_bytes + padding),
-        frontier_(partial_, limits.smallest ? static_cast<std::size_t>(-1) : live_budget_),
-        fixed_error_(graph.nodes.size() + 1) {
+        live_budget_(limits.goal == Goal::arena_bytes ||
+                             limits.budget_bytes > static_cast<std::size_t>(-1) - padding
+                         ? static_cast<std::size_t>(-1)
+                         : limits.budget_bytes + padding),
+        frontier_(partial_, live_budget_), fixed_error_(graph.nodes.size() + 1) {
     for (int k = 0; k < graph.node_count(); ++k) {
       double& error = fixed_error_[static_cast<std::size_t>(k) + 1];
       error = fixed_error_[static_cast<std::size_t>(k)];
-      const int column = partial_.option(k, 0).column;
-      if (partial_.option_count(k) == 1 && column >= 0 && partial_.read(k))
-        error += profile.codec_cost(k, column).error;
+      if (partial_.option_count(k) == 1)
+        error += error_of(graph, profile, k, partial_.option(k, 0).policy);
     }
   }
 
@@ -81,14 +87,13 @@ class Search {
     leave_open();
     if (result_.found && best_.seconds < result_.bound_seconds)
       result_.bound_seconds = best_.seconds;
-    if (result_.bound_seconds == infinite) result_.bound_seconds = partial_.base_seconds();
+    if (result_.bound_seconds >= infinite) result_.bound_seconds = partial_.base_seconds();
+    if (result_.finished && result_.found)
+      result_.least_bytes = result_.arena_bytes - (ties_ < limits_.most_ties ? 0 : padding);
     return static_cast<SearchResult&&>(result_);
   }
 
  private:
-  static constexpr double infinite = 1e300;
-  static constexpr double rounding = 1e-12;  ///< relative: sums of one plan in different orders
-
   /// An arena ends with the last byte of its highest buffer, live bytes with that one's padding.
   static constexpr std::size_t padding = alignment - 1;
 
@@ -103,28 +108,28 @@ class Search {
     std::size_t next = 0;
   };
 
-  /// Lexicographic: seconds, live bytes, error. A bound that is no better than the best plan.
+  /// A bound that is no better than the best plan.
   constexpr bool no_better(const PartialCost& bound) const {
     if (!result_.found) return false;
-    if (limits_.smallest)
+    if (limits_.goal == Goal::arena_bytes)
       return bound.live_bytes >= result_.arena_bytes + (ties_ < limits_.most_ties ? padding : 0);
-    const double slack = rounding * best_.seconds;
-    if (bound.seconds > best_.seconds + slack) return true;
-    if (bound.seconds < best_.seconds - slack) return false;
-    if (bound.live_bytes != best_.live_bytes) return bound.live_bytes > best_.live_bytes;
-    return bound.error >= best_.error;
+    if (limits_.goal == Goal::error && bound.error != best_.error) return bound.error > best_.error;
+    return !faster(bound, best_);
   }
 
   constexpr bool hopeless(const PartialCost& bound) {
-    if (no_better(bound)) return true;
-    if (limits_.smallest && result_.found && bound.live_bytes >= result_.arena_bytes) ++ties_;
-    if (limits_.smallest || limits_.gap <= 0 || !result_.found) return false;
-    if (bound.seconds < best_.seconds * (1 - limits_.gap)) return false;
+    if (bound.seconds > limits_.most_seconds || no_better(bound)) return true;
+    if (!result_.found || limits_.goal == Goal::error) return false;
+    if (limits_.goal == Goal::arena_bytes) {
+      if (bound.live_bytes >= result_.arena_bytes) ++ties_;
+      return false;
+    }
+    if (limits_.gap <= 0 || bound.seconds < best_.seconds * (1 - limits_.gap)) return false;
     if (bound.seconds < result_.bound_seconds) result_.bound_seconds = bound.seconds;
     return true;
   }
 
-  /// Bounds below the current node; false where no plan below it fits.
+  /// Bounds below the current node; false if no plan below it fits.
   constexpr bool bound(PartialCost& cost) {
     count_node();
     cost = partial_.cost();
@@ -134,7 +139,7 @@ class Search {
       return false;
     const std::size_t stored = cost.window_bytes + frontier_.least_bytes(open);
     if (stored > cost.live_bytes) cost.live_bytes = stored;
-    if (limits_.smallest) return true;
+    if (limits_.goal == Goal::arena_bytes) return true;
     if (cost.live_bytes > live_budget_) return false;
     const double seconds = frontier_.seconds(open, live_budget_ - cost.window_bytes);
     cost.seconds += seconds;
@@ -170,16 +175,18 @@ class Search {
   }
 
   constexpr bool before(const PartialCost& a, const PartialCost& b) const {
-    if (limits_.smallest && a.live_bytes != b.live_bytes) return a.live_bytes < b.live_bytes;
+    if (limits_.goal == Goal::arena_bytes && a.live_bytes != b.live_bytes)
+      return a.live_bytes < b.live_bytes;
+    if (limits_.goal == Goal::error && a.error != b.error) return a.error < b.error;
     return a.seconds < b.seconds;
   }
 
   /// A whole plan, whose bounds are what it costs.
   constexpr void judge(const PartialCost& cost) {
-    if (no_better(cost)) return;
+    if (cost.seconds > limits_.most_seconds || no_better(cost)) return;
     const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
-    if (limits_.smallest) {
+    if (limits_.goal == Goal::arena_bytes) {
       const std::size_t arena = make_layout(schedule).arena_bytes;
       if (result_.found && arena >= result_.arena_bytes) return;
       result_.arena_bytes = arena;
@@ -203,12 +210,11 @@ class Search {
   constexpr void count_node() {
     ++nodes_;
     if (nodes_ >= limits_.most_nodes) stopped_ = true;
-    if (limits_.now != nullptr && nodes_ % 64 == 0 &&
-        limits_.now() >= (result_.found ? limits_.deadline : limits_.give_up))
+    if (nodes_ % 64 == 0 && (result_.found ? limits_.deadline : limits_.give_up).passed())
       stopped_ = true;
   }
 
-  /// The search ended early: the bound is that of what it left.
+  /// If stopped early, the bound is the minimum over the unexplored children.
   constexpr void leave_open() {
     for (std::size_t f = 0; f < frames_.size(); ++f) {
       const std::size_t end = f + 1 < frames_.size() ? frames_[f + 1].begin : children_.size();

@@ -1,5 +1,7 @@
 /// Solves a LinearProgram with lp_solve 5.5: link adacc::lp_solve.
 ///
+///     request.linear_solver = &adacc::lp_solve();
+///
 /// lp_lib.h defines about 500 macros, so the functions that we call are declared here; a test
 /// compares them with the header. The model is built afresh for every solve, as lp_solve keeps
 /// state between them. Its tolerances are absolute: costs and rows are scaled to size 1 first, for
@@ -24,7 +26,6 @@ void set_verbose(_lprec* lp, int verbose);
 void set_timeout(_lprec* lp, long seconds);
 void put_abortfunc(_lprec* lp, int (*stop)(_lprec*, void*), void* handle);
 void set_mip_gap(_lprec* lp, unsigned char absolute, double gap);
-void set_break_at_value(_lprec* lp, double value);
 unsigned char set_obj_fnex(_lprec* lp, int count, double* row, int* columns);
 unsigned char set_add_rowmode(_lprec* lp, unsigned char on);
 unsigned char add_constraintex(_lprec* lp, int count, double* row, int* columns, int type,
@@ -42,27 +43,13 @@ enum Outcome : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3,
 
 }  // namespace lp_solve_c
 
-struct LinearOptions {
-  /// Relative: end the search at a solution this close to the bound, that of the relaxation or
-  /// `bound`. lp_solve's own gap, relative to 1 + |objective|, is left at 0.
-  double gap = 0;
-  double offset = 0;                        ///< left out of the objective: `gap` is of the sum
-  double bound = -LinearProgram::infinity;  ///< known already: no solution is smaller
-  double (*now)() = nullptr;                ///< seconds of some clock; null: no limit
-  double deadline = 0;                      ///< of that clock
-  /// Stop when lp_solve has asked this often whether to: about once an iteration, and so, unlike
-  /// with a deadline, with the same outcome on every machine. 0: no limit.
-  std::size_t most_polls = 0;
-};
-
 namespace detail {
 
 /// A model in lp_solve's memory.
 class LpSolve {
  public:
-  /// The search for integers ends at an objective of `enough`.
-  LpSolve(const LinearProgram& program, bool integers, double enough, const LinearOptions& options)
-      : program_(program), options_(options), enough_(enough),
+  LpSolve(const LinearProgram& program, bool integers, const LinearOptions& options)
+      : program_(program), options_(options),
         lp_(lp_solve_c::make_lp(0, static_cast<int>(program.columns.size()))) {
     if (lp_ != nullptr) ready_ = build(integers);
   }
@@ -92,8 +79,7 @@ class LpSolve {
   static int stop(_lprec*, void* self) {
     LpSolve& mine = *static_cast<LpSolve*>(self);
     const LinearOptions& options = mine.options_;
-    mine.stopped_ = mine.stopped_ ||
-                    (options.now != nullptr && options.now() >= options.deadline) ||
+    mine.stopped_ = mine.stopped_ || options.deadline.passed() ||
                     (options.most_polls > 0 && ++mine.polls_ > options.most_polls);
     return mine.stopped_ ? 1 : 0;
   }
@@ -103,13 +89,10 @@ class LpSolve {
   bool build(bool integers) {
     const std::size_t count = program_.columns.size();
     lp_solve_c::set_verbose(lp_, 0);
-    if (options_.now != nullptr) {
-      const double left = options_.deadline - options_.now();
-      if (left <= 0) return !(stopped_ = true);
-      if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
-    }
-    if (options_.now != nullptr || options_.most_polls > 0)
-      lp_solve_c::put_abortfunc(lp_, &stop, this);
+    const double left = options_.deadline.left();
+    if (left <= 0) return !(stopped_ = true);
+    if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
+    lp_solve_c::put_abortfunc(lp_, &stop, this);
     Array<double> values(count);
     Array<int> columns(count);
     for (const LinearProgram::Column& column : program_.columns)
@@ -120,7 +103,6 @@ class LpSolve {
     }
     lp_solve_c::set_mip_gap(lp_, 1, 0);
     lp_solve_c::set_mip_gap(lp_, 0, 0);
-    if (integers) lp_solve_c::set_break_at_value(lp_, enough_ * cost_scale());
     bool good = lp_solve_c::set_obj_fnex(lp_, static_cast<int>(count), values.data(),
                                          columns.data()) != 0 &&
                 lp_solve_c::set_add_rowmode(lp_, 1) != 0;
@@ -195,7 +177,6 @@ class LpSolve {
 
   const LinearProgram& program_;
   LinearOptions options_;
-  double enough_;
   _lprec* lp_ = nullptr;
   Array<double> row_scales_;
   double largest_cost_ = 0;
@@ -206,44 +187,36 @@ class LpSolve {
 
 }  // namespace detail
 
-/// Solves `program`: its relaxation first, for duals and bound, then, where that is not integral,
-/// the program itself. `optimal` means within options.gap of the bound. Prints nothing.
+/// Solves `program`: its relaxation first, for the duals, then, if that is not integral, the program
+/// itself. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
   using Outcome = LinearSolution::Outcome;
   LinearSolution solution;
-  const auto timed = [&] { return options.now != nullptr && options.now() >= options.deadline; };
-  solution.status = detail::LpSolve(program, false, 0, options).run(solution, true);
+  solution.status = detail::LpSolve(program, false, options).run(solution, true);
   if (solution.status == Outcome::feasible) solution.status = Outcome::failed;
-  if (solution.status != Outcome::optimal) {
-    if (timed()) solution.status = Outcome::timed_out;
-    solution.values.clear();
-    return solution;
-  }
-  solution.bound = dual_bound(program, solution.duals);
-  if (options.bound > solution.bound) solution.bound = options.bound;
   bool integral = true;
-  for (std::size_t j = 0; j < program.columns.size(); ++j) {
-    if (!program.columns[j].integer) continue;
+  for (std::size_t j = 0; j < program.columns.size() && solution; ++j) {
     const double value = solution.values[j];
-    const double whole =
+    const auto whole =
         static_cast<double>(static_cast<long long>(value + (value < 0 ? -0.5 : 0.5)));
-    integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
+    if (program.columns[j].integer)
+      integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
   }
-  if (integral) return solution;
+  if (solution.status == Outcome::optimal && !integral) {
+    solution.values.clear();
+    solution.status = detail::LpSolve(program, true, options).run(solution, false);
+  }
+  const bool solved = solution.status == Outcome::optimal || solution.status == Outcome::feasible;
+  if (!solved) solution.values.clear();
+  if (!solved && options.deadline.passed()) solution.status = Outcome::timed_out;
+  return solution;
+}
 
-  const double sum = solution.bound + options.offset;
-  const double size = sum < 0 ? -sum : sum;
-  const double enough = solution.bound + options.gap * size;
-  LinearSolution whole;
-  whole.status = detail::LpSolve(program, true, enough, options).run(whole, false);
-  if (whole.status == Outcome::failed && timed()) whole.status = Outcome::timed_out;
-  whole.duals = static_cast<Array<double>&&>(solution.duals);
-  whole.bound = solution.bound;
-  if (whole && whole.objective <= enough + 1e-9 * size) whole.status = Outcome::optimal;
-  else if (whole.status == Outcome::optimal && whole.objective > whole.bound)
-    whole.bound = whole.objective - 1e-9 * size;  // the search ended: but for its tolerances
-  return whole;
+/// What PlanRequest::linear_solver points to.
+inline const LinearSolver& lp_solve() {
+  static constexpr LinearSolver solver{"lp_solve", &solve_with_lp_solve};
+  return solver;
 }
 
 }}  // namespace adacc::v0_1

@@ -1,0 +1,320 @@
+/// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
+///
+/// At a boundary the activation before it is either at hand (kept in whatever form; in which, the
+/// segment behind decides) or a replay. The error of a replay depends on the lossy codecs that it
+/// is made from, so there is one such state for each set of them. Arcs between the same two states
+/// that are no better in anything are dropped: of a transformer's half block about a hundred
+/// remain.
+#pragma once
+
+#include <cstddef>
+
+#include "../../cost/evaluate.hpp"
+#include "patterns.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// One pattern between two states. State 0: at hand; state 1 + m: a replay of lossy codecs m.
+struct Arc {
+  PatternBytes bytes;
+  double seconds = 0;  ///< beyond a step that retains everything
+  double error = 0;
+  int pattern = 0;
+  std::uint8_t from = 0;
+  std::uint8_t to = 0;
+  /// Its replay goes through a codec that is not tracked, and its error is too small: for bounds
+  /// alone.
+  bool bound_only = false;
+};
+
+/// What counts of an arc where its need does not.
+struct StoringArc {
+  double seconds = 0, bytes = 0, error = 0;
+  std::size_t arc = 0;
+};
+
+/// One option of one activation by itself.
+struct LooseOption {
+  double seconds = 0, bytes = 0, error = 0;
+};
+
+/// The arcs of all segments of one cost class, by `to`, then `from`.
+struct ArcSet {
+  std::size_t states = 1;
+  Array<Arc> arcs;                   ///< of each (to, from) in the order of their seconds
+  Array<std::size_t> first;          ///< of (to, from), at to * states + from; one more at the end
+  Array<StoringArc> storing;         ///< without those that others dominate
+  Array<std::size_t> first_storing;  ///< as `first`
+  /// If patterns were left out: the options of each activation. No pattern costs less than the best
+  /// option of each.
+  bool complete = true;
+  Array<Array<LooseOption>> loose;
+
+  struct Range {
+    const Arc* first;
+    const Arc* last;
+    const Arc* begin() const { return first; }
+    const Arc* end() const { return last; }
+  };
+  Range between(std::size_t from, std::size_t to) const {
+    const std::size_t at = to * states + from;
+    return {arcs.data() + first[at], arcs.data() + first[at + 1]};
+  }
+
+  /// What no pattern costs less than, if a second, a byte and an error cost so much. Valid, but
+  /// without a meaning, if patterns are complete.
+  LooseOption least(double second, double byte, double error) const {
+    LooseOption sum;
+    for (const Array<LooseOption>& options : loose) {
+      const LooseOption* best = nullptr;
+      double least = infinite;
+      for (const LooseOption& option : options) {
+        const double cost = second * option.seconds + byte * option.bytes + error * option.error;
+        if (cost < least) least = cost, best = &option;
+      }
+      sum.seconds += best->seconds;
+      sum.bytes += best->bytes;
+      sum.error += best->error;
+    }
+    return sum;
+  }
+
+  /// Appends the arcs between two states, the fastest first, without those that others dominate.
+  void append_pair(const Arc* all, std::size_t count);
+  /// Ends the last pair, and lists what stores.
+  void close();
+  /// Makes all seconds 0: what is left are the arcs that count if time does not.
+  void forget_time();
+};
+
+/// Whether `a` is at least as good as `b` in everything that matters.
+inline bool dominates(const Arc& a, const Arc& b) {
+  const PatternBytes &x = a.bytes, &y = b.bytes;
+  return a.seconds <= b.seconds && a.error <= b.error && a.bound_only <= b.bound_only &&
+         x.need <= y.need && x.stored <= y.stored && x.keeps_replay == y.keeps_replay &&
+         x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
+         x.peak_on_stored <= y.peak_on_stored && x.peak_on_held <= y.peak_on_held &&
+         x.peak_on_peak <= y.peak_on_peak;
+}
+
+inline void ArcSet::append_pair(const Arc* all, std::size_t count) {
+  struct Key {  // what most often tells that one does not dominate, close together in memory
+    double seconds = 0, error = 0;
+    SignedBytes need = 0, stored = 0;
+    std::size_t arc = 0;
+  };
+  Array<Key> keys(count);
+  for (std::size_t i = 0; i < count; ++i)
+    keys[i] = {all[i].seconds, all[i].error, all[i].bytes.need, all[i].bytes.stored, i};
+  sort(keys, [](const Key& a, const Key& b) {
+    if (a.seconds != b.seconds) return a.seconds < b.seconds;
+    if (a.stored != b.stored) return a.stored < b.stored;
+    return a.error != b.error ? a.error < b.error : a.arc < b.arc;
+  });
+  first.push_back(arcs.size());
+  std::size_t kept = 0;
+  for (const Key& key : keys) {
+    bool best = true;
+    for (std::size_t k = 0; k < kept && best; ++k)
+      best = keys[k].need > key.need || keys[k].stored > key.stored || keys[k].error > key.error ||
+             !dominates(all[keys[k].arc], all[key.arc]);
+    if (!best) continue;
+    arcs.push_back(all[key.arc]);
+    keys[kept++] = key;
+  }
+}
+
+inline void ArcSet::close() {
+  first.push_back(arcs.size());
+  for (std::size_t at = 0; at + 1 < first.size(); ++at) {
+    const std::size_t begin = storing.size();
+    first_storing.push_back(begin);
+    for (std::size_t i = first[at]; i < first[at + 1]; ++i) {
+      const auto bytes = static_cast<double>(arcs[i].bytes.stored);
+      bool best = true;
+      for (std::size_t k = begin; k < storing.size() && best; ++k)
+        best = storing[k].bytes > bytes || storing[k].error > arcs[i].error;
+      if (best) storing.push_back({arcs[i].seconds, bytes, arcs[i].error, i});
+    }
+  }
+  first_storing.push_back(storing.size());
+}
+
+inline void ArcSet::forget_time() {
+  Array<Arc> all = static_cast<Array<Arc>&&>(arcs);
+  const Array<std::size_t> ends = static_cast<Array<std::size_t>&&>(first);
+  for (Arc& arc : all) arc.seconds = 0;
+  for (std::size_t pair = 0; pair + 1 < ends.size(); ++pair)
+    append_pair(all.data() + ends[pair], ends[pair + 1] - ends[pair]);
+  first.push_back(arcs.size());
+}
+
+/// A plan's segments and their arcs.
+struct Chain {
+  Array<Segment> segments;
+  Array<ArcSet> arcs;  ///< by cost class
+  std::size_t states = 1;
+  double base_seconds = 0;  ///< of a step that retains everything
+  /// The least that a replay takes on top of what is stored, at [boundary * states + state].
+  struct Replay {
+    double held = infinite, peak = infinite;
+  };
+  Array<Replay> replays;
+
+  std::size_t size() const { return segments.size(); }
+  const ArcSet& arcs_of(std::size_t segment) const {
+    return arcs[static_cast<std::size_t>(segments[segment].cost)];
+  }
+
+  /// Fills `replays`, once the arcs are complete.
+  void settle() {
+    replays.resize((size() + 1) * states);
+    for (std::size_t j = 0; j < size(); ++j)
+      for (const Arc& arc : arcs_of(j).arcs) {
+        if (arc.to == 0) continue;
+        const PatternBytes& bytes = arc.bytes;
+        const Replay from = replays[j * states + arc.from];
+        Replay& to = replays[(j + 1) * states + arc.to];
+        const auto stored = static_cast<double>(bytes.stored);
+        lower(to.held,
+              (bytes.keeps_replay ? from.held : 0) + static_cast<double>(bytes.held) - stored);
+        double peak = static_cast<double>(bytes.peak_on_stored);
+        if (arc.from > 0) {
+          raise(peak, from.held + static_cast<double>(bytes.peak_on_held));
+          raise(peak, from.peak + static_cast<double>(bytes.peak_on_peak));
+        }
+        lower(to.peak, peak - stored);
+      }
+  }
+
+  /// The least that an arc of `segment` needs on top of what is stored before it: perhaps nothing,
+  /// for that is there anyway.
+  double need(std::size_t segment, const Arc& arc) const {
+    double need = larger(static_cast<double>(arc.bytes.need), 0.0);
+    if (arc.from == 0) return need;
+    const Replay& replay = replays[segment * states + arc.from];
+    raise(need, replay.held + static_cast<double>(arc.bytes.need_on_held));
+    raise(need, replay.peak + static_cast<double>(arc.bytes.need_on_peak));
+    return need;
+  }
+};
+
+/// Puts seconds and errors to the patterns of a form.
+class ArcMaker {
+ public:
+  /// `sets` tells the codecs behind a replay apart; without, errors carried into a segment count
+  /// as 0.
+  ArcMaker(const Graph& graph, const CostProfile& profile, const LossyCodecs& codecs, bool sets)
+      : graph_(graph), profile_(profile), codecs_(codecs),
+        sets_(sets ? std::size_t{1} << codecs.count() : 1) {}
+
+  std::size_t states() const { return 1 + sets_; }
+
+  ArcSet make(const Patterns& patterns, const Segment& segment) {
+    price(patterns, segment);
+    ArcSet out;
+    out.states = states();
+    Array<Array<Arc>> groups(out.states * out.states);
+    for (std::size_t p = 0; p < patterns.all.size(); ++p) {
+      const Pattern& pattern = patterns.all[p];
+      Arc arc;
+      arc.bytes = pattern.bytes;
+      arc.pattern = static_cast<int>(p);
+      for (std::size_t k = 0; k < patterns.nodes(); ++k)
+        if (const Choice& choice = patterns.choice(pattern, k); choice.needed)
+          arc.seconds += options_[first_option_[k] + choice.option].seconds;
+      for (std::size_t m = 0; m < (pattern.takes_replay ? sets_ : 1); ++m) {
+        arc.from = static_cast<std::uint8_t>(pattern.takes_replay ? 1 + m : 0);
+        arc.error = 0;
+        arc.to = 0;
+        for (std::size_t k = 0; k < patterns.nodes(); ++k) {
+          const Choice& choice = patterns.choice(pattern, k);
+          const std::size_t set = choice.tracked | (choice.carries ? m : 0);
+          if (patterns.segment.has_output && k == patterns.outgoing()) {
+            if (!pattern.gives_replay) continue;
+            arc.to = static_cast<std::uint8_t>(1 + (sets_ > 1 ? set : 0));
+            arc.bound_only = sets_ > 1 && choice.others != 0;
+          } else {
+            const Option& option = options_[first_option_[k] + choice.option];
+            arc.error += option.recompute ? carried(segment, k, set, choice.others) : option.error;
+          }
+        }
+        groups[arc.to * out.states + arc.from].push_back(arc);
+      }
+    }
+    for (const Array<Arc>& group : groups) out.append_pair(group.data(), group.size());
+    out.close();
+    out.complete = patterns.complete;
+    if (!out.complete) loosen(segment, out.loose);
+    return out;
+  }
+
+ private:
+  struct Option {
+    double seconds = 0;
+    double error = 0;
+    bool recompute = false;
+  };
+
+  void price(const Patterns& patterns, const Segment& segment) {
+    options_.clear();
+    first_option_.clear();
+    carried_.clear();
+    carried_.resize(patterns.nodes() << codecs_.count());
+    for (std::size_t k = 0; k < patterns.nodes(); ++k) {
+      const int node = segment.original(static_cast<int>(k));
+      first_option_.push_back(options_.size());
+      for (const Policy& policy : patterns.options[k])
+        options_.push_back({seconds_here(segment, node, policy),
+                            error_of(graph_, profile_, node, policy), policy.recomputes()});
+      if (!graph_.node(node).read_in_backward) continue;
+      double* carried = carried_.data() + (k << codecs_.count());
+      for (int c = 0; c < static_cast<int>(profile_.codecs.size()); ++c) {
+        const int bit = codecs_.bit(c);
+        for (std::size_t m = 0; bit >= 0 && m < std::size_t{1} << codecs_.count(); ++m)
+          if ((m >> bit & 1) != 0) carried[m] += profile_.codec_cost(node, c).carried_error;
+      }
+    }
+  }
+
+  /// The segment in front makes the incoming activation again.
+  double seconds_here(const Segment& segment, int node, const Policy& policy) const {
+    return node < segment.first && policy.recomputes() ? 0
+                                                       : seconds_of(graph_, profile_, node, policy);
+  }
+
+  double carried(const Segment& segment, std::size_t k, std::size_t set,
+                 std::uint64_t others) const {
+    double sum = carried_[(k << codecs_.count()) + set];
+    const int node = segment.original(static_cast<int>(k));
+    for (int c = 0; others != 0 && graph_.node(node).read_in_backward; ++c, others >>= 1)
+      if ((others & 1) != 0) sum += profile_.codec_cost(node, c).carried_error;
+    return sum;
+  }
+
+  void loosen(const Segment& segment, Array<Array<LooseOption>>& out) const {
+    for (int k = segment.original(0); k <= segment.last; ++k) {
+      Array<LooseOption> options;
+      options.push_back(
+          {0, k < segment.first ? 0 : static_cast<double>(align_up(graph_.node(k).aux_bytes)), 0});
+      out.push_back(options);
+      if (!graph_.node(k).read_in_backward || (k == segment.last && segment.has_output)) continue;
+      options.clear();
+      for (const Policy& policy : policies_of(graph_, k))
+        options.push_back({seconds_here(segment, k, policy),
+                           static_cast<double>(stored_bytes(graph_, k, policy)),
+                           error_of(graph_, profile_, k, policy)});
+      out.push_back(options);
+    }
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const LossyCodecs& codecs_;
+  std::size_t sets_;
+  Array<Option> options_;
+  Array<std::size_t> first_option_;
+  Array<double> carried_;  ///< by node, then set of tracked codecs
+};
+
+}}}  // namespace adacc::v0_1::detail

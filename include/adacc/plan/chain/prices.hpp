@@ -1,0 +1,248 @@
+/// Shortest paths through a chain under prices for bytes and error.
+///
+/// With prices (multipliers), budget and tolerance leave the constraints and join the objective,
+/// and what remains is a shortest path over boundary states, without memory: its length bounds
+/// every plan from below, for any prices that are not negative.
+#pragma once
+
+#include <cstddef>
+
+#include "arcs.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// The last segments, where most is stored: the need of each may be priced by itself.
+inline constexpr std::size_t most_rows = 8;
+
+/// In seconds. A byte is priced in rows: row i says that what the segments before the i-th from the
+/// end store, and what that one needs, shall fit into the budget.
+struct Prices {
+  double error = 0;  ///< per unit of relative squared gradient error
+  double rows[most_rows] = {};
+
+  double byte() const {
+    double sum = 0;
+    for (const double row : rows) sum += row;
+    return sum;
+  }
+};
+
+/// For every segment and pair of states, the best arc under some prices.
+class PricedChain {
+ public:
+  struct Best {
+    double length = infinite;
+    const Arc* arc = nullptr;
+  };
+
+  explicit PricedChain(const Chain& chain)
+      : chain_(chain), pairs_(chain.states * chain.states),
+        rows_(chain.size() < most_rows ? chain.size() : most_rows),
+        table_((chain.arcs.size() + rows_) * pairs_), loose_(chain.arcs.size() + rows_) {}
+
+  void set(const Prices& prices) {
+    prices_ = prices;
+    double total = 0;
+    for (std::size_t i = 0; i < rows_; ++i) total += prices.rows[i];
+    for (std::size_t c = 0; c < chain_.arcs.size(); ++c) price(c, chain_.arcs[c], total, 0, 0);
+    double after = 0;
+    for (std::size_t i = 0; i < rows_; ++i) {
+      stored_[i] = after;
+      own_[i] = after < total;
+      if (own_[i])
+        price(chain_.arcs.size() + i, chain_.arcs_of(chain_.size() - 1 - i), after, prices.rows[i],
+              chain_.size() - 1 - i);
+      after += prices.rows[i];
+    }
+  }
+
+  const Chain& chain() const { return chain_; }
+  const Prices& prices() const { return prices_; }
+
+  /// Whether the last segments' rows make the prices of this one differ from those of its class.
+  bool is_late(std::size_t segment) const {
+    const std::size_t i = chain_.size() - 1 - segment;
+    return i < rows_ && own_[i];
+  }
+
+  const Best& best(std::size_t segment, std::size_t from, std::size_t to) const {
+    const std::size_t set = is_late(segment)
+                                ? chain_.arcs.size() + chain_.size() - 1 - segment
+                                : static_cast<std::size_t>(chain_.segments[segment].cost);
+    return table_[set * pairs_ + to * chain_.states + from];
+  }
+
+  double length(std::size_t segment, const Arc& arc) const {
+    const auto stored = static_cast<double>(arc.bytes.stored);
+    const double length = arc.seconds + prices_.error * arc.error;
+    if (!is_late(segment)) return length + prices_.byte() * stored;
+    const std::size_t i = chain_.size() - 1 - segment;
+    return length + stored_[i] * stored + prices_.rows[i] * chain_.need(segment, arc);
+  }
+
+  /// Lengths of the shortest paths from the front to every state at every boundary, at
+  /// [boundary * states + state]. Boundary j lies before segment j.
+  Array<double> ahead() const {
+    const std::size_t states = chain_.states;
+    Array<double> lengths((chain_.size() + 1) * states);
+    for (double& length : lengths) length = infinite;
+    lengths[0] = 0;
+    for (std::size_t j = 0; j < chain_.size(); ++j)
+      for (std::size_t to = 0; to < states; ++to)
+        for (std::size_t from = 0; from < states; ++from)
+          lower(lengths[(j + 1) * states + to],
+                lengths[j * states + from] + best(j, from, to).length);
+    return lengths;
+  }
+
+  /// The same from the end.
+  Array<double> behind() const {
+    const std::size_t states = chain_.states, size = chain_.size();
+    Array<double> lengths((size + 1) * states);
+    for (double& length : lengths) length = infinite;
+    lengths[size * states] = 0;
+    for (std::size_t j = size; j-- > 0;)
+      for (std::size_t to = 0; to < states; ++to)
+        for (std::size_t from = 0; from < states; ++from)
+          lower(lengths[j * states + from],
+                best(j, from, to).length + lengths[(j + 1) * states + to]);
+    return lengths;
+  }
+
+  /// The arcs of the shortest path, with the lengths of ahead(); empty if there is no path.
+  Array<const Arc*> path(const Array<double>& ahead) const {
+    const std::size_t states = chain_.states;
+    Array<const Arc*> arcs;
+    if (ahead[chain_.size() * states] >= infinite) return arcs;
+    arcs.resize(chain_.size());
+    for (std::size_t j = chain_.size(), to = 0; j-- > 0;) {
+      std::size_t from = 0;
+      while (ahead[j * states + from] + best(j, from, to).length > ahead[(j + 1) * states + to])
+        ++from;
+      arcs[j] = best(j, from, to).arc;
+      to = from;
+    }
+    return arcs;
+  }
+
+ private:
+  /// Fills one part of the table: bytes that are stored cost `stored`, those that are needed `need`.
+  void price(std::size_t set, const ArcSet& arcs, double stored, double need, std::size_t segment) {
+    Best* best = table_.data() + set * pairs_;
+    for (std::size_t pair = 0; pair < pairs_; ++pair) {
+      best[pair] = {};
+      if (need == 0) {
+        for (std::size_t i = arcs.first_storing[pair]; i < arcs.first_storing[pair + 1]; ++i) {
+          const StoringArc& arc = arcs.storing[i];
+          const double length = arc.seconds + stored * arc.bytes + prices_.error * arc.error;
+          if (length < best[pair].length) best[pair] = {length, arcs.arcs.data() + arc.arc};
+        }
+      } else {
+        for (std::size_t i = arcs.first[pair]; i < arcs.first[pair + 1]; ++i) {
+          const Arc& arc = arcs.arcs[i];
+          const double length = arc.seconds + stored * static_cast<double>(arc.bytes.stored) +
+                                need * chain_.need(segment, arc) + prices_.error * arc.error;
+          if (length < best[pair].length) best[pair] = {length, &arc};
+        }
+      }
+    }
+    if (arcs.complete) return;
+    // What is left out needs at least what it stores.
+    const LooseOption least = arcs.least(1, stored + need, prices_.error);
+    Arc& loose = loose_[set];
+    loose.seconds = least.seconds;
+    loose.error = least.error;
+    loose.bytes.stored = loose.bytes.need = static_cast<SignedBytes>(least.bytes);
+    const double length =
+        least.seconds + (stored + need) * least.bytes + prices_.error * least.error;
+    for (std::size_t pair = 0; pair < pairs_; ++pair)
+      if (length < best[pair].length) best[pair] = {length, &loose};
+  }
+
+  const Chain& chain_;
+  Prices prices_;
+  std::size_t pairs_;
+  std::size_t rows_;
+  double stored_[most_rows] =
+      {};  ///< the price of a byte that the i-th segment from the end stores
+  bool own_[most_rows] = {};
+  Array<Best> table_;  ///< by cost class, then by row; pairs as in ArcSet
+  Array<Arc> loose_;   ///< likewise
+};
+
+/// Bounds for what the segments before a boundary take, for several weights at once: the least sum
+/// of seconds, error and bytes, each times its weight, where the bytes are those that are stored,
+/// that a replay holds, or that it takes at its peak. Peaks inside the prefix are ignored: little
+/// is stored that early, so they rarely bind.
+class PrefixBounds {
+ public:
+  struct Weights {
+    double second = 0, byte = 0, error = 0;
+  };
+  enum Kind : std::size_t { stored, held, peak };
+
+  PrefixBounds(const Chain& chain, Array<Weights> weights)
+      : states_(chain.states), weights_(static_cast<Array<Weights>&&>(weights)) {
+    values_.resize((chain.size() + 1) * states_ * 3 * count());
+    for (double& value : values_) value = infinite;
+    for (std::size_t i = 0; i < count(); ++i) at(0, 0, stored)[i] = 0;
+    Array<double> loose(count());
+    for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
+      const ArcSet& arcs = chain.arcs_of(j);
+      for (const Arc& arc : arcs.arcs) extend(j, arc);
+      if (arcs.complete) continue;
+      for (std::size_t i = 0; i < count(); ++i) {
+        const Weights& weight = weights_[i];
+        const LooseOption least = arcs.least(weight.second, weight.byte, weight.error);
+        const double length =
+            weight.second * least.seconds + weight.byte * least.bytes + weight.error * least.error;
+        for (std::size_t to = 0; to < states_; ++to) {
+          for (std::size_t from = 0; from < states_; ++from)
+            lower(at(j + 1, to, stored)[i], at(j, from, stored)[i] + length);
+          if (to > 0) at(j + 1, to, held)[i] = at(j + 1, to, peak)[i] = -infinite;
+        }
+      }
+    }
+  }
+
+  std::size_t count() const { return weights_.size(); }
+  const Weights& weights(std::size_t i) const { return weights_[i]; }
+  /// Those of all weights, one after the other.
+  const double* values(std::size_t boundary, std::size_t state, Kind kind) const {
+    return values_.data() + ((boundary * states_ + state) * 3 + kind) * count();
+  }
+
+ private:
+  double* at(std::size_t boundary, std::size_t state, Kind kind) {
+    return values_.data() + ((boundary * states_ + state) * 3 + kind) * count();
+  }
+
+  void extend(std::size_t j, const Arc& arc) {
+    const PatternBytes& bytes = arc.bytes;
+    const double* from = at(j, arc.from, stored);  // then held and peak
+    double* to = at(j + 1, arc.to, stored);
+    const std::size_t n = count();
+    for (std::size_t i = 0; i < n; ++i) {
+      if (from[i] >= infinite) continue;
+      const double length = weights_[i].second * arc.seconds + weights_[i].error * arc.error;
+      const auto behind = [&](double start, SignedBytes added) {
+        return start + weights_[i].byte * static_cast<double>(added) + length;
+      };
+      lower(to[i], behind(from[i], bytes.stored));
+      if (arc.to == 0) continue;
+      lower(to[n + i], behind(bytes.keeps_replay ? from[n + i] : from[i], bytes.held));
+      double most = behind(from[i], bytes.peak_on_stored);
+      if (arc.from > 0) {
+        if (bytes.peak_on_held > no_bytes) raise(most, behind(from[n + i], bytes.peak_on_held));
+        if (bytes.peak_on_peak > no_bytes) raise(most, behind(from[2 * n + i], bytes.peak_on_peak));
+      }
+      lower(to[2 * n + i], most);
+    }
+  }
+
+  std::size_t states_;
+  Array<Weights> weights_;
+  Array<double> values_;
+};
+
+}}}  // namespace adacc::v0_1::detail
