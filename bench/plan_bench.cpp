@@ -10,15 +10,18 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/cost/estimate.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <support/shake.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <vector>
 
-#include "../examples/gpt.hpp"
-#include "../examples/gpt_costs.hpp"
-
 namespace {
+
+namespace gpt = adacc::gpt;
 
 /// Processor time: others on the machine do not count.
 double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -36,8 +39,8 @@ void measure(const Options& options, int layers, double jitter) {
       .layers = layers, .heads = 6, .channels = 384, .context = 256, .vocab = 256};
   const auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1);
   if (!graph) return;
-  adacc::CostProfile profile = gpt::estimated_costs(*graph, gpt::one_thread);
-  gpt::shake(profile, jitter);
+  adacc::CostProfile profile = adacc::estimated_profile(*graph);
+  support::shake(profile, jitter);
   const std::size_t retain = adacc::peak_bytes(*graph, adacc::retain_all(*graph));
   for (const double budget : options.budgets) {
     adacc::PlanRequest request;

@@ -4,14 +4,13 @@
 
 #include <adacc/io/file.hpp>
 #include <adacc/plan/request.hpp>
+#include <support/draw/curve.hpp>
+#include <support/draw/memory.hpp>
+#include <support/draw/plan.hpp>
 
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "../draw/curve.hpp"
-#include "../draw/memory.hpp"
-#include "../draw/plan.hpp"
 
 struct RunReport {
   std::string title;

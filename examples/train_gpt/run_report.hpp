@@ -72,7 +72,7 @@ inline std::string percent(double measured, double predicted) {
 
 inline RunReport run_report(const Options& options, Trainer& trainer, const RunHistory& history) {
   RunReport report;
-  report.title = gpt::describe(options.network);
+  report.title = adacc::gpt::describe(options.network);
   report.program = &trainer.program();
   report.budget_bytes = static_cast<double>(trainer.budget_bytes());
   report.retain_peak_bytes = static_cast<double>(trainer.retain_peak());

@@ -12,6 +12,8 @@
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
+///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
+///                                                    // where its bits do not tell (estimate.hpp)
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
 /// It is 0 where the codec cannot encode such a tensor. `blob` and x start 64-byte aligned, and the
@@ -46,6 +48,7 @@ struct CodecInfo {
   std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
   /// Into how many items its work can be cut; null where it cannot.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
+  double noise = 0;  ///< as declared; 0: follows from its bits
 };
 
 template <class Codec>
@@ -71,6 +74,10 @@ struct CodecInfoFor {
     if constexpr (splits) return &Codec::split_items;
     else return nullptr;
   }
+  static constexpr double noise() {
+    if constexpr (requires { Codec::noise; }) return Codec::noise;
+    else return 0;
+  }
 };
 
 template <class Codec>
@@ -79,7 +86,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::lossless,
                                       CodecInfoFor<Codec>::keeps_values,
                                       fnv1a(Codec::name),
-                                      CodecInfoFor<Codec>::split_items()};
+                                      CodecInfoFor<Codec>::split_items(),
+                                      CodecInfoFor<Codec>::noise()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

@@ -25,12 +25,15 @@ class ClockRef {
   template <class Clock>
     requires(!std::is_convertible_v<const Clock&, double (*)()> &&
              !std::is_same_v<std::remove_const_t<Clock>, ClockRef> &&
-             requires(Clock& clock) { double{clock()}; })
+             requires(Clock & clock) { double{clock()}; })
   constexpr ClockRef(Clock& clock)
       : object_(const_cast<void*>(static_cast<const void*>(&clock))),  // cast back below
         call_([](void* object) -> double { return (*static_cast<Clock*>(object))(); }) {}
 
   constexpr explicit operator bool() const { return function_ != nullptr || call_ != nullptr; }
+
+  /// The function that it is; null if it has state, or there is no clock.
+  constexpr auto plain() const -> double (*)() { return function_; }
 
   /// Seconds since some moment that stays the same. There must be a clock.
   constexpr double operator()() const { return call_ != nullptr ? call_(object_) : function_(); }

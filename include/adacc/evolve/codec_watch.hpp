@@ -34,6 +34,20 @@ class CodecWatch {
   /// Its error was probed: the noise that belongs to it is what is seen next.
   void probed() { now_ = then_ = {}; }
 
+  /// visit(name, field) for all that it remembers.
+  template <class Self, class Visit>
+  static void each_field(Self& self, const Visit& visit) {
+    visit("failed", self.failed);
+    visit("failed_error", self.failed_error);
+    visit("misfit", self.misfit_);
+    visit("last_ratio", self.last_ratio_);
+    for (auto* sums : {&self.then_, &self.now_}) {
+      visit("noise", sums->noise);
+      visit("signal", sums->signal);
+      visit("samples", sums->samples);
+    }
+  }
+
   /// A codec that keeps few values met others.
   bool misfit() const { return misfit_; }
 

@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <string>
 
+#include "../core/block.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
-#include "../core/block.hpp"
 #include "file.hpp"
+#include "file_format.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -26,6 +27,17 @@ class Tokens {
   std::size_t size() const { return ids_.size(); }
   std::uint16_t operator[](std::size_t i) const { return ids_[i]; }
   const std::string& source() const { return source_; }
+
+  /// A number that another text hardly has: a Checksum (file_format.hpp) of the ids.
+  std::uint64_t checksum() const {
+    Checksum sum;
+    const std::size_t whole = size() / 4 * 4;
+    std::uint16_t tail[4] = {};
+    sum.add(ids_.data(), whole * sizeof tail[0]);
+    for (std::size_t i = whole; i < size(); ++i) tail[i - whole] = ids_[i];
+    sum.add(tail, sizeof tail);
+    return sum.value();
+  }
 
   /// An error that names the first id that a vocabulary of this size lacks.
   Error check_vocabulary(std::size_t vocabulary) const {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "../core/context.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -45,7 +46,7 @@ double gradient_norm(Context& context, View<T> grads) {
   if (chunk < least_elems) chunk = least_elems;
   const std::size_t chunks = div_up(elems, chunk);
   double partial[most_chunks];
-  context.parallel(chunks, [&](std::size_t tile, int) {
+  for_tiles(context, chunks, [&](std::size_t tile, int) {
     const std::size_t begin = tile * chunk;
     partial[tile] =
         detail::sum_of_squares(grads.data() + begin, elems - begin < chunk ? elems - begin : chunk);
