@@ -194,7 +194,7 @@ void add_all(Kind kind, const std::vector<codec_list::Entry>& codecs) {
   for (const std::size_t bytes : {64 * KiB, MiB, 16 * MiB, 64 * MiB, 256 * MiB, GiB})
     for (const codec_list::Entry& codec : codecs) {
       if (!codec.is_default() && bytes != 64 * MiB) continue;
-      if (kind != Kind::clean && codec.is_split() && bytes == GiB) continue;
+      if (kind != Kind::clean && codec.is_quant() && bytes == GiB) continue;
       for (const int threads : {1, 2})
         for (const Direction direction : {Direction::encode, Direction::decode})
           if (threads == 1 || codec.is_default() || kind == Kind::clean)

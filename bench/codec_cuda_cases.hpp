@@ -14,62 +14,62 @@
 namespace codec_cuda_bench {
 
 struct Int8Default {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{}>;
 };
 struct Int8NoOutliers {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.outliers = adacc::Outliers::none}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.outliers = adacc::Outliers::none}>;
 };
 struct Int8Symmetric {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.symmetric = true}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.symmetric = true}>;
 };
 struct Int8Stochastic {
   using Codec =
-      adacc::Int8OutlierWith<adacc::SplitOptions{.rounding = adacc::Rounding::stochastic}>;
+      adacc::Int8OutlierWith<adacc::QuantOptions{.rounding = adacc::Rounding::stochastic}>;
 };
 struct Int8Group32 {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 32}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.group = 32}>;
 };
 struct Int8Group128 {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 128}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.group = 128}>;
 };
 struct Int8Group256 {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 256}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.group = 256}>;
 };
 struct Int8Channels {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = 128,
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.group = 128,
                                                            .outliers = adacc::Outliers::channels}>;
 };
 struct Int8Rows {
-  using Codec = adacc::Int8OutlierWith<adacc::SplitOptions{.group = adacc::whole_row}>;
+  using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{.group = adacc::whole_row}>;
 };
 struct Int4Default {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{}>;
 };
 struct Int4NoOutliers {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.outliers = adacc::Outliers::none}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.outliers = adacc::Outliers::none}>;
 };
 struct Int4Symmetric {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.symmetric = true}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.symmetric = true}>;
 };
 struct Int4Stochastic {
   using Codec =
-      adacc::Int4OutlierWith<adacc::SplitOptions{.rounding = adacc::Rounding::stochastic}>;
+      adacc::Int4OutlierWith<adacc::QuantOptions{.rounding = adacc::Rounding::stochastic}>;
 };
 struct Int4Group32 {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 32}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.group = 32}>;
 };
 struct Int4Group128 {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 128}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.group = 128}>;
 };
 struct Int4Group256 {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 256}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.group = 256}>;
 };
 struct Int4Channels {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = 128,
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.group = 128,
                                                            .outliers = adacc::Outliers::channels}>;
 };
 struct Int4Rows {
-  using Codec = adacc::Int4OutlierWith<adacc::SplitOptions{.group = adacc::whole_row}>;
+  using Codec = adacc::Int4OutlierWith<adacc::QuantOptions{.group = adacc::whole_row}>;
 };
 struct Bf16 {
   using Codec = adacc::Bf16;

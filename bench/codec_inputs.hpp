@@ -5,10 +5,10 @@
 /// the last bit of its logarithm.
 #pragma once
 
+#include <adacc/core/block.hpp>
 #include <adacc/core/random.hpp>
 #include <adacc/core/shape.hpp>
 #include <adacc/core/view.hpp>
-#include <adacc/core/block.hpp>
 
 #include <algorithm>
 #include <cmath>

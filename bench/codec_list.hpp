@@ -21,17 +21,17 @@ enum class Family { int4, int8, bf16, mask, index };
 struct Entry {
   Family family;
   const char* name;
-  adacc::SplitOptions options;  ///< of int4 and int8
+  adacc::QuantOptions options;  ///< of int4 and int8
   std::size_t (*encoded_bytes)(std::size_t rows, std::size_t cols, adacc::Dtype);
   adacc::Error (*encode)(adacc::Cpu&, adacc::View<const float>, adacc::Bytes);
   adacc::Error (*decode)(adacc::Cpu&, adacc::ConstBytes, adacc::View<float>);
 
-  bool is_split() const { return family == Family::int4 || family == Family::int8; }
-  bool is_default() const { return !is_split() || options == adacc::SplitOptions{}; }
+  bool is_quant() const { return family == Family::int4 || family == Family::int8; }
+  bool is_default() const { return !is_quant() || options == adacc::QuantOptions{}; }
 };
 
 template <class Codec>
-Entry entry(Family family, adacc::SplitOptions options = {}) {
+Entry entry(Family family, adacc::QuantOptions options = {}) {
   return {family,
           Codec::name,
           options,
@@ -46,19 +46,19 @@ Entry entry(Family family, adacc::SplitOptions options = {}) {
 
 struct Int4 {
   static constexpr Family family = Family::int4;
-  template <adacc::SplitOptions o>
+  template <adacc::QuantOptions o>
   using With = adacc::Int4OutlierWith<o>;
 };
 struct Int8 {
   static constexpr Family family = Family::int8;
-  template <adacc::SplitOptions o>
+  template <adacc::QuantOptions o>
   using With = adacc::Int8OutlierWith<o>;
 };
 
 /// Places for 3 of 256 channels.
 inline constexpr unsigned more_places = 8;
 
-template <class Width, adacc::SplitOptions o>
+template <class Width, adacc::QuantOptions o>
 void add(std::vector<Entry>& all) {
   all.push_back(entry<typename Width::template With<o>>(Width::family, o));
 }
@@ -67,7 +67,7 @@ template <class Width, std::size_t g>
 void add_group(std::vector<Entry>& all) {
   using adacc::Outliers;
   using adacc::Rounding;
-  using Options = adacc::SplitOptions;
+  using Options = adacc::QuantOptions;
   add<Width, Options{.group = g}>(all);
   add<Width, Options{.group = g, .outliers = Outliers::none}>(all);
   if constexpr (g != 0) {

@@ -136,7 +136,7 @@ void print_real(const Report& report) {
   std::vector<std::size_t> chosen;
   for (std::size_t c = 0; c < report.codecs.size(); ++c) {
     const Entry& e = report.codecs[c];
-    adacc::SplitOptions one, row, none;
+    adacc::QuantOptions one, row, none;
     one.group = 128, row.group = adacc::whole_row, none.outliers = adacc::Outliers::none;
     if (e.is_default() || e.options == one || e.options == row || e.options == none)
       chosen.push_back(c);

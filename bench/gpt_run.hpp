@@ -47,11 +47,11 @@ struct Setting {
   adacc::LearningRate rate() const { return {lr, min_lr, warmup, steps}; }
 };
 
-/// Whether attention may compute its statistics again where its input is not exact, as it does, or
+/// Whether attention may compute its statistics again if its input is not exact, as it does, or
 /// has to trust what it saved in forward.
 enum class Statistics { again, saved };
 
-/// `path`, a token file of llm.c where it starts like one, and otherwise text.
+/// `path`, a token file of llm.c if it starts like one, and otherwise text.
 inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::size_t vocab) {
   std::int32_t magic = 0;
   if (auto file = adacc::InputFile::open(path, "an llm.c token file or text");
@@ -155,7 +155,7 @@ class Run {
 
   adacc::Training<>& training() { return training_; }
   const adacc::Training<>& training() const { return training_; }
-  /// Null where the plan is fixed.
+  /// Null if the plan is fixed.
   const adacc::Evolution* evolution() const { return training_.evolution(); }
 
  private:

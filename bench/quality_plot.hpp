@@ -57,8 +57,8 @@ inline const char* color_of(codec_list::Family family) {
 enum class Kind { elements, more_elements, channels, none, symmetric, stochastic, bf16 };
 
 inline Kind kind_of(const codec_list::Entry& codec) {
-  const adacc::SplitOptions& o = codec.options;
-  if (!codec.is_split()) return Kind::bf16;
+  const adacc::QuantOptions& o = codec.options;
+  if (!codec.is_quant()) return Kind::bf16;
   if (o.symmetric) return Kind::symmetric;
   if (o.rounding == adacc::Rounding::stochastic) return Kind::stochastic;
   if (o.outliers == adacc::Outliers::channels) return Kind::channels;
@@ -231,7 +231,7 @@ class Drawing {
       taken_.push_back({x - 3, all - 3, x + 3, all + 3});
     }
     const bool whole = mark.codec.options.group == 0;
-    if (whole && mark.codec.is_split())
+    if (whole && mark.codec.is_quant())
       text_ += print("<circle fill='none' stroke='#333' cx='%.1f' cy='%.1f' r='8'/>", x, y);
     text_ += shape(kind, x, y, 4.2, style) + "\n";
     const double r = whole ? 8 : 5;

@@ -24,11 +24,13 @@ function(adacc_nvcc_program target program)
   endif()
 endfunction()
 
-# adacc_nvcc_test(name source): a test that `source` compiles for sm_80 and sm_90, without warnings.
+# adacc_nvcc_test(name source architecture...): a test that `source` compiles for these, sm_80 say,
+# without warnings.
 function(adacc_nvcc_test name source)
+  set(architectures ${ARGN})
+  list(TRANSFORM architectures REPLACE "sm_(.+)" "-gencode=arch=compute_\\1,code=sm_\\1")
   add_test(NAME cuda_compile_${name}
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -Werror all-warnings
-            -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -Werror all-warnings ${architectures}
             -Xcompiler=-Wall,-Wextra,-Wconversion,-Wsign-conversion,-Werror
             -c -o /dev/null "${source}")
   set_tests_properties(cuda_compile_${name} PROPERTIES LABELS compile)

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 clone to a result in one command:
 #
-#   bash cmake/quickstart.sh train   build, train one model under several policies and budgets,
-#                                    print a table, write a report page
-#   bash cmake/quickstart.sh test    build and run all tests: g++, clang++-16 (with a minute of
-#                                    fuzzing), ASan and UBSan, TSan
+#   bash cmake/quickstart.sh train            build, train one model under several policies and
+#                                             budgets, print a table, write a report page
+#   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
+#       quick       g++; what is not about arithmetic with little optimization
+#       clang       clang++ at -O3, without exceptions and RTTI, with two minutes of fuzzing
+#       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
+#       tsan        clang++ with the thread sanitizer
+#       tidy        clang-tidy over all headers
+#       cuda        that what nvcc compiles does compile; only if named
 #
-# Packages that are missing are installed with apt-get, as root or through sudo without a password;
-# otherwise the one line that installs them is printed. ADACC_REFERENCE_DIR in the environment names
-# the folder of llm.c's reference run; its test is skipped without.
+# Whatever is missing is named before anything is built, and installed with apt-get, as root or
+# through sudo without a password, if there is a network. If nothing is missing no network is used.
+#
+# From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
+# ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
 set -euo pipefail
 export LC_ALL=C  # numbers with a point, in every locale
 
@@ -24,45 +31,126 @@ RUNS=("retain:--policy retain"
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
+gxx=${GXX:-g++}
+clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train|test" >&2
+  echo "usage: bash cmake/quickstart.sh train | test [quick|clang|asan-ubsan|tsan|tidy|cuda]..." >&2
   exit 2
 }
 
-installed() {
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+missing=()   # in words, one per thing
+packages=()  # Debian's, which hold them
+
+# lack WORDS PACKAGE...
+lack() {
+  missing+=("$1${2:+: ${*:2}}")
+  packages+=("${@:2}")
 }
 
-# need package...: installs those that are missing, or says how to.
-need() {
-  if ! command -v dpkg-query >/dev/null; then
-    echo "quickstart: this is no Debian system; it needs what these Debian packages hold: $*"
-    return
+# at_least VERSION LEAST
+at_least() {
+  [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# need_tool COMMAND LEAST VERSION_OPTION PACKAGE...: a program, not older than that.
+need_tool() {
+  local version
+  if ! command -v "$1" >/dev/null; then
+    lack "$1" "${@:4}"
+  else
+    version=$("$1" "$3" 2>/dev/null | grep -oE '[0-9]+(\.[0-9]+)*' | head -n 1)
+    at_least "${version:-0}" "$2" || lack "$1 $2 or later (here: ${version:-no version})" "${@:4}"
   fi
-  local missing=() package
-  for package in "$@"; do
-    installed "$package" || missing+=("$package")
-  done
-  [ ${#missing[@]} -eq 0 ] && return
-  local install="apt-get install -y --no-install-recommends ${missing[*]}"
-  local root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    if ! { command -v sudo && sudo -n true; } >/dev/null 2>&1; then
-      echo "quickstart: packages are missing; install them with this line and start again:" >&2
-      echo "  sudo apt-get update && sudo $install" >&2
-      exit 1
+}
+
+# need_header HEADER PACKAGE: a file where compilers and CMake look.
+need_header() {
+  local prefix folder prefixes folders=()
+  IFS=':;' read -ra folders <<<"${CPATH:-}"
+  IFS=':;' read -ra prefixes <<<"/usr:/usr/local:${CMAKE_PREFIX_PATH:-}"
+  for prefix in "${prefixes[@]}"; do folders+=("$prefix/include" "$prefix/include/eigen3"); done
+  for folder in "${folders[@]}"; do [ ! -e "$folder/$1" ] || return 0; done
+  lack "header $1" "$2"
+}
+
+# Only the default compilers are installed: apt-get takes a name like g++-14, where there is no such
+# package, for a pattern, and installs all that fits.
+need_gxx() {
+  local package=(g++)
+  [ -z "${GXX:-}" ] || package=()
+  need_tool "$gxx" 12 -dumpfullversion "${package[@]}"
+}
+
+need_clangxx() {
+  local before=${#missing[@]} package=(clang-16 libclang-rt-16-dev)
+  [ -z "${CLANGXX:-}" ] || package=()
+  need_tool "$clangxx" 16 -dumpversion "${package[@]}"
+  [ "$before" -eq ${#missing[@]} ] || return 0
+  # Debian has libFuzzer and the sanitizers in a package of their own.
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+    "$clangxx" -fsanitize=fuzzer,address,undefined -x c++ - -o /dev/null 2>/dev/null ||
+    lack "libFuzzer and the sanitizers of $clangxx" "${package[@]:1}"
+}
+
+need_clang_tidy() { need_tool clang-tidy-14 14 --version clang-tidy-14; }
+
+need_nvcc() {
+  command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] ||
+    lack "nvcc 12.8 or later, which Debian 12 does not have: install NVIDIA's CUDA toolkit"
+}
+
+need_libraries() {
+  need_tool cmake 3.25 --version cmake
+  need_tool ninja 1.10 --version ninja-build
+  need_header Eigen/Core libeigen3-dev
+  need_header doctest/doctest.h doctest-dev
+  need_header CLI/CLI.hpp libcli11-dev
+  need_header nlohmann/json.hpp nlohmann-json3-dev
+  need_header benchmark/benchmark.h libbenchmark-dev
+  need_header lpsolve/lp_lib.h liblpsolve55-dev
+}
+
+# apt COMMAND...: apt-get, which does not wait long for a network that is not there.
+apt() {
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=1 \
+    -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 "$@"
+}
+
+# provide CHECK...: runs the checks; installs what they miss, or says what it is and ends.
+provide() {
+  local check
+  missing=() packages=()
+  for check in "$@"; do "$check"; done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  echo "quickstart: missing:" >&2
+  printf '  %s\n' "${missing[@]}" >&2
+  local install=(install -y --no-install-recommends "${packages[@]}") root=() can=no
+  if command -v apt-get >/dev/null; then
+    if [ "$(id -u)" -eq 0 ]; then
+      can=yes
+    elif { command -v sudo && sudo -n true; } >/dev/null 2>&1; then
+      can=yes root=(sudo -n)
     fi
-    root=(sudo -n)
   fi
-  echo "quickstart: installing ${missing[*]}"
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  # shellcheck disable=SC2086  # one word per package is meant
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive $install
+  [ ${#packages[@]} -gt 0 ] || exit 1
+  if [ "$can" = yes ]; then
+    echo "quickstart: installing ${packages[*]}"
+    # The lists of a machine that is set up name them; those of a fresh one are empty.
+    apt -qq "${install[@]}" || { apt -qq update && apt -qq "${install[@]}"; } || can=no
+  fi
+  if [ "$can" = yes ]; then
+    missing=() packages=()
+    for check in "$@"; do "$check"; done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "quickstart: still missing after the installation:" >&2
+    printf '  %s\n' "${missing[@]}" >&2
+    exit 1
+  fi
+  echo "quickstart: install them, on Debian with the next line, and start again:" >&2
+  echo "  sudo apt-get update && sudo apt-get ${install[*]}" >&2
+  exit 1
 }
-
-PACKAGES=(g++ cmake ninja-build libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev
-          libbenchmark-dev liblpsolve55-dev)
 
 # number KEY FILE: KEY's value in every line of a log, one a line.
 number() {
@@ -75,8 +163,8 @@ median() {
 }
 
 train() {
-  need "${PACKAGES[@]}"
-  cmake --preset release
+  provide need_gxx need_libraries
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx"
   cmake --build --preset release --target train_gpt -j "$jobs"
 
   local logs=build/quickstart run
@@ -108,7 +196,7 @@ train() {
 summaries=()
 failed=0
 run_tests() {
-  local preset=$1 log=build/$1/ctest.log status=0
+  local preset=$1 log=build/ctest_$1.log status=0
   shift
   echo "== tests: $preset"
   ctest --preset "$preset" -j "$jobs" "$@" 2>&1 | tee "$log" || status=$?
@@ -118,25 +206,50 @@ run_tests() {
                  grep -E '^[[:space:]]+[0-9]+ - ' || true)")
 }
 
-test_all() {
-  need "${PACKAGES[@]}" clang-16 libclang-rt-16-dev
+# configure STAGE
+configure() {
+  local preset=$1 compiler=$gxx options
+  case $1 in
+    cuda | tidy) preset=checks ;;
+    clang | asan-ubsan | tsan) compiler=$clangxx ;;
+  esac
+  options=("-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}" "-DCMAKE_CXX_COMPILER=$compiler")
+  # The compilers that tests call are those that build, if these were named.
+  [ -z "${GXX:-}" ] || options+=("-DADACC_GXX=$(command -v "$gxx")")
+  [ -z "${CLANGXX:-}" ] || options+=("-DADACC_CLANGXX=$(command -v "$clangxx")")
+  cmake --preset "$preset" "${options[@]}"
+}
 
-  cmake --preset release "-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}"
-  cmake --build --preset release -j "$jobs"
-  run_tests release
+test_stages() {
+  local stages=("$@") stage checks=(need_libraries)
+  [ $# -gt 0 ] || stages=(quick tidy clang asan-ubsan tsan)
+  for stage in "${stages[@]}"; do
+    case $stage in
+      quick) checks+=(need_gxx) ;;
+      tidy) checks+=(need_gxx need_clang_tidy) ;;
+      cuda) checks+=(need_gxx need_nvcc) ;;
+      clang | asan-ubsan | tsan) checks+=(need_clangxx) ;;
+      *) usage ;;
+    esac
+  done
+  # shellcheck disable=SC2046  # one word per check is meant
+  provide $(printf '%s\n' "${checks[@]}" | sort -u)
 
-  # The compilers that `compile` tests call have been called above. This is the build that has
-  # libFuzzer: the tests with the label `fuzz` run here, with ASan and UBSan of their own.
-  cmake --preset clang "-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}"
-  cmake --build --preset clang -j "$jobs"
-  run_tests clang -LE compile
-
-  # The tests labelled `small`, as unity builds; under TSan those of them that have threads.
-  local preset
-  for preset in asan-ubsan tsan; do
-    cmake --preset "$preset"
-    cmake --build --preset "$preset" -j "$jobs"
-    run_tests "$preset"
+  # All of them first: what CMake misses, it says before an hour of building rather than after.
+  for stage in "${stages[@]}"; do configure "$stage"; done
+  for stage in "${stages[@]}"; do
+    local options=()
+    case $stage in
+      cuda | tidy) ;;  # these tests are the compilations
+      *) cmake --build --preset "$stage" -j "$jobs" ;;
+    esac
+    # Tests labelled `compile` call compilers themselves: once is enough. The stage clang has
+    # libFuzzer: the tests labelled `fuzz` run there, with sanitizers of their own.
+    case $stage in
+      quick) options=(-LE tidy) ;;
+      clang) [[ " ${stages[*]} " != *" quick "* ]] || options=(-LE compile) ;;
+    esac
+    run_tests "$stage" "${options[@]}"
   done
 
   echo
@@ -145,9 +258,9 @@ test_all() {
   exit "$failed"
 }
 
-[ $# -eq 1 ] || usage
+[ $# -ge 1 ] || usage
 case $1 in
-  train) train ;;
-  test) test_all ;;
+  train) [ $# -eq 1 ] || usage; train ;;
+  test) test_stages "${@:2}" ;;
   *) usage ;;
 esac

@@ -1,9 +1,10 @@
 /// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
 /// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/stash/measure.hpp>
+#include <adacc/stash/stash.hpp>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -87,6 +88,7 @@ static adacc::Result<double> step_after(adacc::Stash<>& stash, const int* z_id, 
   }
   const double mean = loss(h, dy);
   for (int l = L - 1; l >= 0; --l) {
+    if (adacc::Error why = stash.enter(l)) return why;
     const auto saved_z = stash.get(z_id[l]);
     if (!saved_z) return saved_z.error;
     softsign_backward(saved_z->data(), dy, dz);
@@ -103,7 +105,9 @@ int main() {
   alignas(64) static std::byte arena[sizeof rows];
   double expected[steps];
   fill(input, N, 1), fill(target, N, 2), fill(w, L * W, 3);
+  const double start = adacc::steady_seconds();
   for (double& mean : expected) mean = step_before(rows, rows + L);
+  const double step_seconds = (adacc::steady_seconds() - start) / steps;
 
   // Which backward stages read what, and how it is made again: all that a plan has to know.
   struct Product {
@@ -125,16 +129,15 @@ int main() {
     model.recompute(h[l], {z[l]}, activate);
   }
   const adacc::Graph graph = *model.graph();
-  const auto now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  };
   adacc::Cpu cpu;
-  const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)}, {.now = now});
+  const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)},
+                                     {.now = adacc::steady_seconds, .step_seconds = step_seconds});
   if (!profile) return printf("%s\n", profile.error.text()), 1;
   for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
-    const auto plan = adacc::plan_exactly(
-        graph, *profile, {.budget_bytes = sizeof rows / 100 * percent, .tolerance = 0, .now = now});
+    const auto plan = adacc::plan_exactly(graph, *profile,
+                                          {.budget_bytes = sizeof rows / 100 * percent,
+                                           .tolerance = 0,
+                                           .now = adacc::steady_seconds});
     if (!plan) return printf("%s\n", plan.error.text()), 1;
     auto stash = adacc::Stash<>::make(model, plan->plan);
     if (!stash) return printf("%s\n", stash.error.text()), 1;

@@ -186,7 +186,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   return check_policy();
 }
 
-/// Files that the options name must not be one another, where one of the two is written.
+/// Files that the options name must not be one another, if one of the two is written.
 inline adacc::Error check_files(const Options& options) {
   struct Named {
     const char* option;

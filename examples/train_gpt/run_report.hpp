@@ -62,7 +62,7 @@ inline std::string reason_text(const adacc::Graph& graph, const adacc::PlanOutco
   return start;
 }
 
-/// Empty where there is nothing to compare, as after no step.
+/// Empty if there is nothing to compare, as after no step.
 inline std::string percent(double measured, double predicted) {
   return predicted > 0 && measured > 0 ? draw::print("%+.1f %%", 100 * (measured / predicted - 1))
                                        : "";

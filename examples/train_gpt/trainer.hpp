@@ -143,14 +143,14 @@ class Trainer {
   std::size_t parameter_bytes() const { return program().graph.parameter_elems * sizeof(float); }
   std::size_t plan_version() const { return program().plan.version; }
 
-  /// What auto did: its budget (0 where the policies are fixed) and its plan.
+  /// What auto did: its budget (0 if the policies are fixed) and its plan.
   std::size_t budget_bytes() const {
     return training_.evolution() == nullptr ? 0 : training_.evolution()->budget_bytes();
   }
   const adacc::PlanOutcome* outcome() const {
     return training_.evolution() == nullptr ? nullptr : &training_.evolution()->outcome();
   }
-  /// Where the costs came from, in words; empty where nothing was planned.
+  /// Where the costs came from, in words; empty if nothing was planned.
   const std::string& cost_source() const { return cost_source_; }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
   const std::vector<std::string>& changes() const { return changes_; }
@@ -262,7 +262,7 @@ class Trainer {
     return {};
   }
 
-  /// Measures costs on the first batch of `data`, where auto needs them, and plans by them.
+  /// Measures costs on the first batch of `data`, if auto needs them, and plans by them.
   adacc::Error measure(const adacc::Tokens& data) {
     using namespace adacc;
     if (!options_.plans()) return {};

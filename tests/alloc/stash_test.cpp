@@ -39,7 +39,7 @@ TEST_CASE("a step with a stash allocates nothing") {
   for (int step = 0; step < 3; ++step) {
     fine = fine && !stash->begin(cpu);
     for (int id = 0; id < 6; ++id) fine = fine && !stash->put(id, View<const float>(x, {32, 64}));
-    for (int id = 5; id >= 0; --id) fine = fine && stash->get(id);
+    for (int id = 5; id >= 0; --id) fine = fine && !stash->enter(id) && stash->get(id);
     fine = fine && !stash->get(17) && stash->put(0, View<const float>(x, {32, 64}));
   }
   CHECK(allocations == before);

@@ -91,14 +91,20 @@ TEST_CASE("arguments of encode and decode") {
   CHECK(encode(good, blob.view()) == "");
   CHECK(decode(blob.view(), good) == "");
 
-  const View<float> nothing(x.data(), Shape(0, 5)), skewed(x.data() + 1, Shape(3, 5)),
+  // encode reads from any float on, decode writes to lines alone.
+  const View<float> shifted(x.data() + 1, Shape(3, 5));
+  CHECK(encode(shifted, blob.view()) == "");
+  CHECK(decode(blob.view(), shifted) == "one: the tensor must start at a multiple of 64 bytes");
+
+  const View<float> nothing(x.data(), Shape(0, 5)),
+      skewed(reinterpret_cast<float*>(reinterpret_cast<std::byte*>(x.data()) + 2), Shape(3, 5)),
       null(nullptr, Shape(3, 5)), huge(x.data(), Shape(std::size_t{1} << 40, std::size_t{1} << 40));
   for (const View<float>& bad : {nothing, skewed, null, huge}) {
     CHECK(encode(bad, blob.view()) != "");
     CHECK(decode(blob.view(), bad) != "");
   }
   CHECK(encode(nothing, blob.view()) == "one: the tensor (0, 5) has no elements");
-  CHECK(encode(skewed, blob.view()) == "one: the tensor must start at a multiple of 64 bytes");
+  CHECK(encode(skewed, blob.view()) == "one: the tensor must start at a multiple of 4 bytes");
   CHECK(encode(good, blob.view(), 0) == "one: cannot encode 3 rows of 5 columns of f32");
 
   const Bytes small(blob.view().data(), Shape(bytes - 1)), large(small.data(), Shape(bytes + 1)),

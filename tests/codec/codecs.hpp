@@ -6,7 +6,6 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/codec/packed_index.hpp>
-#include <adacc/core/bfloat16.hpp>
 
 /// Calls f.operator()<Codec>() for every codec.
 template <class F>
@@ -27,14 +26,4 @@ constexpr void for_each_codec(const F& f) {
   operator()<Int4OutlierWith<Int4Options{.group = 32, .rounding = Rounding::stochastic}>>();
   f.template operator()<Int4OutlierWith<Int4Options{
       .group = 256, .outliers = Outliers::channels, .symmetric = true}>>();
-}
-
-/// Calls f.operator()<Codec, T>() for every codec with every type of elements.
-template <class F>
-void for_each_codec_and_type(const F& f) {
-  for_each_codec([&]<class Codec>() {
-    f.template operator()<Codec, float>();
-    f.template operator()<Codec, double>();
-    f.template operator()<Codec, adacc::bfloat16>();
-  });
 }

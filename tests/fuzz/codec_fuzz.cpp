@@ -12,7 +12,6 @@
 /// Blob and tensor lie in blocks of their exact size, so that AddressSanitizer sees the first byte
 /// beyond them. `codec_fuzz --write-seeds FOLDER` fills a new folder with one input for every
 /// codec, type and mode, and ends.
-#include <adacc/codec/bf16.hpp>
 #include <adacc/codec/blob.hpp>
 #include <adacc/codec/codec.hpp>
 #include <adacc/codec/float_bits.hpp>
@@ -27,11 +26,12 @@
 #include <string>
 #include <vector>
 
-#include "../codec/codecs.hpp"
+#include "../codec/erased_codec.hpp"
 
 namespace {
 
 using namespace adacc;
+using sample::ErasedCodec;
 
 enum Mode : std::uint8_t { bytes, body, tensor, hurt, modes };
 
@@ -81,41 +81,40 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-template <class Codec, class T>
-void decode(ConstBytes blob, View<T> x) {
+template <class T>
+void decode(const ErasedCodec<T>& codec, ConstBytes blob, View<T> x) {
   Cpu cpu;
-  const Error error = Codec::template decode<T>(cpu, blob, x);
+  const Error error = codec.decode(cpu, blob, x);
   if (error)
     for (std::size_t i = 0; i < x.size() * sizeof(T); ++i)
       require(reinterpret_cast<const unsigned char*>(x.data())[i] == 0x7B,
               "decode wrote and then said error");
-  if constexpr (requires { &Codec::statistics; })
-    (void)Codec::statistics(blob, x.rows(), x.cols(), dtype_of<T>);
+  if (codec.statistics != nullptr) (void)codec.statistics(blob, x.rows(), x.cols(), dtype_of<T>);
 }
 
-template <class Codec, class T>
-void run(Mode mode, std::size_t rows, std::size_t cols, Input input) {
-  const std::size_t size = Codec::encoded_bytes(rows, cols, dtype_of<T>);
+template <class T>
+void run(const ErasedCodec<T>& codec, Mode mode, std::size_t rows, std::size_t cols, Input input) {
+  const std::size_t size = codec.bytes_for(rows, cols);
   require(size != 0, "a small tensor cannot be encoded");
   const Block out(rows * cols * sizeof(T));
   const View<T> y = out.as<T>(rows, cols);
   if (mode == bytes) {
     const Block blob(input.size);
     blob.fill(0, input);
-    return decode<Codec>(ConstBytes(blob.view()), y);
+    return decode(codec, ConstBytes(blob.view()), y);
   }
   const Block blob(size);
   if (mode == body) {
     blob.fill(blob_header_bytes, input);
-    write_blob_header(blob.view().data(), Codec::name, dtype_of<T>, rows, cols);
-    return decode<Codec>(ConstBytes(blob.view()), y);
+    write_blob_header(blob.view().data(), codec.name, dtype_of<T>, rows, cols);
+    return decode(codec, ConstBytes(blob.view()), y);
   }
   const Block in(rows * cols * sizeof(T));
   in.fill(0, input);
   const View<const T> x = in.as<T>(rows, cols);
   Cpu cpu;
   cpu.key.purpose = Purpose::rounding;
-  require(!Codec::template encode<T>(cpu, x, blob.view()), "encode refused good arguments");
+  require(!codec.encode(cpu, x, blob.view()), "encode refused good arguments");
   if (mode == hurt) {
     for (int times = 0; times < 4 && input.size >= 3; ++times) {
       input.size -= 3;
@@ -123,21 +122,21 @@ void run(Mode mode, std::size_t rows, std::size_t cols, Input input) {
       const std::size_t at = (end[0] | static_cast<std::size_t>(end[1]) << 8) % size;
       blob.view().data()[at] = static_cast<std::byte>(end[2]);
     }
-    return decode<Codec>(ConstBytes(blob.view()), y);
+    return decode(codec, ConstBytes(blob.view()), y);
   }
-  require(!Codec::template decode<T>(cpu, blob.view(), y), "decode refused what encode made");
+  require(!codec.decode(cpu, blob.view(), y), "decode refused what encode made");
   for (std::size_t i = 0; i < x.size(); ++i)
     require(detail::is_number(x[i]) || !detail::is_number(y[i]),
             "something that was not finite came back as a number");
-  decode<Codec>(ConstBytes(blob.view()), y);
+  decode(codec, ConstBytes(blob.view()), y);
 }
 
-/// Calls f.operator()<Codec, T>() for the `which`th pair; counts them.
+/// Calls f(codec) for the `which`th pair; counts them.
 template <class F>
 std::size_t choose(std::size_t which, const F& f) {
   std::size_t count = 0;
-  for_each_codec_and_type([&]<class Codec, class T>() {
-    if (count++ == which) f.template operator()<Codec, T>();
+  sample::for_each_erased_codec([&](const auto& codec) {
+    if (count++ == which) f(codec);
   });
   return count;
 }
@@ -145,7 +144,7 @@ std::size_t choose(std::size_t which, const F& f) {
 void write_seeds(const std::filesystem::path& folder) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
-  constexpr auto nothing = []<class, class>() {};
+  constexpr auto nothing = [](const auto&) {};
   const std::size_t pairs = choose(static_cast<std::size_t>(-1), nothing);
   // One row of many columns is two groups or tiles of columns; many rows are two blocks.
   constexpr std::uint8_t shapes[][2] = {{1, 255}, {66, 3}};
@@ -154,7 +153,7 @@ void write_seeds(const std::filesystem::path& folder) {
       const auto& shape = shapes[(pair + mode) % 2];
       std::vector<char> seed{static_cast<char>(pair), static_cast<char>(shape[0] - 1),
                              static_cast<char>(shape[1] - 1), static_cast<char>(mode)};
-      choose(pair, [&]<class Codec, class T>() {
+      choose(pair, [&]<class T>(const ErasedCodec<T>& codec) {
         const Block in(std::size_t{shape[0]} * shape[1] * sizeof(T));
         const View<T> x = in.as<T>(shape[0], shape[1]);
         for (std::size_t i = 0; i < x.size(); ++i) {
@@ -162,9 +161,9 @@ void write_seeds(const std::filesystem::path& folder) {
                               (i % 50 == 7 ? 1000.0F : 1.0F);
           x[i] = detail::bf16_value<T>(to_bfloat16(value).bits);
         }
-        const Block blob(Codec::encoded_bytes(shape[0], shape[1], dtype_of<T>));
+        const Block blob(codec.bytes_for(shape[0], shape[1]));
         Cpu cpu;
-        require(!Codec::template encode<T>(cpu, View<const T>(x), blob.view()), "no seed");
+        require(!codec.encode(cpu, View<const T>(x), blob.view()), "no seed");
         const Bytes all = mode == tensor || mode == hurt ? in.view() : blob.view();
         const std::size_t skipped = mode == body ? blob_header_bytes : 0;
         for (std::size_t i = skipped; i < all.size(); ++i)
@@ -186,6 +185,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t rows = std::size_t{1} + input.take(), cols = std::size_t{1} + input.take();
   const auto mode = static_cast<Mode>(input.take() % modes);
   if (rows * cols > 8192) return -1;  // not worth a place in the corpus: nothing new happens there
-  choose(pair, [&]<class Codec, class T>() { run<Codec, T>(mode, rows, cols, input); });
+  choose(pair, [&](const auto& codec) { run(codec, mode, rows, cols, input); });
   return 0;
 }

@@ -19,6 +19,7 @@ void on_mistake(bool holds, const char* text) {
 #define ADACC_ASSERT(holds, text) on_mistake(holds, text)
 
 #include <adacc/adacc.hpp>
+#include <adacc/stash/stash.hpp>
 
 using namespace adacc;
 
@@ -47,16 +48,51 @@ static_assert(!make_program(*make_graph(net, Shape(2, 4)), Plan{}));
 
 alignas(64) std::byte memory[4096];
 
-}  // namespace
+/// Whether `why` is a mistake that the hook was told of, once and in the same words.
+bool told(const Error& why, const char* what) {
+  const bool once = calls == 1 && std::strcmp(words, why.text()) == 0;
+  if (!once || std::strstr(words, what) == nullptr)
+    return std::printf("%d calls for \"%s\": %s\n", calls, what, words), false;
+  calls = 0;
+  return true;
+}
 
-int main() {
+bool step_tells() {
   const auto program = make_program(net, Shape(2, 4));
   auto step = Step<>::make(net, *program);
-  if (!program || !step || calls != 0) return 1;  // all is well so far
-  const Error why = step->bind(Bytes(memory, Shape(1)), {});
-  std::printf("%d: %s\n", calls, words);
-  return calls == 1 && why && std::strcmp(words, why.text()) == 0 &&
-                 std::strstr(words, "needs an arena") != nullptr
-             ? 0
-             : 2;
+  if (!program || !step || calls != 0) return false;  // all is well so far
+  return told(step->bind(Bytes(memory, Shape(1)), {}), "needs an arena");
 }
+
+bool stash_tells() {
+  StashModel<> wrong;
+  wrong.fix(3, retain());
+  if (!told(wrong.graph().error, "no activation 3")) return false;
+
+  StashModel<> model;
+  const int x = model.add("x", Shape(4, 16), {1}), y = model.add("y", Shape(4, 16), {0});
+  const auto graph = model.graph();
+  if (!graph || !told(Stash<>::make(model, Plan{}).error, "0 policies")) return false;
+  auto stash = Stash<>::make(model, retain_all(*graph));
+  const View<const float> value(reinterpret_cast<const float*>(memory + 2048), Shape(4, 16));
+  Cpu cpu;
+  if (!told(stash->begin(cpu), "bind()") ||
+      !told(stash->bind(Bytes(memory, Shape(1))), "needs an arena") ||
+      !told(stash->bind(Bytes(nullptr, Shape(2048))), "no address") ||
+      stash->bind(Bytes(memory, Shape(2048))) || !told(stash->put(x, value), "before begin()") ||
+      stash->begin(cpu) || !told(stash->put(y, value), "before x") ||
+      !told(stash->put(7, value), "activations 0 to 1") ||
+      !told(stash->put(x, View<const float>(value.data(), Shape(16, 4))), "registered as f32") ||
+      !told(stash->put(x, View<const float>(nullptr, Shape(4, 16))), "no address") ||
+      !told(stash->enter(1), "forward is not over") || stash->put(x, value) ||
+      stash->put(y, value) || !told(stash->enter(2), "there is no backward stage 2") ||
+      !told(stash->get(x).error, "no backward stage is on") || stash->enter(1) || !stash->get(x) ||
+      !told(stash->get(y).error, "stage 1 is on") || stash->enter(0) ||
+      !told(stash->enter(1), "comes before stage 0") || !told(stash->get_bytes(9).error, "0 to 1"))
+    return false;
+  return calls == 0;
+}
+
+}  // namespace
+
+int main() { return step_tells() && stash_tells() ? 0 : 1; }

@@ -129,6 +129,10 @@ class Replay {
         break;
       }
       case Op::hand_over: FAIL("the network has a loss"); break;
+      case Op::write_begin:
+      case Op::write_wait:
+      case Op::read_begin:
+      case Op::read_wait: FAIL("the plan offloads nothing"); break;
       case Op::loss: FAIL("a training schedule has loss_gradient"); break;
     }
   }

@@ -166,6 +166,28 @@ double largest_share(const Program& program) {
 
 }  // namespace
 
+TEST_CASE("cuts at multiples of 32 rows, or between sequences, change no bit") {
+  // Products are one sum over rows, norms add up chunks of 32 rows, losses one row after the other.
+  const auto same = [](const auto& net, Shape shape, auto x, auto y, int parts) {
+    CAPTURE(parts);
+    using X = decltype(x);
+    using Y = decltype(y);
+    const Outcome uncut = run<X, Y>(net, shape, 1, 1, 0);
+    const Outcome cut = run<X, Y>(net, shape, 2, parts, 0);
+    CHECK(std::memcmp(&cut.loss, &uncut.loss, sizeof cut.loss) == 0);
+    CHECK(cut == uncut);
+  };
+  const Network classes{mlp<Retain>(), SoftmaxCrossEntropy{}};
+  const Network squares{mlp<Recompute>(), MeanSquaredError{}};
+  for (const int parts : {2, 5, 10}) {
+    same(classes, Shape(320, 20), float{}, std::int32_t{}, parts);
+    same(squares, Shape(1280, 20), float{}, float{}, parts);
+  }
+  gpt::Config config{2, 2, 32, 64, 128};
+  const auto net = gpt::make<gpt::RetainSet>(config);
+  for (const int parts : {2, 4, 8}) same(net, Shape(8, 64), std::int32_t{}, std::int32_t{}, parts);
+}
+
 TEST_CASE("the layers of a network in slices, cut by rows") {
   const Network classifier{mlp<Retain>(), SoftmaxCrossEntropy{}};
   check<float, std::int32_t>(classifier, Shape(70, 24));

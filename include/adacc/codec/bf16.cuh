@@ -41,7 +41,7 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
   template <class T>
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
     const std::size_t bytes = Bf16::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = check_encode(Bf16::name, x, blob, bytes)) return error;
+    if (Error error = detail::check_spans(Bf16::name, x, blob, bytes)) return error;
     const unsigned grid = detail::grid_of(detail::Bf16Parts<T>::count(x.size(), threads));
     detail::bf16_encode_kernel<T>
         <<<grid, threads, 0, cuda.stream()>>>(x.size(), x.data(), header_of(x), bytes, blob.data());

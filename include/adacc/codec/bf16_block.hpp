@@ -58,7 +58,7 @@ ADACC_HD void bf16_encode_part(Block& block, std::size_t part, std::size_t n, co
     }
     if (part == 0) {
       if (thread < 16) write_header_word(blob, header, me);
-      // Where the last part is full, nobody has come to the padding.
+      // If the last part is full, nobody has come to the padding.
       const std::size_t padding = (bytes - blob_header_bytes) / 2 - n;
       if (n % Parts::elements(threads) == 0 && thread < padding)
         store_packet(codes + 2 * (n + thread), SmallPacket<std::uint16_t, 1>{{0}});
@@ -66,7 +66,7 @@ ADACC_HD void bf16_encode_part(Block& block, std::size_t part, std::size_t n, co
   });
 }
 
-/// Part `part` of a tensor of n elements at x from a blob; NaN where the header is another.
+/// Part `part` of a tensor of n elements at x from a blob; NaN if the header is another.
 template <class T, class Block>
 ADACC_HD void bf16_decode_part(Block& block, std::size_t part, std::size_t n,
                                const BlobHeader& header, const std::byte* blob, T* x) {

@@ -37,7 +37,7 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
   template <class T>
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = check_encode(Codec::name, x, blob, bytes)) return error;
+    if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
     bit_groups_encode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
         x.size(), x.data(), header_of(x), blob.data());
     return launch_error(Codec::name);

@@ -112,7 +112,7 @@ void unpack_group(const std::uint16_t* __restrict words, T* __restrict x) {
   using Groups = BitGroups<Element::bits>;
   for (std::size_t j = 0; j < Groups::per_lane; ++j) {
     const std::uint16_t* word = words + Groups::word_of(j) * Groups::lanes;
-    // Where nothing is in the next word the mask hides it, and any other will do.
+    // If nothing is in the next word the mask hides it, and any other will do.
     const std::uint16_t* next = Groups::straddles(j) ? word + Groups::lanes : word;
     unpack_lanes<Element>(word, next, Groups::shift_of(j), x + j * Groups::lanes);
   }

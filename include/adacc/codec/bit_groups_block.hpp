@@ -122,7 +122,7 @@ ADACC_HD void bit_groups_encode_part(
   });
 }
 
-/// Part `part` of a tensor of n elements at x from a blob; NaN where the header is another.
+/// Part `part` of a tensor of n elements at x from a blob; NaN if the header is another.
 template <class Element, class T, class Block>
 ADACC_HD void bit_groups_decode_part(Block& block, std::size_t part, std::size_t n,
                                      const BlobHeader& header, const std::byte* blob, T* x) {

@@ -67,14 +67,15 @@ inline void write_blob_header(std::byte* blob, const char* name, Dtype dtype, st
 
 namespace detail {
 
-inline bool is_aligned(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
+inline bool is_aligned(const void* address, std::size_t boundary = alignment) {
+  return reinterpret_cast<std::uintptr_t>(address) % boundary == 0;
 }
 
-/// What encode and decode check alike: the tensor and the blob's span. `expected_bytes` is the
-/// codec's encoded_bytes.
+/// What encode and decode check alike: the tensor, which starts at a multiple of `boundary` bytes,
+/// and the blob's span. `expected_bytes` is the codec's encoded_bytes.
 template <class T, class Byte>
-Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expected_bytes) {
+Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expected_bytes,
+                  std::size_t boundary = alignment) {
   constexpr Dtype dtype = dtype_of<std::remove_const_t<T>>;
   const std::size_t rows = x.rows(), cols = x.cols();
   if (rows == 0 || cols == 0)
@@ -82,8 +83,8 @@ Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expe
   if (expected_bytes == 0)
     return Error::say(name, ": cannot encode ", rows, " rows of ", cols, " columns of ",
                       name_of(dtype));
-  if (x.data() == nullptr || !is_aligned(x.data()))
-    return Error::say(name, ": the tensor must start at a multiple of ", alignment, " bytes");
+  if (x.data() == nullptr || !is_aligned(x.data(), boundary))
+    return Error::say(name, ": the tensor must start at a multiple of ", boundary, " bytes");
   if (blob.data() == nullptr || !is_aligned(blob.data()))
     return Error::say(name, ": the blob must start at a multiple of ", alignment, " bytes");
   if (blob.size() != expected_bytes)
@@ -120,14 +121,15 @@ inline Error check_blob(ConstBytes blob, const char* name, Dtype dtype, std::siz
   return {};
 }
 
-/// Whether encode can work with these arguments: the tensor has elements, the codec can encode it,
-/// both start 64-byte aligned, and the blob has the bytes it takes. O(1).
+/// Whether encode on the host can work with these arguments: the tensor has elements, the codec can
+/// encode it, and the blob starts 64-byte aligned and has the bytes it takes. O(1).
 template <class T>
 Error check_encode(const char* name, View<const T> x, Bytes blob, std::size_t expected_bytes) {
-  return detail::check_spans(name, x, blob, expected_bytes);
+  return detail::check_spans(name, x, blob, expected_bytes, alignof(T));
 }
 
-/// Whether decode can: the same, and the blob's header is that of such a tensor. O(1).
+/// Whether decode can: the same, the tensor starts 64-byte aligned, too, and the blob's header is
+/// that of such a tensor. O(1).
 template <class T>
 Error check_decode(const char* name, ConstBytes blob, View<T> x, std::size_t expected_bytes) {
   if (Error error = detail::check_spans(name, x, blob, expected_bytes)) return error;

@@ -7,7 +7,7 @@
 ///     template <class T> static Error encode(Cpu&, View<const T> x, Bytes blob);
 ///     template <class T> static Error decode(Cpu&, ConstBytes blob, View<T> x);
 ///     static constexpr bool lossless = true;         // default: false
-///     static constexpr bool keeps_values = false;    // default: true; false where decode gives
+///     static constexpr bool keeps_values = false;    // default: true; false if decode gives
 ///                                                    // only what certain readers ask (a mask)
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
@@ -16,11 +16,13 @@
 ///                                                    // where its bits do not tell (estimate.hpp)
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
-/// It is 0 where the codec cannot encode such a tensor. `blob` and x start 64-byte aligned, and the
-/// blob has exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode
-/// writes. Equal input and equal `Cpu::key` give equal bytes, whatever the number of threads. A NaN
-/// or an infinity in x is not finite after decode either. Arguments that do not fit are an Error,
-/// and nothing is written; whatever the bytes of a blob are, decode stays within its spans.
+/// It is 0 if the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
+/// exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode writes. So
+/// does the x that decode writes; what encode reads may be the memory of somebody else's trainer
+/// (stash/), and starts at any multiple of alignof(T). Equal input and equal `Cpu::key` give equal
+/// bytes, wherever it lies and whatever the number of threads. A NaN or an infinity in x is not
+/// finite after decode either. Arguments that do not fit are an Error, and nothing is written;
+/// whatever the bytes of a blob are, decode stays within its spans.
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
 /// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts
@@ -28,6 +30,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <cstdint>
 
 #include "../core/cpu.hpp"
@@ -46,10 +49,28 @@ struct CodecInfo {
   bool lossless;
   bool keeps_values;
   std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
-  /// Into how many items its work can be cut; null where it cannot.
+  /// Into how many items its work can be cut; null if it cannot.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
-  double noise = 0;  ///< as declared; 0: follows from its bits
+  const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
+  double noise = 0;                              ///< as declared; 0: follows from its bits
 };
+
+namespace detail {
+
+/// "offload_" and `name`, which must live as long as the program.
+template <class Codec>
+struct OffloadedName {
+  char text[64] = {};
+  constexpr OffloadedName() {
+    std::size_t size = 0;
+    for (const char* part : {"offload_", Codec::name})
+      for (; *part != '\0' && size + 1 < sizeof text; ++part) text[size++] = *part;
+  }
+};
+template <class Codec>
+inline constexpr OffloadedName<Codec> offloaded_name{};
+
+}  // namespace detail
 
 template <class Codec>
 struct CodecInfoFor {
@@ -87,6 +108,7 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::keeps_values,
                                       fnv1a(Codec::name),
                                       CodecInfoFor<Codec>::split_items(),
+                                      detail::offloaded_name<Codec>.text,
                                       CodecInfoFor<Codec>::noise()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).

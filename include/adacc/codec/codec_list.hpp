@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// CodecList<Int8Outlier, Bf16>: Int8Outlier where possible, else Bf16. CodecList<> tolerates none.
+/// CodecList<Int8Outlier, Bf16>: Int8Outlier if possible, else Bf16. CodecList<> tolerates none.
 template <class... Codecs>
 struct CodecList {};
 

@@ -36,7 +36,7 @@ ADACC_HD constexpr auto pattern_of(T x) {
 
 /// |x| as an integer.
 template <class T>
-ADACC_HD constexpr auto magnitude_of(T x) {
+ADACC_HD constexpr auto magnitude_bits(T x) {
   using Pattern = typename BitPattern<T>::type;
   return static_cast<Pattern>(pattern_of(x) & (static_cast<Pattern>(-1) >> 1));
 }
@@ -44,7 +44,7 @@ ADACC_HD constexpr auto magnitude_of(T x) {
 /// Neither a NaN nor an infinity.
 template <class T>
 ADACC_HD constexpr bool is_number(T x) {
-  return magnitude_of(x) < BitPattern<T>::infinity;
+  return magnitude_bits(x) < BitPattern<T>::infinity;
 }
 
 template <class T>

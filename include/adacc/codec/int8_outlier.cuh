@@ -2,4 +2,4 @@
 #pragma once
 
 #include "int8_outlier.hpp"
-#include "split/codec.cuh"
+#include "quant/codec.cuh"

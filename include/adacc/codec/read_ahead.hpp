@@ -1,6 +1,6 @@
 /// What keeps memory busy while a codec computes: reading ahead, and writing past the caches.
 ///
-/// An encoder that waits for memory while it looks for ranges, and lets it idle while it makes
+/// An encoder that waits for memory while it looks for extremes, and lets it idle while it makes
 /// codes, takes the sum of both times. So it asks for the lines of the piece after this one, a few
 /// at a time, and finds them in the second-level cache when it gets there. (In the first-level
 /// cache they would push out what is worked on: measured, that takes twice as long.)
@@ -51,11 +51,11 @@ class ReadAhead {
   std::size_t rows_ = 0, lines_ = 0, stride_ = 0, line_ = 0;
 };
 
-/// Writing waits where it enters a page that the processor has not looked up, so pages are looked
-/// up before: so many bytes ahead.
+/// A store to a page that is missing from the processor's table of translations (TLB) stalls, so
+/// pages are touched before: so many bytes ahead.
 inline constexpr std::size_t written_ahead = 24 * KiB;
 
-/// Rows ahead of the one that is written, of `row_bytes` each, whose page to look up.
+/// Rows ahead of the one that is written, of `row_bytes` each, whose page to touch.
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
   return row_bytes >= written_ahead ? 1 : written_ahead / row_bytes;
 }
@@ -82,8 +82,9 @@ inline void stream(const Part& from, void* to) {
 }
 #endif
 
-/// 16, 32 or 64 bytes to memory. If Streamed, past the caches and to a multiple of their number,
-/// or of 32; stream_end() must follow before another thread may read them.
+/// 16, 32 or 64 bytes to memory. If Streamed, with stores that go past the caches: `to` must then
+/// be aligned to as many bytes, at most to 32, and stream_end() must follow before another thread
+/// may read them.
 template <bool Streamed, class Vector, class To>
 inline void store_vector(const Vector& from, To* to) {
 #if defined(__SSE2__) && !defined(__CUDACC__)

@@ -9,12 +9,12 @@
 namespace adacc { inline namespace v0_1 {
 
 struct CodecStatistics {
-  std::uint64_t elements = 0;  ///< all of the tensor's
-  std::uint64_t outliers = 0;  ///< flagged as outliers, non-finite ones among them
-  std::uint64_t unplaced = 0;  ///< of these, beyond the bound or without a code: what they cost the
-                               ///< others, the codec says
-  std::uint64_t nonfinite = 0;  ///< NaNs and infinities, where the codec tells them apart
-  float max_magnitude = 0;      ///< the largest finite |x|; 0 where the codec does not look
+  std::uint64_t elements = 0;   ///< all of the tensor's
+  std::uint64_t outliers = 0;   ///< flagged as outliers, non-finite ones among them
+  std::uint64_t unplaced = 0;   ///< outliers that found no place; how they then affect the elements
+                                ///< around them depends on the codec
+  std::uint64_t nonfinite = 0;  ///< NaNs and infinities, if the codec tells them apart
+  float max_magnitude = 0;      ///< the largest finite |x|; 0 if the codec does not look
   double bulk_noise = 0;        ///< sum of (decoded x - x)^2 over the sampled bulk elements
   double bulk_signal = 0;       ///< sum of x^2 over the same
   std::uint64_t samples = 0;    ///< how many those are; 0: nothing was sampled

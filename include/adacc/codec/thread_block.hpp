@@ -12,9 +12,8 @@
 ///     template <class R> struct PerThread;           // R& operator[](int thread)
 ///     void each(f);                                  // f(thread) by all threads; a barrier
 ///     bool any(f);                                   // is f(thread) true for any? a barrier
-///     void exclusive_sum(value, use);                // use(thread, the sum of value(t), t <
-///     thread;
-///                                                    // the sum of all), u32; a barrier
+///     void exclusive_sum(value, use);                // use(thread, sum of value(t), t < thread,
+///                                                    // sum of all), u32; a barrier
 ///     static void add(std::uint32_t&, std::uint32_t);      // atomic, on shared or global memory
 ///     static void minimum(int32&, int32), maximum(…);      // likewise, also of std::uint32_t
 ///     void lanes<width>(values, combine);            // see below
@@ -94,7 +93,7 @@ ADACC_HD inline void store_packet(void* to, const Packet& packet) {
 #endif
 }
 
-/// Whether a blob begins with this header. Where it does not, a kernel writes NaN: it cannot return
+/// Whether a blob begins with this header. If it does not, a kernel writes NaN: it cannot return
 /// an error without making the host wait.
 ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected) {
   struct alignas(16) Quarter {

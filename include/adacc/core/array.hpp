@@ -2,7 +2,7 @@
 ///
 /// The graph, the schedule and the layout are computed by the same functions at compile time and
 /// at run time. std::vector cannot carry them: clang 16 rejects libstdc++ 12's constexpr
-/// constructor and resize. This is the little that they need, over new T[], or, where there is no
+/// constructor and resize. This is the little that they need, over new T[], or, if there is no
 /// heap, over memory that the caller lends.
 #pragma once
 

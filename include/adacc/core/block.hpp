@@ -1,6 +1,6 @@
 /// Zeroed memory that starts 64-byte aligned: parameters, moments, tokens.
 ///
-/// std::vector aligns to 16 bytes and throws where there is no memory; here that is an error value.
+/// std::vector aligns to 16 bytes and throws if there is no memory; here that is an error value.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class Block {
   }
   ~Block() { ::operator delete (data_, std::align_val_t{alignment}); }
 
-  /// `elems` zeros; an error where there is no memory for them. `what` they are for is named in it.
+  /// `elems` zeros; an error if there is no memory for them. `what` they are for is named in it.
   static Result<Block> make(std::size_t elems, const char* what) {
     std::size_t bytes = 0;
     if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)

@@ -22,7 +22,7 @@ ADACC_HD constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// Stores a * b in `product`; false where it does not fit.
+/// Stores a * b in `product`; false if it does not fit.
 ADACC_HD constexpr bool multiply(std::size_t a, std::size_t b, std::size_t& product) {
   if (b != 0 && a > static_cast<std::size_t>(-1) / b) return false;
   product = a * b;

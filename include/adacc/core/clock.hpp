@@ -1,8 +1,8 @@
 /// Time, as the caller lends it: seconds of any steady clock, and deadlines on it.
 ///
-/// The library has no clock of its own. What takes time on purpose (planning, measuring) or looks at
-/// how long steps take is given one; without one it takes the time that it needs, and its results do
-/// not depend on the machine's speed. `adacc/core/steady_clock.hpp` has the usual one.
+/// The library has no clock of its own. What takes time on purpose (planning, measuring) or looks
+/// at how long steps take is given one; without one it takes the time that it needs, and its
+/// results do not depend on the machine's speed. `adacc/core/steady_clock.hpp` has the usual one.
 #pragma once
 
 #include <type_traits>

@@ -4,14 +4,14 @@
 /// translation units that see different definitions of one inline function are a bug that no linker
 /// reports):
 ///
-///     ADACC_ASSERT(holds, text)   called with false and with what was needed, where adacc finds a
+///     ADACC_ASSERT(holds, text)   called with false and with what was needed, when adacc finds a
 ///                                 mistake of the calling code, before it returns that as an Error.
-///                                 Default: assert() of <cassert>; nothing where NDEBUG is defined
+///                                 Default: assert() of <cassert>; nothing if NDEBUG is defined
 ///
 /// Ours:
 ///
 ///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
-///     ADACC_HD           before a function: it runs on the host and, where the file is compiled as
+///     ADACC_HD           before a function: it runs on the host and, if the file is compiled as
 ///                        CUDA, on the device as well. Codecs put it before the arithmetic of one
 ///                        element, which their CUDA twins (.cuh, the same stem) share, so that both
 ///                        make the same bytes and tests on a CPU cover both. A function so marked

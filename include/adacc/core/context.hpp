@@ -1,7 +1,8 @@
 /// The contract of execution contexts: what a step asks of whatever its kernels run on.
 ///
-/// A context is handed to every kernel. It derives from KernelCall, which the runner fills in before
-/// each call, and has these members (Cpu in cpu.hpp is one; testing::ContextArchetype has no more):
+/// A context is handed to every kernel. It derives from KernelCall, which the runner fills in
+/// before each call, and has these members (Cpu in cpu.hpp is one; testing::ContextArchetype has no
+/// more):
 ///
 ///     static constexpr bool runs_parts;   // whether kernels can be called for parts of their work
 ///     int  workers() const;               // threads that workspaces are made for
@@ -12,10 +13,11 @@
 ///         void   add(double share);       //   the share of each part, which kernels return
 ///         double value() const;           //   the sum, once the step has ended; may wait for it
 ///
-/// Measuring, probing (cost/) and Training (train/) also copy it; a copy runs on the same threads or
-/// stream. Kernels whose losses do not pass through the host (a device's) take a Loss& as their last
-/// argument and return nothing. The bits of fill and accumulate depend on their arguments alone, not
-/// on the number of workers. One with threads of the host may say how to reach them, as Cpu does:
+/// Measuring, probing (cost/) and Training (train/) also copy it; a copy runs on the same threads
+/// or stream. Kernels whose losses do not pass through the host (a device's) take a Loss& as their
+/// last argument and return nothing. The bits of fill and accumulate depend on their arguments
+/// alone, not on the number of workers. One with threads of the host may say how to reach them, as
+/// Cpu does:
 ///
 ///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
 #pragma once

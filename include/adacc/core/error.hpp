@@ -1,7 +1,7 @@
 /// Errors as values: a sentence that says what was asked and what is possible.
 ///
 /// Nothing here throws or prints. The text lives inside the value, so that an error can be made and
-/// returned where there is no heap, and in constant expressions. Who ignores an error is told by
+/// returned without a heap, and in constant expressions. Who ignores an error is told by
 /// the compiler; who takes the value of a Result that has none is stopped on the spot.
 #pragma once
 
@@ -44,7 +44,7 @@ class [[nodiscard]] Error {
     return error;
   }
 
-  /// True where there is an error.
+  /// True if there is an error.
   constexpr explicit operator bool() const { return size_ != 0; }
   constexpr const char* text() const { return text_; }
 
@@ -68,6 +68,11 @@ class [[nodiscard]] Error {
     while ((number /= 10) != 0);
     append(&digits[i]);
   }
+
+  /// What can say itself: piece.append_to(error).
+  template <class Piece>
+    requires requires(const Piece& piece, Error& error) { piece.append_to(error); }
+  constexpr void append(const Piece& piece) { piece.append_to(*this); }
 
   constexpr void append(Shape shape) {
     append("(");
@@ -123,7 +128,7 @@ class [[nodiscard]] Result {
   constexpr Result(T made) : value_(static_cast<T&&>(made)) {}
   constexpr Result(const Error& why) : error(why) {}
 
-  /// True where there is a value.
+  /// True if there is a value.
   constexpr explicit operator bool() const { return !error; }
   constexpr T& operator*() & { return checked(), value_; }
   constexpr const T& operator*() const& { return checked(), value_; }

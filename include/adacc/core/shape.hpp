@@ -28,7 +28,7 @@ class Shape {
   ADACC_HD constexpr int rank() const { return rank_; }
   ADACC_HD constexpr std::size_t operator[](int i) const { return extents_[i]; }
 
-  /// Elements; 0 for the empty shape, and where the product does not fit std::size_t.
+  /// Elements; 0 for the empty shape, and if the product does not fit std::size_t.
   ADACC_HD constexpr std::size_t elems() const {
     std::size_t product = rank_ == 0 ? 0 : 1;
     for (int i = 0; i < rank_; ++i)

@@ -112,6 +112,10 @@ class CostSamples {
     while (codecs_[c] != codec) ++c;
     return c;
   }
+  /// Whether what backward reads was made there, rather than kept as it is.
+  static constexpr bool is_made(const Policy& policy) {
+    return policy.recomputes() || policy.encodes();
+  }
   constexpr std::size_t way_of(const Policy& policy) const {
     return policy.recomputes() ? 0 : column(policy.codec()) + 1;
   }
@@ -131,9 +135,9 @@ class CostSamples {
       default: break;
     }
     const int k = run.node;
-    if (const int input = input_read_by(k); input != step_input && !plan[input].retains())
+    if (const int input = input_read_by(k); input != step_input && is_made(plan[input]))
       return from_input(way_of(plan[input]));
-    if (reads_output(graph_.node(k).reads) && !plan[k].retains())
+    if (reads_output(graph_.node(k).reads) && is_made(plan[k]))
       return from_output(way_of(plan[k]));
     return retained;
   }

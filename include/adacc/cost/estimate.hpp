@@ -5,7 +5,7 @@
 /// over the memory's bandwidth, whichever is longer; a codec takes what it takes beside a copy of its
 /// floats. Gradient errors are the codec's own, times the sensitivity that the layers which read the
 /// activation declare (model/codec_traits.hpp), divided among the copies of a layer. Good enough to
-/// order policies sensibly: where the machine can be asked, measure; where the model runs, probe.
+/// order policies sensibly: if the machine can be asked, measure; if the model runs, probe.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +30,6 @@ constexpr double quarter_to(double bits) {
   return power * (1 - bits);
 }
 
-/// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation: as it declares, or that of a uniform
-/// quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
-constexpr double noise_of(const CodecInfo& codec, const Node& node, Dtype scalar) {
-  if (codec.lossless) return 0;
-  if (codec.noise > 0) return codec.noise;
-  const std::size_t blob = codec.encoded_bytes(node.output.rows(), node.output.cols(), scalar);
-  const auto elems = static_cast<double>(node.output.elems());
-  return blob == 0 ? 0 : 5.4 * quarter_to(8 * static_cast<double>(blob) / elems);
-}
-
 /// Bytes that forward of node `k` reads as its arguments.
 constexpr double bytes_read(const Graph& graph, int k) {
   const Node& node = graph.node(k);
@@ -52,19 +42,17 @@ constexpr double bytes_read(const Graph& graph, int k) {
   return bytes;
 }
 
-/// Operations of forward of node `k`. Of a kernel that is the caller's and that nobody described,
-/// those of a product of its first source with a matrix that keeps its width: if that is too much,
-/// it is kept where it could have been computed again; if it were nothing, attention would be.
-constexpr double operations_of(const Graph& graph, int k) {
-  const Node& node = graph.node(k);
-  if (node.operations >= 0) return node.operations;
-  const int source = graph.input_of(k);
-  if (source == step_input) return 0;
-  return 2.0 * static_cast<double>(node.output.elems()) *
-         static_cast<double>(graph.node(source).output.cols());
-}
-
 }  // namespace detail
+
+/// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation of `shape`: as it declares, or that of
+/// a uniform quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
+constexpr double estimated_error(const CodecInfo& codec, Shape shape, Dtype scalar) {
+  if (codec.lossless) return 0;
+  if (codec.noise > 0) return codec.noise;
+  const std::size_t blob = codec.encoded_bytes(shape.rows(), shape.cols(), scalar);
+  const auto elems = static_cast<double>(shape.elems());
+  return blob == 0 ? 0 : 5.4 * detail::quarter_to(8 * static_cast<double>(blob) / elems);
+}
 
 /// Writes estimated gradient errors into `profile`, which is one of `graph`. What is computed again
 /// from lossy values is taken to suffer twice what its own encoding would.
@@ -79,13 +67,15 @@ constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
     const double share = node.sensitivity / (layer < copies.size() ? copies[layer] : 1);
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
-      cost.error = share * detail::noise_of(*profile.codecs[c], node, graph.scalar);
+      cost.error = share * estimated_error(*profile.codecs[c], node.output, graph.scalar);
       cost.carried_error = 2 * cost.error;
     }
   }
 }
 
-/// An estimate for `graph`, on a machine of these rates.
+/// An estimate for `graph`, on a machine of these rates. Of the callables of a stash nothing is known
+/// here: estimated_profile(model) of stash/estimate.hpp asks them, and no plan is made with times of
+/// this one.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates = {}) {
   CostProfile profile = empty_profile(graph);
   if (graph.nodes.empty()) return profile;
@@ -94,10 +84,12 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     return operations * operation > bytes * byte ? operations * operation : bytes * byte;
   };
   for (int k = 0; k < graph.node_count(); ++k) {
-    const auto value = static_cast<double>(graph.node(k).output_bytes);
+    const Node& node = graph.node(k);
+    const auto value = static_cast<double>(node.output_bytes);
     const double moved = detail::bytes_read(graph, k) + value;
     NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
-    cost.forward = seconds(detail::operations_of(graph, k), moved);
+    cost.forward = seconds(node.operations, moved);
+    if (node.value_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
     cost.backward = 2 * cost.forward;
     cost.add = cost.add_gradient = 3 * value * byte;
     const double copy = 2 * value * byte;

@@ -32,6 +32,10 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
     case Op::loss:
     case Op::loss_gradient:
     case Op::hand_over: return profile.loss;
+    case Op::write_begin:
+    case Op::write_wait:
+    case Op::read_begin:
+    case Op::read_wait: return 0;
     case Op::encode:
     case Op::decode: break;
   }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../core/array.hpp"
 #include "../core/bytes.hpp"
 #include "../core/context.hpp"
 #include "../core/random.hpp"
@@ -105,6 +106,19 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
   for (std::size_t c = 0; c < chunks; ++c) {
     for (std::size_t i = 0; i < GradientSketch::size; ++i) sum.sums[i] += partial[c].sums[i];
     sum.squared_norm += partial[c].squared_norm;
+  }
+  return sum;
+}
+
+/// The same of a gradient that lies in several blocks.
+template <class Context, class T>
+GradientSketch sketch_of(Context& context, const Array<View<T>>& gradients, RandomKey key) {
+  GradientSketch sum;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    key.activation = static_cast<std::uint32_t>(i);  // a stream for each
+    const GradientSketch part = sketch_of(context, gradients[i], key);
+    for (std::size_t s = 0; s < GradientSketch::size; ++s) sum.sums[s] += part.sums[s];
+    sum.squared_norm += part.squared_norm;
   }
   return sum;
 }

@@ -16,6 +16,7 @@
 #include "../program/plan.hpp"
 #include "../program/schedule.hpp"
 #include "checkpointed.hpp"
+#include "nearest_sources.hpp"
 #include "profile.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -24,13 +25,6 @@ struct MeasuringPlans {
   Array<Plan> plans;
   std::size_t arena_bytes = 0;  ///< the largest of their peaks
 };
-
-/// Whether a plan may compress activation `id` with `codec`: the graph lists it, or a type fixes
-/// it.
-constexpr bool may_use(const Graph& graph, int id, const CodecInfo* codec) {
-  const Node& node = graph.node(id);
-  return graph.candidates_of(node).contains(codec) || node.policy.codec() == codec;
-}
 
 namespace detail {
 

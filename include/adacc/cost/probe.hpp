@@ -11,67 +11,9 @@
 #include <type_traits>
 
 #include "../step/step.hpp"
-#include "gradient_sketch.hpp"
-#include "probing_plans.hpp"
+#include "gradient_errors.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-/// Squared distances of gradients, class by class, summed over batches.
-class GradientErrors {
- public:
-  struct Entry {
-    ErrorClass what;
-    double squared_distance = 0;  ///< of one copy
-    double squared_norm = 0;
-    int batches = 0;
-
-    /// Relative squared error that one activation of the class adds to the gradient.
-    constexpr double error() const {
-      return squared_norm > 0 ? squared_distance / squared_norm : 0;
-    }
-  };
-
-  constexpr void add(const ErrorClass& what, double squared_distance, double squared_norm) {
-    Entry& entry = find(what);
-    entry.squared_distance += squared_distance;
-    entry.squared_norm += squared_norm;
-    ++entry.batches;
-  }
-
-  constexpr const Array<Entry>& entries() const { return entries_; }
-
-  /// The entry of `what`; one without batches where it was never probed.
-  constexpr Entry entry(const ErrorClass& what) const {
-    for (const Entry& entry : entries_)
-      if (same(entry.what, what)) return entry;
-    return {what, 0, 0, 0};
-  }
-
-  /// Writes what was probed into a profile of the same graph, for every copy of each layer.
-  constexpr void write(const Graph& graph, CostProfile& profile) const {
-    for (const Entry& entry : entries_) {
-      const int column = profile.column(entry.what.codec);
-      for (int k = 0; column >= 0 && k < graph.node_count(); ++k) {
-        if (graph.node(k).layer != entry.what.layer) continue;
-        CodecCost& cost = profile.codec_cost(k, column);
-        (entry.what.carried ? cost.carried_error : cost.error) = entry.error();
-      }
-    }
-  }
-
- private:
-  static constexpr bool same(const ErrorClass& a, const ErrorClass& b) {
-    return a.layer == b.layer && a.codec == b.codec && a.carried == b.carried;
-  }
-  constexpr Entry& find(const ErrorClass& what) {
-    for (Entry& entry : entries_)
-      if (same(entry.what, what)) return entry;
-    entries_.push_back({what, 0, 0, 0});
-    return entries_.back();
-  }
-
-  Array<Entry> entries_;
-};
 
 /// Gradients of one batch under different plans, compared by their sketches.
 ///
@@ -99,13 +41,7 @@ class GradientProbe {
   Error probe(const ErrorClass& what, GradientErrors& errors, int turn = 0) {
     const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);
     if (!pair) return pair.error;
-    if (pair->copies == 0) return {};
-    const Result<GradientSketch> reference = known_sketch(pair->reference, pair->exact);
-    if (!reference) return reference.error;
-    const Result<GradientSketch> lossy = known_sketch(pair->lossy, false);
-    if (!lossy) return lossy.error;
-    errors.add(what, squared_distance(*lossy, *reference) / pair->copies, reference->squared_norm);
-    return {};
+    return known_.probe(what, *pair, errors, [&](const Plan& plan) { return sketch(plan); });
   }
 
   /// Steps that ran so far.
@@ -131,28 +67,6 @@ class GradientProbe {
   }
 
  private:
-  struct Known {
-    Plan plan;
-    bool exact = false;
-    GradientSketch sketch;
-  };
-
-  /// Each plan runs once: what one class compresses, another's pair has as its reference. All plans
-  /// that lose nothing have the same gradient, to the bit.
-  Result<GradientSketch> known_sketch(const Plan& plan, bool exact) {
-    for (const Known& known : known_)
-      if (exact ? known.exact : same(known.plan, plan)) return known.sketch;
-    const Result<GradientSketch> made = sketch(plan);
-    if (made) known_.push_back({plan, exact, *made});
-    return made;
-  }
-
-  static bool same(const Plan& a, const Plan& b) {
-    for (std::size_t i = 0; i < a.policies.size(); ++i)
-      if (!(a.policies[i] == b.policies[i])) return false;
-    return a.policies.size() == b.policies.size();
-  }
-
   void clear() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = T{};
   }
@@ -166,7 +80,7 @@ class GradientProbe {
   View<T> gradients_;
   AnyView input_;
   AnyView targets_;
-  Array<Known> known_;
+  KnownSketches known_;
   int steps_ = 0;
 };
 

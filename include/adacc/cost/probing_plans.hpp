@@ -88,31 +88,18 @@ class ProbeBuilder {
     role(k) = Role::probed;
   }
 
-  constexpr bool may_carry(int id) const {
-    return id >= 0 && what_.codec->keeps_values && may_use(graph_, id, what_.codec);
-  }
-
-  /// Activation k is made again from the nearest in the chain that may go through the codec, and
-  /// from those of its residual sums' sources that may. No activation serves two of these.
+  /// Activation k is made again from the nearest behind it that may go through the codec. No
+  /// activation serves two of these.
   constexpr void try_carried(int k) {
-    int nearest = graph_.input_of(k);
-    while (nearest != step_input && !may_carry(nearest)) nearest = graph_.input_of(nearest);
-    bool possible = role(k) == Role::none, sources = nearest != step_input;
-    for (int j = nearest == step_input ? k : nearest; j < k; ++j)
-      possible &= role(j) != Role::probed;
-    for (const int source : graph_.adds(k)) {
-      if (!may_carry(source)) continue;
-      sources = true;
-      possible &= role(source) != Role::probed;
-    }
-    if (!possible || !sources) return;
+    const NearestSources from = nearest_sources(graph_, k, what_.codec);
+    bool possible = role(k) == Role::none && !from.encoded.empty() && graph_.node(k).recomputable;
+    for (const Array<int>* list : {&from.encoded, &from.between})
+      for (const int id : *list) possible &= role(id) != Role::probed;
+    if (!possible) return;
     role(k) = Role::probed;
-    for (const int source : graph_.adds(k))
-      if (may_carry(source)) role(source) = Role::source;
-    if (nearest == step_input) return;
-    role(nearest) = Role::source;
-    for (int j = nearest + 1; j < k; ++j)
-      if (role(j) == Role::none) role(j) = Role::path;
+    for (const int id : from.encoded) role(id) = Role::source;
+    for (const int id : from.between)
+      if (role(id) == Role::none) role(id) = Role::path;
   }
 
   constexpr bool loses_nothing() const {
@@ -124,11 +111,15 @@ class ProbeBuilder {
   /// `probed` becomes of the probed ones.
   constexpr Plan plan(Policy probed) const {
     Plan plan = base_;
+    // Nothing else is to be made from what is lossy: what would be is retained.
+    Array<bool> reached(roles_.size());
     for (int k = 0; k < graph_.node_count(); ++k) {
-      if (role(k) != Role::source && (what_.carried || role(k) != Role::probed)) continue;
-      // Nothing else is to be made from it: what would be is retained, up to the next checkpoint.
-      for (int j = k + 1; j < graph_.node_count() && base_[j].recomputes(); ++j)
-        plan.policies[static_cast<std::size_t>(j)] = retain();
+      const auto i = static_cast<std::size_t>(k);
+      if (base_[k].recomputes())
+        graph_.forward_reads(
+            k, [&](int source) { reached[i] |= reached[static_cast<std::size_t>(source)]; });
+      if (reached[i]) plan.policies[i] = retain();
+      reached[i] |= role(k) == Role::source || (!what_.carried && role(k) == Role::probed);
     }
     for (int k = 0; k < graph_.node_count(); ++k) {
       Policy& policy = plan.policies[static_cast<std::size_t>(k)];
@@ -145,6 +136,28 @@ class ProbeBuilder {
   Array<Role> roles_;
 };
 
+/// Tries pairs around `base` with all `copies` of a class, with every second, or fewer, until one
+/// fits into `arena_bytes`; lowers `least` to the smallest arena that one of them needs.
+constexpr bool pair_fits(const Graph& graph, const Plan& base, const ErrorClass& what, int copies,
+                         int turn, std::size_t arena_bytes, ProbingPlans& pair,
+                         std::size_t& least) {
+  const auto fits = [&](int stride, int first) {
+    pair = ProbeBuilder(graph, base, what, stride, first).build();
+    if (pair.copies > 0 && pair.arena_bytes < least) least = pair.arena_bytes;
+    return pair.copies > 0 && pair.arena_bytes <= arena_bytes;
+  };
+  for (int stride = 1; stride < 2 * copies; stride *= 2)
+    if (fits(stride, turn)) return true;
+  // The last copy takes the least: where backward begins, its block is in memory anyway.
+  return fits(copies, copies - 1);
+}
+
+constexpr Error too_small_to_probe(const ErrorClass& what, std::size_t least,
+                                   std::size_t arena_bytes) {
+  return Error::say("probing the gradient error of ", what.codec->name, " at layer ", what.layer,
+                    " needs an arena of at least ", shown(least), ", and got ", shown(arena_bytes));
+}
+
 }  // namespace detail
 
 /// The pair that probes `what` in an arena of at most `arena_bytes`, with as many copies as fit.
@@ -158,18 +171,21 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   std::size_t least = pair.arena_bytes;
   for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse}) {
     const Plan base = smallest_checkpointed(graph, kept);
-    const auto fits = [&](int stride, int first) {
-      pair = detail::ProbeBuilder(graph, base, what, stride, first).build();
-      if (pair.copies > 0 && pair.arena_bytes < least) least = pair.arena_bytes;
-      return pair.copies > 0 && pair.arena_bytes <= arena_bytes;
-    };
-    for (int stride = 1; stride < 2 * copies; stride *= 2)
-      if (fits(stride, turn)) return pair;
-    // The last copy takes the least: where backward begins, its block is in memory anyway.
-    if (fits(copies, copies - 1)) return pair;
+    if (detail::pair_fits(graph, base, what, copies, turn, arena_bytes, pair, least)) return pair;
   }
-  return Error::say("probing the gradient error of ", what.codec->name, " at layer ", what.layer,
-                    " needs an arena of at least ", shown(least), ", and got ", shown(arena_bytes));
+  return detail::too_small_to_probe(what, least, arena_bytes);
+}
+
+/// The same around `base`, a plan that loses nothing, where the caller has one that fits.
+constexpr Result<ProbingPlans> probing_plans_around(const Graph& graph, const Plan& base,
+                                                    const ErrorClass& what, std::size_t arena_bytes,
+                                                    int turn = 0) {
+  ProbingPlans pair = detail::ProbeBuilder(graph, base, what, 1, 0).build();
+  if (pair.arena_bytes <= arena_bytes || pair.copies == 0) return pair;
+  const int copies = pair.copies;
+  std::size_t least = pair.arena_bytes;
+  if (detail::pair_fits(graph, base, what, copies, turn, arena_bytes, pair, least)) return pair;
+  return detail::too_small_to_probe(what, least, arena_bytes);
 }
 
 /// The smallest arena in which `what` can be probed, for at least one copy.

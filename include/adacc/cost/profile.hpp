@@ -16,7 +16,7 @@ namespace adacc { inline namespace v0_1 {
 
 /// One node, in seconds per call.
 struct NodeCost {
-  double forward = 0;
+  double forward = 0;  ///< 0 of an activation that another node's forward makes as well
   double backward = 0;
   double add = 0;           ///< one residual sum that ends at this node, in forward
   double add_gradient = 0;  ///< one residual gradient handed to this node's activation
@@ -116,8 +116,12 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
     if (bad(cost.forward) || bad(cost.backward) || bad(cost.add) || bad(cost.add_gradient))
       return Error::say("the profile's times of node ", i, " (", name,
                         ") must be finite and not negative");
-    if ((!graph.nodes[i].value_outside && cost.forward <= 0) ||
-        (!graph.nodes[i].gradient_outside && cost.backward <= 0))
+    const Node& node = graph.nodes[i];
+    const bool runs = !node.value_outside || (node.recomputable && node.made_by < 0);
+    if (node.made_by >= 0 && cost.forward != 0)
+      return Error::say("the profile has a time for making activation ", i, " (", name,
+                        "), which node ", node.made_by, " makes in its own");
+    if ((runs && cost.forward <= 0) || (!node.gradient_outside && cost.backward <= 0))
       return Error::say("the profile says that node ", i, " (", name,
                         ") takes no time: it was not measured");
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {

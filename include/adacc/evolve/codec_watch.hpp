@@ -4,7 +4,7 @@
 /// now over then. Both are sums over a sample of the tensor, one element in a thousand: of a tensor
 /// with few elements the chance of what was drawn must not pass for the codec's doing. So what
 /// stays within three standard errors is no change, and a check with few samples takes more from
-/// the checks before, to be seen all the same where the change is large: with 8 samples a check
+/// the checks before, to be seen all the same if the change is large: with 8 samples a check
 /// from a factor of 5 on, with 384 from 1.7 on.
 #pragma once
 

@@ -5,7 +5,7 @@
 ///
 ///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
 ///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
-///     leaves its codec; others change only where the budget forces them to;
+///     leaves its codec; others change only if the budget forces them to;
 ///   - it falls below half of what was planned in two checks running, or a new probe shows half of
 ///     the error that a codec was left for: what was lost may return;
 ///   - the budget changes, to be met at the next step;
@@ -40,7 +40,7 @@ class Evolution {
  public:
   Evolution() = default;
 
-  /// Plans `graph`. Fails as the planner does, and where the options make no sense.
+  /// Plans `graph`. Fails as the planner does, and if the options make no sense.
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
@@ -173,7 +173,7 @@ class Evolution {
   }
 
   /// A probed error: what backward's gradient suffers where it reads `activation` through `codec`
-  /// or, where `carried`, computed again from what went through it.
+  /// or, if `carried`, computed again from what went through it.
   void observe_error(int activation, const CodecInfo* codec, double error, bool carried = false) {
     const int column = profile_.column(codec);
     if (column < 0 || !(error >= 0 && error < ErrorWatch::largest)) return;
@@ -266,7 +266,7 @@ class Evolution {
   }
 
   /// The boundary before step `step`: judges what was observed since the last one, and plans again
-  /// where that is due.
+  /// if that is due.
   EvolutionUpdate advance(std::uint64_t step) {
     EvolutionUpdate update;
     before_ = {};
@@ -319,7 +319,7 @@ class Evolution {
     }
   }
 
-  /// Moves those that are `failing` off what they are, and others only where that is forced.
+  /// Moves those that are `failing` off what they are, and others only if that is forced.
   void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
@@ -411,7 +411,7 @@ class Evolution {
           Array<bool>(graph_.nodes.size()), update);
   }
 
-  /// A change that nothing forces is made where the step gets faster by more than a trifle.
+  /// A change that nothing forces is made if the step gets faster by more than a trifle.
   void replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const CostProfile profile = observed_profile();
     Result<PlanOutcome> outcome = plan_among(profile, [&](int k) { return !held(k, step); });

@@ -19,7 +19,7 @@ struct EvolutionOptions {
   double below = 0.5;          ///< times the planned error: what was lost may return
   double drift = 0.25;   ///< share by which steps get slower or faster before times are measured
   int timed_steps = 16;  ///< whose median is one check of times
-  double gain = 0.02;    ///< share of a step that a change must win, where nothing forces it
+  double gain = 0.02;    ///< share of a step that a change must win, if nothing forces it
   int rounds = 6;        ///< of plan_least_error
 };
 

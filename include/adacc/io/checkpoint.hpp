@@ -97,7 +97,7 @@ auto checkpoint_texts(Info& info) {
   return Texts{{&info.model, &info.optimizer, &info.plan, &info.evolution, &info.notes}};
 }
 
-/// The size of the file that this header describes; false where it does not fit, or a text is
+/// The size of the file that this header describes; false if it does not fit, or a text is
 /// longer than any of ours.
 inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& bytes) {
   std::size_t block = 0, blocks = 0;

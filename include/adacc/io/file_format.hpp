@@ -41,7 +41,7 @@ inline const char* kind_of_file(const void* first_eight) {
   return "text";
 }
 
-/// a + b in `sum`; false where it does not fit.
+/// a + b in `sum`; false if it does not fit.
 constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
   if (a > static_cast<std::size_t>(-1) - b) return false;
   sum = a + b;
@@ -52,8 +52,8 @@ constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
 
 /// A 64-bit checksum over little-endian 64-bit words:
 ///
-///     h = 0xcbf29ce484222325; for every word: h = (h xor word) * 0x100000001b3, h = h xor (h >>
-///     32)
+///     h = 0xcbf29ce484222325
+///     for every word: h = (h xor word) * 0x100000001b3, h = h xor (h >> 32)
 ///
 /// FNV-1a (Fowler, Noll, Vo) over words instead of bytes, which makes it as fast as memory, plus a
 /// fold, because a product alone never carries a high bit downwards and two flipped signs would

@@ -48,7 +48,7 @@ class Tokens {
     return {};
   }
 
-  /// An error where there are fewer tokens than one batch takes: batch * seq + 1.
+  /// An error if there are fewer tokens than one batch takes: batch * seq + 1.
   Error check_batch(std::size_t batch, std::size_t seq) const {
     std::size_t needed = 0;
     if (batch == 0 || seq == 0 || !multiply(batch, seq, needed) || needed + 1 == 0)
@@ -62,7 +62,7 @@ class Tokens {
     return {};
   }
 
-  /// Whole batches in one pass over the tokens; 0 where check_batch fails.
+  /// Whole batches in one pass over the tokens; 0 if check_batch fails.
   std::size_t batches(std::size_t batch, std::size_t seq) const {
     std::size_t elems = 0;
     if (!multiply(batch, seq, elems) || elems == 0 || size() == 0) return 0;

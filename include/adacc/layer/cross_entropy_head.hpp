@@ -74,16 +74,16 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  double forward(Cpu& ctx, Params<const T> params, View<const T> x,
-                 View<const std::int32_t> targets, Bytes workspace) const {
-    return run(ctx, params, x, targets, View<T>(), Params<T>(), workspace);
+  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
+               Bytes workspace, Cpu::Loss& loss) const {
+    run(ctx, params, x, targets, View<T>(), Params<T>(), workspace, loss);
   }
 
   template <class T>
-  double forward_backward(Cpu& ctx, Params<const T> params, View<const T> x,
-                          View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
-                          Bytes workspace) const {
-    return run(ctx, params, x, targets, dx, dparams, workspace);
+  void forward_backward(Cpu& ctx, Params<const T> params, View<const T> x,
+                        View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
+                        Bytes workspace, Cpu::Loss& loss) const {
+    run(ctx, params, x, targets, dx, dparams, workspace, loss);
   }
 
   constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
@@ -137,8 +137,8 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  double run(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
-             View<T> dx, Params<T> dparams, Bytes workspace) const {
+  void run(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
+           View<T> dx, Params<T> dparams, Bytes workspace, Cpu::Loss& loss) const {
     const std::size_t total_rows = x.rows(), channels = x.cols();
     const bool one_block = vocab <= block_words;
     const std::size_t scratch_rows = smaller(total_rows, tile_rows);
@@ -150,7 +150,6 @@ struct CrossEntropyHead {
     const T share = T(1) / static_cast<T>(all_rows);
     const T* const weight = params[0].data();
 
-    double total = 0;
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
       const std::size_t rows = smaller(tile_rows, total_rows - first);
       const T* const x_tile = x.data() + first * channels;
@@ -171,7 +170,7 @@ struct CrossEntropyHead {
         });
       }
       for (std::size_t r = 0; r < rows; ++r)
-        total += states[r].softmax.loss(states[r].target_logit);
+        loss.add(states[r].softmax.loss(states[r].target_logit) / static_cast<double>(all_rows));
       if (dx.empty()) continue;
 
       T* const dx_tile = dx.data() + first * channels;
@@ -198,7 +197,6 @@ struct CrossEntropyHead {
             dx_tile[r * channels + c] = dx_sum[r * channels + c];
         });
     }
-    return total / static_cast<double>(all_rows);
   }
 };
 

@@ -7,10 +7,12 @@
 /// and memory leave of it bench/gemm_bench prints, beside Eigen's products.
 ///
 /// B is packed once per block by all workers together, into panels as wide as the kernel. A is
-/// read in place where its rows are contiguous, else packed by each worker. One tile of C belongs
-/// to one task, what a tile computes follows from the shape alone and the sum over k runs in one
-/// fixed order, so results have the same bits for any number of threads. Written with the vector
-/// extensions that g++ and clang share: one source for every instruction set, float and double.
+/// read in place if its rows are contiguous, else packed by each worker. One tile of C belongs to
+/// one task, and every element of C is one sum: what C held before (or the bias, or zero), then the
+/// products in the order of k, each added to all that came before. So results have the same bits for
+/// any number of threads, however the product is cut into blocks, and also if it is cut into several
+/// products over a part of k each, one after the other. Written with the vector extensions that g++
+/// and clang share: one source for every instruction set, float and double.
 #pragma once
 
 #include <cstddef>
@@ -174,16 +176,17 @@ void pack_panel(std::size_t count, std::size_t k, Operand<T> b, T* to) {
   }
 }
 
-/// Where a kernel's result goes: c = add + result, where add may be c, a row (stride 0) or null.
+/// Where a kernel's sums go, and what they begin with: c, a row (stride 0), or zero (null).
 template <class T>
 struct GemmTarget {
   T* c;
   std::size_t ldc;
-  const T* add;
-  std::size_t add_stride;
+  const T* from;
+  std::size_t from_stride;
 
   GemmTarget at(std::size_t i, std::size_t j) const {
-    return {c + i * ldc + j, ldc, add == nullptr ? nullptr : add + i * add_stride + j, add_stride};
+    return {c + i * ldc + j, ldc, from == nullptr ? nullptr : from + i * from_stride + j,
+            from_stride};
   }
 };
 
@@ -198,13 +201,25 @@ void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
   constexpr std::size_t width = Simd<T>::width;
   V sum[kernel_rows][Vectors];
   const T* row[kernel_rows];
+  const bool whole = rows == kernel_rows && cols == Vectors * width;
+  T edge[kernel_rows][Vectors * width];
+  if (!whole && to.from != nullptr)
+    for (std::size_t r = 0; r < kernel_rows; ++r)
+      for (std::size_t j = 0; j < Vectors * width; ++j)
+        edge[r][j] = r < rows && j < cols ? to.from[r * to.from_stride + j] : T(0);
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kernel_rows; ++r) {
     row[r] = Packed ? a + r : a + least(r, rows - 1) * a_stride;
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < Vectors; ++v) {
       sum[r][v] = V{};
-      if (r < rows) __builtin_prefetch(to.c + r * to.ldc + v * width, 1);
+      if (to.from != nullptr) {
+        const T* const from =
+            whole ? to.from + r * to.from_stride + v * width : &edge[r][v * width];
+        __builtin_memcpy(&sum[r][v], from, sizeof(V));
+      } else if (r < rows) {
+        __builtin_prefetch(to.c + r * to.ldc + v * width, 1);
+      }
     }
   }
   if constexpr (Packed) a_step = kernel_rows;
@@ -218,30 +233,21 @@ void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += row[r][p * a_step] * right[v];
   }
-  if (rows == kernel_rows && cols == Vectors * width) {
+  if (whole) {
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
-      for (std::size_t v = 0; v < Vectors; ++v) {
-        if (to.add != nullptr) {
-          V add;
-          __builtin_memcpy(&add, to.add + r * to.add_stride + v * width, sizeof add);
-          sum[r][v] += add;
-        }
+      for (std::size_t v = 0; v < Vectors; ++v)
         __builtin_memcpy(to.c + r * to.ldc + v * width, &sum[r][v], sizeof(V));
-      }
     return;
   }
-  T edge[kernel_rows][Vectors * width];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < Vectors; ++v)
       __builtin_memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t j = 0; j < cols; ++j)
-      to.c[r * to.ldc + j] =
-          to.add == nullptr ? edge[r][j] : to.add[r * to.add_stride + j] + edge[r][j];
+    for (std::size_t j = 0; j < cols; ++j) to.c[r * to.ldc + j] = edge[r][j];
 }
 
 /// The kernel over all rows of a block of A, for one panel of B. Packed blocks hold groups of

@@ -53,7 +53,7 @@ struct LayerNorm {
 
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
     if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).count * 2 * in.cols() * bytes_of(scalar);
+    return detail::RowChunks(in.rows()).partials() * 2 * in.cols() * bytes_of(scalar);
   }
 
   template <class T>
@@ -80,14 +80,10 @@ struct LayerNorm {
     const std::size_t rows = x.rows(), cols = x.cols();
     const auto weight = detail::as_array(params[0].data(), cols);
     const T* const means = detail::elements<T>(aux);
-    T* const partials = detail::elements<T>(workspace);
-    const detail::RowChunks chunks(rows);
-    cpu.parallel(chunks.count, [&](std::size_t chunk, int) {
-      auto dweight = detail::as_array(partials + chunk * 2 * cols, cols);
-      auto dbias = detail::as_array(partials + chunk * 2 * cols + cols, cols);
-      dweight.setZero();
-      dbias.setZero();
-      for (std::size_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+    const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
+      auto dweight = detail::as_array(partial, cols);
+      auto dbias = detail::as_array(partial + cols, cols);
+      for (std::size_t r = first; r < last; ++r) {
         const auto in = detail::as_array(x.data() + r * cols, cols);
         const auto up = detail::as_array(dy.data() + r * cols, cols);
         const T mean = means[r], rstd = means[rows + r];
@@ -99,9 +95,12 @@ struct LayerNorm {
         detail::as_array(dx.data() + r * cols, cols) =
             (up * weight - mean_g - (in - mean) * (rstd * mean_gx)) * rstd;
       }
-    });
-    detail::add_partials(cpu, partials, chunks.count, 2 * cols, dparams[0]);
-    detail::add_partials(cpu, partials + cols, chunks.count, 2 * cols, dparams[1]);
+    };
+    detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<T>(workspace), sums_of_chunk,
+                          [&](const T* partials, std::size_t count) {
+                            detail::add_partials(cpu, partials, count, 2 * cols, dparams[0]);
+                            detail::add_partials(cpu, partials + cols, count, 2 * cols, dparams[1]);
+                          });
   }
 };
 

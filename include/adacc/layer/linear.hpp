@@ -18,7 +18,8 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// sums[j] += the sum over rows of matrix[r][j], rows in order, in parallel over columns.
+/// sums[j] += matrix[r][j] for every row in order, in parallel over columns: one sum, however rows
+/// are cut into several calls.
 template <class T>
 void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
   constexpr std::size_t chunk = 256 / sizeof(T);
@@ -27,13 +28,14 @@ void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
     const std::size_t first = tile * chunk, count = least(chunk, cols - first);
     const T* row = matrix.data() + first;
     T sum[chunk] = {};
+    for (std::size_t j = 0; j < count; ++j) sum[j] = sums[first + j];
     for (std::size_t r = 0; r < rows; ++r, row += cols) {
       if (count == chunk)
         for (std::size_t j = 0; j < chunk; ++j) sum[j] += row[j];
       else
         for (std::size_t j = 0; j < count; ++j) sum[j] += row[j];
     }
-    for (std::size_t j = 0; j < count; ++j) sums[first + j] += sum[j];
+    for (std::size_t j = 0; j < count; ++j) sums[first + j] = sum[j];
   });
 }
 

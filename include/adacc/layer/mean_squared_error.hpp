@@ -18,43 +18,46 @@ struct MeanSquaredError {
 
   constexpr Error validate(Shape in) const { return detail::check_rows(name, in); }
 
-  /// One partial sum per tile, so that they add up in order.
+  /// One sum per row, so that they add up in order.
   constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) const {
-    return sizeof(double) * div_up(in.elems(), detail::tile_elems);
+    return sizeof(double) * in.rows();
   }
 
   template <class T>
-  double forward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets,
-                 Bytes workspace) const {
-    return run(ctx, x, targets, View<T>(), workspace);
+  void forward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets, Bytes workspace,
+               Cpu::Loss& loss) const {
+    run(ctx, x, targets, View<T>(), workspace, loss);
   }
 
   template <class T>
-  double forward_backward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets,
-                          View<T> dx, Params<T>, Bytes workspace) const {
-    return run(ctx, x, targets, dx, workspace);
+  void forward_backward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets,
+                        View<T> dx, Params<T>, Bytes workspace, Cpu::Loss& loss) const {
+    run(ctx, x, targets, dx, workspace, loss);
   }
 
  private:
   template <class T>
-  double run(Cpu& ctx, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace) const {
-    const View<double> sums = carve<double>(workspace, div_up(x.size(), detail::tile_elems));
-    for (double& sum : sums) sum = 0;
-    const std::size_t elems = detail::mean_rows(ctx, x.rows()) * x.cols();
+  void run(Cpu& ctx, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
+           Cpu::Loss& loss) const {
+    const std::size_t cols = x.cols();
+    const View<double> sums = carve<double>(workspace, x.rows());
+    const std::size_t elems = detail::mean_rows(ctx, x.rows()) * cols;
     const T factor = T(2) / static_cast<T>(elems);
-    // Pieces are short, so that a sum in T loses nothing that matters; they add up in double.
-    detail::for_each_piece(ctx, x.size(), detail::stack_elems,
-                           [&](std::size_t first, std::size_t n) {
-                             const T* const a = x.data() + first;
-                             const T* const b = targets.data() + first;
-                             sums[first / detail::tile_elems] += squared_distance(a, b, n);
-                             if (dx.empty()) return;
-                             detail::as_array(dx.data() + first, n) =
-                                 factor * (detail::as_array(a, n) - detail::as_array(b, n));
-                           });
-    double total = 0;
-    for (const double sum : sums) total += sum;
-    return total / static_cast<double>(elems);
+    detail::for_each_row(ctx, x.rows(), cols, [&](std::size_t r) {
+      const T* const a = x.data() + r * cols;
+      const T* const b = targets.data() + r * cols;
+      sums[r] = 0;
+      // Pieces are short, so that a sum in T loses nothing that matters; they add up in double.
+      for (std::size_t first = 0; first < cols; first += detail::stack_elems) {
+        const std::size_t n =
+            cols - first < detail::stack_elems ? cols - first : detail::stack_elems;
+        sums[r] += squared_distance(a + first, b + first, n);
+        if (dx.empty()) continue;
+        detail::as_array(dx.data() + r * cols + first, n) =
+            factor * (detail::as_array(a + first, n) - detail::as_array(b + first, n));
+      }
+    });
+    for (const double sum : sums) loss.add(sum / static_cast<double>(elems));
   }
 
   template <class T>

@@ -50,7 +50,7 @@ struct RmsNorm {
 
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
     if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).count * in.cols() * bytes_of(scalar);
+    return detail::RowChunks(in.rows()).partials() * in.cols() * bytes_of(scalar);
   }
 
   template <class T>
@@ -74,12 +74,9 @@ struct RmsNorm {
     const std::size_t cols = x.cols();
     const auto weight = detail::as_array(params[0].data(), cols);
     const T* const reciprocals = detail::elements<T>(aux);
-    T* const partials = detail::elements<T>(workspace);
-    const detail::RowChunks chunks(x.rows());
-    cpu.parallel(chunks.count, [&](std::size_t chunk, int) {
-      auto dweight = detail::as_array(partials + chunk * cols, cols);
-      dweight.setZero();
-      for (std::size_t row = chunks.first(chunk); row < chunks.last(chunk); ++row) {
+    const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
+      auto dweight = detail::as_array(partial, cols);
+      for (std::size_t row = first; row < last; ++row) {
         const auto in = detail::as_array(x.data() + row * cols, cols);
         const auto up = detail::as_array(dy.data() + row * cols, cols);
         const T r = reciprocals[row];
@@ -88,8 +85,11 @@ struct RmsNorm {
         // dy is read for the last time here, element by element: dx may be the same memory.
         detail::as_array(dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
       }
-    });
-    detail::add_partials(cpu, partials, chunks.count, cols, dparams[0]);
+    };
+    detail::sum_over_rows(cpu, x.rows(), cols, detail::elements<T>(workspace), sums_of_chunk,
+                          [&](const T* partials, std::size_t count) {
+                            detail::add_partials(cpu, partials, count, cols, dparams[0]);
+                          });
   }
 };
 

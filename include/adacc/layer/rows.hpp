@@ -68,32 +68,53 @@ void for_each_row(const Cpu& cpu, std::size_t rows, std::size_t cols, const Body
   });
 }
 
-/// Rows cut into at most 32 chunks of at least 16 rows, for sums over rows: each chunk has a
-/// partial sum of its own, and the partial sums are added in order.
+/// Sums over rows: chunks of 32 rows each have a partial sum of their own, and these are added to
+/// the whole in order. So if the rows are cut into several calls at multiples of 32 rows, the sums
+/// have the same bits.
 struct RowChunks {
+  static constexpr std::size_t chunk_rows = 32;
+  static constexpr std::size_t most = 32;  ///< partial sums that there is room for at a time
+
   std::size_t rows;
-  std::size_t chunk_rows;
-  std::size_t count;
 
-  constexpr explicit RowChunks(std::size_t matrix_rows)
-      : rows(matrix_rows), chunk_rows(div_up(matrix_rows, 32) < 16 ? 16 : div_up(matrix_rows, 32)),
-        count(div_up(matrix_rows, chunk_rows)) {}
+  constexpr explicit RowChunks(std::size_t matrix_rows) : rows(matrix_rows) {}
 
+  constexpr std::size_t count() const { return div_up(rows, chunk_rows); }
+  /// Partial sums that are needed at a time.
+  constexpr std::size_t partials() const { return count() < most ? count() : most; }
   constexpr std::size_t first(std::size_t chunk) const { return chunk * chunk_rows; }
   constexpr std::size_t last(std::size_t chunk) const {
     return rows - first(chunk) < chunk_rows ? rows : first(chunk) + chunk_rows;
   }
 };
 
-/// sum[c] += partials[0][c] + partials[1][c] + …, where partial sum k begins at
-/// partials + k * stride. Overwrites partials[0].
+/// sum[c] += partials[0][c], then partials[1][c], and so on; partial sum k begins at
+/// partials + k * stride.
 template <class T>
-void add_partials(const Cpu& cpu, T* partials, std::size_t count, std::size_t stride, View<T> sum) {
+void add_partials(const Cpu& cpu, const T* partials, std::size_t count, std::size_t stride,
+                  View<T> sum) {
   for_each_piece(cpu, sum.size(), stack_elems, [&](std::size_t first, std::size_t n) {
-    auto total = as_array(partials + first, n);
-    for (std::size_t k = 1; k < count; ++k) total += as_array(partials + k * stride + first, n);
-    as_array(sum.data() + first, n) += total;
+    auto total = as_array(sum.data() + first, n);
+    for (std::size_t k = 0; k < count; ++k) total += as_array(partials + k * stride + first, n);
   });
+}
+
+/// Calls body(first_row, last_row, partial) for every chunk, where `partial` are `stride` elements,
+/// zeros at first, and end(partials, count) once for every RowChunks::most of them, in order.
+template <class T, class Body, class End>
+void sum_over_rows(const Cpu& cpu, std::size_t rows, std::size_t stride, T* partials,
+                   const Body& body, const End& end) {
+  const RowChunks chunks(rows);
+  for (std::size_t round = 0; round < chunks.count(); round += RowChunks::most) {
+    const std::size_t left = chunks.count() - round;
+    const std::size_t count = left < RowChunks::most ? left : RowChunks::most;
+    cpu.parallel(count, [&](std::size_t i, int) {
+      T* const partial = partials + i * stride;
+      as_array(partial, stride).setZero();
+      body(chunks.first(round + i), chunks.last(round + i), partial);
+    });
+    end(partials, count);
+  }
 }
 
 }}}  // namespace adacc::v0_1::detail

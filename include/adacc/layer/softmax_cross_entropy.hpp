@@ -81,22 +81,22 @@ struct SoftmaxCrossEntropy {
   }
 
   template <class T>
-  double forward(Cpu& ctx, Params<const T>, View<const T> x, View<const std::int32_t> targets,
-                 Bytes workspace) const {
-    return run(ctx, x, targets, View<T>(), workspace);
+  void forward(Cpu& ctx, Params<const T>, View<const T> x, View<const std::int32_t> targets,
+               Bytes workspace, Cpu::Loss& loss) const {
+    run(ctx, x, targets, View<T>(), workspace, loss);
   }
 
   template <class T>
-  double forward_backward(Cpu& ctx, Params<const T>, View<const T> x,
-                          View<const std::int32_t> targets, View<T> dx, Params<T>,
-                          Bytes workspace) const {
-    return run(ctx, x, targets, dx, workspace);
+  void forward_backward(Cpu& ctx, Params<const T>, View<const T> x,
+                        View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes workspace,
+                        Cpu::Loss& loss) const {
+    run(ctx, x, targets, dx, workspace, loss);
   }
 
  private:
   template <class T>
-  double run(Cpu& ctx, View<const T> x, View<const std::int32_t> targets, View<T> dx,
-             Bytes workspace) const {
+  void run(Cpu& ctx, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
+           Cpu::Loss& loss) const {
     const std::size_t rows = x.rows(), classes = x.cols();
     const View<double> losses = carve<double>(workspace, rows);
     const std::size_t all_rows = detail::mean_rows(ctx, rows);
@@ -114,9 +114,7 @@ struct SoftmaxCrossEntropy {
       softmax.probabilities(logits, classes, share, out);
       if (target < classes) out[target] -= share;
     });
-    double total = 0;
-    for (const double loss : losses) total += loss;
-    return total / static_cast<double>(all_rows);
+    for (const double row : losses) loss.add(row / static_cast<double>(all_rows));
   }
 };
 

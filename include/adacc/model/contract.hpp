@@ -9,7 +9,7 @@
 ///     };
 ///
 /// Backward receives, before dy, what backward_reads names: x, y, both or neither. The full form
-/// passes everything, whether declared or not; x and y are empty where backward does not read them:
+/// passes everything, whether declared or not; x and y are empty if backward does not read them:
 ///
 ///     void forward (Cpu&, Params<const T>, View<const X> x, View<T> y,
 ///                   Bytes aux, Bytes workspace) const;
@@ -23,7 +23,7 @@
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
-///     static constexpr bool accepts_empty_dx = true;   // skips dx where nobody wants it
+///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
@@ -35,8 +35,8 @@
 ///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
 ///
-///     static constexpr auto split = Split::rows;       // how it may be called in parts
-///     (split.hpp) constexpr std::size_t split_items(Shape in) const;   // for Split::own
+///     static constexpr auto split = Split::rows;       // how it may be called in parts,
+///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
 ///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
@@ -54,7 +54,9 @@
 ///
 /// beside `name`, `validate`, `parameters` and `workspace_bytes` as above. One that declares
 /// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
-/// `Cpu::part.whole` items, and dx to match.
+/// `Cpu::part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
+/// its last argument and add the share of one row after the other: then the loss has the same bits
+/// however its rows are cut.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +86,7 @@ constexpr bool reads_input(Reads reads) { return (static_cast<int>(reads) & 1) !
 constexpr bool reads_output(Reads reads) { return (static_cast<int>(reads) & 2) != 0; }
 
 /// The call a workspace is asked for. A layer that accepts an empty dx is asked for a backward
-/// without one where it comes first.
+/// without one if it comes first.
 enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
 
 namespace detail {
@@ -111,11 +113,11 @@ struct TargetOf<F, T> {
 
 }  // namespace detail
 
-/// The element type of a functor's input, where activations are of type T.
+/// The element type of a functor's input, if activations are of type T.
 template <class F, class T>
 using input_type_of = typename detail::InputOf<F, T>::type;
 
-/// The element type of a loss's targets, where activations are of type T.
+/// The element type of a loss's targets, if activations are of type T.
 template <class F, class T>
 using target_type_of = typename detail::TargetOf<F, T>::type;
 
@@ -192,6 +194,26 @@ struct layer_traits {
   }
 };
 
+/// A context's Loss; of what has none (a layer's device twin may be called alone), something that
+/// no loss takes.
+namespace detail {
+struct NoSuchLoss {
+  void clear() {}
+  double value() const { return 0; }
+};
+template <class Context>
+struct LossIn {
+  using type = NoSuchLoss;
+};
+template <class Context>
+  requires requires { typename Context::Loss; }
+struct LossIn<Context> {
+  using type = typename Context::Loss;
+};
+}  // namespace detail
+template <class Context>
+using LossOf = typename detail::LossIn<Context>::type;
+
 /// How a functor runs in a context: calls its members, in the form it has. A device twin
 /// specializes this for its context, because no header can add members to a class. Inlined even in
 /// debug builds, and with its arguments by reference: a network may have hundreds of functors, and
@@ -250,17 +272,47 @@ struct kernel {
     else f.backward(context, dy, dx);
   }
 
+  /// Adds the loss of the rows that it is given to `into`, row after row.
+  template <class T>
+  static void loss(const F& f, Context& context, const Params<const T>& params,
+                   const View<const T>& x, const View<const target_type_of<F, T>>& targets,
+                   const Bytes& workspace, LossOf<Context>& into) requires requires {
+    f.forward(context, params, x, targets, workspace, into);
+  }
+  { f.forward(context, params, x, targets, workspace, into); }
+  /// The same; writes dx, accumulates into dparams.
+  template <class T>
+  static void loss_gradient(const F& f, Context& context, const Params<const T>& params,
+                            const View<const T>& x, const View<const target_type_of<F, T>>& targets,
+                            const View<T>& dx, const Params<T>& dparams, const Bytes& workspace,
+                            LossOf<Context>& into) requires requires {
+    f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
+  }
+  { f.forward_backward(context, params, x, targets, dx, dparams, workspace, into); }
+
   /// The mean loss.
   template <class T>
   static double loss(const F& f, Context& context, const Params<const T>& params,
                      const View<const T>& x, const View<const target_type_of<F, T>>& targets,
                      const Bytes& workspace) {
-    constexpr bool has = requires { f.forward(context, params, x, targets, workspace); };
-    static_assert(has,
+    using Loss = LossOf<Context>;
+    constexpr bool returns = requires { f.forward(context, params, x, targets, workspace); };
+    constexpr bool adds = requires(Loss & into) {
+      f.forward(context, params, x, targets, workspace, into);
+    };
+    static_assert(returns || adds,
                   "adacc: a loss needs a const member double forward(Context&, Params<const T>, "
                   "View<const T> x, View<const target_type> targets, Bytes workspace)");
-    if constexpr (has) return f.forward(context, params, x, targets, workspace);
-    else return 0;
+    if constexpr (returns) {
+      return f.forward(context, params, x, targets, workspace);
+    } else if constexpr (adds) {
+      Loss sum;
+      sum.clear();
+      f.forward(context, params, x, targets, workspace, sum);
+      return sum.value();
+    } else {
+      return 0;
+    }
   }
 
   /// The mean loss; writes dx, accumulates into dparams.
@@ -269,16 +321,27 @@ struct kernel {
                               const View<const T>& x,
                               const View<const target_type_of<F, T>>& targets, const View<T>& dx,
                               const Params<T>& dparams, const Bytes& workspace) {
-    constexpr bool has = requires {
+    using Loss = LossOf<Context>;
+    constexpr bool returns = requires {
       f.forward_backward(context, params, x, targets, dx, dparams, workspace);
     };
-    static_assert(has,
+    constexpr bool adds = requires(Loss & into) {
+      f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
+    };
+    static_assert(returns || adds,
                   "adacc: a loss needs a const member double forward_backward(Context&, "
                   "Params<const T>, View<const T> x, View<const target_type> targets, "
                   "View<T> dx, Params<T> dparams, Bytes workspace)");
-    if constexpr (has)
+    if constexpr (returns) {
       return f.forward_backward(context, params, x, targets, dx, dparams, workspace);
-    else return 0;
+    } else if constexpr (adds) {
+      Loss sum;
+      sum.clear();
+      f.forward_backward(context, params, x, targets, dx, dparams, workspace, sum);
+      return sum.value();
+    } else {
+      return 0;
+    }
   }
 };
 

@@ -2,7 +2,7 @@
 ///
 /// A network may have hundreds of types of functors, and a template over them is compiled for each.
 /// So their types end here, in tables: what a functor says as a type is data; what it computes is
-/// behind pointers, null where the default serves; and what reads the tables is no template.
+/// behind pointers, null if the default serves; and what reads the tables is no template.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ template <class F>
   return *static_cast<const F*>(any.object);
 }
 
-/// Sets `spec` to parameter number i of a layer; false where it has no more.
+/// Sets `spec` to parameter number i of a layer; false if it has no more.
 using ParameterGetter = bool (*)(const AnyFunctor&, Shape in, std::size_t i, ParameterSpec& spec);
 
 /// What tells whether a node can have been made from a layer: the runner compares them.

@@ -24,7 +24,7 @@ struct Fingerprint {
 
 namespace detail {
 
-/// An error where `what` was made for another graph than that of fingerprint `graph`.
+/// An error if `what` was made for another graph than that of fingerprint `graph`.
 constexpr Error check_made_for(const char* what, const Fingerprint& made_for,
                                const Fingerprint& graph) {
   if (!made_for.known() || !graph.known() || made_for == graph) return {};

@@ -2,7 +2,7 @@
 ///
 /// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan,
 /// schedule, layout) works on this list alone and never sees a user's type. Node k produces
-/// activation k and lists the activations that its forward and its backward read. Where a caller
+/// activation k and lists the activations that its forward and its backward read. If a caller
 /// runs kernels of its own (stash/), nodes say so: their values, or gradients, lie outside of the
 /// arena.
 #pragma once
@@ -70,17 +70,19 @@ struct Node {
   bool value_outside = false;
   /// The caller runs backward in memory of its own: there are no gradients in the arena.
   bool gradient_outside = false;
-  bool recomputable = true;            ///< its forward can run again in backward
+  bool recomputable = true;  ///< its forward can run again in backward
+  /// The node before it whose forward makes this activation as well, and those in between; -1: its
+  /// own. They run together, from the same sources.
+  int made_by = -1;
   std::size_t output_bytes = 0;        ///< 0 of a stage of backward alone, which produces nothing
   Cut cut;                             ///< how its work is cut into parts
   std::size_t aux_bytes = 0;           ///< of all parts
   std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
   std::size_t forward_workspace = 0;   ///< of the part that needs most
   std::size_t backward_workspace = 0;  ///< likewise
-  Policy policy;                       ///< as fixed in types; planned where left open
-  /// Multiplications and additions of forward in products of matrices, for estimates; negative:
-  /// nobody says.
-  double operations = -1;
+  Policy policy;                       ///< as fixed in types; planned if left open
+  /// Multiplications and additions of forward in products of matrices, for estimates.
+  double operations = 0;
   /// The gradient's relative squared error over that of this activation as backward reads it, all
   /// copies of its layer together, for estimates (codec_traits.hpp).
   double sensitivity = 1;
@@ -113,7 +115,7 @@ struct Graph {
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;
   int workers = 1;
-  int parts = 1;  ///< into how many parts layers and codecs are cut, where they can be
+  int parts = 1;  ///< into how many parts layers and codecs are cut, if they can be
   Array<Node> nodes;
   Array<int> ids;  ///< all lists of activations, one after the other
   /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
@@ -142,6 +144,13 @@ struct Graph {
   constexpr int input_of(int k) const {
     const IdSpan from = sources(k);
     return from.empty() ? step_input : from[0];
+  }
+
+  /// The node whose forward makes activation `k`.
+  constexpr int maker_of(int k) const { return node(k).made_by < 0 ? k : node(k).made_by; }
+  /// Whether forward of the same node makes activation `k` and the one behind it.
+  constexpr bool made_with_next(int k) const {
+    return k + 1 < node_count() && maker_of(k + 1) == maker_of(k);
   }
 
   /// visit(id) for every activation that forward of node `k` reads; the step's input is none.
@@ -197,6 +206,33 @@ struct Graph {
   }
 };
 
+/// An activation as errors name it: "z", or if several are called so, "z (3 of 4)".
+class ActivationName {
+ public:
+  constexpr ActivationName(const Graph& graph, int id) : graph_(graph), id_(id) {}
+
+  constexpr void append_to(Error& error) const {
+    const char* name = graph_.node(id_).name;
+    int before = 0, all = 0;
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      if (__builtin_strcmp(graph_.node(k).name, name) != 0) continue;
+      ++all;
+      if (k < id_) ++before;
+    }
+    error.append(name);
+    if (all < 2) return;
+    error.append(" (");
+    error.append(before + 1);
+    error.append(" of ");
+    error.append(all);
+    error.append(")");
+  }
+
+ private:
+  const Graph& graph_;
+  int id_;
+};
+
 /// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
 /// tolerate. Not into how many parts layers are cut, nor for how many threads.
 constexpr Fingerprint fingerprint_of(const Graph& graph) {
@@ -209,7 +245,8 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     found.bytes += node.output_bytes;
     all.mix(node.output.rows());
     all.mix(node.output.cols());
-    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U));
+    all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U) |
+            (node.made_by >= 0 ? 32U : 0U));
     all.mix(node.candidate_count);
     for (const IdSpan list : {graph.sources(k), graph.adds(k), graph.backward_reads(k)}) {
       all.mix(list.size());
@@ -221,7 +258,25 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
   return found;
 }
 
-/// An error where `graph` is none that the functions of program/ and plan/ can work on: those that
+namespace detail {
+
+/// Whether node `k` may be made by the node that it names.
+constexpr bool made_by_fits(const Graph& graph, int k) {
+  const Node& node = graph.node(k);
+  if (node.made_by < 0 || node.made_by >= k || !node.value_outside) return false;
+  const Node& maker = graph.node(node.made_by);
+  const IdSpan mine = graph.sources(k), its = graph.sources(node.made_by);
+  if (maker.made_by != -1 || !maker.value_outside || maker.recomputable != node.recomputable ||
+      graph.maker_of(k - 1) != node.made_by || mine.size() != its.size())
+    return false;
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    if (mine[i] != its[i]) return false;
+  return true;
+}
+
+}  // namespace detail
+
+/// An error if `graph` is none that the functions of program/ and plan/ can work on: those that
 /// make_graph() and StashModel return are.
 constexpr Error check(const Graph& graph) {
   const auto fault = [&](int k, const auto&... what) {
@@ -250,6 +305,10 @@ constexpr Error check(const Graph& graph) {
       if (id < 0 || id >= graph.node_count())
         return fault(k, "reads activation ", id, " in backward, and there are ",
                      graph.node_count());
+    if (node.made_by != -1 && !detail::made_by_fits(graph, k))
+      return fault(k, "is said to be made by node ", node.made_by,
+                   ", which has to come right before it and what else it makes, have the same "
+                   "sources, and be run by the caller");
     if (node.value_outside) continue;
     if (node.sources.count > 1)
       return fault(k, "has ", node.sources.count, " inputs; a layer has 1");

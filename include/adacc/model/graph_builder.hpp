@@ -194,7 +194,7 @@ class GraphBuilder {
     return operations;
   }
 
-  /// Once all readers of the activation made last are known, which are its own layer and, where
+  /// Once all readers of the activation made last are known, which are its own layer and, if
   /// `next_reads`, one that tolerates `next`: what they agree on, and what its errors do to them.
   constexpr void settle_candidates(bool next_reads, CodecSpan next, double next_sensitivity) {
     if (graph_.nodes.empty()) return;
@@ -213,8 +213,9 @@ class GraphBuilder {
     }
     node.candidate_count = graph_.candidates.size() - node.first_candidate;
     if (node.policy.codec() != &detail::tolerated_codec) return;
-    node.policy =
-        node.candidate_count == 0 ? retain() : compress(graph_.candidates[node.first_candidate]);
+    Form form = node.policy.form();
+    form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
+    node.policy = keep(form);
   }
 
   /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of
@@ -232,7 +233,7 @@ class GraphBuilder {
   }
 
   /// How work on shape_ that splits into `items` is cut, where `output` is made from that, or read
-  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 where they are not in it.
+  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 if they are not in it.
   constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
                     std::size_t in_bytes, std::size_t out_bytes) {
     const bool runs = split == Split::rows || split == Split::batch;

@@ -36,7 +36,7 @@ struct ParameterSpec {
 struct Parameter : ParameterSpec {
   std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
   int node = 0;            ///< the layer instance that uses it (-1: the loss)
-  bool owner = true;       ///< false where an earlier layer brought this storage in
+  bool owner = true;       ///< false if an earlier layer brought this storage in
 };
 
 /// One layer's parameters (or their gradients): params[0], params[1], … in declaration order.

@@ -31,7 +31,7 @@ constexpr const char* name_of(Split split) {
   return names[static_cast<int>(split)];
 }
 
-/// What `split` cuts a tensor of shape `in` into, where the layer does not say so itself.
+/// What `split` cuts a tensor of shape `in` into, if the layer does not say so itself.
 constexpr std::size_t items_of(Split split, Shape in) {
   return split == Split::rows ? in.rows() : split == Split::batch ? in[0] : 1;
 }
@@ -63,7 +63,7 @@ struct Cut {
 };
 
 /// Cuts `items` into at most `parts` runs of equal length but for the last. Each begins 64-byte
-/// aligned in tensors that have `in_bytes` and `out_bytes` for an item; 0 where that is no matter.
+/// aligned in tensors that have `in_bytes` and `out_bytes` for an item; 0 if that is no matter.
 constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
                        std::size_t out_bytes) {
   Cut cut{split, items, items};

@@ -45,16 +45,19 @@ constexpr Array<Policy> policies_of(const Graph& graph, int id) {
 constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& policy) {
   if (!policy.keeps()) return 0;
   const Node& node = graph.node(id);
-  return align_up(policy.form().moves() ? policy.form().bytes(node.output, graph.scalar)
+  return align_up(policy.form().encoded() ? policy.form().bytes(node.output, graph.scalar)
                                         : node.output_bytes);
 }
 
-/// Seconds that `policy` adds to a step in which backward needs activation `id`.
+/// Seconds that `policy` adds to a step in which backward needs activation `id`. Of those that one
+/// forward makes, the last has its time: where others alone are made again, these are too few.
 constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int id,
                             const Policy& policy) {
   const NodeCost& cost = profile.node(id);
   if (policy.recomputes())
-    return cost.forward + cost.add * static_cast<double>(graph.node(id).adds.count);
+    return graph.made_with_next(id) ? 0
+                                    : profile.node(graph.maker_of(id)).forward +
+                                          cost.add * static_cast<double>(graph.node(id).adds.count);
   const int column = policy.codec() == nullptr ? -1 : profile.column(policy.codec());
   if (column < 0) return 0;
   return profile.codec_cost(id, column).encode + profile.codec_cost(id, column).decode;

@@ -8,7 +8,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// In place of a codec: the first candidate of the activation (Graph::candidates); where it has
+/// In place of a codec: the first candidate of the activation (Graph::candidates); if it has
 /// none, the activation is retained.
 struct Tolerated {};
 

@@ -1,7 +1,7 @@
 /// What can become of an activation between forward and the last backward step that reads it: it is
 /// kept in some form, or dropped and recomputed.
 ///
-/// A policy type (Retain, Compress<Codec>, Recompute, Planned) is a tag: it lowers to a `Policy`
+/// A policy type (Retain, Compress<Codec>, Offload<>, Recompute, Planned) is a tag: it lowers to a `Policy`
 /// value in the plan, and nothing downstream is templated on it. It governs the activation that its
 /// layer *produces*.
 #pragma once
@@ -23,12 +23,16 @@ class Policy {
   constexpr bool keeps() const { return kind_ == Kind::keep; }
   constexpr bool recomputes() const { return kind_ == Kind::recompute; }
 
-  /// Where it keeps(): how.
+  /// If it keeps(): how.
   constexpr const Form& form() const { return form_; }
-  /// Where it keeps the activation encoded: by what. Otherwise null.
+  /// If it keeps the activation encoded: by what. Otherwise null.
   constexpr const CodecInfo* codec() const { return form_.codec; }
-  /// Whether it keeps the activation just as it is.
-  constexpr bool retains() const { return keeps() && !form_.moves(); }
+  /// Whether it keeps the activation in the arena, just as it is.
+  constexpr bool retains() const { return keeps() && form_ == Form{}; }
+  /// Whether it keeps it encoded, wherever.
+  constexpr bool encodes() const { return keeps() && form_.encoded(); }
+  /// Whether it may leave the arena.
+  constexpr bool travels() const { return keeps() && form_.travels(); }
 
   friend constexpr bool operator==(const Policy&, const Policy&) = default;
 
@@ -49,6 +53,8 @@ constexpr Policy keep(const Form& form) {
 }
 /// Keeps the activation as it is.
 constexpr Policy retain() { return keep(Form{}); }
+/// Sends it to a store as it is.
+constexpr Policy offload() { return keep(Form{nullptr, Place::store}); }
 /// Keeps it encoded.
 constexpr Policy compress(const CodecInfo* codec) { return keep(Form{codec}); }
 constexpr Policy recompute() {

@@ -1,7 +1,7 @@
 /// Drop the activation after its last reader in forward and run its layer again in backward.
 ///
 /// A run of consecutive recomputed activations is produced once per backward pass, from the
-/// nearest activation before it that is kept. Where that one is kept without loss, loss and
+/// nearest activation before it that is kept. If that one is kept without loss, loss and
 /// gradients are bit-identical to those of `Retain`.
 #pragma once
 

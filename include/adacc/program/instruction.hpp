@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "../core/array.hpp"
+#include "../core/bytes.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -20,16 +21,23 @@ enum class Op : std::uint8_t {
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
   add_gradient,   ///< dx += dy, the other branch of a Residual
+  write_begin,    ///< blob, a value or an encoded one, begins to go to the store
+  write_wait,     ///< it is there: blob's place in the arena is free
+  read_begin,     ///< blob begins to come back
+  read_wait,      ///< it is here
 };
 
 constexpr const char* name_of(Op op) {
-  constexpr const char* names[] = {"forward",       "add",       "encode",   "decode",      "loss",
-                                   "loss_gradient", "hand_over", "backward", "add_gradient"};
+  constexpr const char* names[] = {"forward",      "add",           "encode",     "decode",
+                                   "loss",         "loss_gradient", "hand_over",  "backward",
+                                   "add_gradient", "write_begin",   "write_wait", "read_begin",
+                                   "read_wait"};
   return names[static_cast<int>(op)];
 }
 
-/// Buffers are indices into Schedule::buffers; -1 where there is none. An x of -1 in forward, add
-/// or backward is the step's own input if node (or, for add, the source) is the first.
+/// Buffers are indices into Schedule::buffers; -1 if there is none. An x of -1 in forward, add
+/// or backward is the step's own input if node (or, for add, the source) is the first. If one
+/// forward makes several activations, each has an instruction, and the last of them runs it.
 struct Instruction {
   Op op = Op::forward;
   bool again = false;  ///< part of a recomputation
@@ -37,7 +45,17 @@ struct Instruction {
   int parts = 1;       ///< calls that it is made of, one after the other
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
+  int transfer = -1;  ///< into Schedule::transfers: that of a write_ or read_ instruction
 };
+
+constexpr bool is_transfer(Op op) {
+  return op == Op::write_begin || op == Op::write_wait || op == Op::read_begin ||
+         op == Op::read_wait;
+}
+
+/// Alignment, in bytes, of memory that is transferred, and of its place in the store: what direct
+/// access to any disk is content with.
+inline constexpr std::size_t transfer_alignment = 4096;
 
 enum class BufferKind : std::uint8_t { activation, gradient, encoded, aux, workspace };
 
@@ -53,11 +71,26 @@ struct Buffer {
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;
+  bool travels = false;  ///< it goes to a store, or comes from there
+
+  /// What it is aligned to in the arena.
+  constexpr std::size_t unit() const { return travels ? transfer_alignment : alignment; }
+  /// Bytes of the arena that it takes.
+  constexpr std::size_t room() const { return (bytes + unit() - 1) / unit() * unit(); }
+};
+
+/// An activation on its way to the store and back.
+struct Transfer {
+  int activation = 0;
+  std::size_t offset = 0;  ///< in the store
+  std::size_t bytes = 0;   ///< a multiple of transfer_alignment
 };
 
 struct Schedule {
   Array<Instruction> instructions;
   Array<Buffer> buffers;
+  Array<Transfer> transfers;
+  std::size_t store_bytes = 0;  ///< that the store must have room for
   /// The buffer with the last activation: in Mode::infer at the end, and in a training step without
   /// a loss at Op::hand_over; -1 otherwise.
   int output = -1;

@@ -5,7 +5,7 @@
 /// the order in which buffers come to life: activations kept from forward to backward then form a
 /// stack, and nothing short-lived leaves holes in it. A handful of thresholds is tried and the
 /// smallest arena kept; each try takes time linear in the number of buffers, as there are few
-/// holes. Where none of them is perfect and the schedule is short, program/layout_search.hpp tries
+/// holes. If none of them is perfect and the schedule is short, program/layout_search.hpp tries
 /// orders of placing them. `live_bytes`, the largest sum of live bytes, is what no layout can go
 /// below.
 #pragma once
@@ -21,7 +21,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Layout {
-  Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of `alignment`
+  Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of Buffer::unit()
   std::size_t arena_bytes = 0;  ///< the peak: the end of the highest buffer
   std::size_t live_bytes = 0;   ///< the largest sum of bytes that live at one instruction
 };
@@ -33,13 +33,16 @@ class FreeList {
  public:
   constexpr FreeList() { holes_.push_back({0, static_cast<std::size_t>(-1)}); }
 
-  constexpr std::size_t take(std::size_t bytes) {
+  /// The lowest `bytes` that are free, from a multiple of `unit` on.
+  constexpr std::size_t take(std::size_t bytes, std::size_t unit) {
     for (std::size_t i = 0; i < holes_.size(); ++i) {
       Hole& hole = holes_[i];
-      if (hole.end - hole.begin < bytes) continue;
-      const std::size_t offset = hole.begin;
-      hole.begin += bytes;
+      const std::size_t offset = (hole.begin + unit - 1) / unit * unit;
+      if (offset > hole.end || hole.end - offset < bytes) continue;
+      const Hole before{hole.begin, offset};
+      hole.begin = offset + bytes;
       if (hole.begin == hole.end) holes_.erase(i);
+      if (before.begin != before.end) holes_.insert(i, before);
       return offset;
     }
     return 0;  // not reached: the last hole has no end
@@ -127,21 +130,22 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
   for (std::size_t i = 0; i < timeline.size(); ++i) {
     timeline.born(i, [&](std::size_t b) {
       const Buffer& buffer = schedule.buffers[b];
-      const std::size_t bytes = align_up(buffer.bytes);
-      layout.offsets[b] = (is_long(buffer) ? bottom : top).take(bytes);
+      layout.offsets[b] = (is_long(buffer) ? bottom : top).take(buffer.room(), buffer.unit());
     });
     if (bottom.top() + top.top() > layout.arena_bytes)
       layout.arena_bytes = bottom.top() + top.top();
     timeline.dying(i, [&](std::size_t b) {
       const Buffer& buffer = schedule.buffers[b];
-      const std::size_t bytes = align_up(buffer.bytes);
-      (is_long(buffer) ? bottom : top).give(layout.offsets[b], bytes);
+      (is_long(buffer) ? bottom : top).give(layout.offsets[b], buffer.room());
     });
   }
+  // The top grows downwards from an end that keeps its alignment.
+  const std::size_t unit = schedule.transfers.empty() ? alignment : transfer_alignment;
+  layout.arena_bytes = (layout.arena_bytes + unit - 1) / unit * unit;
   for (std::size_t b = 0; b < layout.offsets.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
     if (buffer.first >= 0 && !is_long(buffer))
-      layout.offsets[b] = layout.arena_bytes - layout.offsets[b] - align_up(buffer.bytes);
+      layout.offsets[b] = layout.arena_bytes - layout.offsets[b] - buffer.room();
   }
   return layout;
 }
@@ -149,7 +153,7 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
 }  // namespace detail
 
 /// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
-/// quadratic time where that saves memory; above `long_limit` is content with 0.1 % of waste.
+/// quadratic time if that saves memory; above `long_limit` is content with 0.1 % of waste.
 constexpr Layout make_layout(const Schedule& schedule) {
   constexpr std::size_t short_limit = 768, long_limit = 8192;
   const std::size_t buffers = schedule.buffers.size();
@@ -171,10 +175,11 @@ constexpr Layout make_layout(const Schedule& schedule) {
   if (buffers <= short_limit && best.arena_bytes > live)
     detail::LayoutSearch(schedule, live, best.offsets, best.arena_bytes).run();
   best.live_bytes = live;
-  best.arena_bytes = 0;  // padding behind the highest buffer is not used
+  best.arena_bytes = 0;  // padding behind the highest buffer is not used, but by transfers
   for (std::size_t b = 0; b < best.offsets.size(); ++b) {
-    const std::size_t end = best.offsets[b] + schedule.buffers[b].bytes;
-    if (schedule.buffers[b].first >= 0 && end > best.arena_bytes) best.arena_bytes = end;
+    const Buffer& buffer = schedule.buffers[b];
+    const std::size_t end = best.offsets[b] + (buffer.travels ? buffer.room() : buffer.bytes);
+    if (buffer.first >= 0 && end > best.arena_bytes) best.arena_bytes = end;
   }
   return best;
 }

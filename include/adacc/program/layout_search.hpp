@@ -3,7 +3,7 @@
 /// Placed one after the other, each at the lowest offset free during its whole life, buffers rarely
 /// leave a gap, and some order gives the smallest arena there is. So orders are tried: those that
 /// usually serve (large, long-lived and early buffers first), each mended by moving whichever
-/// buffer ends highest to the front; and where they leave a gap worth closing, a climb from order
+/// buffer ends highest to the front; and if they leave a gap worth closing, a climb from order
 /// to order. A try takes time quadratic in the number of buffers, which is why this is for short
 /// schedules. Random numbers come from a fixed seed: the same schedule always gets the same layout,
 /// in the compiler and at run time.
@@ -31,7 +31,7 @@ class LayoutSearch {
     for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
       if (buffer.first >= 0)
-        items_.push_back({align_up(buffer.bytes), buffer.first, buffer.last, b});
+        items_.push_back({buffer.room(), buffer.unit(), buffer.first, buffer.last, b});
     }
     placed_.reserve(items_.size());
   }
@@ -56,6 +56,7 @@ class LayoutSearch {
   enum class Rank : std::uint8_t { bytes, area, life, start };
   struct Item {
     std::size_t bytes = 0;
+    std::size_t unit = 1;
     int first = 0, last = 0;
     std::size_t buffer = 0;
   };
@@ -107,7 +108,7 @@ class LayoutSearch {
         ++looks_;
         if (other.first > item.last || item.first > other.last) continue;
         if (other.begin >= offset + item.bytes) break;
-        if (other.end > offset) offset = other.end;
+        if (other.end > offset) offset = (other.end + item.unit - 1) / item.unit * item.unit;
       }
       const std::size_t end = offset + item.bytes;
       offsets_[item.buffer] = offset;

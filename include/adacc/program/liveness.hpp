@@ -19,7 +19,7 @@ class LiveBytes {
   }
   constexpr void add(const Buffer& buffer) {
     if (buffer.first < 0) return;  // no instruction names it
-    const std::size_t bytes = align_up(buffer.bytes);
+    const std::size_t bytes = buffer.room();
     std::size_t* changes = bytes_.data();
     changes[buffer.first] += bytes;
     changes[buffer.last + 1] -= bytes;
@@ -34,7 +34,7 @@ class LiveBytes {
   constexpr std::size_t size() const { return bytes_.size(); }
   constexpr std::size_t operator[](std::size_t i) const { return bytes_[i]; }
 
-  /// The first instruction at which most bytes live; 0 where there is none.
+  /// The first instruction at which most bytes live; 0 if there is none.
   constexpr std::size_t worst() const {
     std::size_t worst = 0;
     for (std::size_t i = 1; i < bytes_.size(); ++i)

@@ -14,7 +14,10 @@ namespace adacc { inline namespace v0_1 {
 struct Plan {
   Array<Policy> policies;   ///< one per activation; none is `planned`
   std::size_t version = 1;  ///< grows with every change while training runs
-  Fingerprint made_for;     ///< the graph's; unknown where the caller wrote the policies down
+  /// Live bytes that activations are sent to a store for, as far as it takes; 0: the fewest that
+  /// can be. Says nothing if no policy travels.
+  std::size_t room_bytes = 0;
+  Fingerprint made_for;  ///< the graph's; unknown if the caller wrote the policies down
 
   constexpr const Policy& operator[](int activation) const {
     return policies[static_cast<std::size_t>(activation)];
@@ -66,7 +69,7 @@ constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
 
 }  // namespace detail
 
-/// An error where `plan` cannot govern `graph`.
+/// An error if `plan` cannot govern `graph`.
 constexpr Error check(const Graph& graph, const Plan& plan) {
   if (const Error why = check(graph)) return why;
   if (plan.policies.size() != graph.nodes.size())

@@ -12,6 +12,7 @@
 #include "layout.hpp"
 #include "plan.hpp"
 #include "schedule.hpp"
+#include "transfers.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -40,17 +41,37 @@ constexpr auto& array_of(Program& program) {
   else if constexpr (index == 5) return program.schedule.instructions;
   else if constexpr (index == 6) return program.schedule.buffers;
   else if constexpr (index == 7) return program.layout.offsets;
-  else return program.exact;
+  else if constexpr (index == 8) return program.exact;
+  else return program.schedule.transfers;
 }
-inline constexpr std::size_t array_count = 9;
+inline constexpr std::size_t array_count = 10;
 
 }  // namespace detail
 
-/// Compiles a step of `graph` under `plan`. Fails where the plan does not fit the graph.
+/// The schedule of a step of `graph` under `plan`, which has passed check(graph, plan), with what
+/// goes to a store and comes back. Fails if the plan's room is too small for that.
+constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, const Plan& plan,
+                                                        Mode mode = Mode::train) {
+  Schedule schedule = make_schedule(graph, plan, mode);
+  bool travels = false;
+  for (const Policy& policy : plan.policies) travels = travels || policy.travels();
+  if (!travels || mode != Mode::train) return schedule;
+  TransferPass pass(graph, plan, schedule);
+  if (pass.empty()) return schedule;
+  Schedule sent;
+  const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
+  if (pass.run(room, sent)) return sent;
+  return Error::say("the plan sends activations to a store to stay within ", shown(room),
+                    " of live bytes, and needs at least ", shown(pass.smallest_limit()));
+}
+
+/// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
   if (const Error why = check(graph, plan)) return Error::misuse(why.text());
+  Result<Schedule> schedule = make_schedule_with_transfers(graph, plan, mode);
+  if (!schedule) return schedule.error;
   Program program;
-  program.schedule = make_schedule(graph, plan, mode);
+  program.schedule = static_cast<Schedule&&>(*schedule);
   program.layout = make_layout(program.schedule);
   program.exact = exact_in_backward(graph, plan);
   program.graph = static_cast<Graph&&>(graph);
@@ -70,7 +91,7 @@ constexpr Result<Program> make_program(const Network& network, Shape input,
 }
 
 /// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
-/// where it cannot be built for that input (make_program says why).
+/// if it cannot be built for that input (make_program says why).
 template <class Network>
 constexpr std::size_t peak_bytes(Shape input, const GraphOptions& options = {}) {
   const Result<Program> program = make_program(Network{}, input, options);

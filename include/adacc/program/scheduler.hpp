@@ -3,14 +3,15 @@
 /// A pure function of both; it touches no data. The rules:
 ///
 ///   - an activation that nothing in backward needs is dropped after its last reader in forward;
-///   - one that is kept in a form of its own (Form::moves) is put away after its last reader in
+///   - one that is kept encoded is put away after its last reader in
 ///     forward, so that forward is exact, and brought back once, before its first reader in
 ///     backward;
 ///   - a recomputed one is produced again once, before its first reader, from whatever it needs
 ///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
-///     not run again;
-///   - dx takes dy's buffer where the layer allows it and no residual sum still needs dy;
-///   - the loss writes its gradient over its input where it may;
+///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
+///     produced together, by one instruction each, the last of which runs it;
+///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
+///   - the loss writes its gradient over its input if it may;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
 ///     its last reader in forward, and there again, without an instruction, for its readers in
 ///     backward. Whatever is decided later takes more bytes at some instructions, and at none
@@ -127,7 +128,7 @@ class Scheduler {
 
   /// In the run before: whether some backward step, or a recomputation for one, reads `id`.
   constexpr bool needed(int id) const { return at_[id].needed; }
-  /// The buffer that holds the last activation, where the step hands it out; -1: it does not.
+  /// The buffer that holds the last activation, if the step hands it out; -1: it does not.
   constexpr int output() const { return output_; }
   /// The buffers of the gradients that come from outside, and that are handed out; -1: none.
   constexpr int output_gradient() const { return output_gradient_; }
@@ -139,7 +140,7 @@ class Scheduler {
   /// What is known of one activation while the sink is told of instructions.
   struct State {
     bool needed = false;  ///< some backward step, or a recomputation for one, reads it
-    int value = -1;       ///< buffer with its value; -1 where it is not to be had
+    int value = -1;       ///< buffer with its value; -1 if it is not to be had
     int blob = -1;        ///< buffer in which it waits in a form of its own
     int aux = -1;
     int gradient = -1;
@@ -192,7 +193,8 @@ class Scheduler {
   /// The caller's forward of node k is done: what of its output the arena takes over.
   constexpr void take_over(int k) {
     Instruction run{Op::forward, false, k};
-    if (state(k).needed && policy(k).retains()) state(k).value = run.y = value_buffer(k);
+    if (state(k).needed && policy(k).keeps() && !policy(k).encodes())
+      state(k).value = run.y = value_buffer(k);
     sink_.append(run);
     retire(k);
   }
@@ -243,13 +245,13 @@ class Scheduler {
   constexpr void retire(int id) {
     State& mine = state(id);
     if (mine.needed && policy(id).keeps()) {
-      if (!policy(id).form().moves()) return;
+      if (!policy(id).encodes()) return;
       put_away(id);
     }
     mine.value = -1;
   }
 
-  /// From the value to the form in which it waits.
+  /// From the value to the blob in which it waits.
   constexpr void put_away(int id) {
     State& mine = state(id);
     if (!(mine.form == policy(id).form())) {
@@ -313,10 +315,32 @@ class Scheduler {
         bring_back(top);
         stack_.pop_back();
       } else if (!push_missing_sources(top)) {
-        produce(top, true);
+        if (graph_.maker_of(top) != top || graph_.made_with_next(top)) produce_together(top);
+        else produce(top, true);
         stack_.pop_back();
       }
     }
+  }
+
+  /// Forward again of the node that makes activation `id` and others; its sources have values. What
+  /// of them is not wanted goes to scratch.
+  constexpr void produce_together(int id) {
+    const int maker = graph_.maker_of(id);
+    const IdSpan sources = list(node_of(maker).sources);
+    together_.clear();
+    for (int k = maker;; ++k) {
+      Instruction run{Op::forward, true, k};
+      if (!sources.empty()) run.x = value(sources[0]);
+      if (policy(k).recomputes() && state(k).needed) state(k).value = run.y = value_buffer(k);
+      else if (!policy(k).planned()) run.y = workspace(k, node_of(k).output_bytes);
+      together_.push_back(run.y);
+      const bool last = !graph_.made_with_next(k);
+      if (last) run.workspace = workspace(maker, node_of(maker).forward_workspace);
+      sink_.append(run);
+      if (last) break;
+    }
+    for (const int output : together_) sink_.touch(output);
+    for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
   }
 
   constexpr bool push_missing_sources(int id) {
@@ -380,6 +404,7 @@ class Scheduler {
   Array<int> next_add_;  ///< by place in Graph::ids
   Array<int> add_node_;  ///< by place in Graph::ids: the node whose list it is in
   Array<int> stack_;
+  Array<int> together_;  ///< buffers of what one forward makes
   int output_ = -1;
   int output_gradient_ = -1;
 };

@@ -1,144 +1,187 @@
 /// The cost profile of a stash, measured on the running machine: callables and codecs, no more.
 ///
-/// What backward stages take is the trainer's and the same under every plan, so it stands in the
-/// profile as one number, `step_seconds`, which only the planner's gap refers to.
+/// Activations that were registered alike (stash/model.hpp) share their times, as the layers of a
+/// trainer do: measured one by one, equal ones would get unequal costs by chance, and unequal
+/// policies from those. What the trainer's own stages take is the same under every plan; it stands
+/// in the profile as one number, so that the planner's gap refers to the whole step.
 #pragma once
 
 #include <cstddef>
 
+#include "../core/clock.hpp"
 #include "../core/random.hpp"
 #include "../cost/profile.hpp"
-#include "stash.hpp"
+#include "../step/memory_check.hpp"
+#include "estimate.hpp"
+#include "model.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 struct StashMeasurement {
-  double (*now)() = nullptr;  ///< seconds of some clock; needed
-  int repeats = 5;            ///< of each; the median counts
-  double step_seconds = 0;    ///< of the trainer's own step, everything retained, if known
+  ClockRef now;     ///< needed
+  int repeats = 7;  ///< of each kind of callable and codec, at least 1; the median counts
+  /// Of the trainer's own step, everything retained, by the same clock. If it is not known (0),
+  /// backward is taken to last twice as long as forward of what can be recomputed.
+  double step_seconds = 0;
 };
 
 /// Bytes of scratch that measure_stash() works in.
 constexpr std::size_t stash_measure_bytes(const Graph& graph) {
   std::size_t most = 0;
+  const auto need = [&](std::size_t bytes) { most = bytes > most ? bytes : most; };
   for (int id = 0; id < graph.node_count(); ++id) {
     const Node& node = graph.node(id);
-    std::size_t sources = 0, blob = 0;
-    graph.forward_reads(id,
-                        [&](int source) { sources += align_up(graph.node(source).output_bytes); });
-    const CodecSpan codecs = graph.candidates_of(node);
-    for (std::size_t i = 0; i < codecs.count; ++i) {
-      const std::size_t bytes =
-          codecs[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar);
-      if (bytes > blob) blob = bytes;
-    }
-    const std::size_t bytes = align_up(node.output_bytes) + (sources > blob ? sources : blob);
-    if (bytes > most) most = bytes;
+    for (std::size_t i = 0; i < node.candidate_count; ++i)
+      need(align_up(node.output_bytes) + graph.candidates_of(node)[i]->encoded_bytes(
+                                             node.output.rows(), node.output.cols(), graph.scalar));
+    if (graph.maker_of(id) != id) continue;
+    std::size_t together = node.forward_workspace;
+    for (const int source : graph.sources(id))
+      together += align_up(graph.node(source).output_bytes);
+    for (int k = id; k < graph.node_count() && graph.maker_of(k) == id; ++k)
+      together += align_up(graph.node(k).output_bytes);
+    need(together);
   }
   return most;
 }
 
 namespace detail {
 
-/// Medians of a few calls' times.
-class Stopwatch {
- public:
-  explicit Stopwatch(const StashMeasurement& how) : how_(how) {}
+/// Values between -1 and 1 for whole elements of T; other bytes become zero, which is an index too.
+template <class T>
+void fill_sample(View<T> values, bool raw) {
+  const RandomKey key;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = raw ? T{} : static_cast<T>(2 * unit_float(random_word(key, i)) - 1);
+}
 
-  /// At least a nanosecond: a clock may be too coarse to see a short call.
+/// Times the callables and codecs of one model.
+template <class T, class Context>
+class StashTimer {
+ public:
+  StashTimer(const StashModel<T, Context>& model, const Graph& graph, Context& context,
+             Bytes scratch, const StashMeasurement& how)
+      : model_(model), graph_(graph), context_(context), scratch_(scratch), how_(how) {}
+
+  /// Seconds of the callable of all activations like `id`, the first of them: those of different
+  /// ones, in turn.
+  double callable(int id) {
+    Array<int> alike;
+    for (int k = id; k < model_.activation_count(); ++k)
+      if (graph_.node(k).layer == graph_.node(id).layer) alike.push_back(k);
+    return median([&](std::size_t turn) {
+      const int k = alike[turn % alike.size()];
+      Bytes rest = scratch_;
+      Array<View<const T>> sources;
+      for (const int source : graph_.sources(k)) sources.push_back(sample(source, rest));
+      Array<View<T>> outputs;
+      for (int made = k; made < graph_.node_count() && graph_.maker_of(made) == k; ++made)
+        outputs.push_back(sample(made, rest));
+      const Bytes workspace(rest.data(), Shape(graph_.node(k).forward_workspace));
+      const StashRecompute<T>& again = model_.recompute_of(k);
+      return seconds(
+          [&] { again.call(again.function, sources.data(), outputs.data(), workspace); });
+    });
+  }
+
+  /// Seconds of encoding activation `id` by `info` and back, in `cost`.
+  Error codec(int id, const CodecInfo& info, CodecCost& cost) {
+    const Node& node = graph_.node(id);
+    Bytes rest = scratch_;
+    const View<T> values = sample(id, rest);
+    const View<T> x(values.data(), Shape(node.output.rows(), node.output.cols()));
+    const Bytes blob(rest.data(), Shape(info.encoded_bytes(x.rows(), x.cols(), graph_.scalar)));
+    const CodecDispatch<T, Context>& calls = *model_.dispatch().find(&info);
+    Error why;
+    cost.encode = median(
+        [&](std::size_t) { return seconds([&] { why = calls.encode(context_, x, blob, {}); }); });
+    if (why) return why;
+    cost.decode = median(
+        [&](std::size_t) { return seconds([&] { why = calls.decode(context_, blob, x, {}); }); });
+    return why;
+  }
+
+ private:
+  /// Takes room for activation `id` from `rest`.
+  View<T> sample(int id, Bytes& rest) const {
+    const Node& node = graph_.node(id);
+    const std::size_t bytes = align_up(node.output_bytes);
+    const bool raw = model_.is_raw(id);
+    const View<T> values(static_cast<T*>(static_cast<void*>(rest.data())),
+                         raw ? Shape(node.output_bytes / sizeof(T)) : node.output);
+    rest = Bytes(rest.data() + bytes, Shape(bytes < rest.size() ? rest.size() - bytes : 0));
+    fill_sample(values, raw);
+    return values;
+  }
+
   template <class Call>
-  double median(const Call& call) {
+  double seconds(const Call& call) const {
+    const double start = how_.now();
+    call();
+    return how_.now() - start;
+  }
+
+  /// Of time(0), time(1), … as many as are asked for, behind one that pays for cold caches. At
+  /// least a nanosecond: a clock may be too coarse to see a short call.
+  template <class Time>
+  double median(const Time& time) {
+    static_cast<void>(time(0));
     times_.clear();
-    call();  // the first one pays for cold caches
-    for (int i = 0; i < how_.repeats; ++i) {
-      const double start = how_.now();
-      call();
-      times_.push_back(how_.now() - start);
-    }
+    for (int i = 0; i < how_.repeats; ++i) times_.push_back(time(static_cast<std::size_t>(i)));
     sort(times_, [](double a, double b) { return a < b; });
     const double middle = times_[times_.size() / 2];
     return middle > 1e-9 ? middle : 1e-9;
   }
 
- private:
+  const StashModel<T, Context>& model_;
+  const Graph& graph_;
+  Context& context_;
+  Bytes scratch_;
   const StashMeasurement& how_;
   Array<double> times_;
 };
-
-/// Values between -1 and 1 for whole elements of T; other bytes become zero, which is an index too.
-template <class T>
-void fill_sample(Bytes memory, bool raw) {
-  if (raw) {
-    for (std::byte& byte : memory) byte = std::byte{0};
-    return;
-  }
-  RandomKey key;
-  T* values = reinterpret_cast<T*>(memory.data());
-  for (std::size_t i = 0; i < memory.size() / sizeof(T); ++i)
-    values[i] = static_cast<T>(2 * unit_float(random_word(key, i)) - 1);
-}
 
 }  // namespace detail
 
 /// Times the callables and codecs of `model` in `scratch`, of stash_measure_bytes(graph) bytes,
 /// 64-byte aligned. Callables are run on random values (zeros for what is registered as bytes).
+/// Gradient errors are those that allow() was given, and estimates if it was given none:
+/// stash/probe.hpp measures them.
 template <class T, class Context>
 Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& context,
                                   Bytes scratch, const StashMeasurement& how) {
   const Result<Graph> made = model.graph();
   if (!made) return made.error;
   const Graph& graph = *made;
-  if (how.now == nullptr || how.repeats < 1)
-    return Error::say("measuring a stash needs a clock and at least 1 repeat");
-  if (scratch.size() < stash_measure_bytes(graph) || !detail::is_aligned(scratch.data()))
-    return Error::say("measuring a stash needs ", shown(stash_measure_bytes(graph)),
-                      " of scratch, 64-byte aligned, and got ", shown(scratch.size()));
+  if (!how.now || how.repeats < 1)
+    return Error::misuse("measuring a stash needs a clock and at least 1 repeat");
+  const std::size_t bytes = stash_measure_bytes(graph);
+  if (scratch.size() < bytes)
+    return Error::misuse("measuring a stash needs ", shown(bytes), " of scratch, and got ",
+                         shown(scratch.size()));
+  if (const Error why = detail::check_memory({{"bytes of the scratch", scratch.data(), bytes}}))
+    return why;
   CostProfile profile = empty_profile(graph);
-  profile.rest = how.step_seconds;
-  detail::Stopwatch watch(how);
-  for (NodeCost& cost : profile.nodes) cost.forward = cost.backward = 1e-9;  // the trainer's own
+  detail::StashTimer<T, Context> timer(model, graph, context, scratch, how);
   for (int id = 0; id < model.activation_count(); ++id) {
     const Node& node = graph.node(id);
-    Bytes rest = scratch;
-    const auto take = [&](int k) {
-      const bool raw = graph.node(k).output_bytes != graph.node(k).output.elems() * sizeof(T);
-      const Bytes memory(rest.data(), Shape(graph.node(k).output_bytes));
-      const std::size_t used = align_up(memory.size());
-      rest = Bytes(rest.data() + used, Shape(used < rest.size() ? rest.size() - used : 0));
-      detail::fill_sample<T>(memory, raw);
-      return View<T>(reinterpret_cast<T*>(memory.data()),
-                     raw ? Shape(memory.size() / sizeof(T)) : graph.node(k).output);
-    };
-    const View<T> value = take(id);
-    const View<T> matrix(value.data(), Shape(node.output.rows(), node.output.cols()));
-    for (std::size_t c = 0; c < node.candidate_count; ++c) {
-      const CodecInfo* info = graph.candidates_of(node)[c];
-      const CodecDispatch<T, Context>& codec = *model.dispatch().find(info);
-      const Bytes blob(rest.data(), Shape(info->encoded_bytes(node.output.rows(),
-                                                              node.output.cols(), graph.scalar)));
-      CodecCost& cost = profile.codec_cost(id, profile.column(info));
-      Error why;
-      cost.encode = watch.median([&] { why = codec.encode(context, matrix, blob, {}); });
-      if (!why) cost.decode = watch.median([&] { why = codec.decode(context, blob, matrix, {}); });
-      if (why) return why;
-      cost.error = model.error_of(id, info);
-    }
+    if (node.copy > 0) continue;
+    NodeCost cost;
+    if (model.recompute_of(id).call != nullptr && graph.maker_of(id) == id)
+      cost.forward = timer.callable(id);
+    for (int k = id; k < model.activation_count(); ++k)
+      if (graph.node(k).layer == node.layer) profile.nodes[static_cast<std::size_t>(k)] = cost;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
-      // What is made again from encoded sources has their errors, or those that they carry.
-      double carried = 0;
-      graph.forward_reads(id, [&](int source) {
-        const CodecCost& from = profile.codec_cost(source, static_cast<int>(c));
-        carried += from.error > from.carried_error ? from.error : from.carried_error;
-      });
-      profile.codec_cost(id, static_cast<int>(c)).carried_error = carried;
+      const CodecInfo& info = *profile.codecs[c];
+      CodecCost coded;
+      if (!graph.candidates_of(node).contains(&info)) continue;
+      if (const Error why = timer.codec(id, info, coded)) return why;
+      for (int k = id; k < model.activation_count(); ++k)
+        if (graph.node(k).layer == node.layer) profile.codec_cost(k, static_cast<int>(c)) = coded;
     }
-    const StashRecompute<T>& again = model.recompute_of(id);
-    if (again.call == nullptr) continue;
-    Array<View<const T>> sources;
-    for (const int source : graph.sources(id)) sources.push_back(take(source));
-    profile.nodes[static_cast<std::size_t>(id)].forward =
-        watch.median([&] { again.call(again.function, sources.data(), value); });
   }
+  detail::set_rest(profile, how.step_seconds);
+  detail::set_errors(model, graph, profile);
   return profile;
 }
 

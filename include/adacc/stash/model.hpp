@@ -2,12 +2,16 @@
 ///
 /// For those who have kernels and a training loop of their own and want neither layers nor
 /// combinators. Every activation is registered, in the order in which forward produces them, with
-/// its shape and the backward stages that read it; where forward can produce it again, with a
-/// callable; where it may be kept encoded, with the codecs. That is a Graph like any other, so
+/// its shape and the backward stages that read it; if forward can produce it again, with a
+/// callable; if it may be kept encoded, with the codecs. That is a Graph like any other, so
 /// plan, schedule and layout are those of every other step.
 ///
 /// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
-/// them from the highest to the lowest.
+/// them from the highest to the lowest. All that a stage reads is in memory together.
+///
+/// Activations that are registered alike (name, shape, codecs, the type of the callable and the
+/// shapes that it reads) are copies of one, as those of a trainer's equal layers are: what is
+/// measured and probed of one holds for all.
 #pragma once
 
 #include <cstddef>
@@ -34,17 +38,31 @@ class StashList {
   Array<int> numbers_;
 };
 
-/// How an activation is produced again: a callable that somebody else owns.
+/// What a recomputation takes.
+struct RecomputeNeeds {
+  /// Scratch memory of the callable, 64-byte aligned, which it is given as its last argument.
+  std::size_t workspace_bytes = 0;
+  // For estimated_profile() alone; measure_stash() looks for itself.
+  double operations = 0;   ///< multiplications and additions, each counted
+  double moved_bytes = 0;  ///< read and written; 0: those of its sources and outputs
+
+  friend constexpr bool operator==(const RecomputeNeeds&, const RecomputeNeeds&) = default;
+};
+
+/// How activations are produced again: a callable that somebody else owns.
 template <class T>
 struct StashRecompute {
   const void* function = nullptr;
-  void (*call)(const void* function, const View<const T>* sources, View<T> y) = nullptr;
+  void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
+               Bytes workspace) = nullptr;
 };
 
 template <class T = float, class Context = Cpu>
 class StashModel {
  public:
   static constexpr int most_stages = 1 << 20;
+  /// An error that is yet to be probed.
+  static constexpr double unknown = -1;
 
   /// Registers an activation of T that the backward stages `stages` read; its id, which counts
   /// from 0. `name` must outlive all that is made of the model.
@@ -58,97 +76,153 @@ class StashModel {
     return add(name, Shape(bytes), 1, stages);
   }
 
-  /// Activation `id` can be produced again: function(sources, y) writes y, of the shape registered,
-  /// from `sources`, a `const View<const T>*` to the activations named here in that order (and from
-  /// what the callable captured), with the same bits as forward. It may run in any order of
-  /// activations, and is called while backward runs. `function` must outlive all that is made of
-  /// the model.
+  /// Activation `id` can be produced again: function(sources, y) writes all of y, of the shape
+  /// registered, from `sources`, a `const View<const T>*` to the activations named here in that
+  /// order (and from what the callable captured and nobody changes until backward is over), with
+  /// the same bits as forward. With a workspace it is function(sources, y, Bytes workspace). It may
+  /// run in any order of activations, and is called while backward runs. `function` must outlive
+  /// all that is made of the model. testing/checked_stash.hpp checks all of that.
   template <class Function>
-  constexpr void recompute(int id, const StashList& sources, const Function& function) {
-    if (!known(id)) return;
-    Entry& entry = entries_[static_cast<std::size_t>(id)];
-    if (entry.recompute.call != nullptr) return fail(id, "was given a way to be recomputed twice");
-    entry.recompute.function = &function;
-    entry.recompute.call = [](const void* f, const View<const T>* from, View<T> y) {
-      (*static_cast<const Function*>(f))(from, y);
+  constexpr void recompute(int id, const StashList& sources, const Function& function,
+                           const RecomputeNeeds& needs = {}) {
+    constexpr bool scratch = requires(const View<const T>* from, View<T> y, Bytes workspace) {
+      function(from, y, workspace);
     };
-    for (const int source : sources.numbers()) {
-      if (source < 0 || source >= id)
-        return fail(id, "can be recomputed from activations registered before it alone");
-      entry.sources.push_back(source);
-    }
+    static_assert(
+        scratch || requires(const View<const T>* from, View<T> y) { function(from, y); },
+        "adacc: a callable that recomputes an activation takes (const View<const T>* "
+        "sources, View<T> y), and if it has a workspace, Bytes");
+    set_recompute<Function>({id}, sources, function, needs, scratch,
+                            [](const void* f, const View<const T>* from, const View<T>* y,
+                               [[maybe_unused]] Bytes workspace) {
+                              if constexpr (scratch)
+                                (*static_cast<const Function*>(f))(from, *y, workspace);
+                              else (*static_cast<const Function*>(f))(from, *y);
+                            });
   }
   template <class Function>
-  constexpr void recompute(int, const StashList&, const Function&&) = delete;
+  constexpr void recompute(int, const StashList&, const Function&&,
+                           const RecomputeNeeds& = {}) = delete;
 
-  /// Activation `id` may be kept encoded by `Codec`. `error` is what a lossy one costs: the
-  /// relative squared error of the gradient, E|g' - g|^2 / |g|^2 (docs/planning.md), where backward
-  /// reads this activation decoded, or makes others from it.
+  /// The same for a callable that makes several activations at once, registered one after the
+  /// other: function(sources, outputs) writes all of them, outputs[i] being that of ids[i]. What
+  /// becomes of each is planned by itself; what is not wanted of a call is written to scratch.
+  template <class Function>
+  constexpr void recompute_together(const StashList& ids, const StashList& sources,
+                                    const Function& function, const RecomputeNeeds& needs = {}) {
+    constexpr bool scratch =
+        requires(const View<const T>* from, const View<T>* outputs, Bytes workspace) {
+      function(from, outputs, workspace);
+    };
+    static_assert(
+        scratch || requires(const View<const T>* from,
+                            const View<T>* outputs) { function(from, outputs); },
+        "adacc: a callable that recomputes activations together takes (const View<const T>* "
+        "sources, const View<T>* outputs), and if it has a workspace, Bytes");
+    set_recompute<Function>(ids, sources, function, needs, scratch,
+                            [](const void* f, const View<const T>* from, const View<T>* outputs,
+                               [[maybe_unused]] Bytes workspace) {
+                              if constexpr (scratch)
+                                (*static_cast<const Function*>(f))(from, outputs, workspace);
+                              else (*static_cast<const Function*>(f))(from, outputs);
+                            });
+  }
+  template <class Function>
+  constexpr void recompute_together(const StashList&, const StashList&, const Function&&,
+                                    const RecomputeNeeds& = {}) = delete;
+
+  /// Activation `id` may be kept encoded by `Codec`. What a lossy one costs is yet to be probed
+  /// (stash/probe.hpp); until then an estimate stands in.
   template <class Codec>
-  constexpr void allow(int id, double error = 0) {
+  constexpr void allow(int id) {
+    allow_codec<Codec>(id, codec_info<Codec>.lossless ? 0 : unknown);
+  }
+
+  /// The same if that is known: the relative squared error of the gradient,
+  /// E|g' - g|^2 / |g|^2 (docs/planning.md), if backward reads this activation decoded, or makes
+  /// others from it.
+  template <class Codec>
+  constexpr void allow(int id, double error) {
     if (!known(id)) return;
-    Entry& entry = entries_[static_cast<std::size_t>(id)];
-    const CodecInfo* info = &codec_info<Codec>;
-    if (!(error >= 0)) return fail(id, "has a codec with a negative error");
-    if (error == 0 && !info->lossless)
-      return fail(id, "has a lossy codec, and nothing says what gradient error it costs");
-    if (entry.elem_bytes == 1) return fail(id, "was registered as bytes, which no codec takes");
-    const std::size_t bytes =
-        info->encoded_bytes(entry.shape.rows(), entry.shape.cols(), dtype_of<T>);
-    if (bytes == 0 || bytes >= entry.shape.elems() * entry.elem_bytes) return;  // saves nothing
-    dispatch_.template add_codec<Codec>();
-    entry.codecs.push_back({info, error});
+    if (!(error >= 0)) return fail(id, "has a codec whose gradient error is negative, or NaN");
+    if (error == 0 && !codec_info<Codec>.lossless)
+      return fail(id, "has a lossy codec without a gradient error: leave out what is to be probed");
+    allow_codec<Codec>(id, error);
   }
 
   /// Takes the choice from the planner.
   constexpr void fix(int id, Policy policy) {
-    if (known(id)) entries_[static_cast<std::size_t>(id)].policy = policy;
+    if (known(id)) entry(id).policy = policy;
   }
 
   /// The graph: one node per activation and, behind them, one without output per backward stage.
   /// Fails at the first registration that makes no sense.
   constexpr Result<Graph> graph() const {
-    if (error_) return error_;
-    if (entries_.empty()) return Error::say("the stash has no activations");
+    if (error_) return Error::misuse(error_.text());
+    if (entries_.empty()) return Error::misuse("the stash has no activations");
     Graph graph;
     graph.has_loss = false;
     graph.scalar = graph.input_dtype = dtype_of<T>;
     graph.nodes.reserve(entries_.size() + stage_count());
-    for (const Entry& entry : entries_) lower(graph, entry);
-    for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage) lower_stage(graph, stage);
-    if (const Error why = check(graph)) return why;
+    Array<Kind> kinds;
+    for (const Entry& entry : entries_) lower(graph, entry, kinds);
+    for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage)
+      lower_stage(graph, stage, static_cast<int>(kinds.size()) + stage);
+    if (const Error why = check(graph)) return Error::misuse(why.text());
     graph.fingerprint = fingerprint_of(graph);
     return graph;
   }
 
   constexpr int activation_count() const { return static_cast<int>(entries_.size()); }
 
-  /// What codec_cost().error of a profile is to be; 0 for codecs that were not allowed.
+  /// Whether activation `id` was registered as bytes.
+  constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
+
+  /// What was said of the gradient error of `codec`: `unknown` if that is yet to be probed, 0
+  /// if the codec was not allowed.
   constexpr double error_of(int id, const CodecInfo* codec) const {
-    for (const Allowed& allowed : entries_[static_cast<std::size_t>(id)].codecs)
+    for (const Allowed& allowed : entry(id).codecs)
       if (allowed.codec == codec) return allowed.error;
     return 0;
   }
-  constexpr const StashRecompute<T>& recompute_of(int id) const {
-    return entries_[static_cast<std::size_t>(id)].recompute;
-  }
+
+  /// How activation `id` is made again, and what that takes: of those that are made together, as
+  /// the first one is.
+  constexpr const StashRecompute<T>& recompute_of(int id) const { return maker(id).recompute; }
+  constexpr const RecomputeNeeds& needs_of(int id) const { return maker(id).needs; }
   constexpr const Dispatch<T, Context>& dispatch() const { return dispatch_; }
 
  private:
   struct Allowed {
     const CodecInfo* codec = nullptr;
     double error = 0;
+    friend constexpr bool operator==(const Allowed&, const Allowed&) = default;
   };
   struct Entry {
     const char* name = "";
     Shape shape;
     std::size_t elem_bytes = 0;
     Policy policy;
+    int made_by = -1;  ///< the first of those that one callable makes; -1: itself
     Array<int> stages;
     Array<int> sources;
     Array<Allowed> codecs;
     StashRecompute<T> recompute;
+    RecomputeNeeds needs;
   };
+
+  /// Activations that were registered alike.
+  struct Kind {
+    int first = 0;
+    int copies = 0;
+  };
+
+  constexpr Entry& entry(int id) { return entries_[static_cast<std::size_t>(id)]; }
+  constexpr const Entry& entry(int id) const { return entries_[static_cast<std::size_t>(id)]; }
+  constexpr const Entry& maker(int id) const {
+    const int made_by = entry(id).made_by;
+    return entry(made_by < 0 ? id : made_by);
+  }
 
   constexpr int add(const char* name, Shape shape, std::size_t elem_bytes,
                     const StashList& stages) {
@@ -173,40 +247,109 @@ class StashModel {
     return id;
   }
 
+  template <class Function>
+  constexpr void set_recompute(const StashList& list, const StashList& sources,
+                               const Function& function, const RecomputeNeeds& needs, bool scratch,
+                               decltype(StashRecompute<T>::call) call) {
+    const Array<int>& ids = list.numbers();
+    for (const int id : ids)
+      if (!known(id)) return;
+    if (ids.empty()) return fail("a callable makes activations together, and none is named");
+    const int first = ids[0];
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] != first + static_cast<int>(i))
+        return fail(ids[i], "is made together with others that were not registered right before");
+      if (entry(ids[i]).recompute.call != nullptr || entry(ids[i]).made_by >= 0)
+        return fail(ids[i], "was given a way to be recomputed twice");
+    }
+    if (needs.workspace_bytes > 0 && !scratch)
+      return fail(first, "has a workspace, and its callable takes none");
+    if (!(needs.operations >= 0 && needs.moved_bytes >= 0))
+      return fail(first, "is recomputed at a cost that is negative, or NaN");
+    for (const int source : sources.numbers())
+      if (source < 0 || source >= first)
+        return fail(first, "can be recomputed from activations registered before it alone");
+    entry(first).recompute = {&function, call};
+    entry(first).needs = needs;
+    for (const int id : ids) {
+      entry(id).sources = sources.numbers();
+      if (id != first) entry(id).made_by = first;
+    }
+  }
+
+  template <class Codec>
+  constexpr void allow_codec(int id, double error) {
+    if (!known(id)) return;
+    const CodecInfo* info = &codec_info<Codec>;
+    Entry& mine = entry(id);
+    if (mine.elem_bytes == 1) return fail(id, "was registered as bytes, which no codec takes");
+    const std::size_t bytes =
+        info->encoded_bytes(mine.shape.rows(), mine.shape.cols(), dtype_of<T>);
+    if (bytes == 0 || bytes >= mine.shape.elems() * mine.elem_bytes) return;  // saves nothing
+    dispatch_.template add_codec<Codec>();
+    mine.codecs.push_back({info, error});
+  }
+
   constexpr std::size_t stage_count() const { return static_cast<std::size_t>(stages_); }
 
-  constexpr void lower(Graph& graph, const Entry& entry) const {
+  /// `kinds` grows by activations that are like none before.
+  constexpr void lower(Graph& graph, const Entry& entry, Array<Kind>& kinds) const {
+    const int id = graph.node_count();
+    std::size_t kind = 0;
+    while (kind < kinds.size() && !alike(kinds[kind].first, id)) ++kind;
+    if (kind == kinds.size()) kinds.push_back({id, 0});
     Node node;
     node.name = entry.name;
-    node.layer = graph.node_count();
+    node.layer = static_cast<int>(kind);
+    node.copy = kinds[kind].copies++;
     node.output = entry.shape;
     node.output_bytes = entry.shape.elems() * entry.elem_bytes;
     node.policy = entry.policy;
-    node.recomputable = entry.recompute.call != nullptr;
+    node.recomputable = maker(id).recompute.call != nullptr;
+    node.made_by = entry.made_by;
+    node.forward_workspace = entry.needs.workspace_bytes;
     node.value_outside = node.gradient_outside = true;
     node.first_candidate = graph.candidates.size();
-    if (!entry.stages.empty() || read_again(graph.node_count()))
+    if (!entry.stages.empty() || read_again(id))
       for (const Allowed& allowed : entry.codecs) graph.candidates.push_back(allowed.codec);
     node.candidate_count = graph.candidates.size() - node.first_candidate;
     graph.append(node, {entry.sources.data(), entry.sources.size()});
   }
 
-  constexpr void lower_stage(Graph& graph, int stage) const {
+  constexpr void lower_stage(Graph& graph, int stage, int layer) const {
     Node node;
     node.name = "stage";
-    node.layer = graph.node_count();
+    node.layer = layer;
     node.policy = retain();
     node.recomputable = false;
     node.value_outside = node.gradient_outside = true;
     Array<int> read;
     for (int id = 0; id < activation_count(); ++id)
-      for (const int reader : entries_[static_cast<std::size_t>(id)].stages)
+      for (const int reader : entry(id).stages)
         if (reader == stage) {
           read.push_back(id);
           break;
         }
     graph.append(node, {});
     graph.set_backward_reads(graph.node_count() - 1, {read.data(), read.size()});
+  }
+
+  /// Whether two activations were registered alike.
+  constexpr bool alike(int one, int other) const {
+    const Entry &a = entry(one), &b = entry(other);
+    const Entry &makes_a = maker(one), &makes_b = maker(other);
+    const int place_a = a.made_by < 0 ? 0 : one - a.made_by;
+    const int place_b = b.made_by < 0 ? 0 : other - b.made_by;
+    if (__builtin_strcmp(a.name, b.name) != 0 || !(a.shape == b.shape) ||
+        a.elem_bytes != b.elem_bytes || makes_a.recompute.call != makes_b.recompute.call ||
+        !(makes_a.needs == makes_b.needs) || place_a != place_b ||
+        a.sources.size() != b.sources.size() || a.codecs.size() != b.codecs.size())
+      return false;
+    for (std::size_t i = 0; i < a.codecs.size(); ++i)
+      if (!(a.codecs[i] == b.codecs[i])) return false;
+    for (std::size_t i = 0; i < a.sources.size(); ++i)
+      if (!(entry(a.sources[i]).shape == entry(b.sources[i]).shape)) return false;
+    return true;
   }
 
   /// Whether some recomputation reads activation `id`.
@@ -223,10 +366,11 @@ class StashModel {
     return false;
   }
 
+  constexpr void fail(const char* why) {
+    if (!error_) error_ = Error::say(why);
+  }
   constexpr void fail(int id, const char* why) {
-    if (!error_)
-      error_ = Error::say("activation ", id, " (", entries_[static_cast<std::size_t>(id)].name,
-                          ") ", why);
+    if (!error_) error_ = Error::say("activation ", id, " (", entry(id).name, ") ", why);
   }
 
   Array<Entry> entries_;

@@ -2,13 +2,17 @@
 ///
 ///     stash.begin(cpu);                            // each step
 ///     forward(..., h);  stash.put(H, h);           // as soon as forward has made an activation
-///     auto h = stash.get(H);                       // where a backward stage reads it
+///     stash.enter(stage);                          // where a backward stage begins
+///     auto h = stash.get(H);                       // what it reads
 ///
-/// `put` copies, encodes or forgets; `get` decodes or computes again what the next stages read.
+/// `put` copies, encodes or forgets; `enter` decodes or computes again all that the stage reads.
 /// Neither allocates, throws or prints, and neither can pass the arena's size, which was known
-/// before. Uses out of order are errors, and change nothing.
+/// before. Uses out of order are mistakes of the calling code (Error::misuse), and change nothing.
 ///
-/// Forward keeps its own memory. Where it can write wherever it is told, place() saves the copy of
+/// What `get` gives is valid until the next enter() or begin(): memory that a stage has read is
+/// used again by the stages that follow. testing/checked_stash.hpp finds who uses it for longer.
+///
+/// Forward keeps its own memory. If it can write wherever it is told, place() saves the copy of
 /// what is retained.
 #pragma once
 
@@ -17,6 +21,7 @@
 #include <cstring>
 
 #include "../program/program.hpp"
+#include "../step/memory_check.hpp"
 #include "model.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -25,6 +30,14 @@ template <class T = float, class Context = Cpu>
 class Stash {
  public:
   Stash() = default;
+  Stash(const Stash&) = delete;
+  Stash& operator=(const Stash&) = delete;
+  /// A step that is under way moves along; what it leaves behind is not bound to anything.
+  Stash(Stash&& other) noexcept { take(other); }
+  Stash& operator=(Stash&& other) noexcept {
+    if (this != &other) take(other);
+    return *this;
+  }
 
   /// A stash of what `model` registers under `plan`. The model's callables must outlive it.
   static Result<Stash> make(const StashModel<T, Context>& model, Plan plan) {
@@ -37,8 +50,8 @@ class Stash {
     stash.codecs_ = model.dispatch();
     for (const Policy& policy : stash.program_.plan.policies)
       if (policy.codec() != nullptr && stash.codecs_.find(policy.codec()) == nullptr)
-        return Error::say("the plan uses the codec ", policy.codec()->name,
-                          ", which no activation of the stash allows");
+        return Error::misuse("the plan uses the codec ", policy.codec()->name,
+                             ", which no activation of the stash allows");
     stash.lay_out(model);
     return stash;
   }
@@ -50,94 +63,160 @@ class Stash {
   /// Bytes that the stash needs, exactly: its peak.
   std::size_t arena_bytes() const { return program_.peak_bytes(); }
 
-  /// Lends the stash its memory, which starts 64-byte aligned.
+  /// Lends the stash its memory, which starts 64-byte aligned. A step that was under way is
+  /// forgotten.
   Error bind(Bytes arena) {
     if (arena.size() < arena_bytes())
-      return Error::say("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
-                        shown(arena.size()));
-    if (reinterpret_cast<std::uintptr_t>(arena.data()) % alignment != 0)
-      return Error::say("the arena must start 64-byte aligned");
-    arena_ = arena;
-    bound_ = true;
-    context_ = nullptr;
+      return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
+                           shown(arena.size()));
+    if (const Error why =
+            detail::check_memory({{"bytes of the arena", arena.data(), arena_bytes()}}))
+      return why;
+    now_ = {};
+    now_.arena = arena;
+    now_.bound = true;
     return {};
   }
 
   /// A step begins; one that was under way is forgotten. `context`, whose key says which step it
-  /// is, must live until the last get.
+  /// is, must live until the last enter().
   Error begin(Context& context) {
-    if (!bound_) return Error::say("bind() must lend the stash an arena before a step begins");
-    context_ = &context;
+    if (!now_.bound)
+      return Error::misuse("bind() must lend the stash an arena before a step begins");
+    now_.context = &context;
     for (int& value : value_) value = -1;
-    at_ = 0;
-    next_ = 0;
-    stage_ = graph().node_count();
+    now_.at = 0;
+    now_.next = 0;
+    now_.stage = none;
     return {};
   }
 
-  /// Where forward had best write activation `id`, the next to be put: in the arena, if it is
-  /// retained, or else in `scratch`.
+  /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
+  /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
+  /// retained before backward. What was written there may be read until the first enter().
   View<T> place(int id, View<T> scratch) const {
-    if (context_ == nullptr || id != next_ || id >= activations_) return scratch;
-    const int y = program_.schedule.instructions[at_].y;
-    return y < 0 ? scratch : View<T>(static_cast<T*>(address(y)), scratch.shape());
+    void* const there = free_place(id, false);
+    return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
+  }
+
+  /// The same for what was registered as bytes.
+  Bytes place_bytes(int id, Bytes scratch) const {
+    void* const there = free_place(id, true);
+    return there == nullptr
+               ? scratch
+               : Bytes(static_cast<std::byte*>(there), Shape(graph().node(id).output_bytes));
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
-  /// once this returns (but for what place() gave). What a codec is to encode starts 64-byte
-  /// aligned. Activations are put in the order in which they were registered, each once a step.
+  /// once this returns (but for what place() gave); they lie anywhere outside of the arena.
+  /// Activations are put in the order in which they were registered, each once a step.
   Error put(int id, View<const T> value) {
     if (const Error why = check_put(id)) return why;
-    const Node& node = graph().node(id);
-    if (!(value.shape() == node.output) || raw_[static_cast<std::size_t>(id)])
-      return Error::say("put of ", node.name, ": it was registered as ", described(id), " ",
-                        node.output, ", and got ", name_of(dtype_of<T>), " ", value.shape());
+    if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
+      return registered("put", id, name_of(dtype_of<T>), value.shape());
     return keep(id, value.data(), value);
   }
 
   /// The same for what was registered as bytes.
   Error put_bytes(int id, ConstBytes value) {
     if (const Error why = check_put(id)) return why;
-    const Node& node = graph().node(id);
-    if (value.size() != node.output_bytes || !raw_[static_cast<std::size_t>(id)])
-      return Error::say("put of ", node.name, ": it was registered as ", described(id), " ",
-                        node.output, ", and got bytes ", value.shape());
+    if (value.size() != graph().node(id).output_bytes || !raw_[static_cast<std::size_t>(id)])
+      return registered("put", id, "bytes", value.shape());
     return keep(id, value.data(), {});
   }
 
-  /// Activation `id` for a backward stage that reads it, valid until the first get of a later
-  /// stage that does not. Stages follow each other from the highest number to the lowest: a get
-  /// belongs to the first of them, from the one that is on, that was registered to read `id`.
-  Result<View<const T>> get(int id) {
-    if (const Error why = reach(id)) return why;
+  /// Backward stage `stage` begins: all that it reads is there until the next one begins. Forward
+  /// is over by then; stages follow each other from the highest number to the lowest, and may be
+  /// left out. Entering the stage that is on changes nothing.
+  Error enter(int stage) {
+    if (const Error why = check_enter(stage)) return why;
+    if (stage == now_.stage) return {};
+    const int node = activations() + stage;
+    for (bool there = graph().backward_reads(node).empty(); !there; ++now_.at) {
+      const Instruction& run = program_.schedule.instructions[now_.at];
+      if (const Error why = execute(run)) return why;
+      there = run.op == Op::backward && run.node == node;
+    }
+    now_.stage = stage;
+    return {};
+  }
+
+  /// Activation `id` for the backward stage that is on, which was registered to read it; valid
+  /// until the next enter() or begin().
+  Result<View<const T>> get(int id) const {
+    if (const Error why = check_get(id)) return why;
+    if (raw_[static_cast<std::size_t>(id)])
+      return registered("get", id, name_of(dtype_of<T>), graph().node(id).output);
     return View<const T>(static_cast<const T*>(address(value_[static_cast<std::size_t>(id)])),
                          graph().node(id).output);
   }
-  Result<ConstBytes> get_bytes(int id) {
-    if (const Error why = reach(id)) return why;
+
+  /// The same for what was registered as bytes.
+  Result<ConstBytes> get_bytes(int id) const {
+    if (const Error why = check_get(id)) return why;
     return ConstBytes(static_cast<const std::byte*>(address(value_[static_cast<std::size_t>(id)])),
                       Shape(graph().node(id).output_bytes));
   }
 
  private:
+  static constexpr int none = -1;
+
+  /// What a step changes, apart from the arena and value_.
+  struct State {
+    Bytes arena;
+    Context* context = nullptr;  ///< of the step under way
+    std::size_t at = 0;          ///< the next instruction
+    int next = 0;                ///< the next activation to be put
+    int stage = none;            ///< the backward stage that is on
+    bool bound = false;
+  };
+
+  void take(Stash& other) {
+    program_ = static_cast<Program&&>(other.program_);
+    codecs_ = static_cast<Dispatch<T, Context>&&>(other.codecs_);
+    recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
+    raw_ = static_cast<Array<bool>&&>(other.raw_);
+    place_ = static_cast<Array<int>&&>(other.place_);
+    value_ = static_cast<Array<int>&&>(other.value_);
+    sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
+    outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
+    now_ = other.now_;
+    other.now_ = {};
+  }
+
+  int activations() const { return static_cast<int>(value_.size()); }
+
   void lay_out(const StashModel<T, Context>& model) {
-    activations_ = model.activation_count();
-    const auto count = static_cast<std::size_t>(activations_);
+    const auto count = static_cast<std::size_t>(model.activation_count());
     value_.resize(count);
     recompute_.resize(count);
     raw_.resize(count);
-    std::size_t most_sources = 0;
+    place_.resize(count);
+    std::size_t most_sources = 0, most_outputs = 0, outputs = 0;
     for (std::size_t k = 0; k < count; ++k) {
-      const Node& node = program_.graph.nodes[k];
-      recompute_[k] = model.recompute_of(static_cast<int>(k));
-      raw_[k] = node.output_bytes != node.output.elems() * sizeof(T);
-      if (node.sources.count > most_sources) most_sources = node.sources.count;
+      const int id = static_cast<int>(k);
+      recompute_[k] = model.recompute_of(id);
+      raw_[k] = model.is_raw(id);
+      const std::size_t sources = graph().sources(id).size();
+      if (sources > most_sources) most_sources = sources;
+      outputs = graph().maker_of(id) == id ? 1 : outputs + 1;
+      if (outputs > most_outputs) most_outputs = outputs;
     }
+    for (const Instruction& run : program_.schedule.instructions)
+      if (run.op == Op::forward && !run.again) place_[static_cast<std::size_t>(run.node)] = run.y;
     sources_.resize(most_sources);
+    outputs_.resize(most_outputs);
+  }
+
+  /// The memory of a retained activation that is yet to be put; null if it has none.
+  void* free_place(int id, bool raw) const {
+    if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
+    const auto k = static_cast<std::size_t>(id);
+    return place_[k] < 0 || raw_[k] != raw ? nullptr : address(place_[k]);
   }
 
   void* address(int buffer) const {
-    return arena_.data() + program_.layout.offsets[static_cast<std::size_t>(buffer)];
+    return now_.arena.data() + program_.layout.offsets[static_cast<std::size_t>(buffer)];
   }
   Bytes bytes(int buffer) const {
     return {static_cast<std::byte*>(address(buffer)),
@@ -153,91 +232,139 @@ class Stash {
     return {static_cast<T*>(address(buffer)),
             raw_[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
   }
-  const char* described(int id) const {
-    return raw_[static_cast<std::size_t>(id)] ? "bytes" : name_of(dtype_of<T>);
+
+  // Mistakes of the calling code.
+
+  ActivationName name(int id) const { return {graph(), id}; }
+
+  Error registered(const char* what, int id, const char* got, Shape shape) const {
+    const bool raw = raw_[static_cast<std::size_t>(id)];
+    return Error::misuse(what, " of ", name(id), ": it was registered as ",
+                         raw ? "bytes" : name_of(dtype_of<T>), " ", graph().node(id).output,
+                         raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
   }
 
   Error check_known(const char* what, int id) const {
-    if (context_ == nullptr)
-      return Error::say(what, " of activation ", id, " before begin(): no step is under way");
-    if (id < 0 || id >= activations_)
-      return Error::say(what, " of activation ", id, ": the stash has activations 0 to ",
-                        activations_ - 1);
+    if (now_.context == nullptr)
+      return Error::misuse(what, " of activation ", id, " before begin(): no step is under way");
+    if (id < 0 || id >= activations())
+      return Error::misuse(what, " of activation ", id, ": the stash has activations 0 to ",
+                           activations() - 1);
     return {};
   }
 
   Error check_put(int id) const {
     if (const Error why = check_known("put", id)) return why;
-    if (id < next_)
-      return Error::say("put of ", graph().node(id).name, ": it was put already in this step");
-    if (id > next_)
-      return Error::say("put of ", graph().node(id).name, " before ", graph().node(next_).name,
-                        ": activations are put in the order in which they were registered");
+    if (id < now_.next)
+      return Error::misuse("put of ", name(id), ": it was put already in this step");
+    if (id > now_.next)
+      return Error::misuse("put of ", name(id), " before ", name(now_.next),
+                           ": activations are put in the order in which they were registered");
     return {};
+  }
+
+  Error check_enter(int stage) const {
+    const int stages = graph().node_count() - activations();
+    if (now_.context == nullptr)
+      return Error::misuse("backward stage ", stage, " before begin(): no step is under way");
+    if (stage < 0 || stage >= stages)
+      return Error::misuse("there is no backward stage ", stage,
+                           ": those that activations were registered with are 0 to ", stages - 1);
+    if (now_.next < activations())
+      return Error::misuse("backward stage ", stage,
+                           " begins, and forward is not over: ", name(now_.next), " was not put");
+    if (now_.stage != none && stage > now_.stage)
+      return Error::misuse("backward stage ", stage, " comes before stage ", now_.stage,
+                           ", which is on: they go from the highest number to the lowest");
+    return {};
+  }
+
+  Error check_get(int id) const {
+    if (const Error why = check_known("get", id)) return why;
+    if (now_.stage != none && reads(now_.stage, id)) return {};
+    const int last = now_.stage == none ? graph().node_count() - activations() : now_.stage;
+    int stage = last - 1;
+    while (stage >= 0 && !reads(stage, id)) --stage;
+    if (stage < 0)
+      return Error::misuse("get of ", name(id), ": none of the backward stages that are left was ",
+                           "registered to read it");
+    if (now_.stage == none)
+      return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
+                           ") begins the first that reads it");
+    return Error::misuse("get of ", name(id), ": backward stage ", now_.stage,
+                         " is on, and was not registered to read it; enter(", stage,
+                         ") begins the next that was, and ends what stage ", now_.stage, " got");
+  }
+
+  /// What a caller hands to put(): somewhere outside of the arena, or in its place.
+  Error check_values(int id, const void* from, std::size_t boundary, const void* place) const {
+    if (place != nullptr && from == place) return {};
+    const Error why = detail::fault_of({{"values", from, graph().node(id).output_bytes, boundary},
+                                        {"bytes of the arena", now_.arena.data(), arena_bytes()}});
+    return why ? Error::misuse("put of ", name(id), ": ", why.text()) : why;
+  }
+
+  bool reads(int stage, int id) const {
+    return graph().backward_reads(activations() + stage).contains(id);
   }
 
   /// Runs the instructions with which activation `id` leaves forward.
   Error keep(int id, const void* from, View<const T> value) {
     const Array<Instruction>& list = program_.schedule.instructions;
-    const Instruction& forward = list[at_];
-    if (at_ + 1 < list.size() && list[at_ + 1].op == Op::encode && list[at_ + 1].node == id) {
-      context_->key.activation = static_cast<std::uint32_t>(id);
+    const int y = place_[static_cast<std::size_t>(id)];
+    void* const place = y < 0 ? nullptr : address(y);
+    const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
+    if (const Error why = check_values(id, from, boundary, place)) return why;
+    std::size_t next = now_.at + 1;
+    if (next < list.size() && list[next].op == Op::encode && list[next].node == id) {
+      now_.context->key.activation = static_cast<std::uint32_t>(id);
       const View<const T> x(value.data(), Shape(value.rows(), value.cols()));
-      if (const Error why = codec(id).encode(*context_, x, bytes(list[at_ + 1].blob), {}))
-        return why;
-      ++at_;
-    } else if (forward.y >= 0) {
-      if (address(forward.y) != from)
-        std::memcpy(address(forward.y), from, graph().node(id).output_bytes);
-      value_[static_cast<std::size_t>(id)] = forward.y;
+      if (const Error why = codec(id).encode(*now_.context, x, bytes(list[next].blob), {}))
+        return named("put", id, why);
+      ++next;
+    } else if (place != nullptr) {
+      if (place != from) std::memcpy(place, from, graph().node(id).output_bytes);
+      value_[static_cast<std::size_t>(id)] = y;
     }
-    ++at_;
-    ++next_;
+    now_.at = next;
+    ++now_.next;
     return {};
-  }
-
-  /// Goes on in backward until a stage that reads activation `id`.
-  Error reach(int id) {
-    if (const Error why = check_known("get", id)) return why;
-    if (next_ < activations_)
-      return Error::say("get of ", graph().node(id).name, ": forward is not over, ",
-                        graph().node(next_).name, " was not put");
-    if (stage_ < graph().node_count() && reads(stage_, id)) return {};
-    int stage = stage_ - 1;
-    while (stage >= activations_ && !reads(stage, id)) --stage;
-    if (stage < activations_)
-      return Error::say("get of ", graph().node(id).name,
-                        ": of the backward stages that are left, none was registered to read it");
-    for (bool there = false; !there; ++at_) {
-      const Instruction& run = program_.schedule.instructions[at_];
-      if (const Error why = execute(run)) return why;
-      there = run.op == Op::backward && run.node == stage;
-    }
-    stage_ = stage;
-    return {};
-  }
-
-  bool reads(int stage, int id) const {
-    return graph().backward_reads(stage).contains(id);
   }
 
   /// One instruction of backward: what a stage itself does is the caller's.
   Error execute(const Instruction& run) {
     if (run.op == Op::backward) return {};
     const auto id = static_cast<std::size_t>(run.node);
-    context_->key.activation = static_cast<std::uint32_t>(run.node);
+    now_.context->key.activation = static_cast<std::uint32_t>(run.node);
     if (run.op == Op::decode) {
       const Error why =
-          codec(run.node).decode(*context_, bytes(run.blob), matrix(run.node, run.y), {});
-      if (why) return why;
+          codec(run.node).decode(*now_.context, bytes(run.blob), matrix(run.node, run.y), {});
+      if (why) return named("decoding", run.node, why);
+      value_[id] = run.y;
     } else {
-      const IdSpan sources = graph().sources(run.node);
-      for (std::size_t i = 0; i < sources.size(); ++i)
-        sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
-      recompute_[id].call(recompute_[id].function, sources_.data(), values(run.node, run.y));
+      make_again(run);
     }
-    value_[id] = run.y;
     return {};
+  }
+
+  /// Forward again; if it makes several activations, once all of them have been named.
+  void make_again(const Instruction& run) {
+    const int maker = graph().maker_of(run.node);
+    outputs_[static_cast<std::size_t>(run.node - maker)] = values(run.node, run.y);
+    if (program_.schedule.buffer(run.y).kind == BufferKind::activation)
+      value_[static_cast<std::size_t>(run.node)] = run.y;
+    if (graph().made_with_next(run.node)) return;
+    const IdSpan sources = graph().sources(maker);
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
+    const StashRecompute<T>& again = recompute_[static_cast<std::size_t>(maker)];
+    again.call(again.function, sources_.data(), outputs_.data(),
+               run.workspace < 0 ? Bytes() : bytes(run.workspace));
+  }
+
+  /// What a codec that breaks its contract says.
+  Error named(const char* what, int id, const Error& why) const {
+    return Error::say(what, " of ", name(id), ": ", why.text());
   }
 
   const CodecDispatch<T, Context>& codec(int id) const {
@@ -248,15 +375,11 @@ class Stash {
   Dispatch<T, Context> codecs_;
   Array<StashRecompute<T>> recompute_;
   Array<bool> raw_;               ///< by activation: registered as bytes
-  Array<int> value_;              ///< by activation: the buffer that holds its value; -1 for none
+  Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
+  Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
-  Bytes arena_;
-  Context* context_ = nullptr;  ///< of the step under way
-  std::size_t at_ = 0;          ///< the next instruction
-  int activations_ = 0;
-  int next_ = 0;   ///< the next activation to be put
-  int stage_ = 0;  ///< the node of the backward stage that is on; node_count() before the first
-  bool bound_ = false;
+  Array<View<T>> outputs_;        ///< likewise
+  State now_;
 };
 
 }}  // namespace adacc::v0_1

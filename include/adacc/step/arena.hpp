@@ -25,7 +25,7 @@ class Arena {
   /// Whether a step is under way in it.
   bool busy() const { return busy_; }
 
-  /// The number of this use, never 0; 0 where the arena is busy.
+  /// The number of this use, never 0; 0 if the arena is busy.
   std::uint64_t take() {
     if (busy_) return 0;
     busy_ = true;

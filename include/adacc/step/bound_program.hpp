@@ -17,7 +17,7 @@ struct BoundProgram {
   const void* input = nullptr;
   const void* targets = nullptr;
 
-  /// Buffer `id`; nothing where it is -1.
+  /// Buffer `id`; nothing if it is -1.
   Bytes bytes(int id) const {
     if (id < 0) return {};
     const auto i = static_cast<std::size_t>(id);

@@ -1,7 +1,7 @@
 /// A step in slices: runs some of its parts now and goes on later, with the bits of a whole step.
 ///
 /// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says
-/// into how many of them these are cut, where they can be. Time is the caller's: a functor that
+/// into how many of them these are cut, if they can be. Time is the caller's: a functor that
 /// returns the ticks of any clock, as std::int64_t. The cursor remembers how long the parts of each
 /// instruction took at most, in this step and in those before, and starts none that would, by that,
 /// pass the deadline. A part that never ran starts whenever there is time left, so run one step
@@ -29,6 +29,7 @@ struct Slice {
   std::size_t parts = 0;     ///< that it ran
   bool ended = false;        ///< the step has ended
   bool stalled = false;      ///< it ran nothing, because the next part has once taken too long
+  bool waiting = false;      ///< it ended early, because the store is not ready for the next part
   std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
 };
 
@@ -67,6 +68,10 @@ class Cursor {
     Slice slice;
     std::int64_t start = now();
     while (!slice.ended) {
+      if (!step_->ready(instruction_)) {
+        slice.waiting = true;
+        return slice;
+      }
       const std::int64_t known = times_[instruction_];
       if (start >= deadline || known > deadline - start) {
         slice.stalled = slice.parts == 0 && start < deadline;
@@ -86,7 +91,10 @@ class Cursor {
   Result<Slice> run(Context& context, std::size_t count) {
     if (const Error why = check()) return why;
     Slice slice;
-    while (slice.parts < count && !slice.ended) advance(context, slice);
+    while (slice.parts < count && !slice.ended && !slice.waiting) {
+      slice.waiting = !step_->ready(instruction_);
+      if (!slice.waiting) advance(context, slice);
+    }
     if (!slice.ended) {
       slice.longest = times_[instruction_];
       return slice;

@@ -49,7 +49,7 @@ struct CodecDispatch {
   const CodecInfo* info = nullptr;
   Error (*encode)(Context&, View<const T>, Bytes, Part) = nullptr;
   Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
-  /// What encode saw, from its blob; null where the codec does not say, or not in this context.
+  /// What encode saw, from its blob; null if the codec does not say, or not in this context.
   CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
 };
 

@@ -8,7 +8,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Memory for a dispatch table. Where there are more than `codec_count` codecs (those that policies
+/// Memory for a dispatch table. If there are more than `codec_count` codecs (those that policies
 /// name, and those that layers tolerate), the table takes memory of its own.
 template <class T, class Context, std::size_t layer_count, std::size_t codec_count = 8>
 class FixedDispatch {

@@ -28,27 +28,32 @@ inline std::size_t shared_bytes(const LentMemory& a, const LentMemory& b) {
   return begin < end ? end - begin : 0;
 }
 
-/// A block that is missing or begins at an odd place, or two that overlap.
-inline Error check_memory(std::initializer_list<LentMemory> blocks) {
+/// What is wrong with them: a block that is missing or begins at an odd place, or two that overlap.
+inline Error fault_of(std::initializer_list<LentMemory> blocks) {
   for (const LentMemory& block : blocks) {
     if (block.bytes == 0) continue;
     if (block.data == nullptr)
-      return Error::misuse("the ", block.name, " have no address; ", shown(block.bytes),
-                           " are needed");
+      return Error::say("the ", block.name, " have no address; ", shown(block.bytes),
+                        " are needed");
     const std::size_t beyond = reinterpret_cast<std::uintptr_t>(block.data) % block.boundary;
     if (beyond != 0)
-      return Error::misuse("the ", block.name, " must start ", block.boundary,
-                           "-byte aligned, and they start ", beyond,
-                           " bytes behind such an address");
+      return Error::say("the ", block.name, " must start ", block.boundary,
+                        "-byte aligned, and they start ", beyond, " bytes behind such an address");
   }
   for (const LentMemory& a : blocks)
     for (const LentMemory& b : blocks) {
       if (&a >= &b) continue;
       if (const std::size_t shared = shared_bytes(a, b))
-        return Error::misuse("the ", a.name, " (", shown(a.bytes), ") and the ", b.name, " (",
-                             shown(b.bytes), ") overlap by ", shown(shared),
-                             "; each needs memory of its own");
+        return Error::say("the ", a.name, " (", shown(a.bytes), ") and the ", b.name, " (",
+                          shown(b.bytes), ") overlap by ", shown(shared),
+                          "; each needs memory of its own");
     }
+  return {};
+}
+
+/// The same as a mistake of the calling code, which lent them.
+inline Error check_memory(std::initializer_list<LentMemory> blocks) {
+  if (const Error why = fault_of(blocks)) return Error::misuse(why.text());
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
 #include "../program/program.hpp"
+#include "../store/store.hpp"
 #include "arena.hpp"
 #include "bound_program.hpp"
 #include "dispatch.hpp"
@@ -79,6 +80,7 @@ class Step {
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.at_.program = static_cast<Program&&>(program);
+    step.under_way_.resize(step.at_.program.schedule.transfers.size());
     return step;
   }
 
@@ -91,10 +93,15 @@ class Step {
   std::size_t arena_bytes() const { return at_.program.peak_bytes(); }
   std::size_t instruction_count() const { return at_.program.schedule.instructions.size(); }
 
+  /// Bytes of a store that the step needs; 0 if its plan sends nothing there.
+  std::size_t store_bytes() const { return at_.program.schedule.store_bytes; }
+
   /// Lends the step its memory: an arena of at least arena_bytes(), the parameters and, for
   /// training, their gradients, each graph().parameter_elems elements, all 64-byte aligned and
-  /// apart from each other. Not while a step is under way.
-  Error bind(Bytes arena, View<const T> params, View<T> gradients = {}) {
+  /// apart from each other, and, if store_bytes() is not 0, a store of at least that size; the arena
+  /// is then aligned to transfer_alignment. The store must outlive the binding, and nobody else uses
+  /// it while a step is under way. Not while a step is under way.
+  Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
     if (active_) return under_way();
     if (arena.size() < arena_bytes())
@@ -112,6 +119,8 @@ class Step {
              {"parameters", params.data(), bytes},
              {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
       return why;
+    if (const Error why = check_store(arena, store)) return why;
+    store_ = store_bytes() == 0 ? StoreRef() : store;
     at_.arena = arena;
     at_.params = params;
     at_.gradients = gradients;
@@ -122,8 +131,8 @@ class Step {
 
   /// The same with an arena that several steps share: begin() refuses if another one is under way
   /// in it. The Arena must outlive the binding.
-  Error bind(Arena& arena, View<const T> params, View<T> gradients = {}) {
-    if (const Error why = bind(arena.memory(), params, gradients)) return why;
+  Error bind(Arena& arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
+    if (const Error why = bind(arena.memory(), params, gradients, store)) return why;
     shared_ = &arena;
     return {};
   }
@@ -131,7 +140,7 @@ class Step {
   /// What was lent is the caller's again: the step runs no more until the next bind().
   void unbind() { bound_ = false; }
 
-  /// Sets the input and, where there is a loss (not in Mode::infer), the targets of the next step;
+  /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
   /// under way until its last instruction has run or abandon() is called; until then no other may
   /// begin.
@@ -184,8 +193,10 @@ class Step {
   /// How many programs were moved in here: who keeps something by instruction looks at it.
   std::uint64_t programs() const { return programs_; }
 
-  /// Gives up the step under way, if any. Gradients keep what it has added to them.
+  /// Gives up the step under way, if any, and waits for its transfers. Gradients keep what it has
+  /// added to them.
   void abandon() {
+    if (active_) finish_transfers();
     if (active_ && shared_ != nullptr) shared_->give(use_);
     active_ = false;
   }
@@ -193,6 +204,13 @@ class Step {
   /// Calls that instruction i is made of.
   std::size_t parts(std::size_t i) const {
     return static_cast<std::size_t>(at_.program.schedule.instructions[i].parts);
+  }
+
+  /// False if instruction i would wait for the store.
+  bool ready(std::size_t i) const {
+    const Instruction& run = at_.program.schedule.instructions[i];
+    if (run.op != Op::write_wait && run.op != Op::read_wait) return true;
+    return !under_way_[index(run.transfer)] || store_.done(run.transfer);
   }
 
   /// Runs instruction i, 0 <= i < instruction_count(), in order, once begin() has succeeded.
@@ -240,7 +258,7 @@ class Step {
   }
 
   /// The instruction (Op::hand_over) once which has run the caller reads output() and writes
-  /// output_gradient(), before the next one; instruction_count() where there is none.
+  /// output_gradient(), before the next one; instruction_count() if there is none.
   std::size_t hand_over() const {
     const Array<Instruction>& list = at_.program.schedule.instructions;
     std::size_t i = 0;
@@ -251,8 +269,8 @@ class Step {
   /// The mean loss of the step that ran last.
   double loss() const { return loss_.value(); }
 
-  /// The first error that a codec reported in the step that ran last; none for codecs that keep
-  /// their contract.
+  /// The first error that a codec or the store reported in the step that ran last; none for codecs
+  /// that keep their contract. Behind it the step computed nothing that is worth anything.
   const Error& error() const { return error_; }
 
   /// Whether the steps that follow read the statistics of what they encode, straight from the
@@ -263,7 +281,7 @@ class Step {
   }
 
   /// What the codec of activation `id` saw in the last step that was watched; without elements
-  /// where nothing was encoded, or the codec does not say.
+  /// if nothing was encoded, or the codec does not say.
   CodecStatistics statistics(int id) const {
     const auto i = static_cast<std::size_t>(id);
     return i < statistics_.size() ? statistics_[i] : CodecStatistics{};
@@ -276,7 +294,7 @@ class Step {
   View<T> output_gradient() const {
     return tensor(at_.program.schedule.output_gradient, graph().output());
   }
-  /// Where the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
+  /// If the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
   /// valid from the end of the step until the next one.
   View<const T> input_gradient() const {
     return tensor(at_.program.schedule.input_gradient, graph().input);
@@ -294,6 +312,10 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
+      case Op::write_begin: return begin_transfer(run, StoreTransfer::Direction::write);
+      case Op::read_begin: return begin_transfer(run, StoreTransfer::Direction::read);
+      case Op::write_wait:
+      case Op::read_wait: return end_transfer(run.transfer);
       case Op::add:
         return accumulate(context, run, part, run.x < 0 ? at_.input_tensor() : at_.tensor(run.x),
                           at_.tensor(run.y));
@@ -310,6 +332,41 @@ class Step {
       case Op::loss:
       case Op::loss_gradient: return loss(context, run, part);
     }
+  }
+
+  void begin_transfer(const Instruction& run, StoreTransfer::Direction direction) {
+    const Transfer& transfer = at_.program.schedule.transfers[index(run.transfer)];
+    const Bytes memory(at_.bytes(run.blob).data(), Shape(transfer.bytes));
+    under_way_[index(run.transfer)] = true;
+    store_.begin(run.transfer, {direction, transfer.offset, memory});
+  }
+  void end_transfer(int transfer) {
+    if (!under_way_[index(transfer)]) return;
+    under_way_[index(transfer)] = false;
+    note(store_.wait(transfer));
+  }
+  void finish_transfers() {
+    for (std::size_t t = 0; t < under_way_.size(); ++t) end_transfer(static_cast<int>(t));
+  }
+  static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+  Error check_store(Bytes arena, const StoreRef& store) const {
+    if (store_bytes() == 0) return {};
+    if (!store)
+      return Error::misuse(
+          "the plan sends activations to a store: bind() must lend one with room "
+          "for ",
+          shown(store_bytes()));
+    if (store.bytes() < store_bytes())
+      return Error::say("the plan sends ", shown(store_bytes()),
+                        " to the store, which has room for ", shown(store.bytes()));
+    if (store.alignment() > transfer_alignment || transfer_alignment % store.alignment() != 0)
+      return Error::say("the store wants transfers aligned to ", store.alignment(),
+                        " bytes; a step aligns them to ", transfer_alignment);
+    if (reinterpret_cast<std::uintptr_t>(arena.data()) % transfer_alignment != 0)
+      return Error::misuse("the arena must start ", transfer_alignment,
+                           "-byte aligned, as the store's transfers do");
+    return store.prepare(static_cast<int>(at_.program.schedule.transfers.size()), arena);
   }
 
   /// A blob's place is taken by others later in the step, so now is when to read it.
@@ -404,6 +461,8 @@ class Step {
     at_ = static_cast<detail::BoundProgram<T>&&>(other.at_);
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
     statistics_ = static_cast<Array<CodecStatistics>&&>(other.statistics_);
+    under_way_ = static_cast<Array<bool>&&>(other.under_way_);
+    store_ = other.store_;
     loss_ = other.loss_;
     error_ = other.error_;
     shared_ = other.shared_;
@@ -421,6 +480,8 @@ class Step {
   detail::BoundProgram<T> at_;
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
+  Array<bool> under_way_;              ///< by transfer: begun, and not waited for
+  StoreRef store_;
   typename Context::Loss loss_;
   Error error_;
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it

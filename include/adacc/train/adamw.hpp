@@ -63,7 +63,7 @@ struct AdamW {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
-  float weight_decay = 0;       ///< applies where the parameter's spec says `decay`
+  float weight_decay = 0;       ///< applies if the parameter's spec says `decay`
   bool clear_gradients = true;  ///< leave zeros in `grads`, ready for the next step
 
   static constexpr const char* name = "AdamW";

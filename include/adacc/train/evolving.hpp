@@ -7,7 +7,7 @@
 /// What it costs. Reading the codecs' statistics takes less than a thousandth of a step. Probing
 /// gradient errors takes steps of its own, at most one for each hundred that trained, those of codecs
 /// not in use at most half of these; the number of steps alone decides, so a run that is repeated,
-/// or stopped and resumed, probes the same. Measuring times anew, where they drifted by the clock,
+/// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
 /// takes at most a hundredth of the time.
 #pragma once
 
@@ -217,7 +217,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
       GradientProbe probe(training.context(), training.compiled().dispatch(), graph,
                           training.arena(), training.params(), training.gradients(), input,
                           targets);
-      // Each takes two steps at most: the codec's and, where no other class had it, the reference's.
+      // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,
                                      std::uint64_t& taken, std::uint64_t limit) {
         for (std::size_t i = 0; i < classes.size(); ++i) {

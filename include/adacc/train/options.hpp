@@ -30,7 +30,7 @@ struct TrainingOptions {
   Optimizer optimizer{};
 
   /// Whether the plan follows what is seen while training runs: codecs that fail are left, others
-  /// return, and errors are probed (and times measured anew, where there is a clock) in at most a
+  /// return, and errors are probed (and times measured anew, if there is a clock) in at most a
   /// hundredth of the time. set_budget() works without it, too.
   bool evolving = true;
   EvolutionOptions evolution{};

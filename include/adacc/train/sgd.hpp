@@ -28,7 +28,7 @@ void sgd_range(std::size_t count, T scale, T momentum, T rate, T decay, T* __res
 
 struct Sgd {
   float momentum = 0.9F;
-  float weight_decay = 0;  ///< applies where the parameter's spec says `decay`
+  float weight_decay = 0;  ///< applies if the parameter's spec says `decay`
 
   static constexpr const char* name = "SGD";
   static constexpr std::size_t state_blocks = 1;  ///< the velocity

@@ -2,7 +2,7 @@
 /// parameters, an optimizer.
 ///
 /// For those who have no trainer of their own. It only puts together what is public elsewhere:
-/// take its pieces (make_plan, Step, Evolution, AdamW, Block) where memory or loop are yours.
+/// take its pieces (make_plan, Step, Evolution, AdamW, Block) if memory or loop are yours.
 ///
 ///     auto training = Training<>::make(net, Shape(256, 2), {.budget_bytes = 450 * KiB});
 ///     training->step(x, y, 1e-3);
@@ -93,7 +93,7 @@ class Training {
   Training() = default;
 
   /// Plans a training step of `network`, which must outlive it, on inputs of shape `input`, takes
-  /// the memory for it, and draws the parameters. Fails where no plan fits the budget, and names
+  /// the memory for it, and draws the parameters. Fails if no plan fits the budget, and names
   /// the smallest that can be met.
   template <class Network>
   static Result<Training> make(const Network& network, Shape input, Options options = {});
@@ -105,7 +105,7 @@ class Training {
 
   /// Under a plan that is there: takes the memory for a training step of `network` (which must
   /// outlive it) in `context` and with its seed, and draws the parameters. The arena is larger than
-  /// the step needs where `arena_bytes` says so, for other steps that borrow it.
+  /// the step needs if `arena_bytes` says so, for other steps that borrow it.
   template <class Network>
   static Result<Training> make(const Network& network, Program program,
                                const Context& context = Context{}, std::size_t arena_bytes = 0) {
@@ -121,7 +121,7 @@ class Training {
     return make(std::move(dispatch), std::move(program), context, arena_bytes, 0);
   }
 
-  /// accumulate() and update(): forward, backward and, where loss and gradient are finite, one
+  /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
   /// update at the rate `lr`.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
     if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
@@ -188,7 +188,7 @@ class Training {
     return outcome;
   }
 
-  /// What the first step would do before it runs, where costs are to be measured (Options): for those
+  /// What the first step would do before it runs, if costs are to be measured (Options): for those
   /// who want to know the plan then. Not while gradients are being summed.
   Error prepare(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
@@ -211,7 +211,7 @@ class Training {
   /// Between two steps: those that follow run under `program`, of the same network, and the arena
   /// is exchanged for one of the size it takes. The old one is given back first, so that memory
   /// never holds both; other steps that borrowed it must be bound again. Where this fails, all is
-  /// as it was; but where even the old arena cannot be had again, no step runs.
+  /// as it was; but if even the old arena cannot be had again, no step runs.
   Error switch_to(Program program) {
     if (step_.active())
       return Error::misuse(
@@ -265,7 +265,7 @@ class Training {
   std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a step, exactly
   /// What the last boundary did to the plan.
   const PlanBoundary& boundary() const { return boundary_; }
-  /// What is planned, expected and seen; null where the plan is the caller's.
+  /// What is planned, expected and seen; null if the plan is the caller's.
   const Evolution* evolution() const {
     return keeper_ == nullptr ? nullptr : &keeper_->evolution();
   }
@@ -338,7 +338,7 @@ class Training {
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
-  /// Everything is in place for a micro-batch: the plan, where it is the first of an update, zeros in
+  /// Everything is in place for a micro-batch: the plan, if it is the first of an update, zeros in
   /// the gradients, and the random key.
   Error ready(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;

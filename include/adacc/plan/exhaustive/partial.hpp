@@ -154,9 +154,17 @@ class PartialPlan {
     cost.live_bytes = live_.most();
     cost.window_bytes = first_decided_ == 0 ? cost.live_bytes : window_bytes();
     cost.seconds = base_seconds_;
-    for (int k = first_decided_; k < node_count(); ++k)
-      if (scheduler_.needed(k))
-        cost.seconds += option(k, static_cast<std::size_t>(fact(k).choice)).seconds;
+    bool together = false;  // what is made beside the last of a forward's outputs is made again
+    for (int k = first_decided_; k < node_count(); ++k) {
+      const bool needed = scheduler_.needed(k), again = needed && plan_[k].recomputes();
+      if (needed) cost.seconds += option(k, static_cast<std::size_t>(fact(k).choice)).seconds;
+      if (graph_.made_with_next(k)) {
+        together = together || again;
+        continue;
+      }
+      if (together && !again) cost.seconds += profile_.node(graph_.maker_of(k)).forward;
+      together = false;
+    }
     cost.error = error_of(graph_, profile_, plan_);
     return cost;
   }

@@ -1,0 +1,61 @@
+/// Completes the headers of blocks with what a few samples show, by a block of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../../core/bfloat16.hpp"
+#include "../quantize.hpp"
+#include "tensor_block.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Completes the headers of four blocks: part `part` of the tensor's. One thread adds the samples
+/// of a block, in their order.
+struct SampleShared {
+  float x[256], scale[256], minimum[256];
+  std::int32_t code[256];
+};
+template <unsigned Bits, QuantOptions O, class T, class Block>
+ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
+                           const QuantJob<T>& job) {
+  block.each([&](int me) {
+    const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
+    if (i >= job.format.blocks()) return;
+    const QuantBlock& b = job.block(i);
+    const std::byte* const bytes = job.bytes(i);
+    const auto k = static_cast<std::uint32_t>(me % 64), count = sample_count(b.rows, b.cols);
+    if (k >= count) return;
+    const std::size_t r = sample_row(k, count, b.rows), c = sample_col(k, b.cols);
+    std::size_t g = c;
+    if constexpr (O.group == whole_row) g = r;
+    else if constexpr (O.group != 0) g = r * b.groups_per_row + c / O.group;
+    const CodePlace place = code_place(Bits, b.cols, c);
+    const auto byte = get<std::uint8_t>(bytes + b.codes + r * b.row_bytes + place.byte);
+    s.x[me] = to_number(job.x[(i * block_rows + r) * b.cols + c]);
+    s.code[me] = byte >> place.shift & ((1 << Bits) - 1);
+    s.scale[me] = to_float(bfloat16{get<std::uint16_t>(bytes + b.scales + 2 * g)});
+    s.minimum[me] = 0;
+    if (!O.symmetric)
+      s.minimum[me] = to_float(bfloat16{get<std::uint16_t>(bytes + b.minima + 2 * g)});
+  });
+  block.each([&](int me) {
+    const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
+    if (me % 64 != 0 || i >= job.format.blocks()) return;
+    const QuantBlock& b = job.block(i);
+    std::byte* const bytes = job.bytes(i);
+    const std::uint32_t count = sample_count(b.rows, b.cols);
+    double noise = 0, signal = 0;
+    std::uint32_t samples = 0;
+    for (std::uint32_t k = 0; k < count; ++k) {
+      const std::size_t at = static_cast<std::size_t>(me) + k;
+      const QuantGroup group = {to_bfloat16(s.scale[at]), to_bfloat16(s.minimum[at])};
+      if (add_sample<Bits, O.symmetric>(s.x[at], s.code[at], group, noise, signal)) ++samples;
+    }
+    put(bytes + 12, samples);
+    put(bytes + 24, noise);
+    put(bytes + 32, signal);
+  });
+}
+
+}}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,127 @@
+/// The codec behind Int8Outlier and Int4Outlier on a CUDA device: the bytes that codec.hpp makes
+/// on the host.
+#pragma once
+
+#include "../../core/cuda.cuh"
+#include "../codec.hpp"
+#include "../thread_block.cuh"
+#include "block/decode.hpp"
+#include "block/encode.hpp"
+#include "codec.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+// nvcc 13 writes launches of kernels with arguments of class type that no host compiler reads
+// (it mangles the class's name), so options travel to kernels as a number.
+
+ADACC_HD constexpr std::uint64_t packed_options(const QuantOptions& o) {
+  const std::uint64_t group = o.group == whole_row ? 257 : o.group;
+  return group | static_cast<std::uint64_t>(o.outliers) << 16 |
+         static_cast<std::uint64_t>(o.rounding) << 20 | std::uint64_t{o.symmetric} << 24 |
+         std::uint64_t{o.outliers_per_mille} << 32 | std::uint64_t{o.outlier_ratio} << 48;
+}
+ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
+  QuantOptions o;
+  o.group = (n & 0xFFFF) == 257 ? whole_row : static_cast<std::size_t>(n & 0xFFFF);
+  o.outliers = static_cast<Outliers>(n >> 16 & 0xF);
+  o.rounding = static_cast<Rounding>(n >> 20 & 0xF);
+  o.symmetric = (n >> 24 & 1) != 0;
+  o.outliers_per_mille = static_cast<unsigned>(n >> 32 & 0xFFFF);
+  o.outlier_ratio = static_cast<unsigned>(n >> 48);
+  return o;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(CudaBlock::threads) quant_prepare_kernel(QuantJob<T> job) {
+  __shared__ typename CudaBlock::Storage storage;
+  CudaBlock block(storage);
+  const std::size_t parts = div_up(16 * job.format.blocks(), CudaBlock::threads);
+  for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
+    quant_prepare(block, part, job);
+}
+
+template <unsigned Bits, std::uint64_t Options, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads, 2)
+    quant_encode_kernel(const __grid_constant__ QuantJob<T> job) {
+  constexpr QuantOptions options = unpacked_options(Options);
+  __shared__ typename CudaBlock::Storage storage;
+  __shared__ QuantShared shared;
+  CudaBlock block(storage);
+  const std::size_t parts = quant_encode_parts<options>(job.format);
+  for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
+    quant_encode_part<Bits, options>(block, shared, part, job);
+}
+
+template <unsigned Bits, std::uint64_t Options, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads)
+    quant_sample_kernel(const __grid_constant__ QuantJob<T> job) {
+  __shared__ typename CudaBlock::Storage storage;
+  __shared__ SampleShared shared;
+  CudaBlock block(storage);
+  const std::size_t parts = div_up(job.format.blocks(), 4);
+  for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
+    quant_sample<Bits, unpacked_options(Options)>(block, shared, part, job);
+}
+
+template <unsigned Bits, std::uint64_t Options, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads)
+    quant_decode_kernel(const __grid_constant__ QuantJob<T> job, const std::byte* __restrict__ blob,
+                        T* __restrict__ x) {
+  __shared__ typename CudaBlock::Storage storage;
+  CudaBlock block(storage);
+  const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
+  for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
+    quant_decode_tile<Bits, unpacked_options(Options)>(block, part, job, blob, x);
+}
+
+}  // namespace detail
+
+/// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
+/// NaN; the host does not read it.
+template <unsigned Bits, QuantOptions O>
+struct ADACC_ONE_LIBRARY codec_kernel<QuantCodec<Bits, O>, Cuda> {
+  using Codec = QuantCodec<Bits, O>;
+
+  template <class T>
+  static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
+    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+    const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
+    const std::size_t blocks = job.format.blocks();
+    const std::size_t parts = detail::quant_encode_parts<O>(job.format);
+    detail::quant_prepare_kernel<T>
+        <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
+    if (Error error = detail::launch_error(Codec::name)) return error;
+    detail::quant_encode_kernel<Bits, packed, T>
+        <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
+    if (Error error = detail::launch_error(Codec::name)) return error;
+    detail::quant_sample_kernel<Bits, packed, T>
+        <<<detail::grid_of(div_up(blocks, 4)), threads, 0, cuda.stream()>>>(job);
+    return detail::launch_error(Codec::name);
+  }
+
+  template <class T>
+  static Error decode(Cuda& cuda, ConstBytes blob, View<T> x) {
+    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+    const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
+    const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
+    detail::quant_decode_kernel<Bits, packed, T>
+        <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
+    return detail::launch_error(Codec::name);
+  }
+
+ private:
+  static constexpr int threads = detail::CudaBlock::threads;
+  static constexpr std::uint64_t packed = detail::packed_options(O);
+  static_assert(detail::unpacked_options(packed) == O);
+
+  template <class T>
+  static detail::QuantJob<T> job_of(View<const T> x, std::byte* blob, const RandomKey& key) {
+    return detail::quant_job<Bits, O>(x, blob, key);
+  }
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,485 @@
+/// Encodes one block of 64 rows of a quantizing codec (format: codec/quant/layout.hpp).
+///
+/// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4
+/// read, 1 written past the caches) or 6 (if caches read a line before it is written). If all
+/// of memory's speed could be used that would be 0.63 or 0.75 of the copy's time. So a block comes
+/// into cache while the one before it is encoded (codec/read_ahead.hpp), all that is done finds it
+/// there, outliers are looked for only in groups whose range exceeds the threshold, and codes are
+/// always clamped, which costs less than knowing where to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../../../core/random.hpp"
+#include "../../read_ahead.hpp"
+#include "../layout.hpp"
+#include "../quantize.hpp"
+#include "codes.hpp"
+#include "extremes.hpp"
+#include "places.hpp"
+#include "row_extremes.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Scales, minima and coders of `groups` groups; `minima` is not touched if symmetric.
+template <unsigned Bits, bool Symmetric>
+void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
+                   const std::int32_t* __restrict hi, std::uint16_t* __restrict scales,
+                   std::uint16_t* __restrict minima, float* __restrict base,
+                   float* __restrict inverse) {
+  for (std::size_t g = 0; g < groups; ++g) {
+    // An empty group's extremes are no numbers either.
+    const bool empty = lo[g] > hi[g];
+    const std::int32_t l = empty ? 0 : lo[g], h = empty ? 0 : hi[g];
+    const bool numbers = larger_of(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
+    const QuantGroup some = quant_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
+    const QuantGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
+                              {numbers ? some.minimum.bits : no_numbers().minimum.bits}};
+    const QuantCoder coder = quant_coder<Symmetric>(group);
+    scales[g] = group.scale.bits;
+    if (!Symmetric) minima[g] = group.minimum.bits;
+    base[g] = coder.base;
+    inverse[g] = coder.inverse;
+  }
+}
+
+/// Turns `second` into thresholds; whether any group has something beyond its own. `n` is the
+/// groups' size.
+inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
+                            const std::int32_t* __restrict lo, const std::int32_t* __restrict hi,
+                            std::int32_t* __restrict second, std::int32_t& largest) {
+  std::int32_t any = 0, most = largest;
+  const bool few = n < fewest_for_outliers;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::int32_t m = larger_of(magnitude_of(lo[g]), magnitude_of(hi[g]));
+    const std::int32_t threshold = outlier_threshold(few ? 0 : second[g], ratio);
+    second[g] = threshold;
+    any |= m > threshold ? 1 : 0;
+    most = larger_of(most, m > largest_magnitude ? 0 : m);
+  }
+  largest = most;
+  return any != 0;
+}
+
+template <unsigned Bits, QuantOptions O, class T>
+class QuantEncoder {
+ public:
+  /// `first` is the tensor's index of the block's first element. The next_rows after the block are
+  /// this thread's next, and may be brought into cache. streamed: codes are written past the
+  /// caches, see store_bytes.
+  QuantEncoder(const QuantBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
+               std::uint64_t first, std::size_t next_rows, bool streamed)
+      : block_(block), x_(x), next_rows_(next_rows),
+        streamed_(streamed && block.row_bytes % cache_line == 0), bytes_(bytes), first_(first),
+        random_(stream) {}
+
+  void encode() {
+    if constexpr (O.group == whole_row) encode_rows();
+    else encode_chunks();
+    finish();
+  }
+
+ private:
+  static constexpr bool channels = O.outliers == Outliers::channels;
+  static constexpr bool elements = O.outliers == Outliers::elements;
+  static constexpr bool stochastic = O.rounding == Rounding::stochastic;
+  /// Codes that are made at a time: as many as there are random numbers, or few enough that those
+  /// of 4 bits stay in the first-level cache until they are packed.
+  static constexpr std::size_t most_codes = stochastic ? tile_cols : chunk_cols;
+  static constexpr std::size_t most_groups =
+      O.group == 0 ? chunk_cols : block_rows * (O.group == whole_row ? 1 : chunk_cols / O.group);
+
+  /// Columns that are encoded together; per_row: groups in a row of them.
+  struct Chunk {
+    std::size_t col, cols, per_row;
+  };
+  /// in_chunk: its first column in its chunk.
+  struct Tile {
+    std::size_t index, col, cols, in_chunk = 0, per_row = 1;
+  };
+  Tile tile(std::size_t index) const {
+    return {index, index * tile_cols, block_.cols_of_tile(index)};
+  }
+  const T* at(const Tile& tile, std::size_t row) const { return x_ + row * block_.cols + tile.col; }
+  static std::int32_t order(T x) { return ordered(to_number(x)); }
+
+  // What differs with the groups' direction. Groups are numbered from the chunk's first; those of
+  // whole rows belong to all chunks.
+
+  void encode_chunks() {
+    for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
+      const Chunk chunk = chunk_at(col);
+      read_ahead(chunk);
+      const std::size_t groups = O.group == 0 ? chunk.cols : block_.rows * chunk.per_row;
+      const std::size_t size = O.group == 0 ? block_.rows : O.group;
+      if constexpr (O.group == 0)
+        column_extremes(x_ + col, block_.cols, block_.rows, chunk.cols, next_, extremes_);
+      if constexpr (channels) {
+        if constexpr (O.group != 0) find_magnitudes(chunk);
+        else
+          for (std::size_t c = 0; c < chunk.cols; ++c)
+            columns_[c] = larger_of(magnitude_of(extremes_.lo[c]), magnitude_of(extremes_.hi[c]));
+        for_tiles(chunk, [&](const Tile& t) { find_outlier_channels(t); });
+      }
+      if constexpr (O.group != 0)
+        row_extremes<O.group, channels>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_,
+                                        next_, extremes_);
+      if constexpr (!channels) {
+        const bool any = find_limits(groups, size);
+        for_tiles(chunk, [&](const Tile& t) {
+          if (any) find_outlier_elements(t);
+          else clear_section(t);
+        });
+      } else if constexpr (O.group == 0) {
+        for (std::size_t c = 0; c < chunk.cols; ++c)
+          if (columns_[c] != 0) extremes_.lo[c] = empty_lo, extremes_.hi[c] = empty_hi;
+      }
+      finish_groups<Bits, O.symmetric>(groups, extremes_.lo, extremes_.hi, scales_, minima_, base_,
+                                       inverse_);
+      if constexpr (O.group == 0) {
+        store_groups(col, groups, 0);
+      } else {
+        for (std::size_t r = 0; r < block_.rows; ++r)
+          store_groups(r * block_.groups_per_row + col / O.group, chunk.per_row, r * chunk.per_row);
+      }
+      encode_codes(col, chunk.cols);
+    }
+  }
+
+  void encode_rows() {
+    read_ahead({0, block_.cols, 1});
+    if constexpr (channels) {
+      for (std::size_t r = 0; r < block_.rows; ++r)
+        extremes_.lo[r] = empty_lo, extremes_.hi[r] = empty_hi;
+      for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
+        const Chunk chunk = chunk_at(col);
+        find_magnitudes(chunk);
+        for_tiles(chunk, [&](const Tile& t) { find_outlier_channels(t); });
+        GroupExtremes<most_groups> part;
+        row_extremes<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
+                                    part);
+        for (std::size_t r = 0; r < block_.rows; ++r) {
+          extremes_.lo[r] = smaller_of(extremes_.lo[r], part.lo[r]);
+          extremes_.hi[r] = larger_of(extremes_.hi[r], part.hi[r]);
+        }
+      }
+    } else {
+      row_extremes<O.group, false>(x_, block_.cols, block_.rows, block_.cols, nullptr, next_,
+                                   extremes_);
+      const bool any = find_limits(block_.rows, block_.cols);
+      // A row is affected in all tiles or in none.
+      if (any) gather_affected(0, 1, 1);
+      for (std::size_t i = 0; i < block_.tiles; ++i) {
+        if (any) place_elements(tile(i));
+        else clear_section(tile(i));
+      }
+    }
+    finish_groups<Bits, O.symmetric>(block_.rows, extremes_.lo, extremes_.hi, scales_, minima_,
+                                     base_, inverse_);
+    store_groups(0, block_.rows, 0);
+    encode_codes(0, block_.cols);
+  }
+
+  Chunk chunk_at(std::size_t col) const {
+    const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
+    return {col, n, O.group == 0 || O.group == whole_row ? 1 : div_up(n, O.group)};
+  }
+  /// While `chunk` is worked on, the one after it comes into cache: this block's or the next one's.
+  void read_ahead(const Chunk& chunk) {
+    const std::size_t after = chunk.col + chunk.cols;
+    const Chunk next = chunk_at(after < block_.cols ? after : 0);
+    const bool same_block = after < block_.cols;
+    const std::size_t cols = chunk.cols == block_.cols ? block_.cols : next.cols;
+    next_ =
+        ReadAhead(x_ + (same_block ? 0 : block_.rows * block_.cols) + next.col,
+                  same_block ? block_.rows : next_rows_, cols * sizeof(T), block_.cols * sizeof(T));
+  }
+  template <class Visit>
+  void for_tiles(const Chunk& chunk, const Visit& visit) const {
+    for (std::size_t c = 0; c < chunk.cols; c += tile_cols) {
+      Tile t = tile((chunk.col + c) / tile_cols);
+      t.in_chunk = c;
+      t.per_row = chunk.per_row;
+      visit(t);
+    }
+  }
+
+  /// Calls visit(row, first column, columns) for the pieces of group g that lie in the tile.
+  template <class Visit>
+  void for_group(const Tile& t, std::size_t g, const Visit& visit) const {
+    if constexpr (O.group == 0) {
+      for (std::size_t r = 0; r < block_.rows; ++r) visit(r, g - t.in_chunk, std::size_t{1});
+    } else if constexpr (O.group == whole_row) {
+      visit(g, std::size_t{0}, t.cols);
+    } else {
+      const std::size_t c = g % t.per_row * O.group - t.in_chunk, left = t.cols - c;
+      visit(g / t.per_row, c, left < O.group ? left : O.group);
+    }
+  }
+  std::size_t group_of(const Tile& t, std::size_t row, std::size_t col) const {
+    if constexpr (O.group == 0) return t.in_chunk + col;
+    else if constexpr (O.group == whole_row) return row;
+    else return row * t.per_row + (t.in_chunk + col) / O.group;
+  }
+
+  // Outliers.
+
+  std::byte* section(const Tile& t) const { return bytes_ + block_.section(t.index); }
+  QuantSection section_layout(const Tile& t) const {
+    return QuantSection(O, block_.rows, t.cols, sizeof(T));
+  }
+  void clear_section(const Tile& t) const { std::memset(section(t), 0, section_layout(t).bytes); }
+
+  /// Turns extremes_.second into thresholds; whether any of the groups has something beyond its own.
+  bool find_limits(std::size_t groups, std::size_t size) {
+    if constexpr (!elements)  // only what is no number
+      for (std::size_t g = 0; g < groups; ++g) extremes_.second[g] = 0;
+    return find_thresholds(groups, size, O.outlier_ratio, extremes_.lo, extremes_.hi,
+                           extremes_.second, largest_);
+  }
+
+  void find_outlier_elements(const Tile& t) {
+    if constexpr (O.group == 0) gather_affected(t.in_chunk, t.cols, 0);
+    else gather_affected(t.in_chunk / O.group, div_up(t.cols, O.group), t.per_row);
+    if (affected_count_ == 0) clear_section(t);
+    else place_elements(t);
+  }
+
+  /// Of groups first … first + n - 1, and if along rows, of all rows: those with something beyond
+  /// their threshold; their extremes are started anew.
+  void gather_affected(std::size_t first, std::size_t n, std::size_t per_row) {
+    std::int32_t *lo = extremes_.lo, *hi = extremes_.hi;
+    affected_count_ = 0;
+    for (std::size_t r = 0; r < (O.group == 0 ? 1 : block_.rows); ++r)
+      for (std::size_t g = r * per_row + first; g < r * per_row + first + n; ++g) {
+        if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= extremes_.second[g]) continue;
+        affected_[affected_count_++] = static_cast<std::uint16_t>(g);
+        lo[g] = empty_lo, hi[g] = empty_hi;
+      }
+  }
+
+  static void widen(std::int32_t& lo, std::int32_t& hi, std::int32_t order) {
+    lo = smaller_of(lo, order);
+    hi = larger_of(hi, order);
+  }
+
+  void place_elements(const Tile& t) {
+    std::int32_t *lo = extremes_.lo, *hi = extremes_.hi;
+    const std::int32_t* threshold = extremes_.second;
+    TileMarks marks;
+    OutlierLevels levels;
+    for (std::size_t i = 0; i < affected_count_; ++i) {
+      const std::size_t g = affected_[i];
+      const std::int32_t limit = threshold[g];
+      for_group(t, g, [&](std::size_t r, std::size_t first, std::size_t n) {
+        const T* from = at(t, r) + first;
+        std::int32_t bulk_lo = empty_lo, bulk_hi = empty_hi;
+        widen_by_bulk(from, n, limit, bulk_lo, bulk_hi, [&](std::size_t c) {
+          const std::int32_t m = magnitude_of(order(from[c]));
+          levels.count(outlier_level(m, limit));
+          marks.mark(r, first + c);
+          ++header_.flagged;
+          if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+          else ++header_.nonfinite;
+        });
+        if (bulk_lo > bulk_hi) return;
+        widen(lo[g], hi[g], bulk_lo);
+        widen(lo[g], hi[g], bulk_hi);
+        largest_ = larger_of(largest_, larger_of(magnitude_of(bulk_lo), magnitude_of(bulk_hi)));
+      });
+    }
+    const QuantSection layout = section_layout(t);
+    const std::size_t taken = levels.share(layout.places);
+    std::byte* to = section(t);
+    std::size_t used = 0;
+    if (layout.places != 0) {
+      std::memset(to, 0, layout.bytes);
+      const auto count = static_cast<std::uint32_t>(taken);
+      std::memcpy(to, &count, sizeof count);
+    }
+    marks.for_each([&](std::size_t r, std::size_t c) {
+      const T value = at(t, r)[c];
+      const std::size_t g = group_of(t, r, c);
+      const std::int32_t o = order(value);
+      if (levels.take(outlier_level(magnitude_of(o), threshold[g]))) {
+        const auto position = static_cast<std::uint16_t>(r * tile_cols + c);
+        std::memcpy(to + QuantSection::values + used * sizeof(T), &value, sizeof value);
+        std::memcpy(to + layout.indices + 2 * used, &position, sizeof position);
+        ++used;
+      } else {
+        widen(lo[g], hi[g], o);
+        ++header_.unplaced;
+      }
+    });
+  }
+
+  /// columns_[c] becomes the largest magnitude of column c of the chunk.
+  void find_magnitudes(const Chunk& chunk) {
+    std::memset(columns_, 0, sizeof columns_);
+    column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, chunk.cols, next_, columns_);
+  }
+
+  /// From the largest magnitudes of the columns: places them, and leaves 1 if a column has a
+  /// place, 0 elsewhere.
+  void find_outlier_channels(const Tile& t) {
+    std::int32_t* largest = columns_ + t.in_chunk;
+    const QuantSection layout = section_layout(t);
+    clear_section(t);
+    std::uint16_t counts[256] = {};
+    for (std::size_t c = 0; c < t.cols; ++c) ++counts[largest[c] >> 23];
+    const std::int32_t threshold = channel_threshold(counts, t.cols, O.outlier_ratio);
+    OutlierLevels levels;
+    std::size_t flagged = 0;
+    for (std::size_t c = 0; c < t.cols; ++c) {
+      if (largest[c] <= threshold) {
+        largest_ = larger_of(largest_, largest[c]);
+        continue;
+      }
+      levels.count(outlier_level(largest[c], threshold));
+      ++flagged;
+      for (std::size_t r = 0; r < block_.rows; ++r) {
+        const std::int32_t m = magnitude_of(order(at(t, r)[c]));
+        if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+        else ++header_.nonfinite;
+      }
+    }
+    const std::size_t taken = levels.share(layout.places);
+    header_.flagged += static_cast<std::uint32_t>(flagged * block_.rows);
+    header_.unplaced += static_cast<std::uint32_t>((flagged - taken) * block_.rows);
+    if (layout.places != 0) {
+      const auto count = static_cast<std::uint32_t>(taken);
+      std::memcpy(section(t), &count, sizeof count);
+    }
+    std::byte* values = section(t) + QuantSection::values;
+    std::byte* indices = section(t) + layout.indices;
+    for (std::size_t c = 0; c < t.cols; ++c) {
+      const std::int32_t m = largest[c];
+      largest[c] = m > threshold && levels.take(outlier_level(m, threshold)) ? 1 : 0;
+      if (largest[c] == 0) continue;
+      const auto index = static_cast<std::uint16_t>(c);
+      std::memcpy(indices, &index, sizeof index);
+      indices += sizeof index;
+      for (std::size_t r = 0; r < block_.rows; ++r, values += sizeof(T))
+        std::memcpy(values, at(t, r) + c, sizeof(T));
+    }
+  }
+
+  // Scales and codes.
+
+  /// Groups first … first + n - 1 of the block, those from `from` here.
+  void store_groups(std::size_t first, std::size_t n, std::size_t from) {
+    std::memcpy(bytes_ + block_.scales + 2 * first, scales_ + from, 2 * n);
+    if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_ + from, 2 * n);
+  }
+
+  void encode_codes(std::size_t col, std::size_t cols) {
+    auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes_ + block_.codes)) +
+                  (Bits == 8 ? col : col / 2);
+    const std::size_t per_row = O.group == 0 || O.group == whole_row ? 1 : div_up(cols, O.group);
+    const std::size_t lines = div_up(next_.left(), block_.rows);
+    const std::size_t ahead = rows_ahead(block_.row_bytes);
+    for (std::size_t r = 0; r < block_.rows; ++r, codes += block_.row_bytes) {
+      next_.more(lines);
+      if (r + ahead < block_.rows) open_page_to_write(codes + ahead * block_.row_bytes);
+      for (std::size_t c = 0; c < cols; c += most_codes) {
+        const std::size_t n = cols - c < most_codes ? cols - c : most_codes;
+        const std::size_t place = r * block_.cols + col + c;
+        encode_piece(r, c, n, per_row, x_ + place, first_ + place, codes + (Bits == 8 ? c : c / 2));
+      }
+    }
+  }
+
+  /// Columns c … c + n - 1 of those whose coders are at 0; per_row: groups in a row of them.
+  void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
+                    std::uint64_t element, std::uint8_t* codes) {
+    const std::uint16_t* random = nullptr;
+    if constexpr (stochastic) random = random_.row(element, n);
+    if constexpr (Bits == 4) {
+      encode_piece<false>(r, c, n, per_row, x, random, row_);
+      if (streamed_) pack_row<true>(n, row_, codes);
+      else pack_row<false>(n, row_, codes);
+    } else if (streamed_) {
+      encode_piece<true>(r, c, n, per_row, x, random, codes);
+    } else {
+      encode_piece<false>(r, c, n, per_row, x, random, codes);
+    }
+  }
+  template <bool Streamed>
+  void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
+                    const std::uint16_t* random, std::uint8_t* to) {
+    if constexpr (O.group == 0) {
+      encode_row<Bits, O.symmetric, stochastic, Streamed>(
+          n, x, ColumnCoders{base_ + c, inverse_ + c}, random, to);
+    } else {
+      constexpr std::size_t size = O.group == whole_row ? most_codes : O.group;
+      std::size_t g = r * per_row + (O.group == whole_row ? 0 : c / size);
+      for (std::size_t i = 0; i < n; i += size, ++g)
+        encode_row<Bits, O.symmetric, stochastic, Streamed>(
+            n - i < size ? n - i : size, x + i, RowCoder{{base_[g], inverse_[g]}},
+            stochastic ? random + i : nullptr, to + i);
+    }
+  }
+
+  // The header, and zeros where nothing is.
+
+  void finish() {
+    const std::size_t minima_end = block_.minima + (O.symmetric ? 0 : 2 * block_.groups);
+    const Tile last = tile(block_.tiles - 1);
+    const std::size_t sections_end = block_.section(last.index) + section_layout(last).bytes;
+    const std::size_t codes_end = block_.codes + block_.rows * block_.row_bytes;
+    std::memset(bytes_ + minima_end, 0, block_.sections - minima_end);
+    std::memset(bytes_ + sections_end, 0, block_.codes - sections_end);
+    std::memset(bytes_ + codes_end, 0, block_.bytes - codes_end);
+    header_.max_magnitude = bits_as<float>(largest_);
+    add_samples();
+    std::memcpy(bytes_, &header_, sizeof header_);
+    if (streamed_) stream_end();
+  }
+
+  /// Codes of samples are made once more: those written past the caches would be slow to read.
+  void add_samples() {
+    const std::uint32_t count = sample_count(block_.rows, block_.cols);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::size_t r = sample_row(i, count, block_.rows), c = sample_col(i, block_.cols);
+      std::size_t g = c;
+      if constexpr (O.group == whole_row) g = r;
+      else if constexpr (O.group != 0) g = r * block_.groups_per_row + c / O.group;
+      QuantGroup group = {{0}, {0}};
+      std::memcpy(&group.scale, bytes_ + block_.scales + 2 * g, 2);
+      if (!O.symmetric) std::memcpy(&group.minimum, bytes_ + block_.minima + 2 * g, 2);
+      const QuantCoder coder = quant_coder<O.symmetric>(group);
+      const std::size_t place = r * block_.cols + c;
+      const float x = to_number(x_[place]);
+      std::int32_t rounding = half_code;
+      if constexpr (stochastic) rounding = random_.at(first_ + place);
+      const std::int32_t code =
+          quant_code<Bits, O.symmetric>(x, coder.base, coder.inverse, rounding);
+      if (add_sample<Bits, O.symmetric>(x, code, group, header_.noise, header_.signal))
+        ++header_.samples;
+    }
+  }
+
+  const QuantBlock& block_;
+  const T* x_;
+  std::size_t next_rows_;
+  ReadAhead next_;
+  bool streamed_;
+  std::byte* bytes_;
+  std::uint64_t first_;
+  BlockHeader header_ = {};
+  std::int32_t largest_ = 0;
+  QuantRandom random_;
+  std::size_t affected_count_ = 0;
+  GroupExtremes<most_groups> extremes_;
+  alignas(64) float base_[most_groups];
+  alignas(64) float inverse_[most_groups];
+  alignas(64) std::uint16_t scales_[most_groups];
+  alignas(64) std::uint16_t minima_[most_groups];
+  alignas(64) std::int32_t columns_[chunk_cols];
+  std::uint16_t affected_[most_groups];
+  alignas(64) std::uint8_t row_[most_codes];
+};
+
+}}}  // namespace adacc::v0_1::detail

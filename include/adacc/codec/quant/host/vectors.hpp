@@ -1,0 +1,87 @@
+/// Sixteen lanes of what GCC and clang call vectors, as the loops of quantizing codecs need them.
+///
+/// g++ 12 makes slow loops of those that end in bytes, and neither compiler keeps extremes in
+/// registers across a group; with vectors both do, on whatever the machine has. They are passed by
+/// reference: by value would change the calling convention.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../../read_ahead.hpp"
+#include "../quantize.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+using Floats16 = float __attribute__((vector_size(64)));
+using Ints16 = std::int32_t __attribute__((vector_size(64)));
+using Halves16 = std::uint16_t __attribute__((vector_size(32)));
+using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
+inline constexpr std::size_t vector_lanes = 16;
+
+inline void load_numbers(const float* x, Floats16& to) { std::memcpy(&to, x, sizeof to); }
+inline void load_numbers(const double* x, Floats16& to) {
+  float numbers[vector_lanes];
+  for (std::size_t i = 0; i < vector_lanes; ++i) numbers[i] = to_number(x[i]);
+  std::memcpy(&to, numbers, sizeof to);
+}
+inline void load_numbers(const bfloat16* x, Floats16& to) {
+  Halves16 bits;
+  std::memcpy(&bits, x, sizeof bits);
+  const Ints16 wide = __builtin_convertvector(bits, Ints16) << 16;
+  std::memcpy(&to, &wide, sizeof to);
+}
+
+/// The third bytes of all lanes: bits 16 to 23.
+template <bool Streamed>
+inline void store_codes(const Ints16& fixed, std::uint8_t* codes) {
+  const Bytes16 bytes = __builtin_convertvector(fixed >> 16, Bytes16);
+  store_vector<Streamed>(bytes, codes);
+}
+template <bool Streamed>
+inline void store_codes(const Ints16& first, const Ints16& second, std::uint8_t* codes) {
+#ifdef __AVX512VBMI__
+  // One instruction, where the above takes a shift and a narrowing for each.
+  using Bytes64 = std::uint8_t __attribute__((vector_size(64)));
+  const auto bytes = __builtin_shufflevector((Bytes64)first, (Bytes64)second, 2, 6, 10, 14, 18, 22,
+                                             26, 30, 34, 38, 42, 46, 50, 54, 58, 62, 66, 70, 74, 78,
+                                             82, 86, 90, 94, 98, 102, 106, 110, 114, 118, 122, 126);
+  store_vector<Streamed>(bytes, codes);
+#else
+  store_codes<Streamed>(first, codes);
+  store_codes<Streamed>(second, codes + vector_lanes);
+#endif
+}
+
+/// ordered() of as many elements as there are lanes.
+template <class T>
+inline void load_orders(const T* x, Ints16& to) {
+  Floats16 numbers;
+  load_numbers(x, numbers);
+  std::memcpy(&to, &numbers, sizeof to);
+  to ^= to >> 31 & 0x7FFFFFFF;
+}
+template <class T>
+inline void load_orders(const T* x, std::int32_t& to) {
+  to = ordered(to_number(*x));
+}
+
+/// Of every lane the smaller, the larger. For one integer as well.
+template <class Ints>
+inline void keep_smaller(Ints& into, const Ints& x) {
+  into = x < into ? x : into;
+}
+template <class Ints>
+inline void keep_larger(Ints& into, const Ints& x) {
+  into = into < x ? x : into;
+}
+
+/// A constant that the compiler cannot know: of minima and maxima with those that it knows, g++ 12
+/// makes comparisons and blends.
+inline float hidden(float constant) {
+  asm("" : "+m"(constant));
+  return constant;
+}
+
+}}}  // namespace adacc::v0_1::detail

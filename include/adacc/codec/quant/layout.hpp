@@ -1,0 +1,254 @@
+/// The format of Int8Outlier and Int4Outlier: options, and where every byte of a blob lies.
+///
+/// Sizes and offsets depend on rows, columns, element type and options alone, so that a plan knows
+/// them beforehand and a decoder trusts none that it reads. All scales, outliers and their bounds
+/// are local to blocks of 64 rows: encoding reads a block from memory once and then from cache, and
+/// blocks go to threads as they are.
+///
+/// A blob is the header of codec/blob.hpp (64 bytes), then the blocks of 64 rows (the last one may
+/// have fewer), each a multiple of 64 bytes. T is the tensor's element type, E its bytes, numbers
+/// are little-endian. A block of r rows and C columns:
+///
+///     offset         bytes        what
+///     0              4            u32 elements flagged as outliers (of a flagged channel: all)
+///     4              4            u32 of these, without a place
+///     8              4            u32 of the flagged, beyond 0x1.Fp127 in magnitude, or NaN
+///     12             4            u32 elements sampled for the next but two
+///     16             4            f32 largest magnitude that is no more than 0x1.Fp127
+///     20             4            zeros
+///     24             8            f64 sum over the sample of (decoded - x)^2
+///     32             8            f64 sum over the sample of x^2
+///     40             24           zeros
+///     64             2 G          bfloat16 scale of every group
+///     64 + 2 G       2 M          bfloat16 minimum of every group (M = G, or 0 if symmetric)
+///     S              …            outlier sections, one for every tile of 256 columns (the last
+///                                 one may have fewer); none if there are no places
+///     Q              r R          codes, row by row; R = C for 8 bits; for 4 bits
+///                                 R = 16 floor(C / 32) + ceil((C mod 32) / 2)
+///     B                           the next block
+///
+/// S, Q and B are the ends of what is before them, up to a multiple of 64. All that is unused is 0.
+///
+/// Groups: group = 0: G = C, a group is a column of the block. group = g: G = r * ceil(C / g),
+/// numbered row by row; whole_row is g = C.
+///
+/// The section of a tile of n columns, a multiple of 16 bytes; K is its number of places:
+///
+///     0              4            u32 places in use, at most K
+///     4              4            zeros
+///     8              E V          T values, exactly as they were
+///     8 + E V        2 K          u16 places
+///
+///     Outliers::elements: K = ceil(r n outliers_per_mille / 1000), V = K; a place is
+///         256 * row in block + column in tile; they ascend.
+///     Outliers::channels: K = ceil(n outliers_per_mille / 1000), V = r K; a place is a column in
+///         the tile, they ascend; value i of place k is at i + r k.
+///
+/// Codes of 4 bits lie in strips of 32 columns of 16 bytes (the last one of n columns has
+/// h = ceil(n / 2)): byte j has column j of the strip in its low half and column h + j, if there is
+/// one, in its high half.
+///
+/// To decode: minimum + scale * code, or scale * (code - 128) if symmetric (8 for 4 bits), see
+/// codec/quant/quantize.hpp; then the values of the sections in use overwrite.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../core/bytes.hpp"
+#include "../../core/config.hpp"
+#include "../../core/dtype.hpp"
+#include "../blob.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What a codec keeps exactly, besides the bulk.
+enum class Outliers : std::uint8_t {
+  elements,  ///< single elements that stand out of their group
+  channels,  ///< columns that stand out of their tile: for groups along the row
+  none
+};
+
+enum class Rounding : std::uint8_t {
+  nearest,    ///< of two codes as near, the upper
+  stochastic  ///< unbiased: by the stream of Cpu::key with Purpose::rounding
+};
+
+/// QuantOptions::group: all of a row.
+inline constexpr std::size_t whole_row = static_cast<std::size_t>(-1);
+
+/// Options of Int8Outlier and Int4Outlier.
+struct QuantOptions {
+  /// Elements along a row that share a scale: 32, 64, 128, 256 or whole_row; 0: the 64 rows of a
+  /// block along a column.
+  std::size_t group = 0;
+  Outliers outliers = Outliers::elements;
+  /// Places in 1000 elements (channels) of 64 rows x 256 columns, 0 to 1000, rounded up.
+  unsigned outliers_per_mille = 2;
+  /// How many times what is typical for the group (the tile) makes an outlier, 2 to 1000.
+  unsigned outlier_ratio = 6;
+  /// Zero is exact and minima are not stored, for about 1 dB (6 on GELU's output).
+  bool symmetric = false;
+  Rounding rounding = Rounding::nearest;
+
+  friend constexpr bool operator==(const QuantOptions&, const QuantOptions&) = default;
+};
+using Int8Options = QuantOptions;
+using Int4Options = QuantOptions;
+
+namespace detail {
+
+inline constexpr std::size_t block_rows = 64;
+inline constexpr std::size_t tile_cols = 256;
+inline constexpr std::size_t strip_cols = 32;  ///< of 4-bit codes
+
+/// The 64 bytes at the start of a block.
+struct BlockHeader {
+  std::uint32_t flagged, unplaced, nonfinite, samples;
+  float max_magnitude;
+  std::uint32_t zero;
+  double noise, signal;
+  std::uint64_t zeros[3];
+};
+static_assert(sizeof(BlockHeader) == 64);
+
+/// Offsets in the outlier section of a tile.
+struct QuantSection {
+  static constexpr std::size_t count = 0, values = 8;
+  std::size_t places;  ///< K
+  std::size_t indices, bytes;
+
+  ADACC_HD constexpr QuantSection(const QuantOptions& o, std::size_t rows, std::size_t cols,
+                                  std::size_t element_bytes)
+      : places(places_of(o, rows, cols)),
+        indices(values + element_bytes * places * (o.outliers == Outliers::channels ? rows : 1)),
+        bytes(places == 0 ? 0 : (indices + 2 * places + 15) / 16 * 16) {}
+
+ private:
+  ADACC_HD static constexpr std::size_t places_of(const QuantOptions& o, std::size_t rows,
+                                                  std::size_t cols) {
+    if (o.outliers == Outliers::none) return 0;
+    const std::size_t of = o.outliers == Outliers::channels ? cols : rows * cols;
+    return (of * o.outliers_per_mille + 999) / 1000;
+  }
+};
+
+/// Offsets in a block of `rows` x `cols`, from its start.
+struct QuantBlock {
+  std::size_t rows, cols;
+  std::size_t groups_per_row;  ///< 0 for groups along columns
+  std::size_t groups;
+  std::size_t tiles;
+  std::size_t section_bytes;  ///< of every tile but perhaps the last
+  std::size_t row_bytes;      ///< of codes
+  std::size_t scales, minima, sections, codes, bytes;
+
+  ADACC_HD constexpr QuantBlock(unsigned bits, const QuantOptions& o, std::size_t row_count,
+                                std::size_t col_count, std::size_t element_bytes)
+      : rows(row_count), cols(col_count),
+        groups_per_row(o.group == 0           ? 0
+                       : o.group == whole_row ? 1
+                                              : div_up(cols, o.group)),
+        groups(o.group == 0 ? cols : rows * groups_per_row), tiles(div_up(cols, tile_cols)),
+        section_bytes(QuantSection(o, rows, tile_cols, element_bytes).bytes),
+        row_bytes(bits == 8 ? cols
+                            : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2)),
+        scales(sizeof(BlockHeader)), minima(scales + 2 * groups),
+        sections(align_up(minima + (o.symmetric ? 0 : 2 * groups))),
+        codes(align_up(sections + (tiles - 1) * section_bytes +
+                       QuantSection(o, rows, cols - (tiles - 1) * tile_cols, element_bytes).bytes)),
+        bytes(align_up(codes + rows * row_bytes)) {}
+
+  ADACC_HD constexpr std::size_t cols_of_tile(std::size_t tile) const {
+    return tile + 1 < tiles ? tile_cols : cols - tile * tile_cols;
+  }
+  ADACC_HD constexpr std::size_t section(std::size_t tile) const {
+    return sections + tile * section_bytes;
+  }
+};
+
+/// Where in a row's codes that of a column is: shifted to the left in a byte.
+struct CodePlace {
+  std::size_t byte;
+  unsigned shift;
+};
+ADACC_HD constexpr CodePlace code_place(unsigned bits, std::size_t cols, std::size_t col) {
+  if (bits == 8) return {col, 0};
+  const std::size_t strip = col / strip_cols, in = col % strip_cols;
+  const std::size_t left = cols - strip * strip_cols;
+  const std::size_t half = left < strip_cols ? div_up(left, 2) : strip_cols / 2;
+  return {strip * (strip_cols / 2) + in % half, in < half ? 0U : 4U};
+}
+
+/// The blocks of a blob.
+struct QuantFormat {
+  /// More columns would let sizes of a block leave std::size_t.
+  static constexpr std::size_t most_cols = static_cast<std::size_t>(-1) >> 14;
+
+  std::size_t rows, cols;
+  QuantBlock whole;  ///< of 64 rows
+
+  ADACC_HD constexpr QuantFormat(unsigned bits, const QuantOptions& o, std::size_t row_count,
+                                 std::size_t col_count, std::size_t element_bytes)
+      : rows(row_count), cols(col_count), whole(bits, o, block_rows, col_count, element_bytes) {}
+
+  ADACC_HD constexpr std::size_t blocks() const { return div_up(rows, block_rows); }
+  ADACC_HD constexpr std::size_t rows_of(std::size_t block) const {
+    const std::size_t left = rows - block * block_rows;
+    return left < block_rows ? left : block_rows;
+  }
+  ADACC_HD constexpr std::size_t start_of(std::size_t block) const {
+    return blob_header_bytes + block * whole.bytes;
+  }
+};
+
+/// 0 if there is nothing to encode, the dtype is no number that is quantized, or the size does
+/// not fit std::size_t.
+constexpr std::size_t quant_bytes(unsigned bits, const QuantOptions& o, std::size_t rows,
+                                  std::size_t cols, Dtype dtype) {
+  if (rows == 0 || cols == 0 || cols > QuantFormat::most_cols || dtype == Dtype::i32) return 0;
+  const std::size_t element = bytes_of(dtype);
+  const QuantFormat format(bits, o, rows, cols, element);
+  std::size_t most = 0;  // encoded and decoded
+  if (!multiply(rows / block_rows + 2, format.whole.bytes, most)) return 0;
+  if (!multiply(cols * element, rows, most)) return 0;
+  const std::size_t last = format.blocks() - 1;
+  return format.start_of(last) + QuantBlock(bits, o, format.rows_of(last), cols, element).bytes;
+}
+
+/// "int8_outlier", and whatever differs from the default.
+struct QuantName {
+  char text[96] = {};
+
+  constexpr QuantName(unsigned bits, const QuantOptions& o) {
+    constexpr QuantOptions usual;
+    append(bits == 8 ? "int8_outlier" : "int4_outlier");
+    if (o.group == whole_row) append("_rows");
+    else if (o.group != usual.group) append("_group", o.group);
+    if (o.outliers == Outliers::channels) append("_channels");
+    if (o.outliers == Outliers::none) append("_none");
+    if (o.outliers_per_mille != usual.outliers_per_mille) append("_places", o.outliers_per_mille);
+    if (o.outlier_ratio != usual.outlier_ratio) append("_ratio", o.outlier_ratio);
+    if (o.symmetric) append("_symmetric");
+    if (o.rounding == Rounding::stochastic) append("_stochastic");
+  }
+
+ private:
+  constexpr void append(const char* word) {
+    std::size_t end = 0;
+    while (text[end] != '\0') ++end;
+    while (*word != '\0') text[end++] = *word++;
+  }
+  constexpr void append(const char* word, std::size_t number) {
+    append(word);
+    char digits[24] = {};
+    std::size_t i = sizeof digits - 1;
+    do digits[--i] = static_cast<char>('0' + number % 10);
+    while ((number /= 10) != 0);
+    append(&digits[i]);
+  }
+};
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,85 @@
+/// What transfers to a store cost, and how long a step takes that computes and transfers at once.
+///
+/// Two lanes: computation, one instruction after the other, and the link, which does one transfer
+/// after the other in the order in which they begin. They meet at waits. Without transfers the time
+/// of a step is the sum of its instructions' times.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../program/instruction.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// A link to a store, in seconds and bytes a second. Without rates there is no link.
+struct LinkCost {
+  double write_rate = 0;
+  double read_rate = 0;
+  double latency = 0;         ///< of each transfer
+  double begin = 0;           ///< that beginning one takes of computation
+  double begin_per_byte = 0;  ///< and each of its bytes, where the store's work slows computation
+
+  constexpr bool exists() const { return write_rate > 0 && read_rate > 0; }
+  constexpr double write_seconds(std::size_t bytes) const {
+    return latency + static_cast<double>(bytes) / write_rate;
+  }
+  constexpr double read_seconds(std::size_t bytes) const {
+    return latency + static_cast<double>(bytes) / read_rate;
+  }
+  constexpr double begin_seconds(std::size_t bytes) const {
+    return begin + begin_per_byte * static_cast<double>(bytes);
+  }
+};
+
+/// How a step goes in both lanes.
+struct StepTime {
+  double seconds = 0;  ///< of the instructions and what they wait for
+  double write_stall_seconds = 0;
+  double read_stall_seconds = 0;
+  double link_seconds = 0;  ///< that the link is busy
+  std::size_t written_bytes = 0;
+  std::size_t read_bytes = 0;
+};
+
+/// Plays `schedule`: `cost(run)` has the seconds of an instruction that is no transfer.
+/// `stalled(i, seconds)` is called for each wait that takes time.
+template <class Cost, class Stalled>
+constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
+                            const Stalled& stalled) {
+  StepTime time;
+  Array<double> end(schedule.transfers.size());  // of the transfer under way, by transfer
+  double now = 0, free = 0;
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const Instruction& run = schedule.instructions[i];
+    if (!is_transfer(run.op)) {
+      now += cost(run);
+      continue;
+    }
+    const auto t = static_cast<std::size_t>(run.transfer);
+    const std::size_t bytes = schedule.transfers[t].bytes;
+    if (run.op == Op::write_begin || run.op == Op::read_begin) {
+      const bool write = run.op == Op::write_begin;
+      const double takes = write ? link.write_seconds(bytes) : link.read_seconds(bytes);
+      now += link.begin_seconds(bytes);
+      free = (now > free ? now : free) + takes;
+      end[t] = free;
+      time.link_seconds += takes;
+      (write ? time.written_bytes : time.read_bytes) += bytes;
+    } else if (end[t] > now) {
+      (run.op == Op::write_wait ? time.write_stall_seconds : time.read_stall_seconds) +=
+          end[t] - now;
+      stalled(i, end[t] - now);
+      now = end[t];
+    }
+  }
+  time.seconds = now;
+  return time;
+}
+
+template <class Cost>
+constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost) {
+  return simulate(schedule, link, cost, [](std::size_t, double) {});
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,102 @@
+/// The cost of a link, measured by transfers of the sizes that a step will make.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../core/clock.hpp"
+#include "../core/error.hpp"
+#include "../store/store.hpp"
+#include "link.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct LinkMeasurement {
+  ClockRef clock;   ///< needed
+  int repeats = 5;  ///< the median counts
+  /// In flight at once, as in a step: the deeper the queue, the faster are most disks.
+  int depth = 4;
+};
+
+namespace detail {
+
+constexpr double median_of(Array<double> values) {
+  sort(values, [](double a, double b) { return a < b; });
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// Seconds of `how.depth` transfers of `bytes` each, from the first begin to the last wait, and of
+/// all the begins.
+struct LinkSample {
+  double whole = 0, begins = 0;
+};
+
+inline Result<LinkSample> sample_link(StoreRef store, Bytes memory, std::size_t bytes,
+                                      StoreTransfer::Direction direction,
+                                      const LinkMeasurement& how) {
+  Array<double> whole, begins;
+  for (int i = 0; i < how.repeats; ++i) {
+    const double start = how.clock();
+    for (int t = 0; t < how.depth; ++t) {
+      const std::size_t at = static_cast<std::size_t>(t) * bytes;
+      store.begin(t, {direction, at, Bytes(memory.data() + at, Shape(bytes))});
+    }
+    const double begun = how.clock();
+    Error failed;
+    for (int t = 0; t < how.depth; ++t)
+      if (const Error why = store.wait(t); why && !failed) failed = why;
+    if (failed) return failed;
+    const double end = how.clock();
+    if (!(end > start) || !(end - start < 1e9))
+      return Error::say("the clock that measuring a store was given stood still or went backwards");
+    whole.push_back(end - start);
+    begins.push_back(begun - start);
+  }
+  return LinkSample{median_of(static_cast<Array<double>&&>(whole)),
+                    median_of(static_cast<Array<double>&&>(begins))};
+}
+
+}  // namespace detail
+
+/// Measures `store` with transfers of `large` and of `small` bytes (multiples of
+/// transfer_alignment, small < large) from and to `memory`, of at least how.depth * large bytes,
+/// aligned to transfer_alignment. What the store and the memory held is lost. prepare() is called,
+/// so bind the step again afterwards.
+inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t small,
+                                     std::size_t large, const LinkMeasurement& how) {
+  using Direction = StoreTransfer::Direction;
+  if (!how.clock || how.repeats < 1 || how.depth < 1 || small == 0 || small >= large)
+    return Error::misuse(
+        "measuring a link takes a clock, at least 1 repeat and 1 transfer in "
+        "flight, and two sizes, the smaller first");
+  const auto depth = static_cast<std::size_t>(how.depth);
+  if (memory.size() < depth * large || store.bytes() < depth * large)
+    return Error::misuse("measuring a link with transfers of ", shown(large),
+                         " takes memory and a store of ", shown(depth * large), ", and got ",
+                         shown(memory.size()), " and ", shown(store.bytes()));
+  if (const Error why = store.prepare(how.depth, memory)) return why;
+  LinkCost link;
+  double latency[2] = {}, rate[2] = {};
+  for (const Direction direction : {Direction::write, Direction::read}) {
+    const auto d = static_cast<std::size_t>(direction);
+    const auto few = detail::sample_link(store, memory, small, direction, how);
+    if (!few) return few.error;
+    const auto many = detail::sample_link(store, memory, large, direction, how);
+    if (!many) return many.error;
+    // A line through both: what does not grow with the bytes is latency.
+    const double bytes = static_cast<double>(depth * (large - small));
+    const double more = many->whole - few->whole;
+    rate[d] = more > 0 ? bytes / more : static_cast<double>(depth * large) / many->whole;
+    const double rest = few->whole - static_cast<double>(depth * small) / rate[d];
+    latency[d] = rest > 0 ? rest / static_cast<double>(depth) : 0;
+    const double begins = few->begins / static_cast<double>(depth);
+    if (begins > link.begin) link.begin = begins;
+  }
+  link.write_rate = rate[0];
+  link.read_rate = rate[1];
+  link.latency = (latency[0] + latency[1]) / 2;
+  return link;
+}
+
+}}  // namespace adacc::v0_1

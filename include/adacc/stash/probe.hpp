@@ -1,0 +1,116 @@
+/// What codecs do to the gradients of a trainer written by hand, measured with its own steps.
+///
+/// The trainer runs one step on one batch under plans that differ in one class of activations
+/// (cost/probing_plans.hpp); sketches of its gradients tell how far they are apart. Activations
+/// registered alike are one class. Errors are means over batches: whoever probes on several calls
+/// again with the same GradientErrors.
+#pragma once
+
+#include <cstddef>
+
+#include "../cost/gradient_errors.hpp"
+#include "../cost/nearest_sources.hpp"
+#include "stash.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// A class of errors, and the plans that probe it.
+struct StashProbe {
+  ErrorClass what;
+  ProbingPlans pair;
+};
+
+/// All that is to be probed of `model` around `base`: what allow() has no number for, and what
+/// recomputed activations carry. `turn` chooses copies if not all fit into `arena_bytes`.
+template <class T, class Context>
+constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& model,
+                                                 const Graph& graph, const Plan& base,
+                                                 std::size_t arena_bytes, int turn) {
+  Array<StashProbe> probes;
+  for (const ErrorClass& what : error_classes(graph)) {
+    int id = 0;
+    while (graph.node(id).layer != what.layer) ++id;
+    if (!what.carried && model.error_of(id, what.codec) >= 0) continue;  // the caller knows
+    const Result<ProbingPlans> pair = probing_plans_around(graph, base, what, arena_bytes, turn);
+    if (!pair) return pair.error;
+    probes.push_back({what, *pair});
+  }
+  return probes;
+}
+
+}  // namespace detail
+
+/// The arena in which probe_stash() probes all activations of a kind at once; 0 if nothing is to
+/// be probed. In less it probes fewer at a time, and says so if that is too little.
+template <class T, class Context>
+constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
+                                          const Plan& base = {}) {
+  const Result<Graph> graph = model.graph();
+  if (!graph) return 0;
+  const auto probes =
+      detail::stash_probes(model, *graph, base.policies.empty() ? retain_all(*graph) : base,
+                           static_cast<std::size_t>(-1), 0);
+  std::size_t most = 0;
+  for (const detail::StashProbe& probe : *probes)
+    if (probe.pair.arena_bytes > most) most = probe.pair.arena_bytes;
+  return most;
+}
+
+/// Probes the gradient errors of all lossy codecs that `model` allows without a number, and of what
+/// is recomputed from what lossy codecs decode; adds them to `errors`, and writes the means so far
+/// into `profile`, of the same model.
+///
+/// step(Stash<T, Context>&) runs one step, from begin() on, on a fixed batch and without an update,
+/// and returns its gradients as a Result<Array<View<const T>>>: all of them, or those that are to
+/// count, in the same order every time, valid until the next call. `arena` has
+/// stash_probing_bytes(model), or fewer. All is compared with steps under `base`, a plan that loses
+/// nothing: one that retains everything, unless the caller has no memory for that. The sketches are
+/// made by `context`, under its key: another key, other projections.
+template <class T, class Context, class TrainStep>
+Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes arena,
+                  const TrainStep& step, GradientErrors& errors, CostProfile& profile,
+                  const Plan& base = {}) {
+  const Result<Graph> graph = model.graph();
+  if (!graph) return graph.error;
+  if (const Error why = check(*graph, profile)) return Error::misuse(why.text());
+  const Plan around = base.policies.empty() ? retain_all(*graph) : base;
+  if (const Error why = check(*graph, around)) return Error::misuse(why.text());
+  for (const bool exact : exact_in_backward(*graph, around))
+    if (!exact) return Error::misuse("the plan to probe around must lose nothing");
+  const int turn = errors.entries().empty() ? 0 : errors.entries()[0].batches;
+  const auto probes = detail::stash_probes(model, *graph, around, arena.size(), turn);
+  if (!probes) return probes.error;
+
+  const auto sketch = [&](const Plan& plan) -> Result<GradientSketch> {
+    auto stash = Stash<T, Context>::make(model, plan);
+    if (!stash) return stash.error;
+    if (const Error why = stash->bind(arena)) return why;
+    const Result<Array<View<const T>>> gradients = step(*stash);
+    if (!gradients) return gradients.error;
+    const GradientSketch made = sketch_of(context, *gradients, context.key);
+    if (!(made.squared_norm > 0 && made.squared_norm <= 1e300))
+      return Error::say("the gradient of the probed batch is zero, or not finite");
+    return made;
+  };
+  KnownSketches known;
+  const Result<GradientSketch> exact = known.of(around, true, sketch);
+  if (!exact) return exact.error;
+  const Result<GradientSketch> again = sketch(around);
+  if (!again) return again.error;
+  if (!(squared_distance(*exact, *again) <= 1e-9 * exact->squared_norm))
+    return Error::misuse(
+        "two steps under one plan gave different gradients: a step that probes starts from "
+        "gradients of zero, on the same batch, and updates nothing");
+  for (const detail::StashProbe& probe : *probes)
+    if (const Error why = known.probe(probe.what, probe.pair, errors, sketch)) return why;
+
+  // What is carried, and could not be probed, follows from what could.
+  errors.write(*graph, profile);
+  estimate_carried_errors(*graph, profile);
+  errors.write(*graph, profile);
+  return {};
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,367 @@
+/// A stash that looks at how it is used: what a trainer and its callables owe, checked as they run.
+///
+/// A drop-in for Stash (stash/stash.hpp), for tests and for the first steps of a new trainer. It
+/// keeps a copy of all that forward made, so it needs the memory of every activation, and allocates.
+/// Whatever the plan is, it finds
+///
+///   - callables that do not make forward's bits: when all is put, once forward is over and its
+///     memory has been used for other layers, and at the last stage that may want them. So it sees
+///     other arithmetic (an inlined copy that the compiler contracts or vectorizes otherwise), a
+///     source that is not listed, scratch that was captured, parameters that are updated too early;
+///   - callables that leave outputs unwritten, depend on what memory held before, write to their
+///     sources, or beyond outputs and workspace;
+///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
+///     0xFF) as soon as the next stage is entered, and is looked at for late writes;
+///   - backward that writes to what it was given to read, and forward that writes beyond its place.
+///
+/// Each is a misuse (Error::misuse) in the words of the activation that it is about, returned by the
+/// call that noticed. check_stash() runs a whole step under two plans.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "../stash/stash.hpp"
+#include "guarded.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace testing {
+
+template <class T = float, class Context = Cpu>
+class CheckedStash {
+ public:
+  CheckedStash() = default;
+
+  /// As Stash::make. The model's callables must outlive it.
+  static Result<CheckedStash> make(const StashModel<T, Context>& model, Plan plan) {
+    Result<Stash<T, Context>> stash = Stash<T, Context>::make(model, static_cast<Plan&&>(plan));
+    if (!stash) return stash.error;
+    CheckedStash checked;
+    checked.stash_ = static_cast<Stash<T, Context>&&>(*stash);
+    const Graph& graph = checked.graph();
+    for (int id = 0; id < model.activation_count(); ++id) {
+      checked.copies_.emplace_back(graph.node(id).output_bytes);
+      Copies& mine = checked.copies_.back();
+      mine.raw = model.is_raw(id);
+      mine.recompute = model.recompute_of(id);
+    }
+    checked.find_last_uses();
+    return checked;
+  }
+
+  const Program& program() const { return stash_.program(); }
+  const Graph& graph() const { return stash_.graph(); }
+  const Plan& plan() const { return stash_.plan(); }
+  std::size_t arena_bytes() const { return stash_.arena_bytes(); }
+
+  Error bind(Bytes arena) { return stash_.bind(arena); }
+
+  Error begin(Context& context) {
+    if (const Error why = end()) return why;
+    if (const Error why = stash_.begin(context)) return why;
+    for (Copies& copies : copies_) copies.is_placed = copies.is_given = false;
+    entered_ = false;
+    next_ = 0;
+    return {};
+  }
+
+  /// In memory of its own, so that writes beyond it are seen.
+  View<T> place(int id, View<T> scratch) {
+    if (stash_.place(id, scratch).data() == scratch.data()) return scratch;
+    return values(id, hand_out(id));
+  }
+  Bytes place_bytes(int id, Bytes scratch) {
+    if (stash_.place_bytes(id, scratch).data() == scratch.data()) return scratch;
+    return hand_out(id).bytes();
+  }
+
+  Error put(int id, View<const T> value) {
+    if (const Error why = check_place(id)) return why;
+    if (const Error why = stash_.put(id, value)) return why;
+    return keep(id, value.data());
+  }
+  Error put_bytes(int id, ConstBytes value) {
+    if (const Error why = check_place(id)) return why;
+    if (const Error why = stash_.put_bytes(id, value)) return why;
+    return keep(id, value.data());
+  }
+
+  Error enter(int stage) {
+    if (const Error why = check_stage_memory()) return why;
+    if (entered_ && stage == stage_) return stash_.enter(stage);
+    if (const Error why = stash_.enter(stage)) return why;
+    end_stage();
+    if (const Error why = check_callables(stage)) return why;
+    entered_ = true;
+    stage_ = stage;
+    for (const int id : graph().backward_reads(activations() + stage)) {
+      if (!program().exact[static_cast<std::size_t>(id)]) continue;
+      const Result<ConstBytes> got = stash_.get_bytes(id);
+      if (!got) return got.error;
+      if (const std::size_t e = difference(id, got->data()); e < copies(id).forward.size())
+        return Error::misuse("backward stage ", stage, " would read ", name(id), " with byte ", e,
+                             " other than forward put it");
+    }
+    return {};
+  }
+
+  /// In memory of its own, valid until the next enter(), begin() or end().
+  Result<View<const T>> get(int id) {
+    const Result<View<const T>> got = stash_.get(id);
+    if (!got) return got.error;
+    return View<const T>(values(id, give(id, got->data())));
+  }
+  Result<ConstBytes> get_bytes(int id) {
+    const Result<ConstBytes> got = stash_.get_bytes(id);
+    if (!got) return got.error;
+    return static_cast<const GuardedBlock&>(give(id, got->data())).bytes();
+  }
+
+  /// The step is over: looks at what the last stage did. begin() does so, too.
+  Error end() {
+    if (const Error why = check_stage_memory()) return why;
+    end_stage();
+    return {};
+  }
+
+ private:
+  static constexpr unsigned char poison = 0xFF;
+
+  struct Copies {
+    explicit Copies(std::size_t bytes) : forward(bytes), placed(bytes), given(bytes, poison) {}
+
+    GuardedBlock forward;  ///< what was put
+    GuardedBlock placed;   ///< what place() handed out
+    GuardedBlock given;    ///< what get() gave; poison once that is over
+    bool is_placed = false;
+    bool is_given = false;
+    bool raw = false;
+    int last_use = -1;  ///< the last stage at which some plan may run its callable; -1: none does
+    StashRecompute<T> recompute;
+  };
+
+  int activations() const { return static_cast<int>(copies_.size()); }
+  Copies& copies(int id) { return copies_[static_cast<std::size_t>(id)]; }
+  const Copies& copies(int id) const { return copies_[static_cast<std::size_t>(id)]; }
+  ActivationName name(int id) const { return {graph(), id}; }
+
+  template <class Block>
+  auto values(int id, Block& block) const {
+    const Shape shape = graph().node(id).output;
+    return View(block.template as<T>(), copies(id).raw ? Shape(shape.elems() / sizeof(T)) : shape);
+  }
+
+  /// Under any plan: a callable may run until all that its activations serve is done.
+  void find_last_uses() {
+    const auto sooner = [](int a, int b) { return a < 0 || (b >= 0 && b < a) ? b : a; };
+    for (int stage = graph().node_count() - 1 - activations(); stage >= 0; --stage)
+      for (const int id : graph().backward_reads(activations() + stage)) {
+        int& last = copies(graph().maker_of(id)).last_use;
+        last = sooner(last, stage);
+      }
+    for (int id = activations() - 1; id >= 0; --id) {
+      const int maker = graph().maker_of(id);
+      if (maker != id || copies(id).recompute.call == nullptr) continue;
+      for (const int source : graph().sources(id)) {
+        int& last = copies(graph().maker_of(source)).last_use;
+        last = sooner(last, copies(id).last_use);
+      }
+    }
+  }
+
+  // Forward.
+
+  GuardedBlock& hand_out(int id) {
+    Copies& mine = copies(id);
+    if (!mine.is_placed) mine.placed.fill(poison);
+    mine.is_placed = true;
+    return mine.placed;
+  }
+
+  Error check_place(int id) const {
+    if (id < 0 || id >= activations() || !copies(id).is_placed || copies(id).placed.intact())
+      return {};
+    return Error::misuse("forward wrote beyond the place of ", name(id), ", which has ",
+                         copies(id).placed.size(), " bytes");
+  }
+
+  Error keep(int id, const void* from) {
+    std::memcpy(copies(id).forward.data(), from, copies(id).forward.size());
+    ++next_;
+    if (graph().made_with_next(id)) return {};
+    return check_callable(graph().maker_of(id),
+                          "right after forward made it: another arithmetic, a source that is not "
+                          "listed, or one that forward has changed since");
+  }
+
+  // Callables.
+
+  Error check_callables(int stage) {
+    const char* late =
+        "once forward is over: it reads memory that was used again, such as scratch that it "
+        "captured, or an activation that is not listed";
+    const char* later =
+        "at the last stage that may want it: what it captured has changed while backward ran";
+    for (int id = activations(); id-- > 0;) {
+      if (graph().maker_of(id) != id) continue;
+      if (entered_ && copies(id).last_use != stage) continue;
+      if (const Error why = check_callable(id, entered_ ? later : late)) return why;
+    }
+    return {};
+  }
+
+  /// Runs the callable that makes activation `maker`, and those behind it, on copies.
+  Error check_callable(int maker, const char* when) {
+    const StashRecompute<T>& again = copies(maker).recompute;
+    if (again.call == nullptr) return {};
+    for (const unsigned char before : {poison, static_cast<unsigned char>(0x3F)}) {
+      std::vector<GuardedBlock> inputs, made;
+      std::vector<View<const T>> sources;
+      std::vector<View<T>> outputs;
+      for (const int source : graph().sources(maker)) {
+        const GuardedBlock& forward = copies(source).forward;
+        inputs.emplace_back(forward.size());
+        std::memcpy(inputs.back().data(), forward.data(), forward.size());
+        sources.push_back(values(source, inputs.back()));
+      }
+      for (int id = maker; id < activations() && graph().maker_of(id) == maker; ++id) {
+        made.emplace_back(copies(id).forward.size(), before);
+        outputs.push_back(values(id, made.back()));
+      }
+      GuardedBlock workspace(graph().node(maker).forward_workspace, before);
+      again.call(again.function, sources.data(), outputs.data(), workspace.bytes());
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const int source = graph().sources(maker)[i];
+        if (!inputs[i].intact() || !(inputs[i] == copies(source).forward))
+          return Error::misuse("recomputing ", name(maker), " writes to ", name(source),
+                               ", from which it is made");
+      }
+      if (!workspace.intact())
+        return Error::misuse("recomputing ", name(maker), " writes beyond its workspace of ",
+                             workspace.size(), " bytes");
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const int id = maker + static_cast<int>(i);
+        if (!made[i].intact())
+          return Error::misuse("recomputing ", name(maker), " writes beyond ", name(id),
+                               ", which has ", made[i].size(), " bytes");
+        const std::size_t e = difference(id, made[i].data());
+        if (e >= made[i].size()) continue;
+        if (before != poison)
+          return Error::misuse("what recomputing ", name(maker), " gives in byte ", e, " of ",
+                               name(id), " depends on what its memory held before");
+        return Error::misuse("recomputing ", name(maker), " gives other bits than forward in byte ",
+                             e, " of ", name(id), ", ", when);
+      }
+    }
+    return {};
+  }
+
+  /// The first byte in which `data` is not what was put as activation `id`; its size if none.
+  std::size_t difference(int id, const std::byte* data) const {
+    const GuardedBlock& forward = copies(id).forward;
+    std::size_t e = 0;
+    while (e < forward.size() && forward.data()[e] == data[e]) ++e;
+    return e;
+  }
+
+  // Backward.
+
+  GuardedBlock& give(int id, const void* from) {
+    Copies& mine = copies(id);
+    if (!mine.is_given) std::memcpy(mine.given.data(), from, mine.given.size());
+    mine.is_given = true;
+    return mine.given;
+  }
+
+  /// What the caller was given, and what is its no longer, is as it was handed out.
+  Error check_stage_memory() {
+    for (int id = 0; id < activations(); ++id) {
+      Copies& mine = copies(id);
+      if (mine.is_placed && next_ > id && difference(id, mine.placed.data()) < mine.placed.size())
+        return Error::misuse("forward wrote to the place of ", name(id), " after it was put");
+      if (mine.is_given) {
+        const Result<ConstBytes> got = stash_.get_bytes(id);
+        if (!got) return got.error;
+        if (!mine.given.intact() ||
+            std::memcmp(mine.given.data(), got->data(), mine.given.size()) != 0)
+          return Error::misuse("backward stage ", stage_, " wrote to ", name(id),
+                               ", which it was given to read");
+      } else if (!mine.given.intact() || !is_poison(mine.given)) {
+        mine.given.fill(poison);
+        return Error::misuse(name(id), " was written to after the stage that had it was over");
+      }
+    }
+    return {};
+  }
+
+  static bool is_poison(const GuardedBlock& block) {
+    for (std::size_t i = 0; i < block.size(); ++i)
+      if (block.data()[i] != std::byte{poison}) return false;
+    return true;
+  }
+
+  /// Nothing that was handed out is the caller's any more.
+  void end_stage() {
+    for (Copies& mine : copies_) {
+      if (mine.is_given) mine.given.fill(poison);
+      if (mine.is_placed) mine.placed.fill(poison);
+      mine.is_given = mine.is_placed = false;
+    }
+  }
+
+  Stash<T, Context> stash_;
+  std::vector<Copies> copies_;
+  int next_ = 0;
+  int stage_ = -1;
+  bool entered_ = false;
+};
+
+/// Runs a trainer's step on a CheckedStash, under a plan that retains everything and one that
+/// recomputes whatever can be, and compares the gradients, which must have the same bits: what is
+/// wrong with the step or the callables of `model`; an empty error if nothing is.
+///
+/// step(stash) is as for probe_stash(), for any type of stash: [&](auto& stash) { ... }.
+template <class T, class Context, class TrainStep>
+Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
+  const Result<Graph> graph = model.graph();
+  if (!graph) return graph.error;
+  const auto run = [&](const Plan& plan, std::vector<std::vector<T>>& gradients) -> Error {
+    auto stash = CheckedStash<T, Context>::make(model, plan);
+    if (!stash) return stash.error;
+    GuardedBlock block(stash->arena_bytes());
+    if (const Error why = stash->bind(block.bytes())) return why;
+    const Result<Array<View<const T>>> made = step(*stash);
+    if (!made) return made.error;
+    if (const Error why = stash->end()) return why;
+    if (!block.intact()) return Error::say("the stash wrote beyond its arena");
+    gradients.clear();
+    for (const View<const T>& part : *made) gradients.emplace_back(part.begin(), part.end());
+    return {};
+  };
+  const auto same = [](const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
+    bool equal = a.size() == b.size();
+    for (std::size_t i = 0; equal && i < a.size(); ++i)
+      equal = a[i].size() == b[i].size() &&
+              (a[i].empty() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(T)) == 0);
+    return equal;
+  };
+  const Plan retain = retain_all(*graph);
+  Plan again = retain;
+  for (int id = 0; id < model.activation_count(); ++id)
+    if (graph->node(id).recomputable) again.policies[static_cast<std::size_t>(id)] = recompute();
+  std::vector<std::vector<T>> first, second;
+  if (const Error why = run(retain, first)) return why;
+  if (const Error why = run(again, second)) return why;
+  if (same(first, second)) return {};
+  if (const Error why = run(retain, second)) return why;
+  if (!same(first, second))
+    return Error::misuse(
+        "two steps under one plan gave different gradients: the step starts from other values or "
+        "gradients each time, or adds in another order");
+  return Error::misuse(
+      "recomputing changes the gradients, although all that backward was given has forward's "
+      "bits: it reads something else, or keeps a pointer for longer than a stage");
+}
+
+}}}  // namespace adacc::v0_1::testing

@@ -1,0 +1,107 @@
+/// The bytes of quantizing codecs: sizes, names, and the same blob from every machine and thread.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "quant_cases.hpp"
+
+namespace quant_bytes_test { namespace {
+
+using namespace quant_cases;
+
+// Of 64 x 256 floats: header, block header, 256 scales and minima, 33 places of 6 bytes after 8,
+// codes.
+static_assert(Int8Outlier::encoded_bytes(64, 256, Dtype::f32) == 64 + 64 + 1024 + 256 + 16384);
+static_assert(Int4Outlier::encoded_bytes(64, 256, Dtype::f32) == 64 + 64 + 1024 + 256 + 8192);
+static_assert(Int8Outlier::encoded_bytes(0, 64, Dtype::f32) == 0);
+static_assert(Int8Outlier::encoded_bytes(64, 0, Dtype::f32) == 0);
+static_assert(Int8Outlier::encoded_bytes(std::size_t{1} << 60, 1 << 20, Dtype::f32) == 0);
+static_assert(Int8Outlier::encoded_bytes(static_cast<std::size_t>(-1), 1, Dtype::f64) == 0);
+static_assert(Int8Outlier::encoded_bytes(1, static_cast<std::size_t>(-1), Dtype::f64) == 0);
+static_assert(Int8Outlier::encoded_bytes(64, 64, Dtype::i32) == 0);
+
+TEST_CASE("names are unique and the default's is plain") {
+  CHECK(std::string(Int8Outlier::name) == "int8_outlier");
+  CHECK(std::string(Int4Outlier::name) == "int4_outlier");
+  CHECK(std::string(Int8OutlierWith<group32>::name) == "int8_outlier_group32_places20");
+  CHECK(std::string(Int8OutlierWith<rows_channels>::name) == "int8_outlier_rows_channels");
+  CHECK(std::string(Int4OutlierWith<no_places>::name) == "int4_outlier_none");
+  CHECK(std::string(
+            Int4OutlierWith<QuantOptions{
+                .outlier_ratio = 8, .symmetric = true, .rounding = Rounding::stochastic}>::name) ==
+        "int4_outlier_ratio8_symmetric_stochastic");
+}
+
+/// FNV-1a with 64 bits.
+std::uint64_t hash(const unsigned char* bytes, std::size_t size) {
+  std::uint64_t h = 14695981039346656037U;
+  for (std::size_t i = 0; i < size; ++i) h = (h ^ bytes[i]) * 1099511628211U;
+  return h;
+}
+
+template <class Codec>
+std::uint64_t hash_of(const Matrix<float>& x) {
+  const Cpu cpu = [] {
+    Cpu keyed;
+    keyed.key = {.seed = 77, .step = 3, .micro_step = 1, .activation = 9};
+    return keyed;
+  }();
+  const Blob blob = encoded<Codec>(x, 0, cpu);
+  const Matrix<float> y = decoded<Codec, float>(blob, x.rows, x.cols);
+  return hash(blob.data(), blob.size()) ^ hash(y.memory.data(), y.memory.size()) * 3;
+}
+
+TEST_CASE("the bytes are the same from every compiler and for every processor") {
+  Matrix<float> x(100, 301);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = unit_float(random_word({.seed = 8}, i)) - 0.3F;
+  for (std::size_t i = 0; i < x.size(); i += 711) x[i] *= 999;
+  CHECK(hash_of<Int8Outlier>(x) == 10459835014427776396U);
+  CHECK(hash_of<Int4Outlier>(x) == 11421627629412107539U);
+  CHECK(hash_of<Int8OutlierWith<stochastic>>(x) == 6563183032375406409U);
+  CHECK(hash_of<Int4OutlierWith<symmetric_stochastic>>(x) == 10532844424414854374U);
+  CHECK(hash_of<Int8OutlierWith<rows>>(x) == 12386303213628201446U);
+  CHECK(hash_of<Int8OutlierWith<group128_channels>>(x) == 13890694929583347419U);
+}
+
+TEST_CASE("the bits do not depend on the number of threads") {
+  Matrix<float> x = sample::gaussian<float>(4300, 20, 3);  // several blocks go to a thread at once
+  for (std::size_t i = 11; i < x.size(); i += 331) x[i] *= 500;
+  const auto check_workers = [&]<class Codec>(Codec) {
+    const Blob serial = encoded<Codec>(x);
+    const Matrix<float> y = decoded<Codec, float>(serial, x.rows, x.cols);
+    for (const int workers : {1, 2, 3}) {
+      sample::Threads threads{workers};
+      Cpu cpu(threads);
+      CHECK(encoded<Codec>(x, 1, cpu) == serial);
+      Matrix<float> z(x.rows, x.cols);
+      CHECK(!Codec::template decode<float>(cpu, serial.view(), z.view()));
+      CHECK(same(y, z));
+    }
+  };
+  check_workers(Int8Outlier{});
+  check_workers(Int4OutlierWith<stochastic>{});
+}
+
+TEST_CASE("blobs of large tensors, written past the caches, have the bytes of small ones") {
+  constexpr std::size_t cols = 4096, some = 128;
+  constexpr std::size_t rows = detail::least_streamed / (cols * sizeof(float)) + 70;
+  Matrix<float> x = sample::gaussian<float>(rows, cols, 5), y(some, cols);
+  for (std::size_t i = 11; i < x.size(); i += 3331) x[i] *= 500;
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = x[i];
+  const auto check_streamed = [&]<class Codec>(Codec) {
+    const Blob all = encoded<Codec>(x), part = encoded<Codec>(y);
+    const std::size_t begin = blob_header_bytes, bytes = part.view().size() - begin;
+    CHECK(std::memcmp(all.view().data() + begin, part.view().data() + begin, bytes) == 0);
+    sample::Threads threads{2};
+    CHECK(encoded<Codec>(x, 1, Cpu(threads)) == all);
+  };
+  check_streamed(Int8Outlier{});
+  check_streamed(Int4OutlierWith<stochastic>{});
+  check_streamed(Int8OutlierWith<group32>{});
+  check_streamed(Int8OutlierWith<quant_cases::rows>{});
+}
+
+}}  // namespace quant_bytes_test

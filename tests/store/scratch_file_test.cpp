@@ -1,0 +1,182 @@
+/// The store on a disk: contract, page cache, and what a folder can be wrong in.
+#include <doctest/doctest.h>
+#include <adacc/store/scratch_file.hpp>
+#include <adacc/testing/store_check.hpp>
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace scratch_file_test { namespace {
+
+using namespace adacc;
+
+/// A folder on a disk, where the build runs.
+std::string folder() { return "."; }
+
+bool says(const Error& error, const char* words) {
+  const bool found = std::strstr(error.text(), words) != nullptr;
+  if (!found) MESSAGE(std::string(error.text()));
+  return found;
+}
+
+/// Whether this machine's working folder can hold scratch files at all.
+bool possible() {
+  const auto file = ScratchFile::make(folder(), 1 << 20);
+  if (!file) MESSAGE(std::string(file.error.text()));
+  return static_cast<bool>(file);
+}
+
+int entries(const std::string& path) {
+  DIR* const open = ::opendir(path.c_str());
+  REQUIRE(open != nullptr);
+  int count = 0;
+  while (::readdir(open) != nullptr) ++count;
+  ::closedir(open);
+  return count;
+}
+
+TEST_CASE("a scratch file keeps the contract, by io_uring and by a thread") {
+  if (!possible()) return;
+  for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
+    auto file = ScratchFile::make(folder(), 24 << 20, engine);
+    REQUIRE_MESSAGE(file, file.error.text());
+    INFO(file->engine());
+    CHECK(file->bytes() == 24 << 20);
+    CHECK(file->alignment() >= 512);
+    // Pieces of io_uring's are smaller than the largest transfers.
+    for (const std::uint64_t seed : {1U, 2U, 3U}) {
+      const Error why = testing::check_store(*file, {.transfers = 200, .tickets = 6, .seed = seed});
+      CHECK_MESSAGE(!why, why.text());
+    }
+  }
+}
+
+TEST_CASE("large transfers, more of them than the kernel's queue holds") {
+  if (!possible()) return;
+  auto file = ScratchFile::make(folder(), 96 << 20);
+  REQUIRE(file);
+  const std::size_t bytes = std::size_t{96} << 20;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
+  REQUIRE_FALSE(file->prepare(96, Bytes(memory, Shape(bytes))));
+  const auto each = [&](StoreTransfer::Direction direction) {
+    for (int i = 0; i < 96; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) << 20;
+      file->begin(i, {direction, at, Bytes(memory + at, Shape(1 << 20))});
+    }
+    for (int i = 0; i < 96; ++i) REQUIRE_FALSE(file->wait(i));
+  };
+  for (std::size_t b = 0; b < bytes; ++b) memory[b] = static_cast<std::byte>(b >> 12);
+  each(StoreTransfer::Direction::write);
+  std::memset(memory, 0, bytes);
+  each(StoreTransfer::Direction::read);
+  std::size_t wrong = 0;
+  for (std::size_t b = 0; b < bytes; ++b) wrong += memory[b] != static_cast<std::byte>(b >> 12);
+  CHECK(wrong == 0);
+  // Past the page cache: none of its pages is there.
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file->file(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  std::string resident(bytes / 4096, 0);
+  REQUIRE(::mincore(mapped, bytes, reinterpret_cast<unsigned char*>(resident.data())) == 0);
+  std::size_t cached = 0;
+  for (const char page : resident) cached += (page & 1) != 0;
+  CHECK(cached == 0);
+  ::munmap(mapped, bytes);
+  std::free(memory);
+}
+
+TEST_CASE("nothing is left behind when the process is killed while it writes") {
+  if (!possible()) return;
+  char name[] = "scratch_XXXXXX";
+  REQUIRE(::mkdtemp(name) != nullptr);
+  const int before = entries(name);
+  for (int round = 0; round < 5; ++round) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto file = ScratchFile::make(name, 8 << 20);
+      auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 8 << 20));
+      if (!file || memory == nullptr || file->prepare(1, Bytes(memory, Shape(8 << 20)))) ::_exit(1);
+      std::memset(memory, 1, 8 << 20);
+      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+      for (;;) {
+        file->begin(0, {StoreTransfer::Direction::write, 0, Bytes(memory, Shape(8 << 20))});
+        if (file->wait(0)) ::_exit(1);
+      }
+    }
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::usleep(static_cast<useconds_t>(1000 * round));
+    REQUIRE(::kill(child, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    ::close(ready[0]), ::close(ready[1]);
+    CHECK(entries(name) == before);
+  }
+  CHECK(::rmdir(name) == 0);
+}
+
+TEST_CASE("folders that are none, or no disk, or full") {
+  CHECK(says(ScratchFile::make("no/such/folder", 1 << 20).error, "No such file or directory"));
+  CHECK(says(ScratchFile::make("/dev/null", 1 << 20).error, "Not a directory"));
+  if (::access("/dev/shm", W_OK) == 0)
+    CHECK(says(ScratchFile::make("/dev/shm", 1 << 20).error, "it lies in memory (tmpfs)"));
+  if (!possible()) return;
+  const auto huge = ScratchFile::make(folder(), std::size_t{1} << 50);
+  CHECK(says(huge.error, "it needs 1048576.0 GiB"));
+  CHECK(says(huge.error, "are free"));
+  CHECK(says(ScratchFile::make(folder(), std::size_t(-1) / 2 + 1).error, "larger than any can be"));
+  if (::geteuid() == 0) return;  // root may write anywhere
+  CHECK(says(ScratchFile::make("/", 1 << 20).error, "Permission denied"));
+}
+
+/// Runs `body` in a process of its own that may write no file beyond `limit` bytes.
+template <class Body>
+bool holds_with_limit(std::size_t limit, const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit most{limit, limit};
+    ::_exit(::setrlimit(RLIMIT_FSIZE, &most) == 0 && body() ? 0 : 1);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("a write that the system refuses is an error value, and the store can be used on") {
+  if (!possible()) return;
+  for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
+    auto file = ScratchFile::make(folder(), 4 << 20, engine);
+    REQUIRE(file);
+    INFO(file->engine());
+    // Beyond 1 MiB: the second piece of the transfer fails, behind a short write or at once. A
+    // thread or ring of the parent's does not live in the child, so the child opens its own.
+    CHECK(holds_with_limit(1 << 20, [&] {
+      auto mine = ScratchFile::make(folder(), 1 << 20, engine);
+      auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 4 << 20));
+      if (!mine || memory == nullptr || mine->prepare(2, Bytes(memory, Shape(4 << 20))))
+        return false;
+      mine->begin(0, {StoreTransfer::Direction::write, 512 << 10, Bytes(memory, Shape(2 << 20))});
+      const Error failed = mine->wait(0);
+      if (std::strstr(failed.text(), "File too large") == nullptr) return false;
+      mine->begin(1, {StoreTransfer::Direction::write, 0, Bytes(memory, Shape(512 << 10))});
+      return !mine->wait(1);
+    }));
+    // Reading behind the end: the file is shorter than it was made.
+    auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 1 << 20));
+    REQUIRE_FALSE(file->prepare(1, Bytes(memory, Shape(1 << 20))));
+    REQUIRE(::ftruncate(file->file(), 0) == 0);
+    file->begin(0, {StoreTransfer::Direction::read, 0, Bytes(memory, Shape(1 << 20))});
+    CHECK(says(file->wait(0), "Input/output error"));
+    std::free(memory);
+  }
+}
+
+}}  // namespace scratch_file_test

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Breaks lines of the library, one at a time, and sees whether a test notices.
+
+    python3 tools/mutations.py [-j JOBS] [WORD...]     all, or those in whose lines all words occur
+
+A mutation names a header, a text that stands in it once, what takes its place, and the test source that must
+fail or not compile. That source alone is compiled, at -O0, against a changed copy of the repository.
+Mutations that survive are promises that no test guards: write the test first, then leave the mutation here.
+One whose text is no longer there is an error too: follow the code. Takes minutes, so CI does not run it.
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# header below include/adacc; text; what takes its place; test source below tests; what is broken
+MUTATIONS = [
+    ("core/random.hpp", "round < 10", "round < 9", "core/random_test.cpp", "Philox has ten rounds"),
+    ("core/bfloat16.hpp", "0x7FFF + (upper & 1)", "0x8000", "core/bfloat16_test.cpp",
+     "rounding to bfloat16 takes the even one of two"),
+    ("codec/quant/quantize.hpp", "(magnitude - threshold) >> 23", "(magnitude - threshold) >> 24",
+     "codec/quant_bytes_test.cpp", "outlier levels are doublings"),
+    ("codec/quant/quantize.hpp", "const float limit = static_cast<float>(ratio) *",
+     "const float limit = 1.0001F * static_cast<float>(ratio) *", "codec/quant_bytes_test.cpp",
+     "the threshold of outliers"),
+    ("codec/quant/quantize.hpp", "distance <= 2 * scale", "distance <= 8 * scale",
+     "codec/quant_bytes_test.cpp", "which elements are sampled for noise"),
+    ("codec/quant/quantize.hpp", "bfloat16_above(scale > smallest_scale",
+     "to_bfloat16(scale > smallest_scale", "codec/quant_round_trip_test.cpp",
+     "scales are rounded up, so that no element is clipped"),
+    ("program/liveness.hpp", "changes[buffer.last + 1] -= bytes", "changes[buffer.last] -= bytes",
+     "program/layout_test.cpp", "a buffer lives at the last instruction that names it"),
+    ("program/exact.hpp", "same = same && exact[static_cast<std::size_t>(source)];",
+     "static_cast<void>(source);", "program/exact_test.cpp",
+     "what is recomputed from a lossy activation is not exact"),
+    ("step/step.hpp", "context.key.activation = static_cast<std::uint32_t>(run.node);",
+     "context.key.activation = 0;", "step/gpt_test.cpp",
+     "two dropouts of a network draw different numbers"),
+    ("step/step.hpp", "if (error && !error_) error_ = error;", "if (error) error_ = error;",
+     "step/step_test.cpp", "the first error of a codec is reported"),
+    ("step/arena.hpp", "if (use == uses_) busy_ = false;", "busy_ = false;", "step/cursor_test.cpp",
+     "an old use does not end a new one"),
+    ("step/memory_check.hpp", "return begin < end ? end - begin : 0;",
+     "return begin + 1 < end ? end - begin : 0;", "step/memory_test.cpp",
+     "blocks that overlap by one byte are refused"),
+    ("stash/stash.hpp", "context_->key.activation = static_cast<std::uint32_t>(run.node);",
+     "context_->key.activation = 0;", "stash/stash_test.cpp",
+     "two stochastic codecs of a stash draw different numbers"),
+    ("layer/gelu.hpp", "0.044715L", "0.04472L", "layer/activations_test.cpp", "GELU's constant"),
+    ("train/adamw.hpp", "1 / (1 - std::pow(b2, steps))", "1 / (1 - std::pow(b1, steps))",
+     "train/adamw_test.cpp", "the second moment's correction"),
+    ("train/gradient_norm.hpp", "clip > 0 && norm > clip", "clip > 0 && norm < clip",
+     "train/gradient_norm_test.cpp", "clipping is for large gradients"),
+    ("train/training.hpp", "clip_scale(outcome.grad_norm, clip)", "1.0", "train/training_test.cpp",
+     "Training::clip has an effect"),
+    ("train/training.hpp", "if (!outcome.finite) {", "if (outcome.loss < 0) {",
+     "train/training_test.cpp", "no update is made on gradients that are no numbers"),
+    ("train/training.hpp", "spoiled_ = true;", "spoiled_ = false;", "train/training_test.cpp",
+     "what a batch that failed left in the gradients is cleared"),
+    ("train/training.hpp", "static_cast<std::uint16_t>(batches_)", "0", "train/training_test.cpp",
+     "micro-batches draw different numbers"),
+    ("train/save.hpp", "context_.key.seed = saved.key.seed;", "", "train/save_test.cpp",
+     "a resumed run draws from the stream of the one before"),
+    ("evolve/evolution.hpp", 'visit("changed_at", at);', ";", "train/save_test.cpp",
+     "a resumed plan knows what changed a moment ago"),
+    ("train/training.hpp", "step_.unbind();", "", "train/training_test.cpp",
+     "a change of program that failed leaves nothing bound"),
+    ("train/initialize.hpp", "Purpose::initialization", "Purpose::dropout",
+     "train/initialize_test.cpp", "initial parameters have a stream of their own"),
+    ("io/checkpoint.hpp", "info.updates = header.updates;",
+     "info.updates = header.data_position;", "io/checkpoint_test.cpp",
+     "what a checkpoint says of its updates"),
+]
+
+FLAGS = ["-std=c++20", "-O0", "-march=native", "-DADACC_ASSERT(holds,text)=static_cast<void>(0)"]
+
+
+def build_and_run(tree, main, source):
+    """`passes`, `fails` or `does not compile`, and what was printed."""
+    program = tree / (source.replace("/", "_") + ".program")
+    command = ["g++", *FLAGS, f"-I{tree}/include", f"-I{tree}", "-isystem", "/usr/include/eigen3", "-isystem",
+               "/usr/local/include/eigen3", str(tree / "tests" / source), str(main), "-o", str(program),
+               "-pthread"]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    if compiled.returncode != 0:
+        return "does not compile", compiled.stderr
+    try:
+        ran = subprocess.run([program, "-m"], capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return "fails", "it did not end"
+    return ("passes" if ran.returncode == 0 else "fails"), ran.stdout + ran.stderr
+
+
+def copy_of_repository(folder):
+    for part in ("include", "tests", "support"):
+        shutil.copytree(ROOT / part, folder / part)
+
+
+def mutate(mutation, main):
+    header, text, instead, source, _ = mutation
+    with tempfile.TemporaryDirectory() as name:
+        tree = pathlib.Path(name)
+        copy_of_repository(tree)
+        path = tree / "include/adacc" / header
+        original = path.read_text()
+        if original.count(text) != 1:
+            return "STALE"
+        path.write_text(original.replace(text, instead))
+        return "SURVIVES" if build_and_run(tree, main, source)[0] == "passes" else "caught"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-j", type=int, default=2)
+    parser.add_argument("words", nargs="*")
+    options = parser.parse_args()
+    chosen = [m for m in MUTATIONS if all(word in " ".join(m) for word in options.words)]
+    with tempfile.TemporaryDirectory() as name, \
+            concurrent.futures.ThreadPoolExecutor(options.j) as pool:
+        tree = pathlib.Path(name)
+        copy_of_repository(tree)
+        main_object = tree / "main.o"
+        subprocess.run(["g++", *FLAGS, "-c", str(tree / "tests/main.cpp"), "-o", str(main_object)],
+                       check=True)
+        # A test that fails as it is would seem to catch everything.
+        sources = sorted({mutation[3] for mutation in chosen})
+        for source, (outcome, text) in zip(
+                sources, pool.map(lambda s: build_and_run(tree, main_object, s), sources)):
+            if outcome != "passes":
+                sys.exit(f"tests/{source} {outcome} with the library as it is\n{text[-2000:]}")
+        caught = 0
+        for mutation, outcome in zip(chosen, pool.map(lambda m: mutate(m, main_object), chosen)):
+            print(f"{outcome:9} {mutation[0]:28} {mutation[3]:32} {mutation[4]}", flush=True)
+            caught += outcome == "caught"
+    print(f"{caught} of {len(chosen)} mutations are caught")
+    return 0 if caught == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
