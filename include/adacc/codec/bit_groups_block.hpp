@@ -158,7 +158,7 @@ ADACC_HD void bit_groups_decode_part(Block& block, std::size_t part, std::size_t
       }
       const std::size_t e = first + j * Groups::lanes;
       if (whole) {
-        store_packet(x + e, out);
+        stream_packet(x + e, out);
       } else {
         ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) if (e + l < n) x[e + l] = out.at[l];
       }

@@ -93,6 +93,18 @@ ADACC_HD inline void store_packet(void* to, const Packet& packet) {
 #endif
 }
 
+/// Likewise, to global memory, as what is not read again soon. The compiler may split a plain store
+/// into elements if another branch writes these one by one; this one it leaves alone.
+template <class Packet>
+ADACC_HD inline void stream_packet(void* to, const Packet& packet) {
+#if defined(__CUDA_ARCH__)
+  using Word = typename DeviceWord<sizeof(Packet)>::type;
+  __stcs(static_cast<Word*>(to), bits_as<Word>(packet));
+#else
+  store_packet(to, packet);
+#endif
+}
+
 /// Whether a blob begins with this header. If it does not, a kernel writes NaN: it cannot return
 /// an error without making the host wait.
 ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected) {

@@ -299,9 +299,11 @@ class Stash {
   /// What a caller hands to put(): somewhere outside of the arena, or in its place.
   Error check_values(int id, const void* from, std::size_t boundary, const void* place) const {
     if (place != nullptr && from == place) return {};
-    const Error why = detail::fault_of({{"values", from, graph().node(id).output_bytes, boundary},
-                                        {"bytes of the arena", now_.arena.data(), arena_bytes()}});
-    return why ? Error::misuse("put of ", name(id), ": ", why.text()) : why;
+    const detail::LentMemory values{"values", from, graph().node(id).output_bytes, boundary};
+    const detail::LentMemory arena{"bytes of the arena", now_.arena.data(), arena_bytes()};
+    if (const Error why = detail::fault_of({values, arena}))
+      return Error::misuse("put of ", name(id), ": ", why.text());
+    return {};
   }
 
   bool reads(int stage, int id) const {

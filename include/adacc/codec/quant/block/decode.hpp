@@ -77,16 +77,19 @@ ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T
         }
       }
       SmallPacket<T, P> out;
+      // A group without numbers has NaN for its scale. What arithmetic makes of it has other bits on
+      // a GPU than on a CPU, so it is said here which NaN comes out.
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) out.at[j] =
-          valid ? from_number<T>(quant_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
-                : quiet_nan<T>();
+          valid && scale[j] == scale[j]
+              ? from_number<T>(quant_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
+              : quiet_nan<T>();
       T* const at = x + row * b.cols + t.col;
       if (aligned) {
         constexpr std::size_t size = Packet16<T>::size;
         ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {
           Packet16<T> packet;
           ADACC_UNROLL for (std::size_t j = 0; j < size; ++j) packet.at[j] = out.at[p * size + j];
-          store_packet(at + p * size, packet);
+          stream_packet(at + p * size, packet);
         }
       } else {
         ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (j < columns) at[j] = out.at[j];

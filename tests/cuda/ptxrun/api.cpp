@@ -1,0 +1,422 @@
+// The CUDA runtime's functions on an executor of PTX: link it instead of cudart.
+//
+//     nvcc -arch=compute_80 -code=compute_80 --no-compress --cudart=none -lineinfo … ptxrun.o
+//
+// Environment: PTXRUN_RACES=1 finds races; PTXRUN_ORDER=ascending|descending|random,
+// PTXRUN_SEED=n, PTXRUN_QUANTUM=n (warps take turns of random lengths up to 2n instructions);
+// PTXRUN_STATS=1 prints counts of every kernel. The exit status is 86 where a problem was found.
+#include <cuda_runtime_api.h>
+#include <cxxabi.h>
+
+#include <chrono>
+#include <deque>
+
+#include "run.hpp"
+
+using namespace ptxrun;
+
+struct Recorded {
+  std::function<cudaError_t()> run;
+};
+struct CUgraph_st {
+  std::vector<Recorded> nodes;
+};
+struct CUgraphExec_st {
+  std::vector<Recorded> nodes;
+};
+struct CUstream_st {
+  bool blocking;
+  CUgraph_st* capturing = nullptr;
+};
+struct CUevent_st {
+  std::chrono::steady_clock::time_point at;
+};
+
+namespace {
+
+struct LoadedModule {
+  Module module;
+  std::map<std::string, u64> symbols;
+  std::map<std::string, Kernel> kernels;
+};
+
+struct Runtime {
+  Machine machine;
+  std::deque<LoadedModule> modules;
+  std::map<const void*, std::pair<LoadedModule*, std::string>> functions;
+  std::vector<std::array<u64, 8>> configurations;
+  cudaError_t last = cudaSuccess, sticky = cudaSuccess;
+  bool global_capture = false;
+
+  ~Runtime() {
+    if (machine.settings.stats) statistics();
+    if (machine.problems != 0) {
+      std::fprintf(stderr, "ptxrun: %d problems\n", machine.problems);
+      std::fflush(nullptr);
+      std::_Exit(86);
+    }
+  }
+  void statistics();
+};
+Runtime& rt() {
+  static Runtime r;
+  return r;
+}
+cudaError_t said(cudaError_t e) {
+  if (e != cudaSuccess) rt().last = e;
+  return e;
+}
+
+std::string demangled(const std::string& name) {
+  int status = 0;
+  char* d = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string out = status == 0 ? d : name;
+  std::free(d);
+  return out;
+}
+
+/// Does it now, or records it.
+cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
+  if (rt().sticky != cudaSuccess) return said(rt().sticky);
+  if (stream && stream->capturing) {
+    stream->capturing->nodes.push_back({std::move(work)});
+    return cudaSuccess;
+  }
+  if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
+  return said(work());
+}
+
+/// PTX in a fat binary, uncompressed.
+void load_fat_binary(const u8* data, LoadedModule& to) {
+  u16 header = 0;
+  u64 size = 0;
+  std::memcpy(&header, data + 6, 2), std::memcpy(&size, data + 8, 8);
+  const u8* at = data + header;
+  const u8* const end = at + size;
+  while (at < end) {
+    u16 kind = 0;
+    u32 head = 0;
+    u64 bytes = 0, flags = 0;
+    std::memcpy(&kind, at, 2), std::memcpy(&head, at + 4, 4), std::memcpy(&bytes, at + 8, 8);
+    std::memcpy(&flags, at + 40, 8);
+    if (kind == 1) {
+      const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
+      if (text.find(".version") == std::string_view::npos)
+        throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
+      to.module = Parser(text).run();
+      return;
+    }
+    at += head + bytes;
+  }
+  throw std::runtime_error("ptxrun: no PTX in the program: build with -code=compute_NN");
+}
+
+[[noreturn]] void give_up(const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  std::_Exit(87);
+}
+
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t dynamic,
+                   cudaStream_t stream) {
+  const auto it = rt().functions.find(function);
+  if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
+  LoadedModule& m = *it->second.first;
+  try {
+    auto [k, fresh] = m.kernels.try_emplace(it->second.second);
+    if (fresh) {
+      const auto f = m.module.functions.find(it->second.second);
+      if (f == m.module.functions.end()) return said(cudaErrorInvalidDeviceFunction);
+      k->second = Decoder(m.module, f->second, m.symbols).run();
+      k->second.shown = demangled(it->second.second);
+    }
+    Kernel& kernel = k->second;
+    const u64 threads = u64{block.x} * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
+        grid.y > 65535 || grid.z > 65535 || grid.x > 0x7FFFFFFF ||
+        threads > static_cast<u64>(kernel.function->max_threads))
+      return said(cudaErrorInvalidConfiguration);
+    if (kernel.shared_bytes + dynamic > 227 * 1024) return said(cudaErrorInvalidConfiguration);
+    std::vector<u8> parameters(kernel.param_bytes);
+    for (std::size_t i = 0; i < kernel.params.size(); ++i)
+      std::memcpy(parameters.data() + kernel.params[i].offset, args[i], kernel.params[i].size);
+    return queue(stream, [&kernel, grid, block, dynamic, parameters] {
+      const u32 g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
+      try {
+        rt().machine.launch(kernel, g, b, dynamic, parameters);
+      } catch (const Fault&) {
+        return rt().sticky = cudaErrorIllegalAddress;
+      }
+      return cudaSuccess;
+    });
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+}
+
+bool on_device(const void* p) { return Memory::in_arena(reinterpret_cast<u64>(p)); }
+/// Host memory as it is; device memory where it is kept. Null where n bytes are not there.
+u8* bytes_at(const void* p, size_t n, bool writes) {
+  if (!on_device(p)) return const_cast<u8*>(static_cast<const u8*>(p));
+  const u64 a = reinterpret_cast<u64>(p);
+  Memory& m = rt().machine.memory;
+  if (n != 0 && !m.holding(a, n)) return nullptr;
+  if (writes) std::memset(m.known(a), 1, n);
+  return m.store(a);
+}
+cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool d = on_device(to), s = on_device(from);
+  if (kind != cudaMemcpyDefault &&
+      (d != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+       s != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
+    return said(cudaErrorInvalidMemcpyDirection);
+  return queue(stream, [=] {
+    u8 *const t = bytes_at(to, n, true), *const f = bytes_at(from, n, false);
+    if (!t || !f) return cudaErrorInvalidValue;
+    if (s && !d) {
+      const u8* known = rt().machine.memory.known(reinterpret_cast<u64>(from));
+      for (size_t i = 0; i < n; ++i)
+        if (!known[i]) {
+          if (rt().machine.problems++ < 40)
+            std::fprintf(stderr, "ptxrun: copies what nobody has written to the host: %s\n",
+                         rt().machine.memory.describe(reinterpret_cast<u64>(from) + i).c_str());
+          break;
+        }
+    }
+    std::memmove(t, f, n);
+    return cudaSuccess;
+  });
+}
+
+void Runtime::statistics() {
+  std::fprintf(stderr, "%-9s %-7s %-12s %-6s %-9s %-9s %-9s %-9s %-7s %-7s kernel\n", "launches",
+               "blocks", "warp instr", "lanes", "ld MB", "sector/B", "st MB", "sector/B", "confl.",
+               "barrier");
+  for (const LoadedModule& m : modules)
+    for (const auto& [name, k] : m.kernels) {
+      const auto over = [](u64 sectors, u64 bytes) {
+        return bytes == 0 ? 0.0 : static_cast<double>(sectors) * 32 / static_cast<double>(bytes);
+      };
+      std::fprintf(
+          stderr, "%-9llu %-7llu %-12llu %-6.1f %-9.3f %-9.2f %-9.3f %-9.2f %-7.2f %-7.1f %s\n",
+          (unsigned long long)k.launches, (unsigned long long)k.blocks,
+          (unsigned long long)k.warp_instructions,
+          k.warp_instructions ? double(k.lane_instructions) / double(k.warp_instructions) : 0,
+          double(k.bytes[0]) / 1e6, over(k.sectors[0], k.bytes[0]), double(k.bytes[1]) / 1e6,
+          over(k.sectors[1], k.bytes[1]),
+          k.shared_ideal ? double(k.shared_passes) / double(k.shared_ideal) : 0,
+          k.blocks ? double(k.barriers) / double(k.blocks) : 0, k.shown.c_str());
+      if (const char* one = std::getenv("PTXRUN_HISTOGRAM");
+          one && k.shown.find(one) != std::string::npos) {
+        std::map<std::string, u64> by_op;
+        std::map<std::string, u64> by_line;
+        for (std::size_t i = 0; i < k.code.size(); ++i) {
+          by_op[k.code[i].st->op] += k.executed[i];
+          const auto f = k.module->files.find(k.code[i].st->file);
+          if (f != k.module->files.end())
+            by_line[f->second.substr(f->second.rfind('/') + 1) + ":" +
+                    std::to_string(k.code[i].st->source)] += k.executed[i];
+        }
+        for (const auto* map : {&by_op, &by_line}) {
+          std::vector<std::pair<u64, std::string>> sorted;
+          for (const auto& [what, n] : *map) sorted.push_back({n, what});
+          std::sort(sorted.rbegin(), sorted.rend());
+          for (std::size_t i = 0; i < sorted.size() && i < 30; ++i)
+            std::fprintf(stderr, "    %12llu %5.1f%% %s\n", (unsigned long long)sorted[i].first,
+                         100.0 * double(sorted[i].first) / double(k.warp_instructions),
+                         sorted[i].second.c_str());
+        }
+      }
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void* wrapper) {
+  const u8* data = nullptr;
+  std::memcpy(&data, static_cast<u8*>(wrapper) + 8, sizeof data);
+  LoadedModule& m = rt().modules.emplace_back();
+  try {
+    load_fat_binary(data, m);
+    for (auto* list : {&m.module.globals, &m.module.constants})
+      for (const Variable& v : *list) {
+        if (m.symbols.count(v.name)) continue;
+        const bool constant = list == &m.module.constants;
+        const u64 at = rt().machine.memory.allocate(std::max<u64>(v.size, 1), v.name, constant);
+        m.symbols[v.name] = at;
+        if (!v.init.empty()) std::memcpy(rt().machine.memory.store(at), v.init.data(), v.size);
+        std::memset(rt().machine.memory.known(at), 1, v.size);
+      }
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+  return reinterpret_cast<void**>(&m);
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  rt().functions[host] = {reinterpret_cast<LoadedModule*>(handle), name};
+}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  return cudaSuccess;
+}
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+  rt().configurations.push_back(
+      {grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, reinterpret_cast<u64>(stream)});
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+  const auto c = rt().configurations.back();
+  rt().configurations.pop_back();
+  *grid = dim3(unsigned(c[0]), unsigned(c[1]), unsigned(c[2]));
+  *block = dim3(unsigned(c[3]), unsigned(c[4]), unsigned(c[5]));
+  *shared = c[6];
+  std::memcpy(stream, &c[7], 8);
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
+                               size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, args, shared, stream);
+}
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
+                                    size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, args, shared, stream);
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared,
+                             cudaStream_t stream) {
+  return launch(f, grid, block, args, shared, stream);
+}
+
+cudaError_t cudaGetDeviceCount(int* n) {
+  *n = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* d) {
+  *d = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+  std::memset(p, 0, sizeof *p);
+  std::strcpy(p->name, "ptxrun, no GPU");
+  p->multiProcessorCount = 132, p->warpSize = 32, p->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return said(rt().sticky); }
+cudaError_t cudaMalloc(void** p, size_t n) {
+  if (rt().global_capture) return said(cudaErrorStreamCaptureUnsupported);
+  *p = reinterpret_cast<void*>(n == 0 ? 0 : rt().machine.memory.allocate(n));
+  return *p || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* p) {
+  if (!p) return cudaSuccess;
+  return rt().machine.memory.release(reinterpret_cast<u64>(p)) ? cudaSuccess
+                                                               : said(cudaErrorInvalidValue);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t s) {
+  return copy(to, from, n, kind, s);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+  return copy(to, from, n, kind, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
+  return queue(stream, [=] {
+    u8* const at = bytes_at(p, n, true);
+    if (!on_device(p) || !at) return cudaErrorInvalidValue;
+    std::memset(at, value, n);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemset(void* p, int value, size_t n) {
+  return cudaMemsetAsync(p, value, n, nullptr);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
+  *s = new CUstream_st{flags == 0};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  delete s;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  if (s && s->capturing) return said(cudaErrorStreamCaptureUnsupported);
+  return said(rt().sticky);
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  if (!s || s->capturing) return said(cudaErrorStreamCaptureUnsupported);
+  s->capturing = new CUgraph_st;
+  rt().global_capture = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
+  if (!s->capturing) return said(cudaErrorIllegalState);
+  *g = s->capturing;
+  s->capturing = nullptr;
+  rt().global_capture = false;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long) {
+  *e = new CUgraphExec_st{g->nodes};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
+  for (const Recorded& n : e->nodes)
+    if (const cudaError_t status = n.run(); status != cudaSuccess) return said(status);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
+  delete e;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+  delete g;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* e) {
+  *e = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+  delete e;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
+  e->at = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return said(rt().sticky); }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
+  *ms = std::chrono::duration<float, std::milli>(b->at - a->at).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t e = rt().last;
+  rt().last = cudaSuccess;
+  return e;
+}
+cudaError_t cudaPeekAtLastError() { return rt().last; }
+const char* cudaGetErrorString(cudaError_t e) {
+  switch (e) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorInvalidDeviceFunction: return "invalid device function";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    default: return "a CUDA error";
+  }
+}
+const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
+
+}  // extern "C"
