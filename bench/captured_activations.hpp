@@ -6,6 +6,7 @@
 #pragma once
 
 #include <adacc/io/text.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstddef>
@@ -14,10 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "../examples/gpt.hpp"
 #include "codec_inputs.hpp"
 
 namespace captured {
+
+namespace gpt = adacc::gpt;
 
 struct Setting {
   gpt::Config network{4, 4, 128, 128, 256};
@@ -60,7 +62,7 @@ inline adacc::Error capture(adacc::Training<>& training, adacc::View<const std::
   for (std::size_t i = 0; i < step.instruction_count(); ++i) {
     const Instruction& run = instructions[i];
     if (run.op == Op::loss_gradient) break;
-    step.execute(training.cpu(), i);
+    step.execute(training.context(), i);
     const bool sum_follows =
         instructions[i + 1].op == Op::add && instructions[i + 1].node == run.node;
     if ((run.op != Op::forward && run.op != Op::add) || sum_follows) continue;

@@ -14,6 +14,7 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/bytes.hpp>
+#include <adacc/core/steady_clock.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -23,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "../examples/clock.hpp"
 #include "codec_inputs.hpp"
 #include "codec_list.hpp"
 
@@ -139,18 +139,18 @@ void run(benchmark::State& state, const Case& now_running) {
   if (!error) error = c.codec.decode(cpu, blob, y);
   std::vector<double> ratios, processor_ratios, copies, codecs;
   for (auto _ : state) {
-    const double processor_start = processor_now(), start = wall_seconds();
+    const double processor_start = processor_now(), start = adacc::steady_seconds();
     for (int i = 0; i < c.repeats(); ++i) {
       copy(cpu, x.data(), y.data(), c.floats());
       benchmark::ClobberMemory();
     }
-    const double middle = wall_seconds(), processor_middle = processor_now();
+    const double middle = adacc::steady_seconds(), processor_middle = processor_now();
     for (int i = 0; i < c.repeats() && !error; ++i) {
       error = c.direction == Direction::encode ? c.codec.encode(cpu, x, blob)
                                                : c.codec.decode(cpu, blob, y);
       benchmark::ClobberMemory();
     }
-    const double end = wall_seconds(), processor_end = processor_now();
+    const double end = adacc::steady_seconds(), processor_end = processor_now();
     processor_ratios.push_back((processor_end - processor_middle) /
                                (processor_middle - processor_start));
     ratios.push_back((end - middle) / (middle - start));

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/cost/measure.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
@@ -12,12 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "../examples/clock.hpp"
-#include "../examples/gpt.hpp"
-
 namespace contest {
 
-inline double now_ms() { return 1e3 * wall_seconds(); }
+namespace gpt = adacc::gpt;
+
+inline double now_ms() { return 1e3 * adacc::steady_seconds(); }
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -48,20 +49,17 @@ class Contestant {
   adacc::Result<adacc::CostProfile> measure(const adacc::Graph& graph,
                                             const adacc::MeasureOptions& options) {
     auto& t = training_;
-    return adacc::measure(
-        t.cpu(), adacc::make_dispatch<float, adacc::Cpu>(network_), graph, t.arena(), t.params(),
-        t.gradients(), input(), target(), [] { return 1e-3 * now_ms(); }, options);
+    return adacc::measure(t.context(), adacc::make_dispatch<float, adacc::Cpu>(network_), graph,
+                          t.arena(), t.params(), t.gradients(), input(), target(),
+                          adacc::steady_seconds, options);
   }
 
   /// Milliseconds of one step, the optimizer's update included; its share of them in `update_ms`.
   double run(double& update_ms) {
-    auto& t = training_;
     const double start = now_ms();
-    if (!t.compiled().run(t.cpu(), input(), target())) return 0;
+    if (!training_.accumulate(input(), target())) return 0;
     const double middle = now_ms();
-    const double norm = adacc::gradient_norm(t.cpu(), t.gradients());
-    t.optimizer.step(t.cpu(), t.params(), t.gradients(), t.m(), t.v(), step().graph().parameters,
-                     ++t.updates, 1e-4, adacc::clip_scale(norm, 1.0));
+    if (!training_.update(1e-4)) return 0;
     const double end = now_ms();
     update_ms = end - middle;
     return end - start;
@@ -77,7 +75,7 @@ class Contestant {
       const std::string name = std::string(run.again ? "again " : "") + name_of(run.op) + " " +
                                (loss ? step.graph().loss.name : step.graph().node(run.node).name);
       const double start = now_ms();
-      step.execute(training_.cpu(), i);
+      step.execute(training_.context(), i);
       split[name] += now_ms() - start;
     }
   }
@@ -95,6 +93,7 @@ class Contestant {
     auto made = adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_);
     if (!made) return made.error;
     training_ = std::move(*made);
+    training_.clip = 1;
     const RandomKey key{.purpose = Purpose::data};
     const std::size_t tokens = shape_.elems();
     inputs_ = std::move(*Block<std::int32_t>::make(tokens, "inputs"));

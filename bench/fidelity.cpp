@@ -8,17 +8,20 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <support/command_line.hpp>
+#include <support/draw/plan.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "../examples/budget_option.hpp"
-#include "../examples/draw/plan.hpp"
 #include "gpt_run.hpp"
 
 namespace {
+
+namespace gpt = adacc::gpt;
 
 /// What is expected of the gap to retain: that it keeps a limit, or, of a control, that it shows.
 enum class Role { reference, judged, control };
@@ -74,16 +77,17 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
                                           seed, policy.statistics))
     return why;
   if (run.evolution() != nullptr) print_plan("at first", *run.evolution());
-  const double start = wall_seconds();
+  const double start = adacc::steady_seconds();
   for (std::uint64_t step = 0; step < setting.steps; ++step) {
     const auto outcome = run.train(data);
     if (!outcome) return outcome.error;
     if (!outcome->finite) return HUGE_VAL;
     if ((step + 1) % 100 == 0)
-      std::fprintf(
-          stderr, "\r%-10s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ", policy.name,
-          static_cast<unsigned long long>(seed), static_cast<unsigned long long>(step + 1),
-          static_cast<unsigned long long>(setting.steps), outcome->loss, wall_seconds() - start);
+      std::fprintf(stderr, "\r%-10s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ",
+                   policy.name, static_cast<unsigned long long>(seed),
+                   static_cast<unsigned long long>(step + 1),
+                   static_cast<unsigned long long>(setting.steps), outcome->loss,
+                   adacc::steady_seconds() - start);
   }
   const auto loss = run.evaluate(validation);
   if (loss) std::fprintf(stderr, " validation %.5f\n", *loss);
@@ -120,7 +124,8 @@ int main(int argc, char** argv) {
   app.add_option("--policies", wanted, "what is compared with retain")
       ->check(CLI::IsMember({"int8", "tolerated", "auto", "int4", "coarse"}))
       ->delimiter(',');
-  add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs", "30%");
+  support::add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs",
+                      "30%");
   app.add_option("--tolerance", setting.tolerance, "of auto's gradient error")
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--json", json, "write the figures to this file as well");

@@ -14,9 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "adacc/layer/gemm.hpp"
-
-#include "../examples/clock.hpp"
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/layer/gemm.hpp>
 
 namespace {
 
@@ -89,13 +88,13 @@ double peak_flops() {
   std::vector<double> rates;
   for (int repeat = 0; repeat < 9; ++repeat) {
     benchmark::DoNotOptimize(factor);
-    const double start = wall_seconds();
+    const double start = adacc::steady_seconds();
     for (long i = 0; i < rounds; ++i)
 #pragma GCC unroll 16
       for (int s = 0; s < sums; ++s) sum[s] = sum[s] * factor + term;
     const double flops = 2.0 * sums * sizeof(V) / sizeof(float) * static_cast<double>(rounds);
     benchmark::DoNotOptimize(sum);
-    rates.push_back(flops / (wall_seconds() - start));
+    rates.push_back(flops / (adacc::steady_seconds() - start));
   }
   return median(rates);
 }
@@ -129,12 +128,12 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
   };
   std::vector<double> our_times, eigen_times, ratios;
   for (auto _ : state) {
-    const double start = wall_seconds();
+    const double start = adacc::steady_seconds();
     adacc::gemm<float>(ctx, rows, cols, depth, left, right, ours.data(), cols, Accumulate::no,
                        adacc::Bytes(workspace.get(), adacc::Shape(bytes)));
-    const double middle = wall_seconds();
+    const double middle = adacc::steady_seconds();
     ctx.parallel(static_cast<std::size_t>(workers), eigen_tile);
-    const double end = wall_seconds();
+    const double end = adacc::steady_seconds();
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));
@@ -167,17 +166,17 @@ void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
   constexpr int rounds = 50;
   std::vector<double> our_times, eigen_times, ratios;
   for (auto _ : state) {
-    const double start = wall_seconds();
+    const double start = adacc::steady_seconds();
     for (int i = 0; i < rounds; ++i)
       adacc::gemm_tile<float>(rows, cols, depth, left, right, ours.data(), cols, Accumulate::no,
                               adacc::Bytes(scratch.get(), adacc::Shape(bytes)));
-    const double middle = wall_seconds();
+    const double middle = adacc::steady_seconds();
     for (int i = 0; i < rounds; ++i) {
       if (kind == Kind::nt) eigens.noalias() = a * b.transpose();
       if (kind == Kind::nn) eigens.noalias() = a * b;
       if (kind == Kind::tn) eigens.noalias() = a.transpose() * b;
     }
-    const double end = wall_seconds();
+    const double end = adacc::steady_seconds();
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));

@@ -6,26 +6,22 @@
 #pragma once
 
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/io/budget.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
-#include <adacc/plan/make_plan.hpp>
-#include <adacc/train/evolving.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/learning_rate.hpp>
-#include <adacc/train/training.hpp>
+#include <adacc/train/make.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 
-#include "../examples/budget.hpp"
-#include "../examples/clock.hpp"
-#include "../examples/gpt.hpp"
-#include "../examples/measured_costs.hpp"
-#include "../examples/observe.hpp"
-
 namespace study {
+
+namespace gpt = adacc::gpt;
 
 using Int4Stochastic =
     adacc::Int4OutlierWith<adacc::Int4Options{.rounding = adacc::Rounding::stochastic}>;
@@ -45,17 +41,17 @@ struct Setting {
   double lr = 1e-3, min_lr = 1e-4;
   std::uint64_t warmup = 100;
   int threads = 2;
-  Budget budget{0, 0.3};    ///< of a plan that is made and evolves
-  double tolerance = 1e-2;  ///< the same plan's
+  adacc::Budget budget{0, 0.3};  ///< of a plan that is made and evolves
+  double tolerance = 1e-2;       ///< the same plan's
 
   adacc::LearningRate rate() const { return {lr, min_lr, warmup, steps}; }
 };
 
-/// Whether attention may compute its statistics again where its input is not exact, as it does, or
+/// Whether attention may compute its statistics again if its input is not exact, as it does, or
 /// has to trust what it saved in forward.
 enum class Statistics { again, saved };
 
-/// `path`, a token file of llm.c where it starts like one, and otherwise text.
+/// `path`, a token file of llm.c if it starts like one, and otherwise text.
 inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::size_t vocab) {
   std::int32_t magic = 0;
   if (auto file = adacc::InputFile::open(path, "an llm.c token file or text");
@@ -104,21 +100,17 @@ class Run {
     if (Error why = set_up_evaluation(*layout, seed)) return why;
     auto retain = make_program(*layout, retain_all(*layout));
     if (!retain) return retain.error;
-    PlanRequest request;
-    request.budget_bytes = setting_.budget.of(retain->peak_bytes());
-    request.tolerance = setting_.tolerance;
-    request.clock = wall_seconds;
-    const auto codecs = dispatch(*layout, Statistics::again);
-    if (Error why = fill_next(data)) return why;
-    auto costs = gpt::measured_costs(*layout, codecs, cpu_, request.budget_bytes, inputs(),
-                                     targets(), wall_seconds);
-    if (!costs) return costs.error;
-    auto made = EvolvingTraining<>::make(codecs, std::move(*layout), std::move(costs->profile),
-                                         request, make_plan, cpu_, {}, evaluate_.arena_bytes());
+    auto codecs = dispatch(*layout, Statistics::again);
+    auto made = Training<>::make(std::move(codecs), std::move(*layout),
+                                 {.budget_bytes = setting_.budget.of(retain->peak_bytes()),
+                                  .tolerance = setting_.tolerance,
+                                  .clock = steady_seconds,
+                                  .context = cpu_,
+                                  .arena_bytes = evaluate_.arena_bytes()});
     if (!made) return made.error;
-    evolving_ = std::move(*made);
-    evolving_->clock = wall_seconds;
-    observer_ = Observer(static_cast<std::uint64_t>(setting_.steps));
+    training_ = std::move(*made);
+    if (Error why = fill_next(data)) return why;
+    if (Error why = training_.prepare(inputs(), targets())) return why;
     return bind_evaluation();
   }
 
@@ -134,12 +126,9 @@ class Run {
   /// The next step of AdamW; every seed starts elsewhere in the data.
   adacc::Result<adacc::Training<>::Outcome> train(const adacc::Tokens& data) {
     if (adacc::Error why = fill_next(data)) return why;
-    const double lr = setting_.rate().at(training().updates);
-    if (!evolving_) return training_.step(inputs(), targets(), lr);
-    if (const auto seen = observer_.observe(*evolving_, inputs(), targets()); !seen)
-      return seen.error;
-    auto outcome = evolving_->step(inputs(), targets(), lr);
-    if (!evolving_->last_update().changed) return outcome;
+    auto outcome = training_.step(inputs(), targets(), setting_.rate().at(training_.updates()));
+    const adacc::PlanBoundary& boundary = training_.boundary();
+    if (!boundary.update.changed && !boundary.measured) return outcome;
     if (adacc::Error why = bind_evaluation()) return why;
     return outcome;
   }
@@ -164,20 +153,16 @@ class Run {
   adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
   adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
 
-  adacc::Training<>& training() { return evolving_ ? evolving_->training() : training_; }
-  const adacc::Training<>& training() const {
-    return evolving_ ? evolving_->training() : training_;
-  }
-  /// Null where the plan is fixed.
-  const adacc::Evolution* evolution() const {
-    return evolving_ ? &evolving_->evolution() : nullptr;
-  }
+  adacc::Training<>& training() { return training_; }
+  const adacc::Training<>& training() const { return training_; }
+  /// Null if the plan is fixed.
+  const adacc::Evolution* evolution() const { return training_.evolution(); }
 
  private:
   adacc::Shape shape() const { return adacc::Shape(setting_.batch, setting_.seq); }
 
   adacc::Error fill_next(const adacc::Tokens& data) {
-    return fill(data, training().updates + seed_ * 1000);
+    return fill(data, training().updates() + seed_ * 1000);
   }
 
   /// Everything but the training itself.
@@ -228,9 +213,7 @@ class Run {
   gpt::Gpt<gpt::RetainSet> network_;
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
-  adacc::Training<> training_;                         ///< where the plan is fixed
-  std::optional<adacc::EvolvingTraining<>> evolving_;  ///< where it is not
-  Observer observer_;
+  adacc::Training<> training_;
   adacc::Step<> evaluate_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };

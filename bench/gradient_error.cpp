@@ -22,6 +22,8 @@
 
 namespace {
 
+namespace gpt = adacc::gpt;
+
 using study::Statistics;
 
 struct Column {
@@ -96,10 +98,10 @@ adacc::Result<Gradients> gradients(study::Run& run, const adacc::Plan& plan, Sta
     return why;
   Gradients made;
   for (int b = 0; b < batches; ++b) {
-    const std::uint64_t index = run.training().updates + static_cast<std::uint64_t>(b);
+    const std::uint64_t index = run.training().updates() + static_cast<std::uint64_t>(b);
     if (Error why = run.fill(data, index)) return why;
     std::memset(grads->data(), 0, grads->size() * sizeof(float));
-    Cpu& cpu = run.training().cpu();
+    Cpu& cpu = run.training().context();
     cpu.key.step = static_cast<std::uint32_t>(index);
     const auto loss = step->run(cpu, run.inputs(), run.targets());
     if (!loss) return loss.error;

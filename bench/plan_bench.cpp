@@ -13,6 +13,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/cost/estimate.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <support/shake.hpp>
+#include <support/solver.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -20,11 +25,9 @@
 #include <string>
 #include <vector>
 
-#include "../examples/gpt.hpp"
-#include "../examples/gpt_costs.hpp"
-#include "../examples/solver.hpp"
-
 namespace {
+
+namespace gpt = adacc::gpt;
 
 /// Processor time: others on the machine do not count.
 double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -85,8 +88,8 @@ Measured measure(const Options& options, int layers, double jitter, const Tuning
       .layers = layers, .heads = 6, .channels = 384, .context = 256, .vocab = 256};
   const auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1);
   if (!graph) return sum;
-  adacc::CostProfile profile = gpt::estimated_costs(*graph, gpt::one_thread);
-  gpt::shake(profile, jitter);
+  adacc::CostProfile profile = adacc::estimated_profile(*graph);
+  support::shake(profile, jitter);
   const std::size_t retain = adacc::peak_bytes(*graph, adacc::retain_all(*graph));
   for (const double budget : options.budgets) {
     adacc::PlanRequest request;
@@ -94,7 +97,7 @@ Measured measure(const Options& options, int layers, double jitter, const Tuning
     request.tolerance = options.tolerance;
     request.gap = options.gap;
     request.clock = now;
-    choose_solver(options.solver, request);
+    support::choose_solver(options.solver, request);
     std::vector<double> times;
     adacc::Result<adacc::PlanOutcome> plan;
     for (int i = 0; i < options.repeat; ++i) {
@@ -150,8 +153,8 @@ int main(int argc, char** argv) {
   app.add_option("--gap", options.gap, "At which a plan is good enough");
   app.add_option("--repeat", options.repeat, "Plans timed, of which the median is shown");
   app.add_option("--solver", options.solver, "auto, search or lp_solve")
-      ->check(CLI::IsMember(
-          std::vector<std::string>(std::begin(solver_names), std::end(solver_names))));
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::solver_names),
+                                                     std::end(support::solver_names))));
   app.add_flag("--ablate", options.ablate, "Switch mechanisms off, one by one");
   CLI11_PARSE(app, argc, argv);
   if (options.ablate) return ablate(options), 0;

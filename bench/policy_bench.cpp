@@ -7,8 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <adacc/cost/estimate.hpp>
+#include <adacc/io/budget.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/plan/make_plan.hpp>
+#include <support/draw/curve.hpp>
+#include <support/draw/plan.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,13 +21,11 @@
 #include <utility>
 #include <vector>
 
-#include "../examples/budget.hpp"
-#include "../examples/draw/curve.hpp"
-#include "../examples/draw/plan.hpp"
-#include "../examples/gpt_costs.hpp"
 #include "contestant.hpp"
 
 namespace {
+
+namespace gpt = adacc::gpt;
 
 using contest::Contestant;
 using contest::median;
@@ -125,7 +127,7 @@ int main(int argc, char** argv) {
   if (!graph) return fail(graph.error);
   auto profile = entries[0].contestant->measure(*graph, o.measure);
   if (!profile) return fail(profile.error);
-  gpt::assume_errors(*graph, *profile);
+  estimate_errors(*graph, *profile);
 
   PlanRequest request;
   request.tolerance = o.tolerance;

@@ -9,8 +9,11 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/cost/estimate.hpp>
 #include <adacc/cost/evaluate.hpp>
 #include <adacc/cost/measure.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/training.hpp>
 
@@ -22,11 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "../examples/clock.hpp"
-#include "../examples/gpt.hpp"
-#include "../examples/gpt_costs.hpp"
-
 namespace {
+
+namespace gpt = adacc::gpt;
 
 bool cpu_time = false;
 
@@ -36,7 +37,7 @@ double now() {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
-  return wall_seconds();
+  return adacc::steady_seconds();
 }
 
 struct Candidate {
@@ -135,13 +136,13 @@ int main(int argc, char** argv) {
   const View<const std::int32_t> view(tokens.data(), shape);
 
   const auto measure_now = [&] {
-    return measure(training->cpu(), dispatch, graph, training->arena(), training->params(),
+    return measure(training->context(), dispatch, graph, training->arena(), training->params(),
                    training->gradients(), view, view, now, options);
   };
   const double start = now();
   auto profile = measure_now();
   if (!profile) return fail(profile.error);
-  gpt::assume_errors(graph, *profile);
+  estimate_errors(graph, *profile);
   std::printf("%s; B %zu, T %zu, %d threads; measured in %.1f s\n", gpt::describe(config).c_str(),
               batch, seq, threads, now() - start);
   if (details)
@@ -172,7 +173,7 @@ int main(int argc, char** argv) {
     if (Error why = step.bind(training->arena(), training->params(), training->gradients()))
       failed = why;
     const double before = now();
-    if (const auto loss = step.run(training->cpu(), view, view); !loss) failed = loss.error;
+    if (const auto loss = step.run(training->context(), view, view); !loss) failed = loss.error;
     return now() - before;
   };
   std::vector<Array<double>> times(steps.size()), ratios(steps.size());

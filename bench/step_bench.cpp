@@ -23,6 +23,8 @@
 
 namespace {
 
+namespace gpt = adacc::gpt;
+
 using contest::Contestant;
 using contest::median;
 using contest::now_ms;

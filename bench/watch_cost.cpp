@@ -5,15 +5,14 @@
 /// sums.
 #include <CLI/CLI.hpp>
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/evolve/evolution.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <vector>
-
-#include "../examples/clock.hpp"
-#include "../examples/gpt.hpp"
 
 namespace {
 
@@ -85,21 +84,21 @@ int main(int argc, char** argv) {
     compiled.watch(watch);
     if (compiled.begin(batch_view, batch_view)) return 1;
     double encoding = 0;
-    const double start = wall_seconds();
+    const double start = adacc::steady_seconds();
     for (std::size_t run = 0; run < compiled.instruction_count(); ++run) {
       const bool encodes = compiled.program().schedule.instructions[run].op == Op::encode;
-      const double before = encodes ? wall_seconds() : 0;
-      compiled.execute(training->cpu(), run);
-      if (encodes) encoding += wall_seconds() - before;
+      const double before = encodes ? adacc::steady_seconds() : 0;
+      compiled.execute(training->context(), run);
+      if (encodes) encoding += adacc::steady_seconds() - before;
     }
-    const double middle = wall_seconds();
+    const double middle = adacc::steady_seconds();
     if (watch) {
       for (int k = 0; k < graph->node_count(); ++k)
         if (evolution->plan()[k].codec() != nullptr)
           evolution->observe_statistics(k, compiled.statistics(k));
       evolution->advance(i);
     }
-    const double end = wall_seconds();
+    const double end = adacc::steady_seconds();
     if (i < 4) continue;
     (watch ? watched : plain).push_back(encoding);
     if (watch) judged.push_back(end - middle);

@@ -9,7 +9,7 @@ set(root "${CMAKE_CURRENT_LIST_DIR}/..")
 cmake_path(NORMAL_PATH root)
 set(line "// SPDX-License-Identifier: MIT\n")
 
-foreach(folder IN ITEMS include tests bench examples)
+foreach(folder IN ITEMS include tests bench examples support)
   foreach(extension IN ITEMS hpp cpp cuh cu)
     list(APPEND patterns "${root}${folder}/*.${extension}")
   endforeach()

@@ -5,15 +5,17 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/io/file.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <support/command_line.hpp>
+#include <support/draw/memory.hpp>
 
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "draw/memory.hpp"
-#include "gpt.hpp"
-
 namespace {
+
+namespace gpt = adacc::gpt;
 
 /// One policy's picture, `top` pixels down, its height in scale with `most` bytes.
 std::string panel(const std::string& name, const adacc::Program& program, double top, double most) {
@@ -45,7 +47,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "workers that workspaces are sized for")
       ->check(CLI::Range(1, 256));
   app.add_option("--out", out, "the SVG file to write");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = support::parse(app, argc, argv)) return *status;
   config.context = seq;
 
   const char* names[] = {"retain", "recompute", "int8", "mixed"};

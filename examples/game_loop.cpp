@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <support/command_line.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -184,17 +186,19 @@ int play(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   options.draw = isatty(STDOUT_FILENO) != 0;
-  CLI::App app("A player learns in two milliseconds of each frame.");
+  CLI::App app("A player learns in two milliseconds of each frame.", "game_loop");
   app.add_option("--frames", options.frames, "Frames to play, 60 a second")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--slice", options.slice_ms, "Milliseconds of training in a frame")
-      ->check(CLI::Range(0.01, 16.0))
+      ->check(support::between(0.01, 16))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the balls and the network")->capture_default_str();
+  app.add_option("--seed", options.seed, "Of the balls and the network")
+      ->check(support::whole_number())
+      ->capture_default_str();
   app.add_flag("--virtual-time", options.virtual_time,
                "Do not wait, count parts as time, and print no times");
   app.add_flag("--draw,!--no-draw", options.draw, "Draw the court as text");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = support::parse(app, argc, argv)) return *status;
   return play(options);
 }

@@ -6,9 +6,16 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/cost/estimate.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/io/profile_text.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
+#include <support/command_line.hpp>
+#include <support/draw/memory.hpp>
+#include <support/draw/plan.hpp>
+#include <support/solver.hpp>
 
 #include <cstdio>
 #include <iterator>
@@ -16,27 +23,21 @@
 #include <utility>
 #include <vector>
 
-#include "budget.hpp"
-#include "clock.hpp"
-#include "draw/memory.hpp"
-#include "draw/plan.hpp"
-#include "gpt.hpp"
-#include "gpt_costs.hpp"
-#include "solver.hpp"
-
 namespace {
+
+namespace gpt = adacc::gpt;
 
 struct Options {
   gpt::Config network{12, 12, 768, 0, 50257};
   std::size_t batch = 8, seq = 1024;
   int threads = 1;
-  std::string budget = "50%";
+  adacc::Budget budget{0, 0.5};
   double tolerance = 1e-2;
   double gap = 2e-3;
   double deadline = 10;
   std::string solver = "auto";
   std::string profile;
-  gpt::Machine machine;
+  double gflops = 100, gbps = 20;
   bool json = false;
   std::string svg;
 };
@@ -118,12 +119,11 @@ int run(Options options) {
   if (options.network.channels % options.network.heads != 0)
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
-  const auto budget = parse_budget(options.budget);
-  if (!budget) return fail(Error::say("--budget ", budget.error.text()));
   auto graph =
       gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
   if (!graph) return fail(graph.error);
-  CostProfile profile = gpt::estimated_costs(*graph, options.machine);
+  CostProfile profile = estimated_profile(*graph, {.bytes_per_second = 1e9 * options.gbps,
+                                                   .operations_per_second = 1e9 * options.gflops});
   if (!options.profile.empty()) {
     auto loaded = load_profile(options.profile, *graph,
                                {machine_name(), gpt::describe(options.network), options.threads});
@@ -133,12 +133,12 @@ int run(Options options) {
   PlanRequest request;
   request.tolerance = options.tolerance;
   request.gap = options.gap;
-  request.clock = wall_seconds;
+  request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
-  choose_solver(options.solver, request);
+  support::choose_solver(options.solver, request);
   auto retain = make_program(*graph, retain_all(*graph));
   if (!retain) return fail(retain.error);
-  request.budget_bytes = budget->of(retain->peak_bytes());
+  request.budget_bytes = options.budget.of(retain->peak_bytes());
   const auto found = make_plan(*graph, profile, request);
   if (!found) return fail(found.error);
   const auto smallest = smallest_peak(*graph, profile, request);
@@ -170,34 +170,29 @@ int main(int argc, char** argv) {
   app.add_option("--seq", options.seq, "tokens per sequence")->check(size);
   app.add_option("--threads", options.threads, "workers that workspaces are sized for")
       ->check(CLI::Range(1, 256));
-  app.add_option("--budget", options.budget,
-                 "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "
-                 "or % of what retain needs");
+  support::add_budget(
+      app, options.budget,
+      "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "
+      "or % of what retain needs",
+      "50%");
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
-      ->check(CLI::Range(0.0, 1e3));
+      ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(support::between(0, 1));
   app.add_option("--deadline", options.deadline, "seconds of planning")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(support::between(0, 1e6));
   app.add_option("--solver", options.solver, "where prices of bytes and error come from")
-      ->check(CLI::IsMember(
-          std::vector<std::string>(std::begin(solver_names), std::end(solver_names))));
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::solver_names),
+                                                     std::end(support::solver_names))));
   auto* profile = app.add_option("--profile", options.profile, "costs that train_gpt measured");
-  app.add_option("--gflops", options.machine.gflops, "rate of matrix products, without --profile")
-      ->check(CLI::Range(1e-3, 1e9))
+  app.add_option("--gflops", options.gflops, "rate of matrix products, without --profile")
+      ->check(support::between(1e-3, 1e9))
       ->excludes(profile);
-  app.add_option("--gbps", options.machine.gbps, "bandwidth of memory in GB/s, without --profile")
-      ->check(CLI::Range(1e-3, 1e9))
+  app.add_option("--gbps", options.gbps, "bandwidth of memory in GB/s, without --profile")
+      ->check(support::between(1e-3, 1e9))
       ->excludes(profile);
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& wrong) {
-    std::fprintf(stderr, "plan_gpt: %s\n", adacc::one_line(wrong.what()).c_str());
-    return 2;
-  }
+  if (const auto status = support::parse(app, argc, argv)) return *status;
   return run(options);
 }

@@ -1,9 +1,14 @@
 /// Trains a GPT-2 on text on the CPU, with a policy for every activation.
 ///
-/// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, with one line that says what
-/// was expected; 130 interrupted (a checkpoint is written first, where --save asks for one).
+/// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, or something asked for could
+/// not be written, with one line that says what; 128 and the number of the signal (SIGINT, SIGTERM,
+/// SIGHUP, SIGPIPE) that interrupted it. Where --save asks for a checkpoint, one is written in all
+/// cases but bad input.
 #include <csignal>
 #include <cstdio>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
@@ -15,11 +20,37 @@
 
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+using adacc::Error;
+namespace gpt = adacc::gpt;
 
-int fail(const adacc::Error& why) {
-  std::fprintf(stderr, "train_gpt: %s\n", why.text());
+volatile std::sig_atomic_t signalled = 0;
+
+void complain(const Error& why) { std::fprintf(stderr, "train_gpt: %s\n", why.text()); }
+
+int fail(const Error& why) {
+  complain(why);
   return 2;
+}
+
+unsigned long long number(std::uint64_t value) { return value; }
+
+/// Of the standard streams, one that is closed would be the first file that is opened. Reads and
+/// writes of what stands in for it fail.
+void occupy_standard_streams() {
+  for (const int fd : {0, 1, 2})
+    if (::fcntl(fd, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY));
+}
+
+/// The first of these signals ends the training after its step; the second ends the program, but for
+/// a pipe that nobody reads, which says so at every write.
+void catch_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    struct sigaction action {};
+    action.sa_handler = [](int which) { signalled = which; };
+    action.sa_flags = number == SIGPIPE ? SA_RESTART : SA_RESTART | static_cast<int>(SA_RESETHAND);
+    ::sigaction(number, &action, nullptr);
+  }
 }
 
 /// The tokens to train on: --tokens, --text, or the headers of Eigen.
@@ -28,7 +59,7 @@ adacc::Result<adacc::Tokens> training_tokens(const Options& options) {
     return adacc::read_llmc_tokens(options.tokens, options.network.vocab);
   auto text = adacc::read_text(options.text.empty() ? ADACC_EIGEN_INCLUDE_DIR : options.text);
   if (!text) return text;
-  if (adacc::Error why = text->check_vocabulary(options.network.vocab)) return why;
+  if (Error why = text->check_vocabulary(options.network.vocab)) return why;
   return text;
 }
 
@@ -41,15 +72,15 @@ adacc::Result<adacc::Tokens> validation_tokens(const Options& options) {
     return adacc::read_llmc_tokens(options.val, options.network.vocab);
   auto text = adacc::read_text(options.val);
   if (!text) return text;
-  if (adacc::Error why = text->check_vocabulary(options.network.vocab)) return why;
+  if (Error why = text->check_vocabulary(options.network.vocab)) return why;
   return text;
 }
 
 /// The shape that --model or --resume fixes goes into the options. A shape that was given all the
-/// same must agree; the readers see to that.
-adacc::Error adopt_shape(Options& options, const std::string& resumed_model) {
+/// same must agree.
+Error adopt_shape(Options& options, const std::string& resumed_model) {
   if (!options.model.empty() && options.shape_given)
-    return adacc::Error::say(
+    return Error::say(
         "--model fixes the model's shape: leave out --layers, --heads, "
         "--channels and --context");
   if (!resumed_model.empty() && !options.shape_given) {
@@ -61,17 +92,22 @@ adacc::Error adopt_shape(Options& options, const std::string& resumed_model) {
     options.network = {static_cast<int>(header->layers), header->heads, header->channels,
                        header->max_seq_len, header->vocab_size};
   }
+  if (!options.resume.empty() && resumed_model != gpt::describe(options.network))
+    return Error::say(adacc::one_line(options.resume, 80).c_str(), ": is a checkpoint of \"",
+                      adacc::one_line(resumed_model).c_str(), "\"; this model is \"",
+                      gpt::describe(options.network).c_str(), "\"");
   if (options.seq == 0) options.seq = options.network.context;
   if (options.seq > options.network.context)
-    return adacc::Error::say("--seq ", options.seq, " exceeds the context of ",
-                             options.network.context, " tokens");
+    return Error::say("--seq ", options.seq, " exceeds the context of ", options.network.context,
+                      " tokens");
   if (options.network.channels % options.network.heads != 0)
-    return adacc::Error::say("--heads ", options.network.heads, " does not divide --channels ",
-                             options.network.channels);
+    return Error::say("--heads ", options.network.heads, " does not divide --channels ",
+                      options.network.channels);
   return {};
 }
 
-void print_setup(const Options& options, const Trainer& trainer, const adacc::Tokens& tokens) {
+void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::Tokens& tokens) {
+  const Options& options = line.options;
   std::printf("model       %s\n", gpt::describe(options.network).c_str());
   std::printf("parameters  %.2f M, %s, as much for gradients, twice that for AdamW\n",
               static_cast<double>(trainer.parameter_bytes()) / 4e6,
@@ -88,8 +124,8 @@ void print_setup(const Options& options, const Trainer& trainer, const adacc::To
         "%.1e of %.0e\n",
         mebibytes(trainer.budget_bytes()).c_str(), policy_counts(trainer.program().plan).c_str(),
         1e3 * plan->seconds, 1e3 * plan->retain_seconds, plan->error, options.tolerance);
-    std::printf("            %s, gap %.2f %%, planned in %.0f ms\n", plan->solver, 100 * plan->gap,
-                1e3 * plan->solve_seconds);
+    std::printf("            found by %s, bound by %s, gap %.2f %%, planned in %.0f ms\n",
+                plan->solver, plan->bound_by, 100 * plan->gap, 1e3 * plan->solve_seconds);
     if (plan->note) std::printf("            %s\n", plan->note.text());
   }
   const adacc::Layout& layout = trainer.program().layout;
@@ -97,6 +133,11 @@ void print_setup(const Options& options, const Trainer& trainer, const adacc::To
               mebibytes(trainer.predicted_peak()).c_str(),
               static_cast<double>(layout.arena_bytes) / static_cast<double>(layout.live_bytes),
               mebibytes(trainer.retain_peak()).c_str());
+  if (!options.resume.empty()) {
+    std::printf("resumed     %s, after step %llu\n", adacc::one_line(options.resume).c_str(),
+                number(trainer.done()));
+    for (const std::string& change : line.changed) std::printf("            %s\n", change.c_str());
+  }
   std::fflush(stdout);
 }
 
@@ -116,21 +157,145 @@ std::string printable(std::string text) {
   return text;
 }
 
-int train(Options options) {
-  using adacc::Error;
-  adacc::CheckpointInfo resumed;
+/// How a run ended, whatever became of what it wrote.
+enum class Ending { done, interrupted, diverged, failed };
+
+/// Trains, and keeps what was learned: whatever else cannot be written, the checkpoint comes first.
+class Run {
+ public:
+  Run(const CommandLine& line, Trainer& trainer, const Notes& notes, const adacc::Tokens& data,
+      const adacc::Tokens& validation)
+      : options_(line.options), trainer_(trainer), notes_(notes), data_(data),
+        validation_(validation), progress_(trainer.done(), line.options.steps),
+        same_name_(!options_.save.empty() && !options_.resume.empty() &&
+                   adacc::same_file(options_.save, options_.resume)),
+        saved_(same_name_ ? trainer.done() : never) {}
+
+  Error open_log() { return log_.open(options_.log, trainer_.done()); }
+
+  /// The exit status.
+  int train() {
+    const adacc::LearningRate rate{options_.lr, options_.min_lr, options_.warmup, options_.steps};
+    Ending ending = Ending::done;
+    while (ending == Ending::done && trainer_.done() < options_.steps)
+      ending = signalled != 0 ? Ending::interrupted : step(rate);
+    progress_.finish();
+    if (ending == Ending::diverged) return save_last_finite(), 1;
+    save_if_due("");
+    if (const Error why = trainer_.save_profile()) report(why);
+    if (ending == Ending::interrupted) {
+      std::fprintf(stderr, "train_gpt: interrupted after step %llu%s\n", number(trainer_.done()),
+                   saved_ == trainer_.done() ? ", checkpoint saved" : "");
+      return failed_ ? 2 : 128 + signalled;
+    }
+    if (ending == Ending::failed) return 2;
+    print_summary(trainer_);
+    if (!options_.report.empty())
+      if (const Error why = write_report(options_.report, run_report(options_, trainer_, history_)))
+        report(why);
+    if (options_.sample > 0)
+      std::printf("\nsample:\n%s\n", printable(trainer_.generate(options_.sample)).c_str());
+    return failed_ ? 2 : 0;
+  }
+
+ private:
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
+
+  /// Something that training does not need went wrong.
+  void report(const Error& why) {
+    progress_.finish();
+    complain(why);
+    failed_ = true;
+  }
+
+  void save_if_due(const char* then) {
+    if (options_.save.empty() || saved_ == trainer_.done()) return;
+    if (const Error why = trainer_.save(options_.save, notes_))
+      return report(Error::say(why.text(), then));
+    saved_ = trainer_.done();
+    ever_saved_ = true;
+  }
+
+  /// The parameters before an update that would not have been finite. A checkpoint of a better time
+  /// stays: they go beside it.
+  void save_last_finite() {
+    std::string more;
+    const std::string name = adacc::one_line(options_.save, 80);
+    if (!options_.save.empty() && saved_ == trainer_.done()) {
+      more = "; " + name + " is of the step before";
+    } else if (!options_.save.empty()) {
+      const bool beside = ever_saved_ || same_name_;
+      const char* suffix = beside ? ".last-finite" : "";
+      if (const Error why = trainer_.save(options_.save + suffix, notes_)) report(why);
+      else more = "; the last finite parameters are in " + name + suffix;
+      if (beside) more += "; " + name + " stays as it is";
+    }
+    std::fprintf(
+        stderr,
+        "train_gpt: step %llu: the loss is %g and the gradient norm %g; stopped before the "
+        "update%s\n",
+        number(trainer_.done()), last_.loss, last_.grad_norm, more.c_str());
+  }
+
+  Ending step(const adacc::LearningRate& rate) {
+    const double start = adacc::steady_seconds();
+    const auto outcome = trainer_.step(data_, rate);
+    if (!outcome) return report(outcome.error), Ending::failed;
+    last_ = *outcome;
+    StepRecord record;
+    record.step = trainer_.done() - (outcome->finite ? 1 : 0);
+    record.loss = outcome->loss;
+    record.grad_norm = outcome->grad_norm;
+    record.ms = 1e3 * (adacc::steady_seconds() - start);
+    record.tokens_per_s = 1000.0 * static_cast<double>(options_.batch * options_.seq) / record.ms;
+    record.activation_peak_bytes = trainer_.measured_peak();
+    record.plan_version = trainer_.plan_version();
+    for (const std::string& change : trainer_.changes()) progress_.say("plan        " + change);
+    if (trainer_.refused())
+      progress_.say(std::string("plan        kept: ") + trainer_.refused().text());
+    if (!outcome->finite) return Ending::diverged;
+    const bool last = trainer_.done() == options_.steps;
+    const bool validates =
+        !options_.val.empty() &&
+        (last || (options_.val_every > 0 && trainer_.done() % options_.val_every == 0));
+    if (validates) {
+      const auto loss = trainer_.evaluate(validation_);
+      if (loss) record.val_loss = *loss;
+      else report(loss.error);
+    }
+    if (const Error why = log_.write(record)) {
+      report(Error::say(why.text(), "; training goes on without it"));
+      log_.close();
+    }
+    history_.add(record, trainer_.changes());
+    progress_.show(record);
+    // Behind the log: a run that is killed and resumed then finds the lines of all steps before.
+    if (options_.save_every > 0 && trainer_.done() % options_.save_every == 0 && !last)
+      save_if_due("; training goes on");
+    return Ending::done;
+  }
+
+  const Options& options_;
+  Trainer& trainer_;
+  const Notes& notes_;
+  const adacc::Tokens& data_;
+  const adacc::Tokens& validation_;
+  Log log_;
+  RunHistory history_;
+  Progress progress_;
+  adacc::TrainingOutcome last_;
+  bool same_name_;       ///< --save names what --resume does
+  std::uint64_t saved_;  ///< the step that --save is of
+  bool ever_saved_ = false;
+  bool failed_ = false;
+};
+
+int train(CommandLine& line) {
+  Options& options = line.options;
   if (!options.resume.empty() && !options.model.empty())
     return fail(Error::say("--resume and --model both say where to start; give one of them"));
-  if (!options.resume.empty()) {
-    auto info = adacc::read_checkpoint_info(options.resume);
-    if (!info) return fail(info.error);
-    resumed = *info;
-  }
-  if (Error why = adopt_shape(options, resumed.model)) return fail(why);
-  if (!options.resume.empty() && resumed.model != gpt::describe(options.network))
-    return fail(Error::say(adacc::one_line(options.resume, 80).c_str(), ": is a checkpoint of \"",
-                           adacc::one_line(resumed.model).c_str(), "\"; this model is \"",
-                           gpt::describe(options.network).c_str(), "\""));
+  if (Error why = check_files(options)) return fail(why);
+  if (Error why = adopt_shape(options, line.resumed.model)) return fail(why);
   const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
   if (Error why = rate.validate()) return fail(why);
 
@@ -144,93 +309,42 @@ int train(Options options) {
     if (Error why = tokens->check_batch(options.batch, options.seq)) return fail(why);
     validation = std::move(*tokens);
   }
-
-  Trainer trainer(options);
-  if (Error why = trainer.set_up(resumed.plan, *data)) return fail(why);
-  if (!options.resume.empty())
-    if (Error why = trainer.load(options.resume)) return fail(why);
-  if (!options.resume.empty() && !options.policy.empty() && resumed.plan != trainer.plan())
-    std::printf("policy      %s replaces the plan of the checkpoint\n", options.policy.c_str());
   for (const std::string& name : {options.save, options.report}) {
     if (name.empty()) continue;  // one that cannot be written is better known now than at the end
     const auto probe = adacc::AtomicFile::create(name);
     if (!probe) return fail(probe.error);
   }
-  Log log;
-  if (Error why = log.open(options.log, trainer.done())) return fail(why);
-  print_setup(options, trainer, *data);
-  if (trainer.done() > 0)
-    std::printf("resumed     after step %llu\n", static_cast<unsigned long long>(trainer.done()));
 
-  RunHistory history;
-  Progress progress(trainer.done(), options.steps);
-  std::uint64_t saved = options.resume.empty() ? ~std::uint64_t{0} : trainer.done();
-  while (trainer.done() < options.steps && interrupted == 0) {
-    const double start = wall_seconds();
-    const auto outcome = trainer.step(*data, rate);
-    if (!outcome) return fail(outcome.error);
-    StepRecord record;
-    record.step = outcome->finite ? trainer.done() - 1 : trainer.done();
-    record.loss = outcome->loss;
-    record.grad_norm = outcome->grad_norm;
-    record.ms = 1e3 * (wall_seconds() - start);
-    record.tokens_per_s = 1000.0 * static_cast<double>(options.batch * options.seq) / record.ms;
-    record.activation_peak_bytes = trainer.measured_peak();
-    record.plan_version = trainer.plan_version();
-    for (const std::string& change : trainer.changes()) progress.say("plan        " + change);
-    if (trainer.refused())
-      progress.say(std::string("plan        kept: ") + trainer.refused().text());
-    if (!outcome->finite) {
-      progress.finish();
-      std::fprintf(stderr,
-                   "train_gpt: step %llu: the loss is %g and the gradient norm %g; "
-                   "stopped before the update%s\n",
-                   static_cast<unsigned long long>(record.step), record.loss, record.grad_norm,
-                   options.save.empty() ? "" : ", the last checkpoint stays as it is");
-      return 1;
-    }
-    const bool last = trainer.done() == options.steps;
-    const bool validates =
-        !options.val.empty() &&
-        (last || (options.val_every > 0 && trainer.done() % options.val_every == 0));
-    if (validates) {
-      const auto loss = trainer.evaluate(validation);
-      if (!loss) return fail(loss.error);
-      record.val_loss = *loss;
-    }
-    if (Error why = log.write(record)) return fail(why);
-    history.add(record, trainer.changes());
-    progress.show(record);
-    if (options.save_every > 0 && trainer.done() % options.save_every == 0) {
-      if (Error why = trainer.save(options.save)) return progress.finish(), fail(why);
-      saved = trainer.done();
-    }
+  const DataIdentity text{data->size(), data->checksum()};
+  Trainer trainer(options);
+  if (options.resume.empty()) {
+    if (Error why = trainer.set_up(*data)) return fail(why);
+  } else {
+    const bool same = text == line.notes.data;
+    if (!same) line.changed.push_back("another text: from its start");
+    if (!options.profile.empty() && options.plans() && !line.resumed.evolution.empty())
+      line.changed.push_back("--profile is not read: the checkpoint has costs of its own");
+    if (Error why = trainer.resume(line.resumed, line.notes, *data, same)) return fail(why);
   }
-  progress.finish();
-  if (!options.save.empty() && saved != trainer.done())
-    if (Error why = trainer.save(options.save)) return fail(why);
-  if (interrupted != 0) {
-    std::fprintf(stderr, "train_gpt: interrupted after step %llu%s\n",
-                 static_cast<unsigned long long>(trainer.done()),
-                 options.save.empty() ? "" : ", checkpoint saved");
-    return 130;
-  }
-  print_summary(trainer);
-  if (!options.report.empty())
-    if (Error why = write_report(options.report, run_report(options, trainer, history)))
-      return fail(why);
-  if (options.sample > 0) {
-    std::printf("\nsample:\n%s\n", printable(trainer.generate(options.sample)).c_str());
-  }
-  return 0;
+  const Notes notes = Notes::of(options, text);
+  Run run(line, trainer, notes, *data, validation);
+  if (Error why = run.open_log()) return fail(why);
+  catch_signals();
+  print_setup(line, trainer, *data);
+  return run.train();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
+  occupy_standard_streams();
+  CommandLine line;
   int status = 0;
-  if (!parse(argc, argv, options, status)) return status;
-  std::signal(SIGINT, [](int) { interrupted = 1; });
-  return train(options);
+  if (const auto ended = parse(argc, argv, line)) status = *ended;
+  else status = train(line);
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && status < 128) {
+    std::fprintf(stderr, "train_gpt: standard output cannot be written\n");
+    if (status == 0) status = 2;
+  }
+  return status;
 }

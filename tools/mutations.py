@@ -56,16 +56,24 @@ MUTATIONS = [
      "train/adamw_test.cpp", "the second moment's correction"),
     ("train/gradient_norm.hpp", "clip > 0 && norm > clip", "clip > 0 && norm < clip",
      "train/gradient_norm_test.cpp", "clipping is for large gradients"),
-    ("train/training.hpp", "clip_scale(outcome.grad_norm, clip)", "1.0", "train/evolving_test.cpp",
+    ("train/training.hpp", "clip_scale(outcome.grad_norm, clip)", "1.0", "train/training_test.cpp",
      "Training::clip has an effect"),
-    ("train/training.hpp", "if (!outcome.finite) return outcome;", "", "train/evolving_test.cpp",
-     "no update is made on gradients that are no numbers"),
-    ("train/training.hpp", "step_.unbind();", "", "train/evolving_test.cpp",
+    ("train/training.hpp", "if (!outcome.finite) {", "if (outcome.loss < 0) {",
+     "train/training_test.cpp", "no update is made on gradients that are no numbers"),
+    ("train/training.hpp", "spoiled_ = true;", "spoiled_ = false;", "train/training_test.cpp",
+     "what a batch that failed left in the gradients is cleared"),
+    ("train/training.hpp", "static_cast<std::uint16_t>(batches_)", "0", "train/training_test.cpp",
+     "micro-batches draw different numbers"),
+    ("train/save.hpp", "context_.key.seed = saved.key.seed;", "", "train/save_test.cpp",
+     "a resumed run draws from the stream of the one before"),
+    ("evolve/evolution.hpp", 'visit("changed_at", at);', ";", "train/save_test.cpp",
+     "a resumed plan knows what changed a moment ago"),
+    ("train/training.hpp", "step_.unbind();", "", "train/training_test.cpp",
      "a change of program that failed leaves nothing bound"),
     ("train/initialize.hpp", "Purpose::initialization", "Purpose::dropout",
      "train/initialize_test.cpp", "initial parameters have a stream of their own"),
-    ("io/checkpoint.hpp", "info.optimizer_steps = header.optimizer_steps;",
-     "info.optimizer_steps = header.data_position;", "io/checkpoint_test.cpp",
+    ("io/checkpoint.hpp", "info.updates = header.updates;",
+     "info.updates = header.data_position;", "io/checkpoint_test.cpp",
      "what a checkpoint says of its updates"),
 ]
 
@@ -75,7 +83,7 @@ FLAGS = ["-std=c++20", "-O0", "-march=native", "-DADACC_ASSERT(holds,text)=stati
 def build_and_run(tree, main, source):
     """`passes`, `fails` or `does not compile`, and what was printed."""
     program = tree / (source.replace("/", "_") + ".program")
-    command = ["g++", *FLAGS, f"-I{tree}/include", "-isystem", "/usr/include/eigen3", "-isystem",
+    command = ["g++", *FLAGS, f"-I{tree}/include", f"-I{tree}", "-isystem", "/usr/include/eigen3", "-isystem",
                "/usr/local/include/eigen3", str(tree / "tests" / source), str(main), "-o", str(program),
                "-pthread"]
     compiled = subprocess.run(command, capture_output=True, text=True)
@@ -89,7 +97,7 @@ def build_and_run(tree, main, source):
 
 
 def copy_of_repository(folder):
-    for part in ("include", "tests", "examples"):
+    for part in ("include", "tests", "support"):
         shutil.copytree(ROOT / part, folder / part)
 
 

@@ -3,14 +3,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/io/checkpoint.hpp>
+#include <adacc/io/file.hpp>
+#include <support/command_line.hpp>
+#include <support/solver.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "../budget_option.hpp"
 #include "options.hpp"
 
 /// Declares every option on `app`, reading into `options`.
@@ -18,7 +23,7 @@ inline void declare(CLI::App& app, Options& options) {
   // Bounds that no machine reaches, and below which no product of sizes overflows.
   const CLI::Range layers(1, 4096), size(1, 1 << 20), threads(1, 256);
   const CLI::Range count(std::uint64_t{0}, std::uint64_t{1} << 31);
-  const CLI::Range rate(0.0, 1e6);
+  const CLI::Validator rate = support::between(0, 1e6);
 
   app.add_option("--model", options.model,
                  "start from an llm.c checkpoint (fixes the model's shape)");
@@ -49,27 +54,45 @@ inline void declare(CLI::App& app, Options& options) {
                  "decay to this rate along a cosine [default: constant]")
       ->check(rate)
       ->default_str("");
-  app.add_option("--seed", options.seed, "seed of the parameters and of sampling");
-  app.add_option("--threads", options.threads, "threads; the results do not depend on it")
+  app.add_option("--seed", options.seed, "seed of the parameters and of sampling")
+      ->check(support::whole_number());
+  app.add_option("--threads", options.threads,
+                 "threads; for one plan the results do not depend on it, but the plan that auto "
+                 "makes does: times and workspaces are those of as many threads (--plan-threads)")
       ->check(threads);
 
   std::vector<std::string> policies{"auto"};
-  policies.insert(policies.end(), std::begin(gpt::set_names), std::end(gpt::set_names));
+  policies.insert(policies.end(), std::begin(adacc::gpt::set_names),
+                  std::end(adacc::gpt::set_names));
   app.add_option(
          "--policy", options.policy,
          "what becomes of activations: auto (measured, planned within --budget, and planned again "
          "as training goes on); retain; recompute (all inside a block); int8 or int4 "
          "(compress all with one codec); tolerated (compress each as far as the layers "
          "that read it tolerate); mixed (recompute norms and GELU, compress GELU's input "
-         "and attention's output) [default: auto, or the checkpoint's plan]")
+         "and attention's output)")
       ->check(CLI::IsMember(policies));
-  add_budget(app, options.budget,
-             "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or "
-             "B, KiB, GiB) or as 50% of what retain needs",
-             "100%");
+  support::add_budget(
+      app, options.budget,
+      "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or "
+      "B, KiB, GiB) or as 50% of what retain needs",
+      "100%", &options.budget_text);
   app.add_option("--tolerance", options.tolerance,
                  "for auto: the largest relative squared error of the gradient")
-      ->check(CLI::Range(0.0, 1e3));
+      ->check(support::between(0, 1e3));
+  app.add_option(
+         "--solver", options.solver,
+         "for auto: where prices of bytes and error come from; auto is the search and, where "
+         "that leaves a gap, also lp_solve's bound")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::solver_names),
+                                                     std::end(support::solver_names))));
+  app.add_option("--plan-threads", options.plan_threads,
+                 "for auto: plan for workspaces of this many threads, if that is more than "
+                 "--threads; with --profile, too, the plan then does not depend on --threads")
+      ->check(CLI::Range(0, 256));
+  app.add_flag("--fixed-costs", options.fixed_costs,
+               "for auto: never measure times anew, so that runs with the same --profile, and "
+               "resumed ones, give the same bits however fast the machine is");
   app.add_option("--profile", options.profile,
                  "for auto: read the costs of layers and codecs from this file, or, where it is "
                  "missing or not of this machine and model, measure and write it, probed gradient "
@@ -79,11 +102,14 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--report", options.report,
                  "write a page about the run here (HTML): plan, memory, losses, changes, "
                  "predicted and measured");
-  auto* save = app.add_option("--save", options.save, "write a checkpoint here when training ends");
+  auto* save = app.add_option("--save", options.save,
+                              "write a checkpoint here when training ends, or is interrupted");
   app.add_option("--save-every", options.save_every, "... and every so many steps")
       ->needs(save)
       ->check(count);
-  app.add_option("--resume", options.resume, "go on from a checkpoint, bit for bit");
+  app.add_option("--resume", options.resume,
+                 "go on from a checkpoint, bit for bit, with the options that it was made with; "
+                 "others that are given hold, and are announced");
   app.add_option("--sample", options.sample, "generate this many bytes at the end")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 24));
   auto* val = app.add_option("--val", options.val,
@@ -94,8 +120,17 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(count);
 }
 
-/// Parses the command line. True to go on; false to exit with `status`.
-inline bool parse(int argc, char** argv, Options& options, int& status) {
+/// What the command line, and the checkpoint that it resumes, come to.
+struct CommandLine {
+  Options options;
+  adacc::CheckpointInfo resumed;
+  Notes notes;                       ///< the checkpoint's
+  std::vector<std::string> changed;  ///< what is not as in the run that is resumed, in words
+};
+
+/// Parses `arguments` behind those of a checkpoint; the status to exit with, if it is not to go on.
+inline std::optional<int> parse(const std::vector<std::string>& stored, int argc, char** argv,
+                                Options& options) {
   CLI::App app(
       "Trains a GPT-2 on text, with a policy for every activation and a memory peak that "
       "is known before it runs.",
@@ -104,17 +139,81 @@ inline bool parse(int argc, char** argv, Options& options, int& status) {
       CLI::MultiOptionPolicy::TakeLast);
   options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   declare(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    status = app.exit(help);
-    return false;
-  } catch (const CLI::ParseError& wrong) {
-    std::fprintf(stderr, "train_gpt: %s (--help lists the options)\n", wrong.what());
-    status = 2;
-    return false;
-  }
+  std::vector<const char*> all{argv[0]};
+  for (const std::string& argument : stored) all.push_back(argument.c_str());
+  all.insert(all.end(), argv + 1, argv + argc);
+  if (const auto status = support::parse(app, static_cast<int>(all.size()), all.data()))
+    return status;
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
-  return true;
+  for (const char* name :
+       {"--budget", "--tolerance", "--solver", "--plan-threads", "--fixed-costs", "--profile"})
+    if (app.count(name) > 0) options.for_auto = name;
+  return std::nullopt;
+}
+
+/// The whole of it: with --resume, the checkpoint's options come first.
+inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
+  Options given;
+  if (const auto status = parse({}, argc, argv, given)) return status;
+  line.options = given;
+  const auto fail = [](const adacc::Error& why) {
+    std::fprintf(stderr, "train_gpt: %s\n", why.text());
+    return 2;
+  };
+  const auto check_policy = [&]() -> std::optional<int> {
+    if (given.for_auto.empty() || line.options.plans()) return std::nullopt;
+    return fail(adacc::Error::say(given.for_auto.c_str(),
+                                  " is for --policy auto, and the policy is ",
+                                  line.options.policy.c_str()));
+  };
+  if (given.resume.empty()) return check_policy();
+  auto info = adacc::read_checkpoint_info(given.resume);
+  if (!info) return fail(info.error);
+  line.resumed = *info;
+  if (!line.notes.parse(info->notes))
+    return fail(adacc::Error::say(adacc::one_line(given.resume, 100).c_str(),
+                                  ": is a checkpoint of another program than train_gpt"));
+  std::vector<std::string> stored;
+  const bool other_text = !given.text.empty() || !given.tokens.empty();
+  for (const auto& [name, value] : line.notes.options)
+    if (!other_text || (name != "--text" && name != "--tokens"))
+      stored.push_back(name + "=" + value);
+  Options both;
+  if (const auto status = parse(stored, argc, argv, both)) return status;
+  line.options = both;
+  // How long it trains is not what makes it another run; a text is judged by its contents.
+  const Notes now = Notes::of(both, line.notes.data);
+  for (const auto& [name, value] : now.options) {
+    const std::string before = line.notes.value(name);
+    if (value == before || name == "--steps" || name == "--text" || name == "--tokens") continue;
+    if (name == "--seq" && value == "0") continue;
+    line.changed.push_back(name + " " + value + (before.empty() ? "" : " instead of " + before));
+  }
+  return check_policy();
+}
+
+/// Files that the options name must not be one another, if one of the two is written.
+inline adacc::Error check_files(const Options& options) {
+  struct Named {
+    const char* option;
+    const std::string& path;
+    bool written;
+  };
+  const Named all[] = {{"--model", options.model, false},   {"--tokens", options.tokens, false},
+                       {"--text", options.text, false},     {"--val", options.val, false},
+                       {"--resume", options.resume, false}, {"--profile", options.profile, true},
+                       {"--log", options.log, true},        {"--report", options.report, true},
+                       {"--save", options.save, true}};
+  const std::string resumed = "--resume", saved = "--save";
+  for (const Named& a : all)
+    for (const Named& b : all) {
+      if (&a >= &b || a.path.empty() || b.path.empty() || !(a.written || b.written)) continue;
+      if (a.option == resumed && b.option == saved) continue;  // the next one in its place
+      if (adacc::same_file(a.path, b.path))
+        return adacc::Error::say(a.option, " and ", b.option, " are one file, ",
+                                 adacc::one_line(b.path, 100).c_str(),
+                                 ": what one needs would be overwritten");
+    }
+  return {};
 }

@@ -4,14 +4,13 @@
 
 #include <adacc/io/file.hpp>
 #include <adacc/plan/request.hpp>
+#include <support/draw/curve.hpp>
+#include <support/draw/memory.hpp>
+#include <support/draw/plan.hpp>
 
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "../draw/curve.hpp"
-#include "../draw/memory.hpp"
-#include "../draw/plan.hpp"
 
 struct RunReport {
   std::string title;
@@ -44,7 +43,7 @@ inline std::string html_table(const std::vector<std::vector<std::string>>& rows)
   return html + "</table>\n";
 }
 
-/// `svg` as wide as the page and, where that is too narrow to read it, in a box that scrolls.
+/// `svg` as wide as the page and, if that is too narrow to read it, in a box that scrolls.
 inline std::string html_picture(double width, double height, const std::string& svg) {
   return "<div class='picture'>" + draw::open_svg(width, height) + svg + "</svg></div>\n";
 }

@@ -1,17 +1,21 @@
-/// What train_gpt can be told.
+/// What train_gpt can be told, and what of it a checkpoint keeps.
 #pragma once
 
+#include <adacc/io/budget.hpp>
+#include <adacc/layer/gpt.hpp>
+
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-
-#include "../budget.hpp"
-#include "../gpt.hpp"
+#include <utility>
+#include <vector>
 
 struct Options {
   std::string model;
-  gpt::Config network;
+  adacc::gpt::Config network;
   bool shape_given = false;  ///< any of --layers, --heads, --channels, --context
+  std::string for_auto;      ///< an option that was given and says something to auto alone
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
@@ -23,9 +27,13 @@ struct Options {
   double min_lr = -1;
   std::uint64_t seed = 1;
   int threads = 1;
-  std::string policy;  ///< empty: auto, or what the checkpoint says
-  Budget budget;       ///< of the activations, for the policy auto
+  int plan_threads = 0;
+  std::string policy = "auto";
+  adacc::Budget budget;  ///< of the activations, for the policy auto
+  std::string budget_text = "100%";
   double tolerance = 1e-2;
+  std::string solver = "auto";
+  bool fixed_costs = false;
   std::string profile;
   std::string report;
   std::string log;
@@ -35,4 +43,88 @@ struct Options {
   std::size_t sample = 0;
   std::string val;
   std::uint64_t val_every = 0;
+
+  bool plans() const { return policy == "auto"; }
+};
+
+/// The text that a run trains on: where it was read from, and what tells it from others.
+struct DataIdentity {
+  std::uint64_t tokens = 0, checksum = 0;
+
+  friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
+};
+
+/// A checkpoint's notes: the options that make a run what it is, as they stand on a command line,
+/// and its text. A resumed run takes them up unless it is told otherwise.
+struct Notes {
+  std::vector<std::pair<std::string, std::string>> options;  ///< name and value
+  DataIdentity data;
+
+  static constexpr const char* title = "train_gpt, version 1";
+
+  static Notes of(const Options& options, const DataIdentity& data) {
+    Notes notes;
+    notes.data = data;
+    const auto number = [&](const char* name, auto value) {
+      char digits[64];
+      const auto end = std::to_chars(digits, digits + sizeof digits, value);
+      notes.options.emplace_back(name, std::string(digits, end.ptr));
+    };
+    if (!options.tokens.empty()) notes.options.emplace_back("--tokens", options.tokens);
+    if (!options.text.empty()) notes.options.emplace_back("--text", options.text);
+    number("--batch", options.batch);
+    number("--seq", options.seq);
+    number("--steps", options.steps);
+    number("--lr", options.lr);
+    number("--weight-decay", options.weight_decay);
+    number("--clip", options.clip);
+    number("--warmup", options.warmup);
+    if (options.min_lr >= 0) number("--min-lr", options.min_lr);
+    number("--seed", options.seed);
+    notes.options.emplace_back("--policy", options.policy);
+    if (!options.plans()) return notes;
+    notes.options.emplace_back("--budget", options.budget_text);
+    number("--tolerance", options.tolerance);
+    notes.options.emplace_back("--solver", options.solver);
+    number("--plan-threads", options.plan_threads);
+    if (options.fixed_costs) notes.options.emplace_back("--fixed-costs", "true");
+    return notes;
+  }
+
+  std::string text() const {
+    std::string lines = std::string(title) + "\ndata " + std::to_string(data.tokens) + ' ' +
+                        std::to_string(data.checksum) + '\n';
+    for (const auto& [name, value] : options) lines += name + ' ' + value + '\n';
+    return lines;
+  }
+
+  /// Reads text(); false if it is none.
+  bool parse(const std::string& text) {
+    std::size_t at = 0;
+    const auto line = [&] {
+      const std::size_t end = text.find('\n', at);
+      std::string found = text.substr(at, end - at);
+      at = end == std::string::npos ? text.size() : end + 1;
+      return found;
+    };
+    if (line() != title) return false;
+    const std::string of = line();
+    unsigned long long tokens = 0, checksum = 0;
+    if (std::sscanf(of.c_str(), "data %llu %llu", &tokens, &checksum) != 2) return false;
+    data = {tokens, checksum};
+    while (at < text.size()) {
+      const std::string option = line();
+      const std::size_t space = option.find(' ');
+      if (space == std::string::npos) return false;
+      options.emplace_back(option.substr(0, space), option.substr(space + 1));
+    }
+    return true;
+  }
+
+  /// The value of `name`; empty if it has none.
+  std::string value(const std::string& name) const {
+    for (const auto& [option, value] : options)
+      if (option == name) return value;
+    return {};
+  }
 };

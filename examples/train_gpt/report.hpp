@@ -18,6 +18,7 @@
 #include <string>
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /// "96.0 MiB"
@@ -44,28 +45,36 @@ class Log {
   adacc::Error open(const std::string& path, std::uint64_t first_step) {
     path_ = path;
     if (path.empty()) return {};
-    std::string kept;
-    if (first_step > 0) {
+    struct stat status {};
+    const bool rewritten =
+        first_step > 0 && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+    if (rewritten) {
+      std::string kept;
       std::ifstream old(path);
       for (std::string line; std::getline(old, line);) {
         const auto entry = nlohmann::json::parse(line, nullptr, false);
-        if (entry.is_object() && entry.value("step", first_step) < first_step) kept += line + '\n';
+        if (!entry.is_object() || !entry.contains("step")) continue;
+        const auto& step = entry["step"];
+        if (step.is_number_unsigned() && step.get<std::uint64_t>() < first_step)
+          kept += line + '\n';
       }
+      if (adacc::Error why = adacc::write_file(path, kept))
+        return adacc::Error::say("--log ", why.text());
     }
-    file_ = std::fopen(path.c_str(), first_step > 0 ? "a" : "w");
-    if (file_ == nullptr) return failure("cannot be written");
-    if (first_step > 0 && ::ftruncate(fileno(file_), 0) != 0) return failure("cannot be rewritten");
-    if (std::fputs(kept.c_str(), file_) < 0 || std::fflush(file_) != 0)
-      return failure("cannot be written");
-    return {};
+    file_ = std::fopen(path.c_str(), rewritten ? "a" : "w");
+    return file_ == nullptr ? failure("cannot be written") : adacc::Error{};
+  }
+
+  /// Writes no more.
+  void close() {
+    if (file_ != nullptr) std::fclose(file_);
+    file_ = nullptr;
   }
 
   Log() = default;
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
-  ~Log() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
+  ~Log() { close(); }
 
   adacc::Error write(const StepRecord& record) {
     if (file_ == nullptr) return {};

@@ -62,7 +62,7 @@ inline std::string reason_text(const adacc::Graph& graph, const adacc::PlanOutco
   return start;
 }
 
-/// Empty where there is nothing to compare, as after no step.
+/// Empty if there is nothing to compare, as after no step.
 inline std::string percent(double measured, double predicted) {
   return predicted > 0 && measured > 0 ? draw::print("%+.1f %%", 100 * (measured / predicted - 1))
                                        : "";
@@ -72,7 +72,7 @@ inline std::string percent(double measured, double predicted) {
 
 inline RunReport run_report(const Options& options, Trainer& trainer, const RunHistory& history) {
   RunReport report;
-  report.title = gpt::describe(options.network);
+  report.title = adacc::gpt::describe(options.network);
   report.program = &trainer.program();
   report.budget_bytes = static_cast<double>(trainer.budget_bytes());
   report.retain_peak_bytes = static_cast<double>(trainer.retain_peak());
@@ -98,7 +98,7 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
   if (outcome == nullptr) return report;
   report.facts.push_back({"budget", share(trainer.budget_bytes())});
   report.facts.push_back(
-      {"solver", std::string(outcome->solver) +
+      {"solver", std::string(outcome->solver) + ", bound by " + outcome->bound_by +
                      draw::print(", gap to the best possible %.2f %%", 100 * outcome->gap)});
   report.facts.push_back(
       {"price of memory", draw::print("%.3f ms per MiB, at the margin",

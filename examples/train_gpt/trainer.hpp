@@ -2,116 +2,93 @@
 #pragma once
 
 #include <adacc/adapter/eigen_pool.hpp>
-#include <adacc/io/checkpoint.hpp>
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/io/llmc.hpp>
-#include <adacc/io/plan_text.hpp>
+#include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/plan/make_plan.hpp>
-#include <adacc/train/evolving.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/learning_rate.hpp>
+#include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <unistd.h>
 
-#include "../clock.hpp"
-#include "../observe.hpp"
-#include "costs.hpp"
 #include "options.hpp"
 
 class Trainer {
  public:
   explicit Trainer(const Options& options)
-      : options_(options), network_(gpt::make(options.network)), pool_(options.threads),
+      : options_(options), network_(adacc::gpt::make(options.network)), pool_(options.threads),
         cpu_(adacc::ExecutorRef(pool_)) {
     cpu_.key.seed = options.seed;
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Compiles the steps for --policy or, where that is not given, for the plan in `saved_plan`,
-  /// takes the memory they need and draws the parameters or reads --model. What auto measures it
-  /// measures on the first batch of `data`.
-  adacc::Error set_up(const std::string& saved_plan, const adacc::Tokens& data) {
-    using namespace adacc;
-    Result<Graph> graph = make(options_.batch, options_.seq);
-    if (!graph) return graph.error;
-    Result<Program> retain = make_program(*graph, retain_all(*graph));
-    if (!retain) return retain.error;
-    retain_peak_ = retain->peak_bytes();
-    if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
-    if (options_.sample > 0) {
-      Result<Graph> one = make(1, options_.seq);
-      if (!one) return one.error;
-      if (Error why = compile(infer_, *one, Mode::infer)) return why;
-    }
-    const std::size_t tokens = options_.batch * options_.seq;
-    Result<Block<std::int32_t>> inputs = Block<std::int32_t>::make(tokens, "inputs");
-    Result<Block<std::int32_t>> targets = Block<std::int32_t>::make(tokens, "targets");
-    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
-    inputs_ = std::move(*inputs);
-    targets_ = std::move(*targets);
-
-    const bool planned =
-        options_.policy == "auto" || (options_.policy.empty() && saved_plan.empty());
-    const Error why = planned ? plan_and_measure(data) : fix_plan(*graph, saved_plan);
-    if (why) return why;
-    training().optimizer.weight_decay = static_cast<float>(options_.weight_decay);
-    training().clip = options_.clip;
-    if (const Error unbound = share_arena()) return unbound;
+  /// Compiles the steps for --policy, takes the memory they need, and draws the parameters or reads
+  /// --model. Costs are measured on the first batch of `data`.
+  adacc::Error set_up(const adacc::Tokens& data) {
+    if (adacc::Error why = allocate(true)) return why;
+    if (adacc::Error why = measure(data)) return why;
     if (options_.model.empty()) return {};
-    return read_llmc_parameters(options_.model, *graph, training().params());
+    return adacc::read_llmc_parameters(options_.model, training_.compiled().graph(),
+                                       training_.params());
   }
 
-  adacc::Error load(const std::string& path) {
-    auto info = adacc::load_checkpoint(path, gpt::describe(options_.network), training().params(),
-                                       training().m(), training().v());
-    if (!info) return info.error;
-    cpu_.key.seed = training().cpu().key.seed = info->key.seed;
-    training().updates = info->optimizer_steps;
-    return {};
+  /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
+  /// whether it was trained on `data`.
+  adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes& notes,
+                      const adacc::Tokens& data, bool same_text) {
+    using namespace adacc;
+    const bool evolved = options_.plans() && !saved.evolution.empty() &&
+                         notes.value("--batch") == std::to_string(options_.batch) &&
+                         notes.value("--seq") == std::to_string(options_.seq);
+    if (Error why = allocate(!evolved)) return why;
+    const auto loaded = training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
+    if (!loaded) return loaded.error;
+    cpu_.key.seed = training_.context().key.seed = options_.seed;
+    const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
+    next_batch_ = place / (options_.batch * options_.seq);
+    if (evolved) {
+      cost_source_ = "those of the checkpoint";
+      return share_arena();
+    }
+    return measure(data);
   }
 
-  adacc::Error save(const std::string& path) {
-    adacc::CheckpointInfo info;
-    info.model = gpt::describe(options_.network);
-    info.plan = plan();
-    info.optimizer_steps = info.data_position = done();
-    info.key.seed = cpu_.key.seed;
-    info.key.step = static_cast<std::uint32_t>(done());
-    auto& t = training();
-    return adacc::save_checkpoint(path, info, t.params(), t.m(), t.v());
+  adacc::Error save(const std::string& path, const Notes& notes) {
+    return training_.save(path, notes.text());
+  }
+
+  /// Writes what is known of costs to --profile, if they were measured for it.
+  adacc::Error save_profile() const {
+    if (!keeps_profile_) return {};
+    const adacc::Evolution& evolution = *training_.evolution();
+    return adacc::save_profile(options_.profile, evolution.graph(), evolution.profile(), source());
   }
 
   /// Forward, backward and update on the next batch. Before it, auto looks at what it observed:
-  /// changes() has what that changed.
-  adacc::Result<adacc::Training<>::Outcome> step(const adacc::Tokens& data,
-                                                 const adacc::LearningRate& rate) {
+  /// boundary() has what that changed.
+  adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
+                                             const adacc::LearningRate& rate) {
     changes_.clear();
-    refused_ = {};
-    if (adacc::Error why = next_batch(data, done())) return why;
-    if (!evolving_) return training_.step(inputs(), targets(), rate.at(done()));
-    const auto seen = observer_.observe(*evolving_, inputs(), targets());
-    if (!seen) return seen.error;
-    if (seen->arena_used) fill_arena();
-    if (seen->all_probed && keeps_profile_) {
-      const adacc::Evolution& evolution = evolving_->evolution();
-      if (adacc::Error why = adacc::save_profile(options_.profile, evolution.graph(),
-                                                 evolution.profile(), profile_source(options_)))
-        return why;
-    }
-    auto outcome = evolving_->step(inputs(), targets(), rate.at(done()));
-    const adacc::EvolutionUpdate& update = evolving_->last_update();
-    refused_ = update.failed;
-    if (!update.changed) return outcome;
-    for (const adacc::PlanChange& change : update.changes) changes_.push_back(describe(change));
-    if (adacc::Error why = share_arena()) return why;
+    if (adacc::Error why = fill(data, next_batch_)) return why;
+    training_.data_position = data.position(next_batch_ + 1, options_.batch, options_.seq);
+    auto outcome = training_.step(inputs(), targets(), rate.at(done()));
+    const adacc::PlanBoundary& boundary = training_.boundary();
+    for (const adacc::PlanChange& change : boundary.update.changes)
+      changes_.push_back(describe(change));
+    if (boundary.looked || boundary.update.changed || boundary.measured)
+      if (adacc::Error why = share_arena()) return why;
+    if (outcome && outcome->finite) ++next_batch_;
+    else training_.data_position = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
   }
 
@@ -121,7 +98,7 @@ class Trainer {
     const std::size_t count = all < 20 ? all : 20;
     double sum = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      if (adacc::Error why = next_batch(data, i)) return why;
+      if (adacc::Error why = fill(data, i)) return why;
       auto loss = evaluate_.run(cpu_, inputs(), targets());
       if (!loss) return loss.error;
       sum += *loss;
@@ -150,7 +127,7 @@ class Trainer {
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
           cpu_,
-          {training().params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          {training_.params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -159,29 +136,30 @@ class Trainer {
     return out;
   }
 
-  std::uint64_t done() const { return training().updates; }
-  const adacc::Program& program() const { return training().compiled().program(); }
+  std::uint64_t done() const { return training_.updates(); }
+  const adacc::Program& program() const { return training_.compiled().program(); }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
   std::size_t parameter_bytes() const { return program().graph.parameter_elems * sizeof(float); }
   std::size_t plan_version() const { return program().plan.version; }
-  std::string plan() const { return adacc::plan_text(program().graph, program().plan); }
 
-  /// What auto did: its budget (0 where the policies are fixed) and its plan.
-  std::size_t budget_bytes() const { return budget_bytes_; }
-  const adacc::PlanOutcome* outcome() const {
-    return evolving_ ? &evolving_->evolution().outcome() : nullptr;
+  /// What auto did: its budget (0 if the policies are fixed) and its plan.
+  std::size_t budget_bytes() const {
+    return training_.evolution() == nullptr ? 0 : training_.evolution()->budget_bytes();
   }
-  /// Where the costs came from, in words; empty where nothing was planned.
+  const adacc::PlanOutcome* outcome() const {
+    return training_.evolution() == nullptr ? nullptr : &training_.evolution()->outcome();
+  }
+  /// Where the costs came from, in words; empty if nothing was planned.
   const std::string& cost_source() const { return cost_source_; }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
   const std::vector<std::string>& changes() const { return changes_; }
-  const adacc::Error& refused() const { return refused_; }
+  const adacc::Error& refused() const { return training_.boundary().update.failed; }
 
   /// Arena bytes that training steps have touched: the end of the last cache line that differs
   /// from the pattern it was filled with.
   std::size_t measured_peak() {
-    const adacc::Bytes arena = training().arena();
+    const adacc::Bytes arena = training_.arena();
     std::size_t end = predicted_peak();
     while (end > 0) {
       const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
@@ -195,44 +173,42 @@ class Trainer {
  private:
   static constexpr std::byte pattern{0xA5};
 
-  adacc::Training<>& training() { return evolving_ ? evolving_->training() : training_; }
-  const adacc::Training<>& training() const {
-    return evolving_ ? evolving_->training() : training_;
+  adacc::ProfileSource source() const {
+    return {adacc::machine_name(), adacc::gpt::describe(options_.network), options_.threads};
   }
 
-  /// Arena bytes that evaluation and sampling need.
-  std::size_t borrowed_bytes() const {
-    return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
-  }
-
-  void fill_arena() {
-    std::memset(training().arena().data(), static_cast<int>(pattern), training().arena().size());
-  }
-
-  /// Fills the arena with the pattern and lends it to the forward-only steps as well.
-  adacc::Error share_arena() {
-    fill_arena();
-    for (adacc::Step<>* step : {&evaluate_, &infer_}) {
-      if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(training().arena(), training().params())) return why;
-    }
-    return {};
-  }
-
-  /// The plan that --policy names or that `saved_plan` spells out.
-  adacc::Error fix_plan(const adacc::Graph& graph, const std::string& saved_plan) {
+  /// The steps and their memory. Costs are read from --profile if `fresh`.
+  adacc::Error allocate(bool fresh) {
     using namespace adacc;
-    Plan plan;
-    if (!options_.policy.empty()) {
-      plan = gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq);
-    } else {
-      Array<const CodecInfo*> codecs;
-      for (const auto& codec : dispatch().codecs) codecs.push_back(codec.info);
-      Result<Plan> parsed = parse_plan(saved_plan, graph, codecs);
-      if (!parsed) return parsed.error;
-      plan = std::move(*parsed);
+    Result<Graph> graph = make(options_.batch, options_.seq);
+    if (!graph) return graph.error;
+    Result<Program> retain = make_program(*graph, retain_all(*graph));
+    if (!retain) return retain.error;
+    retain_peak_ = retain->peak_bytes();
+    if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
+    if (options_.sample > 0) {
+      Result<Graph> one = make(1, options_.seq);
+      if (!one) return one.error;
+      if (Error why = compile(infer_, *one, Mode::infer)) return why;
     }
-    Result<Program> train = make_program(graph, std::move(plan));
+    const std::size_t tokens = options_.batch * options_.seq;
+    Result<Block<std::int32_t>> inputs = Block<std::int32_t>::make(tokens, "inputs");
+    Result<Block<std::int32_t>> targets = Block<std::int32_t>::make(tokens, "targets");
+    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
+    inputs_ = std::move(*inputs);
+    targets_ = std::move(*targets);
+    if (const Error why = options_.plans() ? plan(fresh) : fix_plan(*graph)) return why;
+    training_.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
+    training_.clip = options_.clip;
+    training_.model = gpt::describe(options_.network);
+    return share_arena();
+  }
+
+  /// The policies that --policy names.
+  adacc::Error fix_plan(const adacc::Graph& graph) {
+    using namespace adacc;
+    Result<Program> train = make_program(
+        graph, gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq));
     if (!train) return train.error;
     const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
     if (Error why = check_memory(arena, graph.parameter_elems * sizeof(float))) return why;
@@ -242,37 +218,90 @@ class Trainer {
     return {};
   }
 
-  /// Costs first, from the profile or measured, and then the plan that makes the best of them.
-  adacc::Error plan_and_measure(const adacc::Tokens& data) {
+  /// A plan within --budget, from the costs in --profile or, until measure(), estimated ones.
+  adacc::Error plan(bool fresh) {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
-                                             options_.threads);
+                                             std::max(options_.threads, options_.plan_threads));
     if (!graph) return graph.error;
-    budget_bytes_ = options_.budget.of(retain_peak_);
-    PlanRequest request;
-    request.budget_bytes = budget_bytes_;
-    request.tolerance = options_.tolerance;
-    request.clock = wall_seconds;
-    const std::size_t arena = std::min(budget_bytes_, measuring_bytes(*graph));
+    TrainingOptions<Cpu, AdamW> how{.budget_bytes = options_.budget.of(retain_peak_),
+                                    .tolerance = options_.tolerance,
+                                    .clock = steady_seconds,
+                                    .context = cpu_,
+                                    .watch_times = !options_.fixed_costs,
+                                    .arena_bytes = borrowed_bytes()};
+    support::choose_solver(options_.solver, how);
+    const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
     if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
-    CostProfile profile = gpt::estimated_costs(*graph);
-    // A budget that nothing fits is better known before anything is measured.
-    if (Result<PlanOutcome> first = make_plan(*graph, profile, request); !first) return first.error;
-    if (budget_bytes_ < retain_peak_ || !options_.profile.empty()) {
-      if (Error why = next_batch(data, 0)) return why;
-      auto costs = train_gpt_costs(options_, *graph, dispatch(), cpu_, arena, inputs(), targets(),
-                                   wall_seconds);
-      if (!costs) return costs.error;
-      cost_source_ = costs->source;
-      keeps_profile_ = costs->measured && !options_.profile.empty();
-      profile = std::move(costs->profile);
+    if (fresh && !options_.profile.empty()) {
+      auto loaded = load_profile(options_.profile, *graph, source());
+      if (loaded) {
+        cost_source_ = "read from " + one_line(options_.profile);
+        how.profile = std::move(*loaded);
+      } else {
+        if (Error why = may_become_profile(options_.profile, loaded.error)) return why;
+        how.profile_at_start = keeps_profile_ = true;
+        if (::access(options_.profile.c_str(), F_OK) == 0) profile_refused_ = loaded.error.text();
+      }
     }
-    auto made = EvolvingTraining<>::make(dispatch(), std::move(*graph), std::move(profile), request,
-                                         make_plan, cpu_, {}, borrowed_bytes());
+    auto made = Training<>::make(dispatch(), std::move(*graph), std::move(how));
     if (!made) return made.error;
-    evolving_ = std::move(*made);
-    evolving_->clock = wall_seconds;
-    observer_ = Observer(options_.steps);
+    training_ = std::move(*made);
+    return {};
+  }
+
+  /// A file that is there and no profile is somebody's: it is not replaced.
+  static adacc::Error may_become_profile(const std::string& path, const adacc::Error& why) {
+    if (::access(path.c_str(), F_OK) != 0) return {};
+    const std::string_view title = adacc::detail::profile_title;
+    std::string start(title.size(), '\0');
+    auto file = adacc::InputFile::open(path, "an adacc cost profile");
+    if (!file) return file.error;
+    if (file->size() == 0) return {};
+    if (file->size() < title.size() || file->read(start.data(), start.size()) || start != title)
+      return adacc::Error::say("--profile ", why.text(), "; it stays as it is");
+    return {};
+  }
+
+  /// Measures costs on the first batch of `data`, if auto needs them, and plans by them.
+  adacc::Error measure(const adacc::Tokens& data) {
+    using namespace adacc;
+    if (!options_.plans()) return {};
+    if (Error why = fill(data, next_batch_)) return why;
+    const double start = steady_seconds();
+    if (Error why = training_.prepare(inputs(), targets())) return why;
+    const PlanBoundary& boundary = training_.boundary();
+    if (boundary.update.failed) return boundary.update.failed;
+    if (boundary.measured) {
+      char text[64];
+      std::snprintf(text, sizeof text, "measured in %.1f s%s", steady_seconds() - start,
+                    keeps_profile_ ? ", gradient errors probed" : "");
+      cost_source_ = text;
+    } else if (boundary.looked) {
+      cost_source_ = "estimated, because the budget leaves no room to measure";
+      keeps_profile_ = false;
+    }
+    if (!profile_refused_.empty()) cost_source_ += "; " + profile_refused_;
+    if (keeps_profile_) {
+      if (Error why = save_profile()) return why;
+      cost_source_ += "; written to " + one_line(options_.profile);
+    }
+    return share_arena();
+  }
+
+  /// Arena bytes that evaluation and sampling need.
+  std::size_t borrowed_bytes() const {
+    return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
+  }
+
+  /// Fills the arena with the pattern and lends it to the forward-only steps as well.
+  adacc::Error share_arena() {
+    const adacc::Bytes arena = training_.arena();
+    std::memset(arena.data(), static_cast<int>(pattern), arena.size());
+    for (adacc::Step<>* step : {&evaluate_, &infer_}) {
+      if (step == &infer_ && options_.sample == 0) continue;
+      if (adacc::Error why = step->bind(arena, training_.params())) return why;
+    }
     return {};
   }
 
@@ -313,7 +342,7 @@ class Trainer {
                              "; try fewer --layers, --channels, --batch or --seq");
   }
 
-  adacc::Error next_batch(const adacc::Tokens& data, std::uint64_t index) {
+  adacc::Error fill(const adacc::Tokens& data, std::uint64_t index) {
     return data.batch(index, options_.batch, options_.seq, inputs_.view(), targets_.view());
   }
   adacc::View<const std::int32_t> inputs() const {
@@ -337,18 +366,15 @@ class Trainer {
   }
 
   const Options& options_;
-  gpt::Gpt<gpt::RetainSet> network_;
+  adacc::gpt::Gpt<adacc::gpt::RetainSet> network_;
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
-  adacc::Training<> training_;                         ///< where the policies are fixed
-  std::optional<adacc::EvolvingTraining<>> evolving_;  ///< where they are not
+  adacc::Training<> training_;
   adacc::Step<> evaluate_, infer_;
   std::size_t retain_peak_ = 0;
-  std::size_t budget_bytes_ = 0;
-  std::string cost_source_;
+  std::uint64_t next_batch_ = 0;
+  std::string cost_source_, profile_refused_;
   bool keeps_profile_ = false;  ///< measured by this run, for --profile
-  Observer observer_;
   std::vector<std::string> changes_;
-  adacc::Error refused_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };

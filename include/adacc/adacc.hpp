@@ -7,6 +7,7 @@
 /// adacc/layer/, optimizer, data and checkpoints in adacc/train/.
 #pragma once
 
+#include "core/any_view.hpp"
 #include "core/array.hpp"
 #include "core/bfloat16.hpp"
 #include "core/bytes.hpp"

@@ -1,55 +1,82 @@
-/// A training step allocates nothing after set-up, under every policy and on several threads.
+/// A training step allocates nothing after set-up, under every policy and on several threads, whole
+/// or in micro-batches, evaluation included.
 ///
 /// The C allocation functions are interposed, because Eigen bypasses operator new.
 #include <doctest/doctest.h>
 
-#include "../../examples/train_gpt/trainer.hpp"
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/train/make.hpp>
+
 #include "interpose.hpp"
 
-namespace {
-
-adacc::Tokens some_tokens(std::size_t count) {
-  auto ids = adacc::Block<std::uint16_t>::make(count, "tokens");
-  for (std::size_t i = 0; i < count; ++i) (*ids)[i] = static_cast<std::uint16_t>(i * i % 251);
-  return adacc::Tokens("test", std::move(*ids));
-}
-
-}  // namespace
+using namespace adacc;
 
 TEST_CASE("the interposed functions see Eigen's and our own allocations") {
   const long before = allocations;
-  auto block = adacc::Block<float>::make(100, "test");
+  auto block = Block<float>::make(100, "test");
   CHECK(allocations == before + 1);
   Eigen::MatrixXf matrix = Eigen::MatrixXf::Zero(64, 64);
   CHECK(allocations == before + 2);
 }
 
+namespace {
+
+const gpt::Config config{2, 3, 48, 80, 256};
+constexpr std::size_t batch = 3, seq = 70;
+std::int32_t tokens[batch * seq + 1];
+
+View<const std::int32_t> inputs() { return {tokens, Shape(batch, seq)}; }
+View<const std::int32_t> targets() { return {tokens + 1, Shape(batch, seq)}; }
+
+/// The allocations of some steps.
+long count(Training<>& training) {
+  const long before = allocations;
+  bool fine = true;
+  for (int i = 0; i < 3; ++i) {
+    const auto outcome = training.step(inputs(), targets(), 1e-3);
+    fine = fine && outcome && outcome->finite;
+    for (int k = 0; k < 2; ++k) fine = fine && training.accumulate(inputs(), targets());
+    fine = fine && training.update(1e-3);
+  }
+  const long after = allocations;
+  CHECK(fine);
+  return after - before;
+}
+
+}  // namespace
+
 TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
-  Options options;
-  options.network = {2, 3, 48, 80, 256};
-  options.batch = 3;
-  options.seq = 70;
-  const adacc::Tokens tokens = some_tokens(3000);
-  for (const char* policy : {"retain", "recompute", "int8", "mixed"}) {
-    for (options.threads = 1; options.threads <= 3; ++options.threads) {
+  for (std::size_t i = 0; i < batch * seq + 1; ++i)
+    tokens[i] = static_cast<std::int32_t>(i * i % 251);
+  const auto net = gpt::make(config);
+  for (int threads = 1; threads <= 3; ++threads) {
+    CAPTURE(threads);
+    EigenPool pool(threads);
+    Cpu cpu{ExecutorRef(pool)};
+    const auto graph = gpt::graph(config, batch, seq, threads);
+    REQUIRE(graph);
+    auto evaluate = Step<>::make(net, *make_program(*graph, retain_all(*graph), Mode::evaluate));
+    REQUIRE(evaluate);
+    for (const char* policy : {"retain", "recompute", "int8", "mixed"}) {
       CAPTURE(policy);
-      CAPTURE(options.threads);
-      options.policy = policy;
-      Trainer trainer(options);
-      const adacc::Error why = trainer.set_up("", tokens);
-      REQUIRE_MESSAGE(!why, why.text());
-      const adacc::LearningRate rate{.lr = 1e-3};
-      long allocated = 0;
-      for (int i = 0; i < 3; ++i) {
-        const long before = allocations;
-        const auto outcome = trainer.step(tokens, rate);
-        const auto loss = trainer.evaluate(tokens);
-        allocated += allocations - before;
-        REQUIRE(outcome);
-        REQUIRE(loss);
-        CHECK(outcome->finite);
-      }
-      CHECK(allocated == 0);
+      auto dispatch = make_dispatch<float, Cpu>(net);
+      dispatch.add_codec<Int8Outlier>();
+      auto program = make_program(*graph, gpt::named_plan(policy, config, batch, seq));
+      REQUIRE(program);
+      auto training = Training<>::make(dispatch, *program, cpu, evaluate->arena_bytes());
+      REQUIRE_MESSAGE(training, training.error.text());
+      REQUIRE_FALSE(evaluate->bind(training->arena(), training->params()));
+      CHECK(count(*training) == 0);
+      const long before = allocations;
+      const auto loss = evaluate->run(cpu, inputs(), targets());
+      CHECK(allocations == before);
+      CHECK(loss);
     }
+    // Nor does one whose plan is kept for it, but does not evolve.
+    auto planned = Training<>::make(net, Shape(batch, seq),
+                                    {.context = Cpu(ExecutorRef(pool)), .evolving = false});
+    REQUIRE_MESSAGE(planned, planned.error.text());
+    CHECK(count(*planned) == 0);
   }
 }

@@ -65,9 +65,10 @@ TEST_CASE("every cost that a plan can have is measured, in each of the possible 
       CHECK(peak_bytes(graph, plan) <= bytes);
     }
     auto arena = Block<std::byte>::make(bytes, "arena");
-    const auto profile = measure(run.training.cpu(), run.dispatch(), graph,
-                                 {arena->data(), Shape(bytes)}, run.training.params(),
-                                 run.training.gradients(), run.view(), run.view(), TickingClock{});
+    const TickingClock clock;
+    const auto profile =
+        measure(run.training.context(), run.dispatch(), graph, {arena->data(), Shape(bytes)},
+                run.training.params(), run.training.gradients(), run.view(), run.view(), clock);
     REQUIRE_MESSAGE(profile, profile.error.text());
     CHECK_FALSE(check(graph, *profile));
     CHECK(profile->loss > 0);
@@ -160,19 +161,20 @@ TEST_CASE("measuring changes no bit of a training run") {
   Run plain, measured;
   CHECK(plain.step() == measured.step());
   const std::vector<float> params = copy(measured.training.params());
-  const std::vector<float> moments = copy(measured.training.m());
+  const std::vector<float> moments = copy(measured.training.state(0));
   auto arena = Block<std::byte>::make(measuring_bytes(measured.graph()), "arena");
-  Cpu& cpu = measured.training.cpu();
+  Cpu& cpu = measured.training.context();
   cpu.key.activation = 77;
   cpu.exact_input = false;
   const RandomKey key = cpu.key;
+  const TickingClock ticking;
   const auto profile =
       measure(cpu, measured.dispatch(), measured.graph(), {arena->data(), Shape(arena->size())},
               measured.training.params(), measured.training.gradients(), measured.view(),
-              measured.view(), TickingClock{});
+              measured.view(), ticking);
   REQUIRE_MESSAGE(profile, profile.error.text());
   CHECK(same(params, copy(measured.training.params())));
-  CHECK(same(moments, copy(measured.training.m())));
+  CHECK(same(moments, copy(measured.training.state(0))));
   for (const float g : measured.training.gradients()) REQUIRE(g == 0);
   CHECK(cpu.key.activation == key.activation);
   CHECK(cpu.key.seed == key.seed);
@@ -186,7 +188,7 @@ TEST_CASE("bad clocks, options and arenas are refused") {
   Run run;
   auto arena = Block<std::byte>::make(measuring_bytes(run.graph()), "arena");
   const auto why = [&](std::size_t bytes, auto now, MeasureOptions options = {}) {
-    return std::string(measure(run.training.cpu(), run.dispatch(), run.graph(),
+    return std::string(measure(run.training.context(), run.dispatch(), run.graph(),
                                {arena->data(), Shape(bytes)}, run.training.params(),
                                run.training.gradients(), run.view(), run.view(), now, options)
                            .error.text());

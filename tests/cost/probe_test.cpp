@@ -32,8 +32,9 @@ struct Probed : Run {
     table = dispatch();
   }
   auto probe() {
-    return GradientProbe(training.cpu(), table, graph(), Bytes(arena.data(), Shape(arena.size())),
-                         training.params(), training.gradients(), view(), view());
+    return GradientProbe(training.context(), table, graph(),
+                         Bytes(arena.data(), Shape(arena.size())), training.params(),
+                         training.gradients(), view(), view());
   }
   Block<std::byte> arena;
   Dispatch<float, Cpu> table;
@@ -88,7 +89,7 @@ TEST_CASE("every class: what the probe says is what the full gradients say") {
   constexpr int keys = 12;
   std::vector<GradientErrors> errors(1);
   for (std::uint32_t k = 0; k < keys; ++k) {
-    run.training.cpu().key.step = 1000 + k;  // other projections of the same gradients
+    run.training.context().key.step = 1000 + k;  // other projections of the same gradients
     auto probe = run.probe();
     std::size_t pairs = 0;
     for (const ErrorClass& what : classes) {
@@ -158,7 +159,7 @@ TEST_CASE("the additive model predicts the error of plans that mix codecs and re
   const Graph& graph = run.graph();
   GradientErrors errors;
   for (std::uint32_t k = 0; k < 8; ++k) {
-    run.training.cpu().key.step = 1000 + k;
+    run.training.context().key.step = 1000 + k;
     auto probe = run.probe();
     for (const ErrorClass& what : error_classes(graph)) {
       const Error why = probe.probe(what, errors);
@@ -255,7 +256,7 @@ TEST_CASE("where retain does not fit, probes run around checkpoints, on some of 
 
 TEST_CASE("probing changes no bit of a training run") {
   Probed plain, probed;
-  Cpu& cpu = probed.training.cpu();
+  Cpu& cpu = probed.training.context();
   const RandomKey key = cpu.key;
   const std::vector<float> params = copy(probed.training.params());
   GradientErrors errors;

@@ -24,5 +24,10 @@ again=$("$1" --virtual-time --frames 1500)
 # Shorter slices cut the steps elsewhere.
 output=$("$1" --virtual-time --frames 400 --slice 0.3) || die "exit status $?"
 grep -q "bit for bit: yes$" <<<"$output" || die "slices of 0.3 ms give other bits"
-output=$("$1" --virtual-time --slice 99 2>&1) && die "a slice of 99 ms was taken"
+status=0
+for wrong in "--slice 99" "--slice nan" "--seed -1" "--frames 0" "--nonsense"; do
+  status=0
+  output=$("$1" --virtual-time $wrong 2>&1) || status=$?
+  [[ $status -eq 2 && $(wc -l <<<"$output") -eq 1 ]] || die "$wrong: status $status"
+done
 echo "caught $early %, then $late %; loss $first, then $last"

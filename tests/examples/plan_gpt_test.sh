@@ -52,6 +52,11 @@ refuses --budget -- "${shape[@]}" --budget nan%
 refuses 'MiB' -- "${shape[@]}" --budget 1KiB
 refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
 refuses --tolerance -- "${shape[@]}" --tolerance -1
+refuses --tolerance -- "${shape[@]}" --tolerance nan
+refuses --gflops -- "${shape[@]}" --gflops nan
+refuses --gbps -- "${shape[@]}" --gbps nan
+refuses --gap -- "${shape[@]}" --gap nan
+refuses --deadline -- "${shape[@]}" --deadline nan
 refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg

@@ -64,6 +64,15 @@ refuses --budget unit -- --budget 30%%
 refuses --tolerance -- --tolerance -1
 refuses --threads -- --threads 0
 refuses --lr -- --lr -1
+refuses --clip -- --clip nan
+refuses --weight-decay -- --weight-decay nan
+refuses --lr -- --lr inf
+refuses --tolerance -- --tolerance nan
+refuses --seed -- --seed -1
+refuses --seed -- --seed 18446744073709551616
+refuses --seed -- --seed 1x
+refuses --budget auto mixed -- "${small[@]}" --policy mixed --budget 50%
+refuses --tolerance auto -- "${small[@]}" --policy retain --tolerance 0.1
 refuses --nonsense -- --nonsense
 refuses 'warm-up' -- "${small[@]}" --steps 5 --warmup 5 --min-lr 0.0001
 refuses '' -- --layers 4096 --heads 1 --channels 1048576 --context 1048576 --batch 1048576
@@ -71,6 +80,20 @@ refuses 'more than the machine' -- --layers 4000 --heads 4 --channels 8192 --con
 refuses --log nowhere/log -- "${small[@]}" --log nowhere/log --steps 1
 refuses --log -- "${small[@]}" --log /dev/full --steps 1
 refuses nowhere -- "${small[@]}" --save nowhere/checkpoint --steps 1
+# One file for two purposes: nothing is written.
+echo "precious text" >precious && cp precious copy && ln -s precious linked
+refuses --text --save -- "${small[@]}" --text precious --save precious
+refuses --text --log -- "${small[@]}" --text precious --log ./precious
+refuses --text --report -- "${small[@]}" --text precious --report linked
+refuses --val --save -- "${small[@]}" --val precious --save precious
+refuses --text --profile -- "${small[@]}" --text precious --profile precious
+refuses --save --report -- "${small[@]}" --save new --report new
+refuses --log --report -- "${small[@]}" --log new --report ./new
+refuses --profile --save -- "${small[@]}" --profile new --save new
+refuses --tokens --log -- "${small[@]}" --tokens precious --log precious
+refuses --model --save -- --model model --save model
+cmp -s precious copy || complain "a file that was read was overwritten"
+[ -e new ] && complain "something was written in spite of a refusal"
 
 # --- auto -----------------------------------------------------------------------------------------
 cat "$train_gpt" | head -c 300000 >text
@@ -97,6 +120,13 @@ grep -q 'read from costs' out || complain "the profile was not read: $(cat out)"
 "$train_gpt" "${planned[@]}" --layers 2 --budget 70% --profile costs >out 2>err ||
   complain "auto with another model's profile: $(cat err)"
 grep -q 'measured in .*costs.*written' out || complain "another model's profile: $(cat out)"
+# A file that is no profile is not replaced by one.
+echo "dear diary" >diary && cp diary copy
+refuses diary 'is not an adacc cost profile' 'stays as it is' -- "${planned[@]}" --budget 60% --profile diary
+cmp -s diary copy || complain "a file that is no profile was overwritten"
+: >blank
+"$train_gpt" "${planned[@]}" --budget 60% --profile blank >out 2>err || complain "an empty profile: $(cat err)"
+grep -q '^adacc cost profile' blank || complain "an empty file did not become a profile"
 head -c 100 costs >cut && mv cut costs
 "$train_gpt" "${planned[@]}" --budget 60% --profile costs >out 2>err || complain "a cut profile: $(cat err)"
 grep -q 'measured in .*written' out || complain "a cut profile was taken: $(cat out)"
@@ -141,10 +171,129 @@ retain=$(sed -n 's/.*would have needed *\([0-9]*\) bytes.*/\1/p' out)
 measured=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 [ "$measured" = "$mixed" ] || complain "measured $measured bytes, predicted $mixed"
 
+# Options that differ hold, and are announced; those of auto are refused where nothing is planned.
+"${run[@]}" --resume whole --steps 42 --lr 0.02 --clip 0 >out 2>err || complain "other options: $(cat err)"
+grep -q -- '--lr 0.02 instead of 0.01' out && grep -q -- '--clip 0 instead of 1' out ||
+  complain "other options are not announced: $(cat out)"
+"$train_gpt" --resume whole --steps 42 --text copy --batch 1 --seq 8 >out 2>err ||
+  complain "another text and batch: $(cat err)"
+grep -q -- '--batch 1 instead of 2' out && grep -q -- '--seq 8 instead of 16' out &&
+  grep -q 'another text: from its start' out || complain "another text and batch: $(cat out)"
+refuses --budget auto mixed -- --resume whole --budget 40%
+refuses --profile auto mixed -- --resume whole --profile costs
+refuses --resume --log -- --resume whole --log whole
+# Nothing left to do is no reason not to save.
+"$train_gpt" --resume whole --steps 40 --save again >out 2>err || complain "no steps left: $(cat err)"
+cmp -s whole again || complain "with no steps left, nothing was saved"
+
+# --- auto, resumed --------------------------------------------------------------------------------
+# The plan evolves, and a run that is killed again and again ends with the bits of one that was not:
+# plan changes, losses, parameters, moments, and all that was seen. Times are those of one profile, in
+# which codecs cost next to nothing, neither time nor error: the first error that is probed belies it.
+head -c 200000 "$train_gpt" >text
+evolving=("$train_gpt" --layers 2 --heads 2 --channels 64 --context 64 --batch 4 --threads 1
+          --text text --budget 40% --profile times --fixed-costs --seed 1)
+"${evolving[@]}" --budget 100% --steps 0 >out 2>err || complain "measuring: $(cat err)"
+awk '/^layer / { for (i = 8; i + 3 <= NF; i += 4) { $i = $(i+1) = 1e-6; $(i+2) = $(i+3) = 1e-12 } }
+     { print }' times >rosy && mv rosy times
+"${evolving[@]}" --steps 250 --log ewhole.jsonl --save ewhole >out 2>err || complain "evolving: $(cat err)"
+versions=$(sed 's/.*"plan_version"://; s/[,}].*//' ewhole.jsonl | sort -un | wc -l)
+[ "$versions" -gt 1 ] || complain "the plan did not evolve: $(grep plan out)"
+for wait in 1 1.5 2; do
+  resume=()
+  [ -f epart ] && resume=(--resume epart)
+  "${evolving[@]}" --steps 250 --log epart.jsonl --save epart --save-every 7 "${resume[@]}" >out 2>err &
+  sleep "$wait"
+  kill -9 $! 2>/dev/null
+  wait $! 2>/dev/null
+done
+resume=()
+[ -f epart ] && resume=(--resume epart)
+"${evolving[@]}" --steps 250 --log epart.jsonl --save epart "${resume[@]}" >out 2>err ||
+  complain "resuming while it evolves: $(cat err)"
+cmp -s <(losses ewhole.jsonl) <(losses epart.jsonl) || complain "a run that evolves, resumed, has other losses"
+cmp -s ewhole epart || complain "a run that evolves, resumed, ends elsewhere"
+# In two halves that know nothing of each other's length; without options the checkpoint's count.
+"${evolving[@]}" --steps 90 --save ehalf >out 2>err || complain "a half: $(cat err)"
+"$train_gpt" --resume ehalf --threads 1 --steps 250 --save ehalf >out 2>err || complain "the other: $(cat err)"
+cmp -s ewhole ehalf || complain "two halves are not the whole"
+grep -q 'those of the checkpoint' out || complain "it does not say where its costs are from: $(cat out)"
+# Another budget is met, another tolerance too.
+"$train_gpt" --resume ewhole --threads 1 --steps 252 --budget 60% --tolerance 1e-3 >out 2>err ||
+  complain "another budget: $(cat err)"
+grep -q -- '--budget 60% instead of 40%' out && grep -q 'budget changed' out ||
+  complain "another budget is not honoured: $(cat out)"
+"$train_gpt" "${evolving[@]:1}" --budget 100% --steps 5 --save efull >out 2>err || complain "full: $(cat err)"
+full=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
+"$train_gpt" --resume efull --threads 1 --steps 8 --budget 40% >out 2>err || complain "less: $(cat err)"
+less=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
+[ $((less * 100)) -le $((full * 40)) ] || complain "resumed with 40 %, it takes $less of $full bytes"
+# A checkpoint of auto can go on under a fixed policy, and back.
+"$train_gpt" --resume ehalf --threads 1 --steps 253 --policy retain --save fixed >out 2>err ||
+  complain "a fixed policy: $(cat err)"
+grep -q -- '--policy retain instead of auto' out || complain "it does not say so: $(cat out)"
+"$train_gpt" --resume fixed --threads 1 --steps 254 --policy auto --budget 50% >out 2>err ||
+  complain "auto again: $(cat err)"
+
 refuses whole layers -- --layers 2 --heads 2 --channels 16 --context 16 --text text --resume whole
 head -c 1000 whole >bad; refuses bad truncated -- "${small[@]}" --text text --resume bad
 cp whole bad; word bad 100 12345; refuses bad checksum -- "${small[@]}" --text text --resume bad
 refuses model adacc -- "${small[@]}" --text text --resume model
+cp whole bad; word bad 2 1; refuses bad 'version 1' -- --resume bad
+
+# --- what cannot be written, and signals ----------------------------------------------------------
+go=("$train_gpt" "${small[@]}" --text text --policy retain)
+"${go[@]}" --steps 3 --save good >out 2>err || complain "three steps: $(cat err)"
+# A full disk under the log does not cost the model.
+"${go[@]}" --steps 3 --save kept --log /dev/full >out 2>err
+[ $? -eq 2 ] && grep -q -- --log err && [ "$(wc -l <err)" -eq 1 ] || complain "a full log: $(cat err)"
+cmp -s good kept || complain "a full log cost the model"
+# Nor do saves that fail on the way: the last one counts.
+mkdir room
+"${go[@]}" --steps 100000000 --save room/kept --save-every 1 >out 2>err &
+process=$!
+for i in $(seq 100); do [ -f room/kept ] && break; sleep 0.1; done
+until mkdir room/kept.adacc-saving 2>/dev/null; do sleep 0.01; done
+for i in $(seq 100); do grep -q 'training goes on' err && break; sleep 0.1; done
+rmdir room/kept.adacc-saving; rm -f room/kept
+kill -TERM $process; wait $process
+[ $? -eq 2 ] || complain "a save that failed leaves no trace in the status"
+[ -f room/kept ] || complain "after a failed save nothing was saved any more: $(cat err)"
+# Signals: whoever asks it to end gets a checkpoint.
+for signal in INT:130 TERM:143 HUP:129 PIPE:141; do
+  rm -f kept
+  # A shell ignores SIGINT for what it starts behind itself; this gives it back.
+  (trap - INT; exec "${go[@]}" --steps 100000000 --save kept --log steps.jsonl) >out 2>err &
+  process=$!
+  for i in $(seq 100); do [ -s steps.jsonl ] && break; sleep 0.1; done
+  kill -"${signal%:*}" $process; wait $process
+  status=$?
+  [ "$status" -eq "${signal#*:}" ] && [ -f kept ] && grep -q 'checkpoint saved' err ||
+    complain "SIG${signal%:*}: status $status, $(cat err)"
+  rm -f steps.jsonl
+done
+rm -f kept
+"${go[@]}" --steps 100000 --save kept 2>err | head -n 1 >out
+[ "${PIPESTATUS[0]}" -eq 141 ] && [ -f kept ] || complain "a closed pipe: ${PIPESTATUS[0]} $(cat err)"
+# Standard output that is closed or full: said, and the log keeps to itself.
+"${go[@]}" --steps 3 --save kept --log closed.jsonl >&- 2>err
+[ $? -eq 2 ] && cmp -s good kept || complain "a closed standard output: $(cat err)"
+[ "$(grep -c '^{' closed.jsonl)" -eq 3 ] && [ "$(wc -l <closed.jsonl)" -eq 3 ] ||
+  complain "the log has other lines than its own: $(cat closed.jsonl)"
+"${go[@]}" --steps 3 --save kept >/dev/full 2>err
+[ $? -eq 2 ] && grep -q 'standard output' err && cmp -s good kept ||
+  complain "a full standard output: $(cat err)"
+# A private checkpoint stays private; long names can be saved to.
+chmod 600 kept && "${go[@]}" --steps 3 --save kept >out 2>err && [ "$(stat -c %a kept)" = 600 ] ||
+  complain "the checkpoint's mode: $(stat -c %a kept)"
+for length in 242 255; do
+  name=$(printf 'n%.0s' $(seq "$length"))
+  "${go[@]}" --steps 3 --save "$name" >out 2>err && cmp -s good "$name" || complain "$length: $(cat err)"
+done
+# A log with lines that are none is resumed all the same.
+printf '{"step":"one"}\n{"step":-1}\nnonsense\n[1]\n{"step":1,"loss":5}\n{"step":7}\n' >odd.jsonl
+"${go[@]}" --resume good --steps 4 --log odd.jsonl >out 2>err || complain "an odd log: $(cat err)"
+[ "$(grep -c . odd.jsonl)" -eq 2 ] && grep -q '"loss":5' odd.jsonl || complain "an odd log: $(cat odd.jsonl)"
 
 # A disk that fills while saving: the old checkpoint survives, and nothing else is left behind.
 cp whole full
@@ -158,13 +307,22 @@ cp whole full
 cmp -s whole full || complain "the old checkpoint did not survive a full disk"
 [ "$(ls | grep -c '^full')" -eq 1 ] || complain "a half-written file is left: $(ls)"
 
-# A loss that is not finite stops the run before it spoils the parameters or the checkpoint.
+# A loss that is not finite stops the run before it spoils the parameters or the checkpoint; the last
+# finite parameters are saved, beside a checkpoint of a better time.
 cp whole last
-"$train_gpt" "${small[@]}" --text text --resume last --steps 80 --lr 1e6 --weight-decay 1e6 \
-  --save last >out 2>err
+explode=(--policy retain --steps 80 --lr 1e6 --weight-decay 1e6)
+"$train_gpt" "${small[@]}" --text text --resume last "${explode[@]}" --save last >out 2>err
 [ $? -eq 1 ] || complain "a loss that is not finite exits with other than 1"
-grep -q 'stopped before the update' err || complain "a loss that is not finite: $(cat err)"
+grep -q 'stopped before the update' err && grep -q 'are in last.last-finite; last stays as it is' err ||
+  complain "a loss that is not finite: $(cat err)"
 cmp -s whole last || complain "the last good checkpoint was replaced"
+"$train_gpt" --resume last.last-finite --steps 10 >out 2>err || complain "last.last-finite: $(cat err)"
+rm -f fresh
+"$train_gpt" "${small[@]}" --text text "${explode[@]}" --save fresh >out 2>err
+[ $? -eq 1 ] && grep -q 'are in fresh$' err && [ -f fresh ] && ! [ -e fresh.last-finite ] ||
+  complain "a loss that is not finite, and no checkpoint before: $(cat err)"
+"$train_gpt" "${small[@]}" --text text "${explode[@]}" >out 2>err
+[ $? -eq 1 ] && grep -q 'before the update$' err || complain "a loss that is not finite, unsaved: $(cat err)"
 
 # Piped, the output is plain lines; --sample gives the bytes asked for.
 "$train_gpt" "${small[@]}" --text text --steps 2 --sample 20 --val text >out 2>err
@@ -172,6 +330,6 @@ cmp -s whole last || complain "the last good checkpoint was replaced"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
 explains model layers heads channels context tokens text batch seq steps lr weight-decay clip \
-    warmup min-lr seed threads policy budget tolerance profile report log save save-every resume sample val val-every
+    warmup min-lr seed threads policy budget tolerance plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

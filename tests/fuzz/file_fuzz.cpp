@@ -71,7 +71,7 @@ const std::string& as_file(const std::string& bytes) {
 
 /// The sizes and the checksum that a checkpoint of these bytes should have.
 void mend(std::string& bytes) {
-  if (bytes.size() < 96) return;
+  if (bytes.size() < 152) return;
   bytes.resize(bytes.size() / 8 * 8);
   const std::uint64_t size = bytes.size();
   std::memcpy(bytes.data() + 16, &size, 8);
@@ -91,17 +91,23 @@ bool read_checkpoint(const std::string& bytes) {
   require_sense(info.error, static_cast<bool>(info));
   std::vector<float> block(3 * elems, untouched);
   const auto part = [&](std::size_t i) { return View(block.data() + i * elems, Shape(elems)); };
-  const Result<CheckpointInfo> loaded =
-      load_checkpoint(path, model_text, part(0), part(1), part(2));
-  require_sense(loaded.error, static_cast<bool>(loaded));
-  require(info || !loaded, "a checkpoint that cannot be read was loaded");
-  if (loaded)
-    require(loaded->model == model_text && loaded->parameter_elems == elems &&
-                loaded->scalar == Dtype::f32,
+  Result<CheckpointFile> file = CheckpointFile::open(path);
+  require(static_cast<bool>(file) == static_cast<bool>(info), "it can be read, or it cannot");
+  CheckpointInfo mine;
+  mine.model = model_text;
+  mine.parameter_elems = elems;
+  mine.state_blocks = 2;
+  const View<float> blocks[] = {part(0), part(1), part(2)};
+  Error why = file ? file->check(mine) : file.error;
+  if (!why) why = file->read(blocks, 3);
+  require_sense(why, !why);
+  if (!why)
+    require((info->model == model_text || info->model.empty()) && info->parameter_elems == elems &&
+                info->scalar == Dtype::f32 && info->optimizer.empty() && info->layout == 0,
             "another model's checkpoint was loaded");
   else
     for (const float value : block) require(value == untouched, "a failed load left its traces");
-  return static_cast<bool>(loaded);
+  return !why;
 }
 
 /// The shape of the model that llm.c's seed is a file of.
@@ -191,8 +197,8 @@ std::string good(Reader reader) {
     info.model = model_text;
     info.plan = "0 plain retain\n";
     const float numbers[elems] = {1, 2, 3, 4, 5};
-    const View<const float> block(numbers, Shape(elems));
-    require(!save_checkpoint(folder / "seed", info, block, block, block), "no checkpoint");
+    const View<const float> block(numbers, Shape(elems)), blocks[] = {block, block, block};
+    require(!save_checkpoint<float>(folder / "seed", info, blocks, 3), "no checkpoint");
     return train_test::read_file(folder / "seed");
   }
   std::vector<std::int32_t> words(256);

@@ -1,5 +1,6 @@
 # The folders of include/adacc in the order in which data flows; no header includes one of a folder
-# further down this list. Run as a test: cmake -P layers.cmake
+# further down this list. Nor do examples, benchmarks and tests include one another's files. Run as a
+# test: cmake -P layers.cmake
 cmake_minimum_required(VERSION 3.25)
 
 set(order core codec policy model program store step cost plan evolve stash layer io train adapter testing)
@@ -28,5 +29,28 @@ foreach(header IN LISTS headers)
     if(there GREATER here)
       message(SEND_ERROR "${header} includes ${included}: up the list ${order}")
     endif()
+  endforeach()
+endforeach()
+
+# Examples, benchmarks and tests share what is in support/, and nothing else of one another's.
+cmake_path(SET project NORMALIZE "${root}/../..")
+foreach(folder examples bench tests support)
+  file(GLOB_RECURSE sources RELATIVE "${project}" "${project}/${folder}/*.hpp"
+       "${project}/${folder}/*.cpp" "${project}/${folder}/*.cu" "${project}/${folder}/*.cuh")
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH parent)
+    file(STRINGS "${project}/${source}" lines REGEX "^#include [<\"]")
+    foreach(line IN LISTS lines)
+      string(REGEX MATCH "[<\"]([^>\"]+)[>\"]" quoted "${line}")
+      set(included "${CMAKE_MATCH_1}")
+      if(line MATCHES "\"")
+        set(included "${parent}/${included}")
+        cmake_path(NORMAL_PATH included)
+      endif()
+      string(REGEX MATCH "^[^/]+" other "${included}")
+      if(other MATCHES "^(examples|bench|tests)$" AND NOT other STREQUAL folder)
+        message(SEND_ERROR "${source} includes ${included}; what they share belongs into support/")
+      endif()
+    endforeach()
   endforeach()
 endforeach()

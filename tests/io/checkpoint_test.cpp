@@ -16,6 +16,7 @@ using train_test::read_file;
 using train_test::says;
 using train_test::write_file;
 
+/// The parameters and two blocks of state.
 template <class T>
 struct Run {
   explicit Run(std::size_t elems, double start = 0) {
@@ -28,16 +29,30 @@ struct Run {
       ++k;
     }
     info.model = "GPT 2 layers, 4 channels";
+    info.optimizer = "AdamW";
     info.plan = "retain\nrecompute\nint8\n";
-    info.optimizer_steps = 123456789012345;
+    info.evolution = "one\ntwo\n";
+    info.notes = "--lr 1e-3";
+    info.updates = 123456789012345;
     info.data_position = 42;
     info.key = {0x123456789ABCDEF0, 7, 8, 9, Purpose::rounding};
+    info.layout = 0xFEDCBA9876543210;
+    info.graph = {4096, 0xABCD};
+    info.parameter_elems = elems;
+    info.scalar = dtype_of<T>;
+    info.state_blocks = 2;
   }
   Error save(const std::string& path) const {
-    return save_checkpoint(path, info, params.view(), m.view(), v.view());
+    const View<const T> blocks[] = {params.view(), m.view(), v.view()};
+    return save_checkpoint<T>(path, info, blocks, 3);
   }
   Result<CheckpointInfo> load(const std::string& path) {
-    return load_checkpoint(path, info.model, params.view(), m.view(), v.view());
+    Result<CheckpointFile> file = CheckpointFile::open(path);
+    if (!file) return file.error;
+    if (const Error why = file->check(info)) return why;
+    const View<T> blocks[] = {params.view(), m.view(), v.view()};
+    if (const Error why = file->read(blocks, 3)) return why;
+    return file->info();
   }
   bool equals(const Run& other) const {
     const std::size_t bytes = params.size() * sizeof(T);
@@ -61,7 +76,13 @@ void round_trip(std::size_t elems) {
   CHECK(resumed.equals(run));
   CHECK(info->model == run.info.model);
   CHECK(info->plan == run.info.plan);
-  CHECK(info->optimizer_steps == 123456789012345);
+  CHECK(info->optimizer == "AdamW");
+  CHECK(info->evolution == run.info.evolution);
+  CHECK(info->notes == run.info.notes);
+  CHECK(info->layout == 0xFEDCBA9876543210);
+  CHECK(info->graph == run.info.graph);
+  CHECK(info->state_blocks == 2);
+  CHECK(info->updates == 123456789012345);
   CHECK(info->data_position == 42);
   CHECK(info->key.seed == 0x123456789ABCDEF0);
   CHECK(info->key.step == 7);
@@ -92,22 +113,42 @@ TEST_CASE("the file is laid out as documented") {
   const Run<float> run(3, 1.5);
   REQUIRE(!run.save(folder / "run"));
   const std::string bytes = read_file(folder / "run");
-  CHECK(bytes.size() == 88 + 24 + 24 + 3 * 16 + 8);
+  CHECK(bytes.size() == 144 + 24 + 8 + 24 + 8 + 16 + 3 * 16 + 8);
   CHECK(bytes.substr(0, 8) == "ADACCKPT");
   const auto word = [&](std::size_t at) {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes.data() + at, 8);
     return value;
   };
-  CHECK(word(8) == 1);
+  CHECK(word(8) == 2);
   CHECK(word(16) == bytes.size());
-  CHECK(word(24) == 3);
-  CHECK(word(72) == 24);
-  CHECK(word(80) == 22);
-  CHECK(bytes.substr(88, 24) == run.info.model);
-  CHECK(bytes.substr(112, 24) == run.info.plan + std::string(2, '\0'));
-  CHECK(std::memcmp(bytes.data() + 136, run.params.data(), 12) == 0);
-  CHECK(std::memcmp(bytes.data() + 152, run.m.data(), 12) == 0);
+  const std::uint64_t header[] = {3,
+                                  2,
+                                  123456789012345,
+                                  42,
+                                  0x123456789ABCDEF0,
+                                  7 | std::uint64_t{8} << 32,
+                                  9 | std::uint64_t{1} << 32,
+                                  0xFEDCBA9876543210,
+                                  4096,
+                                  0xABCD,
+                                  24,
+                                  5,
+                                  22,
+                                  8,
+                                  9};
+  for (std::size_t i = 0; i < std::size(header); ++i) {
+    CAPTURE(i);
+    CHECK(word(24 + 8 * i) == header[i]);
+  }
+  const auto filled = [](const std::string& text, std::size_t size) {
+    return text + std::string(size - text.size(), '\0');
+  };
+  CHECK(bytes.substr(144, 80) == run.info.model + filled("AdamW", 8) + filled(run.info.plan, 24) +
+                                     run.info.evolution + filled(run.info.notes, 16));
+  CHECK(std::memcmp(bytes.data() + 224, run.params.data(), 12) == 0);
+  CHECK(std::memcmp(bytes.data() + 240, run.m.data(), 12) == 0);
+  CHECK(std::memcmp(bytes.data() + 256, run.v.data(), 12) == 0);
   std::uint64_t sum = 0xcbf29ce484222325;
   for (std::size_t at = 0; at + 8 < bytes.size(); at += 8) {
     sum = (sum ^ word(at)) * 0x100000001b3;
@@ -128,7 +169,8 @@ TEST_CASE("every flipped bit and every truncation is refused, and the model stay
     bad[bit / 8] = static_cast<char>(static_cast<unsigned char>(bad[bit / 8]) ^ (1U << bit % 8));
     write_file(path, bad);
     const Result<CheckpointInfo> info = run.load(path);
-    if (info || !says(info.error.text(), path.c_str(), "expected an adacc checkpoint")) {
+    if (info ||
+        !says(info.error.text(), path.c_str(), "expected an adacc checkpoint of version 2")) {
       FAIL("bit ", bit, " was accepted, or not explained: ", info.error.text());
     }
   }
@@ -150,7 +192,7 @@ TEST_CASE("two flipped signs do not cancel in the checksum") {
   const std::string path = folder / "run";
   REQUIRE(!Run<float>(64, 1.5).save(path));
   std::string bytes = read_file(path);
-  for (std::size_t at : {std::size_t{136 + 7}, std::size_t{136 + 15}})
+  for (std::size_t at : {std::size_t{224 + 7}, std::size_t{224 + 15}})
     bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ 0x80U);
   write_file(path, bytes);
   CHECK(says(read_checkpoint_info(path).error.text(), "checksum"));
@@ -161,7 +203,7 @@ TEST_CASE("sizes are compared with the file before they are believed") {
   const std::string path = folder / "run";
   REQUIRE(!Run<float>(5, 1.5).save(path));
   const std::string good = read_file(path);
-  for (std::size_t at : {std::size_t{24}, std::size_t{72}, std::size_t{80}})
+  for (std::size_t at : {24U, 32U, 104U, 112U, 120U, 128U, 136U})
     for (std::uint64_t size : {~std::uint64_t{0}, std::uint64_t{1} << 62, std::uint64_t{1} << 40}) {
       std::string bad = good;
       std::memcpy(bad.data() + at, &size, 8);
@@ -185,9 +227,14 @@ TEST_CASE("foreign files and other versions are named") {
   CHECK(says(read_checkpoint_info(folder / "none").error.text(), "/none: ", "No such file"));
   CHECK(says(read_checkpoint_info(folder.path).error.text(), "is a folder"));
   REQUIRE(!Run<float>(5, 1.5).save(path));
-  std::string newer = read_file(path);
-  newer[8] = 2;
-  CHECK(says(error(newer).c_str(), "version 2", "version 1"));
+  std::string other = read_file(path);
+  for (const int version : {1, 3}) {
+    other[8] = static_cast<char>(version);
+    const std::string of = "of version " + std::to_string(version);
+    CHECK(says(error(other).c_str(), of.c_str(), "reads version 2 alone"));
+  }
+  other[8] = 1;  // the shortest that version 1 had
+  CHECK(says(error(other.substr(0, 96)).c_str(), "of version 1", "reads version 2 alone"));
 }
 
 TEST_CASE("a checkpoint of another model is refused") {
@@ -201,6 +248,17 @@ TEST_CASE("a checkpoint of another model is refused") {
             " is of \"GPT 2 layers, 4 channels\", this model is \"GPT 3 layers, 4 channels\"");
   CHECK(says(Run<float>(6).load(path).error.text(), "holds 5 f32", "has 6 f32"));
   CHECK(says(Run<double>(5).load(path).error.text(), "holds 5 f32", "has 5 f64"));
+  Run<float> unnamed(5), shaped(5), optimized(5), stateless(5);
+  unnamed.info.model.clear();
+  CHECK(unnamed.load(path));
+  shaped.info.layout ^= 1;
+  CHECK(says(shaped.load(path).error.text(), "other names or shapes"));
+  optimized.info.optimizer = "SGD";
+  CHECK(says(optimized.load(path).error.text(), "state of AdamW", "is SGD"));
+  stateless.info.state_blocks = 1;
+  CHECK(says(stateless.load(path).error.text(), "(2 blocks)", "(1)"));
+  const Run<float> fresh(5);
+  for (const Run<float>* run : {&shaped, &optimized, &stateless}) CHECK(run->equals(fresh));
 }
 
 TEST_CASE("a save that fails leaves the old checkpoint readable") {
@@ -212,8 +270,8 @@ TEST_CASE("a save that fails leaves the old checkpoint readable") {
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   // 360 KB in all: the disk fills in the header, in each block, and in the checksum.
-  for (rlim_t limit : {rlim_t{10}, rlim_t{90}, rlim_t{100000}, rlim_t{200000}, rlim_t{300000},
-                       rlim_t{88 + 24 + 24 + 360000 + 4}}) {
+  for (rlim_t limit : {rlim_t{10}, rlim_t{150}, rlim_t{100000}, rlim_t{200000}, rlim_t{300000},
+                       rlim_t{224 + 360000 + 4}}) {
     rlimit lower = before;
     lower.rlim_cur = limit;
     setrlimit(RLIMIT_FSIZE, &lower);
@@ -229,14 +287,23 @@ TEST_CASE("a save that fails leaves the old checkpoint readable") {
   CHECK(says(old.save(folder / "no/run").text(), "/no/run: ", "No such file"));
 }
 
-TEST_CASE("moments of another size are refused when saving") {
+TEST_CASE("blocks of other sizes are refused") {
   const Folder folder;
+  const std::string path = folder / "run";
   const Run<float> run(5, 1), other(6, 1);
-  CHECK(says(
-      save_checkpoint(folder / "run", run.info, run.params.view(), other.m.view(), run.v.view())
-          .text(),
-      "5 parameters", "6 first"));
+  const View<const float> blocks[] = {run.params.view(), other.m.view(), run.v.view()};
+  CHECK(says(save_checkpoint<float>(path, run.info, blocks, 3).text(), "5 parameters",
+             "6 numbers of state 1"));
+  CHECK(says(save_checkpoint<float>(path, run.info, blocks, 0).text(), "0 blocks"));
   CHECK(folder.entries() == 0);
+  REQUIRE(!run.save(path));
+  Result<CheckpointFile> file = CheckpointFile::open(path);
+  REQUIRE(file);
+  Run<float> into(5), wide(6);
+  const View<float> wrong[] = {into.params.view(), wide.m.view(), into.v.view()};
+  CHECK(says(file->read(wrong, 3).text(), "blocks of 5 numbers", "asked for 6"));
+  CHECK(says(file->read(wrong, 2).text(), "has 3 blocks of f32", "asked for 2"));
+  CHECK(into.equals(Run<float>(5)));
 }
 
 }}  // namespace checkpoint_test

@@ -194,4 +194,62 @@ TEST_CASE("reading past the end is an error that says where") {
   CHECK(buffer[0] == '2');
 }
 
+TEST_CASE("a file that is replaced keeps its mode") {
+  const Folder folder;
+  const std::string path = folder / "private";
+  const auto mode = [&] {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+  };
+  for (const mode_t wanted : {0600U, 0640U, 0400U, 0755U}) {
+    train_test::write_file(path, "old");
+    REQUIRE(::chmod(path.c_str(), wanted) == 0);
+    REQUIRE_FALSE(adacc::write_file(path, "new"));
+    CHECK(mode() == wanted);
+    CHECK(train_test::read_file(path) == "new");
+    std::remove(path.c_str());
+  }
+  REQUIRE_FALSE(adacc::write_file(path, "first"));
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  CHECK(mode() == (0666 & ~mask));
+}
+
+TEST_CASE("names as long as the file system allows can be saved to") {
+  const Folder folder;
+  for (const std::size_t size : {1U, 241U, 242U, 243U, 254U, 255U}) {
+    CAPTURE(size);
+    const std::string path = folder / std::string(size, 'n').c_str();
+    for (const char* text : {"old", "new"}) {
+      const Error why = adacc::write_file(path, text);
+      CHECK_MESSAGE(!why, std::string(why.text()));
+      CHECK(train_test::read_file(path) == text);
+    }
+    CHECK(folder.entries() == 1);
+    // Two savers to one long name still notice each other.
+    const auto one = AtomicFile::create(path);
+    REQUIRE(one);
+    CHECK(says(AtomicFile::create(path).error.text(), "somebody else is saving"));
+    std::remove(path.c_str());
+  }
+  CHECK(adacc::write_file(folder / std::string(256, 'n').c_str(), "x"));
+}
+
+TEST_CASE("one file has many names") {
+  const Folder folder;
+  const std::string file = folder / "file", other = folder / "other";
+  train_test::write_file(file, "x");
+  REQUIRE(::symlink(file.c_str(), (folder / "link").c_str()) == 0);
+  REQUIRE(::link(file.c_str(), (folder / "hard").c_str()) == 0);
+  for (const char* name : {"file", "./file", "link", "hard"}) CHECK(same_file(file, folder / name));
+  CHECK_FALSE(same_file(file, other));
+  train_test::write_file(other, "x");
+  CHECK_FALSE(same_file(file, other));
+  // Neither is there yet.
+  CHECK(same_file(folder / "new", folder / "./new"));
+  CHECK_FALSE(same_file(folder / "new", folder / "newer"));
+  CHECK_FALSE(same_file("new", folder / "new"));
+  CHECK(same_file("new", "./new"));
+}
+
 }}  // namespace file_test

@@ -59,4 +59,15 @@ TEST_CASE("text that is no plan of this graph is refused with its line") {
   CHECK(why("") != "");
 }
 
+TEST_CASE("a plan of another graph is refused by its fingerprint, whatever its lines say") {
+  const auto graph = make_graph(Net{}, Shape(2, 4)), other = make_graph(Net{}, Shape(8, 4));
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Halve>);
+  const std::string text = plan_text(*other, plan_from_types(*other));
+  CHECK(parse_plan(text, *other, codecs, other->fingerprint));
+  CHECK(parse_plan(text, *graph, codecs));  // nobody says what it was made for
+  const auto refused = parse_plan(text, *graph, codecs, other->fingerprint);
+  CHECK(std::string(refused.error.text()).find("the plan was made for another graph") == 0);
+}
+
 }  // namespace plan_text_test

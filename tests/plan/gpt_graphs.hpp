@@ -3,13 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <adacc/cost/estimate.hpp>
 #include <adacc/cost/evaluate.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/plan/request.hpp>
-
-#include "../../examples/gpt.hpp"
-#include "../../examples/gpt_costs.hpp"
+#include <support/shake.hpp>
 
 namespace gpt_graphs {
+
+namespace gpt = adacc::gpt;
 
 inline adacc::Graph make(int layers, std::size_t context = 64) {
   const gpt::Config config{
@@ -21,8 +23,8 @@ inline adacc::Graph make(int layers, std::size_t context = 64) {
 
 /// Costs on a machine of one thread; with `jitter`, no two blocks cost the same.
 inline adacc::CostProfile costs(const adacc::Graph& graph, double jitter = 0) {
-  adacc::CostProfile profile = gpt::estimated_costs(graph, gpt::one_thread);
-  gpt::shake(profile, jitter);
+  adacc::CostProfile profile = adacc::estimated_profile(graph);
+  support::shake(profile, jitter);
   return profile;
 }
 

@@ -1,15 +1,20 @@
 /// Agreement with llm.c: the same model, data and optimizer must give the same losses.
 ///
 /// Takes the folder of the reference run; without one it says so and exits with 77 (skipped).
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/io/llmc.hpp>
 #include <adacc/io/llmc_tokens.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/train/training.hpp>
 
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "../../examples/train_gpt/trainer.hpp"
+using namespace adacc;
 
 namespace {
 
@@ -34,30 +39,42 @@ int fail(const char* what) {
   return 1;
 }
 
+int fail(const Error& why) { return fail(why.text()); }
+
 /// Runs the reference's steps under `policy`; the largest relative deviations, and the last loss's.
 int compare(const std::string& folder, const char* policy, const std::vector<Row>& rows,
             double& worst_loss, double& worst_norm, double& last_loss) {
-  Options options;
-  options.model = folder + "/gpt2_L4_H4_C128_V256.bin";
-  options.tokens = folder + "/shakespeare_bytes_train.bin";
-  options.batch = 4;
-  options.seq = 64;
-  options.threads = 2;
-  options.steps = rows.size();
-  const auto header = adacc::read_llmc_header(options.model);
-  if (!header) return fail(header.error.text());
-  options.network = {static_cast<int>(header->layers), header->heads, header->channels,
-                     header->max_seq_len, header->vocab_size};
-  const auto tokens = adacc::read_llmc_tokens(options.tokens, header->vocab_size);
-  if (!tokens) return fail(tokens.error.text());
-  options.policy = policy;
-  Trainer trainer(options);
-  if (const adacc::Error why = trainer.set_up("", *tokens)) return fail(why.text());
-  const adacc::LearningRate rate{.lr = 1e-3};
+  constexpr std::size_t batch = 4, seq = 64;
+  const std::string model = folder + "/gpt2_L4_H4_C128_V256.bin";
+  const auto header = read_llmc_header(model);
+  if (!header) return fail(header.error);
+  const gpt::Config config{static_cast<int>(header->layers), header->heads, header->channels,
+                           header->max_seq_len, header->vocab_size};
+  const auto tokens = read_llmc_tokens(folder + "/shakespeare_bytes_train.bin", header->vocab_size);
+  if (!tokens) return fail(tokens.error);
+  EigenPool pool(2);
+  const auto net = gpt::make(config);
+  const auto graph = gpt::graph(config, batch, seq, 2);
+  if (!graph) return fail(graph.error);
+  auto program = make_program(*graph, gpt::named_plan(policy, config, batch, seq));
+  if (!program) return fail(program.error);
+  auto dispatch = make_dispatch<float, Cpu>(net);
+  dispatch.add_codec<Int8Outlier>();
+  auto training =
+      Training<>::make(std::move(dispatch), std::move(*program), Cpu{ExecutorRef(pool)});
+  if (!training) return fail(training.error);
+  if (const Error why = read_llmc_parameters(model, *graph, training->params())) return fail(why);
+  std::vector<std::int32_t> inputs(batch * seq), targets(batch * seq);
+  const Shape shape(batch, seq);
   worst_loss = worst_norm = 0;
   for (const Row& row : rows) {
-    const auto outcome = trainer.step(*tokens, rate);
-    if (!outcome) return fail(outcome.error.text());
+    if (const Error why =
+            tokens->batch(training->updates(), batch, seq, {inputs.data(), Shape(batch * seq)},
+                          {targets.data(), Shape(batch * seq)}))
+      return fail(why);
+    const auto outcome = training->step(View<const std::int32_t>(inputs.data(), shape),
+                                        View<const std::int32_t>(targets.data(), shape), 1e-3);
+    if (!outcome) return fail(outcome.error);
     last_loss = std::abs(outcome->loss - row.loss) / row.loss;
     worst_loss = std::max(worst_loss, last_loss);
     worst_norm = std::max(worst_norm, std::abs(outcome->grad_norm - row.grad_norm) / row.grad_norm);

@@ -4,21 +4,20 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/layer/dropout.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/layer/softmax_cross_entropy.hpp>
-#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include "../../examples/gpt.hpp"
 
 namespace cursor_layers_test {
 

@@ -3,15 +3,16 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/layer/causal_attention.hpp>
 #include <adacc/layer/cross_entropy_head.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/embedding.hpp>
 #include <adacc/layer/gelu.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/train/adamw.hpp>
-#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstring>
@@ -19,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "../../examples/gpt.hpp"
 #include "arena_use.hpp"
 #include "in_turn.hpp"
 #include "random_model.hpp"

@@ -4,12 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
+#include <adacc/layer/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstring>
 #include <vector>
-
-#include "../../examples/gpt.hpp"
 
 namespace small_gpt {
 
@@ -58,7 +57,7 @@ struct Run {
     auto grads = Block<float>::make(graph().parameter_elems, "gradients");
     REQUIRE_FALSE(
         step->bind({arena->data(), Shape(arena->size())}, training.params(), grads->view()));
-    Cpu context = training.cpu();
+    Cpu context = training.context();
     const auto loss = step->run(context, view(), view());
     REQUIRE_MESSAGE(loss, loss.error.text());
     return {*loss, {grads->data(), grads->data() + grads->size()}};

@@ -64,7 +64,7 @@ std::string bytes_of(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
-/// True where `text` is one line that contains all of `pieces`.
+/// True if `text` is one line that contains all of `pieces`.
 template <class... Pieces>
 bool says(const char* text, const Pieces&... pieces) {
   return std::strchr(text, '\n') == nullptr && ((std::strstr(text, pieces) != nullptr) && ...);

@@ -60,6 +60,7 @@ void bf16_decode(std::size_t n, const std::uint16_t* __restrict codes, T* __rest
 
 struct Bf16 {
   static constexpr const char* name = "bf16";
+  static constexpr double noise = 2.4e-6;  ///< of 8 bits behind the leading one, not of 16
   static constexpr bool lossless = false;
 
   ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,

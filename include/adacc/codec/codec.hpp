@@ -12,6 +12,8 @@
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
+///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
+///                                                    // where its bits do not tell (estimate.hpp)
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
 /// It is 0 if the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
@@ -50,6 +52,7 @@ struct CodecInfo {
   /// Into how many items its work can be cut; null if it cannot.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
   const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
+  double noise = 0;                              ///< as declared; 0: follows from its bits
 };
 
 namespace detail {
@@ -92,6 +95,10 @@ struct CodecInfoFor {
     if constexpr (splits) return &Codec::split_items;
     else return nullptr;
   }
+  static constexpr double noise() {
+    if constexpr (requires { Codec::noise; }) return Codec::noise;
+    else return 0;
+  }
 };
 
 template <class Codec>
@@ -101,7 +108,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::keeps_values,
                                       fnv1a(Codec::name),
                                       CodecInfoFor<Codec>::split_items(),
-                                      detail::offloaded_name<Codec>.text};
+                                      detail::offloaded_name<Codec>.text,
+                                      CodecInfoFor<Codec>::noise()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

@@ -13,10 +13,13 @@
 ///         void   add(double share);       //   the share of each part, which kernels return
 ///         double value() const;           //   the sum, once the step has ended; may wait for it
 ///
-/// Measuring and probing (cost/) also copy it; a copy runs on the same threads or stream. Kernels
-/// whose losses do not pass through the host (a device's) take a Loss& as their last argument and
-/// return nothing. The bits of fill and accumulate depend on their arguments alone, not on the
-/// number of workers.
+/// Measuring, probing (cost/) and Training (train/) also copy it; a copy runs on the same threads
+/// or stream. Kernels whose losses do not pass through the host (a device's) take a Loss& as their
+/// last argument and return nothing. The bits of fill and accumulate depend on their arguments
+/// alone, not on the number of workers. One with threads of the host may say how to reach them, as
+/// Cpu does:
+///
+///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
 #pragma once
 
 #include <cstddef>
@@ -56,5 +59,13 @@ struct KernelCall {
   /// micro-step are the caller's.
   RandomKey key;
 };
+
+/// Calls tile(i, worker) for every i in [0, tiles), on the context's threads if it has some.
+template <class Context, class Tile>
+void for_tiles(Context& context, std::size_t tiles, const Tile& tile) {
+  if constexpr (requires { context.parallel(tiles, tile); }) context.parallel(tiles, tile);
+  else
+    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
+}
 
 }}  // namespace adacc::v0_1

@@ -1,8 +1,11 @@
-/// A profile without a measurement: for plans that the compiler makes.
+/// A profile without a measurement: for plans that the compiler makes, for models larger than this
+/// machine, and until there is a measurement.
 ///
-/// Times come from bytes moved and from products with parameter matrices, at the rates of one core;
-/// attention's products are not seen. Errors of codecs come from their bits per element. Good
-/// enough to order policies sensibly, no more: where the machine can be asked, measure.
+/// An instruction takes its products of matrices over the machine's rate of products, or its bytes
+/// over the memory's bandwidth, whichever is longer; a codec takes what it takes beside a copy of its
+/// floats. Gradient errors are the codec's own, times the sensitivity that the layers which read the
+/// activation declare (model/codec_traits.hpp), divided among the copies of a layer. Good enough to
+/// order policies sensibly: if the machine can be asked, measure; if the model runs, probe.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +14,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What estimated_profile() assumes of a machine.
+/// What estimated_profile() assumes of a machine; by default one thread of those that this was
+/// written on.
 struct EstimateRates {
-  double bytes_per_second = 1e10;
-  double operations_per_second = 5e10;
+  double bytes_per_second = 8e9;        ///< of memory, read plus written
+  double operations_per_second = 6e10;  ///< multiplications and additions, in products of matrices
 };
 
 namespace detail {
@@ -26,59 +30,88 @@ constexpr double quarter_to(double bits) {
   return power * (1 - bits);
 }
 
-/// Multiplications and additions of node `id`'s products with its parameter matrices.
-constexpr double product_operations(const Graph& graph, int id) {
-  const Node& node = graph.node(id);
-  if (node.takes_tokens) return 0;  // rows of a table, looked up
-  double operations = 0;
-  for (std::size_t p = 0; p < node.parameter_count; ++p) {
-    const Shape shape = graph.parameters[node.first_parameter + p].shape;
-    if (shape.rank() >= 2)
-      operations +=
-          2.0 * static_cast<double>(shape.elems()) * static_cast<double>(node.output.rows());
+/// Bytes that forward of node `k` reads as its arguments.
+constexpr double bytes_read(const Graph& graph, int k) {
+  const Node& node = graph.node(k);
+  double bytes = 0;
+  for (const int source : graph.sources(k)) {
+    if (source != step_input) bytes += static_cast<double>(graph.node(source).output_bytes);
+    else if (node.takes_tokens) bytes += static_cast<double>(node.output_bytes);  // rows of a table
+    else bytes += static_cast<double>(node.input.elems() * bytes_of(graph.scalar));
   }
-  return operations;
+  return bytes;
 }
 
 }  // namespace detail
 
-/// The gradient error of `codec` at an activation of `shape`, where nothing is known of it: with b
-/// bits per element that of a uniform quantizer over four standard deviations, 5.4 * 4^-b.
+/// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation of `shape`: as it declares, or that of
+/// a uniform quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
 constexpr double estimated_error(const CodecInfo& codec, Shape shape, Dtype scalar) {
-  const auto blob = static_cast<double>(codec.encoded_bytes(shape.rows(), shape.cols(), scalar));
-  if (codec.lossless || blob == 0) return 0;
-  return 5.4 * detail::quarter_to(8 * blob / static_cast<double>(shape.elems()));
+  if (codec.lossless) return 0;
+  if (codec.noise > 0) return codec.noise;
+  const std::size_t blob = codec.encoded_bytes(shape.rows(), shape.cols(), scalar);
+  const auto elems = static_cast<double>(shape.elems());
+  return blob == 0 ? 0 : 5.4 * detail::quarter_to(8 * static_cast<double>(blob) / elems);
 }
 
-/// An estimate for `graph`. What is recomputed from what a codec decodes carries ten times its
-/// error. Of the callables of a stash nothing is known here: estimated_profile(model) of
-/// stash/estimate.hpp asks them, and no plan is made with times of this one.
+/// Writes estimated gradient errors into `profile`, which is one of `graph`. What is computed again
+/// from lossy values is taken to suffer twice what its own encoding would.
+constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
+  Array<int> copies(graph.nodes.size());  // by layer: its index is never larger than a node's
+  for (const Node& node : graph.nodes)
+    if (static_cast<std::size_t>(node.layer) < copies.size())
+      ++copies[static_cast<std::size_t>(node.layer)];
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Node& node = graph.node(k);
+    const auto layer = static_cast<std::size_t>(node.layer);
+    const double share = node.sensitivity / (layer < copies.size() ? copies[layer] : 1);
+    for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+      CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+      cost.error = share * estimated_error(*profile.codecs[c], node.output, graph.scalar);
+      cost.carried_error = 2 * cost.error;
+    }
+  }
+}
+
+/// An estimate for `graph`, on a machine of these rates. Of the callables of a stash nothing is known
+/// here: estimated_profile(model) of stash/estimate.hpp asks them, and no plan is made with times of
+/// this one.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates = {}) {
   CostProfile profile = empty_profile(graph);
   if (graph.nodes.empty()) return profile;
+  const double byte = 1 / rates.bytes_per_second, operation = 1 / rates.operations_per_second;
+  const auto seconds = [&](double operations, double bytes) {
+    return operations * operation > bytes * byte ? operations * operation : bytes * byte;
+  };
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);
     const auto value = static_cast<double>(node.output_bytes);
-    const double moved = value + static_cast<double>(node.input.elems()) *
-                                     static_cast<double>(bytes_of(graph.scalar));
-    const double products = detail::product_operations(graph, k) / rates.operations_per_second;
+    const double moved = detail::bytes_read(graph, k) + value;
     NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
-    cost.forward = moved / rates.bytes_per_second + products;
+    cost.forward = seconds(node.operations, moved);
     if (node.value_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
     cost.backward = 2 * cost.forward;
-    cost.add = cost.add_gradient = 3 * value / rates.bytes_per_second;
+    cost.add = cost.add_gradient = 3 * value * byte;
+    const double copy = 2 * value * byte;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
-      const CodecInfo& codec = *profile.codecs[c];
-      const auto blob = static_cast<double>(
-          codec.encoded_bytes(node.output.rows(), node.output.cols(), graph.scalar));
       CodecCost& coded = profile.codec_cost(k, static_cast<int>(c));
-      coded.encode = coded.decode = (value + blob) / rates.bytes_per_second;
-      coded.error = estimated_error(codec, node.output, graph.scalar);
-      coded.carried_error = 10 * coded.error;
+      coded.encode = copy;
+      coded.decode = 0.8 * copy;
     }
   }
-  profile.loss = 4 * static_cast<double>(graph.node(graph.node_count() - 1).output_bytes) /
-                 rates.bytes_per_second;
+  estimate_errors(graph, profile);
+  // Three products with each matrix of the loss make it and its gradients.
+  const Node& last = graph.node(graph.node_count() - 1);
+  double products = 0;
+  for (std::size_t p = 0; p < graph.loss.parameter_count; ++p) {
+    const Shape shape = graph.parameters[graph.loss.first_parameter + p].shape;
+    if (shape.rank() >= 2)
+      products +=
+          6.0 * static_cast<double>(last.output.rows()) * static_cast<double>(shape.elems());
+  }
+  profile.loss = seconds(products, 4 * static_cast<double>(last.output_bytes));
+  // AdamW reads four numbers for each parameter and writes three.
+  profile.rest = 7.0 * static_cast<double>(graph.parameter_elems * bytes_of(graph.scalar)) * byte;
   return profile;
 }
 

@@ -13,6 +13,7 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "../core/context.hpp"
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 
@@ -96,7 +97,7 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
   if (chunk < least_elems) chunk = least_elems;
   const std::size_t chunks = div_up(elems, chunk);
   GradientSketch partial[most_chunks];
-  context.parallel(chunks, [&](std::size_t tile, int) {
+  for_tiles(context, chunks, [&](std::size_t tile, int) {
     const std::size_t begin = tile * chunk;
     const std::size_t end = elems - begin < chunk ? elems : begin + chunk;
     detail::add_to_sketch(gradient.data(), begin, end, key, partial[tile]);

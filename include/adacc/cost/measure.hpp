@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "../core/clock.hpp"
 #include "../step/step.hpp"
 #include "cost_samples.hpp"
 #include "evaluate.hpp"
@@ -27,9 +28,9 @@ struct MeasureOptions {
 namespace detail {
 
 /// One step, each instruction's seconds in `seconds`; an error of a codec, or of the clock.
-template <class T, class Context, class X, class Y, class Clock>
-Error timed_step(Context& context, Step<T, Context>& step, View<X> input, View<Y> targets,
-                 const Clock& now, Array<double>& seconds) {
+template <class T, class Context>
+Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyView targets,
+                 ClockRef now, Array<double>& seconds) {
   if (const Error why = step.begin(input, targets)) return why;
   const double start = now();
   double then = start;
@@ -57,15 +58,16 @@ Error timed_step(Context& context, Step<T, Context>& step, View<X> input, View<Y
 /// plans that keep little, and with less than least_measuring_bytes(graph) the error says so.
 /// Blocks are as in Step::bind; what `gradients` held is lost, and it holds zeros in the end.
 ///
-/// `now` is any callable that gives the seconds of a steady clock; one for a device waits for the
-/// device first. Gradient errors and CostProfile::rest are left at zero: the first are probed
-/// (cost/probe.hpp), the second is the caller's to time.
-template <class T, class Context, class X, class Y, class Clock>
+/// `now` gives the seconds of a steady clock; one for a device waits for the device first. Gradient
+/// errors and CostProfile::rest are left at zero: the first are probed (cost/probe.hpp), the second
+/// is the caller's to time.
+template <class T, class Context>
 Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispatch,
                             const Graph& graph, Bytes arena,
                             std::type_identity_t<View<const T>> params,
-                            std::type_identity_t<View<T>> gradients, View<X> input, View<Y> targets,
-                            const Clock& now, MeasureOptions options = {}) {
+                            std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets,
+                            ClockRef now, MeasureOptions options = {}) {
+  if (!now) return Error::say("measuring needs a clock, and was given none");
   if (options.steps < 1 || options.warm_up < 0)
     return Error::say(
         "measuring takes at least 1 step of each kind and no fewer than 0 to warm up,"

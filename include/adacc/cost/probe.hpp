@@ -20,13 +20,13 @@ namespace adacc { inline namespace v0_1 {
 /// Arena, parameters and gradients are lent as to Step::bind, by training between two of its steps;
 /// the probe itself holds a sketch for each plan that it ran. What `gradients` held is lost; they
 /// hold zeros in the end, and the context is what it was.
-template <class T, class Context, class X, class Y>
+template <class T, class Context>
 class GradientProbe {
  public:
   /// All outlive the probe.
   GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
                 Bytes arena, std::type_identity_t<View<const T>> params,
-                std::type_identity_t<View<T>> gradients, View<X> input, View<Y> targets)
+                std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets)
       : context_(context), before_(context), dispatch_(dispatch), graph_(graph), arena_(arena),
         params_(params), gradients_(gradients), input_(input), targets_(targets) {}
   GradientProbe(const GradientProbe&) = delete;
@@ -78,8 +78,8 @@ class GradientProbe {
   Bytes arena_;
   View<const T> params_;
   View<T> gradients_;
-  View<X> input_;
-  View<Y> targets_;
+  AnyView input_;
+  AnyView targets_;
   KnownSketches known_;
   int steps_ = 0;
 };

@@ -4,7 +4,7 @@
 /// now over then. Both are sums over a sample of the tensor, one element in a thousand: of a tensor
 /// with few elements the chance of what was drawn must not pass for the codec's doing. So what
 /// stays within three standard errors is no change, and a check with few samples takes more from
-/// the checks before, to be seen all the same where the change is large: with 8 samples a check
+/// the checks before, to be seen all the same if the change is large: with 8 samples a check
 /// from a factor of 5 on, with 384 from 1.7 on.
 #pragma once
 
@@ -33,6 +33,20 @@ class CodecWatch {
 
   /// Its error was probed: the noise that belongs to it is what is seen next.
   void probed() { now_ = then_ = {}; }
+
+  /// visit(name, field) for all that it remembers.
+  template <class Self, class Visit>
+  static void each_field(Self& self, const Visit& visit) {
+    visit("failed", self.failed);
+    visit("failed_error", self.failed_error);
+    visit("misfit", self.misfit_);
+    visit("last_ratio", self.last_ratio_);
+    for (auto* sums : {&self.then_, &self.now_}) {
+      visit("noise", sums->noise);
+      visit("signal", sums->signal);
+      visit("samples", sums->samples);
+    }
+  }
 
   /// A codec that keeps few values met others.
   bool misfit() const { return misfit_; }

@@ -109,6 +109,17 @@ class ErrorWatch {
   /// What fails was seen to: it has to fail in as many checks again.
   void restart() { high_ = 0; }
 
+  /// visit(name, field) for all that it remembers.
+  template <class Self, class Visit>
+  static void each_field(Self& self, const Visit& visit) {
+    for (auto& watch : self.watches_) CodecWatch::each_field(watch, visit);
+    for (auto& planned : self.planned_.of) visit("planned", planned);
+    visit("planned_sum", self.planned_.sum);
+    visit("fell_below", self.fell_below_);
+    visit("high", self.high_);
+    visit("low", self.low_);
+  }
+
   /// The profile is another one, with the same codecs in another order.
   void reorder(const CostProfile& before, const CostProfile& after) {
     Array<CodecWatch> watches(after.codec_costs.size());

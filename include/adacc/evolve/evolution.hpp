@@ -5,7 +5,7 @@
 ///
 ///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
 ///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
-///     leaves its codec; others change only where the budget forces them to;
+///     leaves its codec; others change only if the budget forces them to;
 ///   - it falls below half of what was planned in two checks running, or a new probe shows half of
 ///     the error that a codec was left for: what was lost may return;
 ///   - the budget changes, to be met at the next step;
@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "../cost/evaluate.hpp"
+#include "../plan/outcome.hpp"
 #include "../plan/request.hpp"
 #include "../program/layout.hpp"
 #include "error_watch.hpp"
@@ -39,7 +40,7 @@ class Evolution {
  public:
   Evolution() = default;
 
-  /// Plans `graph`. Fails as the planner does, and where the options make no sense.
+  /// Plans `graph`. Fails as the planner does, and if the options make no sense.
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
@@ -60,11 +61,91 @@ class Evolution {
     return made;
   }
 
+  /// Goes on where another one was, from what that one remembered. `plan` is its plan, `codecs` the
+  /// codecs of its profile in their order, and `read(evolution)` fills each_field() of the one that
+  /// is made. If `request` asks for another budget or tolerance, or this graph takes more memory
+  /// under the plan than the budget (it was made for more workers), the next advance() plans anew.
+  template <class Read>
+  static Result<Evolution> resume(Graph graph, Plan plan, const Array<const CodecInfo*>& codecs,
+                                  const PlanRequest& request, Planner planner,
+                                  const EvolutionOptions& options, const Read& read) {
+    if (planner == nullptr) return Error::say("an evolving plan needs a planner");
+    if (const Error why = check(options)) return why;
+    if (const Error why = check(graph, plan)) return why;
+    Evolution made;
+    made.planner_ = planner;
+    made.options_ = options;
+    made.request_ = request;
+    made.graph_ = static_cast<Graph&&>(graph);
+    made.profile_ = empty_profile(made.graph_);
+    made.profile_.codecs = codecs;
+    made.profile_.codec_costs.clear();
+    made.profile_.codec_costs.resize(made.graph_.nodes.size() * codecs.size());
+    made.outcome_.plan = static_cast<Plan&&>(plan);
+    made.changed_at_.resize(made.graph_.nodes.size());
+    made.errors_.start(made.profile_);
+    made.errors_.expect(made.graph_, made.profile_, made.plan());
+    if (const Error why = read(made)) return why;
+    const PlanRequest then = made.request_;
+    made.request_.gap = request.gap;
+    if (const Error why = check(made.graph_, made.profile_, made.request_)) return why;
+    // What was planned was planned by what had been seen by then: that is in the fields.
+    const double seconds = made.outcome_.seconds, error = made.outcome_.error;
+    const CostProfile observed = made.observed_profile();
+    Proposals known(made.graph_, observed, made.request_);
+    known.raise_bound(made.outcome_.bound_seconds, "resumed");
+    made.outcome_ = known.describe(known.offer(made.plan(), "resumed"));
+    made.outcome_.seconds = seconds;
+    made.outcome_.error = error;
+    made.request_ = request;
+    made.request_.budget_bytes = then.budget_bytes;
+    if (then.budget_bytes != request.budget_bytes || then.tolerance != request.tolerance ||
+        made.outcome_.peak_bytes > request.budget_bytes)
+      made.set_budget(request.budget_bytes);
+    return made;
+  }
+
+  /// visit(name, field) for all that it remembers beside its plan: what resume() needs. A field is
+  /// a bool, an int, a std::uint64_t, a double or an Array<double>; names repeat.
+  template <class Self, class Visit>
+  static void each_field(Self& self, const Visit& visit) {
+    visit("budget", self.request_.budget_bytes);
+    visit("tolerance", self.request_.tolerance);
+    visit("version", self.outcome_.plan.version);
+    visit("seconds", self.outcome_.seconds);
+    visit("error", self.outcome_.error);
+    visit("bound", self.outcome_.bound_seconds);
+    for (auto& cost : self.profile_.nodes) {
+      visit("forward", cost.forward);
+      visit("backward", cost.backward);
+      visit("add", cost.add);
+      visit("add_gradient", cost.add_gradient);
+    }
+    for (auto& cost : self.profile_.codec_costs) {
+      visit("encode", cost.encode);
+      visit("decode", cost.decode);
+      visit("codec_error", cost.error);
+      visit("carried_error", cost.carried_error);
+    }
+    visit("loss", self.profile_.loss);
+    visit("rest", self.profile_.rest);
+    for (auto& at : self.changed_at_) visit("changed_at", at);
+    ErrorWatch::each_field(self.errors_, visit);
+    TimeWatch::each_field(self.times_, visit);
+    visit("checked", self.checked_);
+    visit("new_profile", self.new_profile_);
+    visit("returned", self.returned_);
+    visit("has_new_budget", self.has_new_budget_);
+    visit("new_budget", self.new_budget_);
+  }
+
   const Plan& plan() const { return outcome_.plan; }
   const PlanOutcome& outcome() const { return outcome_; }
   const Graph& graph() const { return graph_; }
   const EvolutionOptions& options() const { return options_; }
   std::size_t budget_bytes() const { return request_.budget_bytes; }
+  const PlanRequest& request() const { return request_; }
+  Planner planner() const { return planner_; }
 
   /// The profile, with the errors probed last.
   const CostProfile& profile() const { return profile_; }
@@ -77,7 +158,10 @@ class Evolution {
   /// errors are to be probed.
   bool wants_statistics(std::uint64_t step) const { return step % options_.check_every == 0; }
   bool wants_probe(std::uint64_t step) const {
-    return step > 0 && (step == options_.first_probe || step % options_.probe_every == 0);
+    if (step > 0 && step % options_.probe_every == 0) return true;
+    std::uint64_t at = options_.first_probe;
+    while (at > 0 && at < step && at < options_.probe_every) at *= 2;
+    return step > 0 && step == at && at < options_.probe_every;
   }
   /// Steps take another time than they did: observe_profile() is waited for.
   bool wants_profile() const { return times_.drifted(); }
@@ -91,7 +175,7 @@ class Evolution {
   }
 
   /// A probed error: what backward's gradient suffers where it reads `activation` through `codec`
-  /// or, where `carried`, computed again from what went through it.
+  /// or, if `carried`, computed again from what went through it.
   void observe_error(int activation, const CodecInfo* codec, double error, bool carried = false) {
     const int column = profile_.column(codec);
     if (column < 0 || !(error >= 0 && error < ErrorWatch::largest)) return;
@@ -160,10 +244,17 @@ class Evolution {
     return {};
   }
 
+  /// The plan is the successor of one of this version.
+  void number_plans_from(std::size_t version) { outcome_.plan.version = version + 1; }
+
   /// The arena may be as large as this from the next step on.
   void set_budget(std::size_t bytes) {
     new_budget_ = bytes;
     has_new_budget_ = true;
+  }
+  /// The budget that the next advance() is to meet.
+  std::size_t wanted_budget_bytes() const {
+    return has_new_budget_ ? new_budget_ : request_.budget_bytes;
   }
 
   /// The caller could not run the plan of the last advance(), say for want of memory: plan and
@@ -177,7 +268,7 @@ class Evolution {
   }
 
   /// The boundary before step `step`: judges what was observed since the last one, and plans again
-  /// where that is due.
+  /// if that is due.
   EvolutionUpdate advance(std::uint64_t step) {
     EvolutionUpdate update;
     before_ = {};
@@ -230,7 +321,7 @@ class Evolution {
     }
   }
 
-  /// Moves those that are `failing` off what they are, and others only where that is forced.
+  /// Moves those that are `failing` off what they are, and others only if that is forced.
   void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
@@ -322,7 +413,7 @@ class Evolution {
           Array<bool>(graph_.nodes.size()), update);
   }
 
-  /// A change that nothing forces is made where the step gets faster by more than a trifle.
+  /// A change that nothing forces is made if the step gets faster by more than a trifle.
   void replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const CostProfile profile = observed_profile();
     Result<PlanOutcome> outcome = plan_among(profile, [&](int k) { return !held(k, step); });

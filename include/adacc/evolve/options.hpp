@@ -8,16 +8,18 @@
 namespace adacc { inline namespace v0_1 {
 
 struct EvolutionOptions {
-  std::uint64_t check_every = 10;    ///< steps from one look at the codecs' statistics to the next
-  std::uint64_t first_probe = 50;    ///< the step by which gradients have settled, to be probed
-  std::uint64_t probe_every = 1000;  ///< steps from one probe of gradient errors to the next
-  std::uint64_t window = 100;        ///< steps in which a tensor changes policy at most once
-  int checks = 2;                    ///< running, that have to agree
-  double above = 2;                  ///< times the planned error: a codec fails
-  double below = 0.5;                ///< times the planned error: what was lost may return
+  std::uint64_t check_every = 10;  ///< steps from one look at the codecs' statistics to the next
+  /// Gradient errors are probed before this step, by which gradients have settled, and then at twice
+  /// and twice as many steps, until they are probed so many steps apart:
+  std::uint64_t first_probe = 50;
+  std::uint64_t probe_every = 1000;
+  std::uint64_t window = 100;  ///< steps in which a tensor changes policy at most once
+  int checks = 2;              ///< running, that have to agree
+  double above = 2;            ///< times the planned error: a codec fails
+  double below = 0.5;          ///< times the planned error: what was lost may return
   double drift = 0.25;   ///< share by which steps get slower or faster before times are measured
   int timed_steps = 16;  ///< whose median is one check of times
-  double gain = 0.02;    ///< share of a step that a change must win, where nothing forces it
+  double gain = 0.02;    ///< share of a step that a change must win, if nothing forces it
 };
 
 constexpr Error check(const EvolutionOptions& options) {

@@ -27,6 +27,15 @@ class TimeWatch {
     drifted_ = drifted_ || off_ >= options.checks;
   }
 
+  /// visit(name, field) for all that it remembers.
+  template <class Self, class Visit>
+  static void each_field(Self& self, const Visit& visit) {
+    visit("times", self.times_);
+    visit("usual", self.usual_);
+    visit("off", self.off_);
+    visit("drifted", self.drifted_);
+  }
+
   /// Another time than usual in so many checks running; until there is a new profile: TimeWatch{}.
   bool drifted() const { return drifted_; }
 

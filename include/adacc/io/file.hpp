@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -143,9 +144,10 @@ class InputFile {
 
 /// A file that appears whole or not at all.
 ///
-/// Bytes go to a file of the same name with ".adacc-saving" added. commit() flushes it to the disk
-/// and renames it over the old one, so that a crash at any moment leaves either the old file or
-/// the new one. Without a commit the old file stays and the temporary one is removed; if the
+/// Bytes go to a file of the same name with ".adacc-saving" added (or, if that is too long, to a
+/// hidden one that is named after a hash of the name). commit() flushes it to the disk and renames
+/// it over the old one, whose mode it has, so that a crash at any moment leaves either the old file
+/// or the new one. Without a commit the old file stays and the temporary one is removed; if the
 /// process was killed, the next save to the same name takes it over. A lock keeps two savers
 /// apart. Create one and drop it to learn early whether saving is possible.
 class AtomicFile {
@@ -190,7 +192,8 @@ class AtomicFile {
   Error begin(const std::string& path) {
     path_ = path;
     struct stat status {};
-    if (::lstat(path.c_str(), &status) == 0) {
+    const bool there = ::lstat(path.c_str(), &status) == 0;
+    if (there) {
       if (S_ISLNK(status.st_mode)) {  // what it points to is replaced, not the link
         char* target = ::realpath(path.c_str(), nullptr);
         if (target == nullptr) return fail("is a link that leads nowhere", errno);
@@ -206,7 +209,7 @@ class AtomicFile {
     } else if (errno != ENOENT) {
       return fail("cannot be written", errno);
     }
-    const std::string name = path_ + ".adacc-saving";
+    const std::string name = saving_name(path_);
     for (;;) {
       fd_ = detail::FileDescriptor(
           ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
@@ -227,7 +230,26 @@ class AtomicFile {
     }
     temporary_ = name;
     if (::ftruncate(fd_.get(), 0) != 0) return fail("cannot be written", errno);
+    // A file that only its owner may read stays one. Some file systems have no modes.
+    if (there && ::fchmod(fd_.get(), status.st_mode & 07777) != 0 && errno != EPERM &&
+        errno != ENOTSUP)
+      return fail("cannot be given the mode of the file that it replaces", errno);
     return {};
+  }
+
+  /// Always the same for one path, so that what a killed process left is taken over.
+  static std::string saving_name(const std::string& path) {
+    constexpr std::size_t longest = 255;  // of a name, on nearly all file systems
+    const std::string suffix = ".adacc-saving";
+    const std::size_t slash = path.rfind('/');
+    const std::size_t first = slash == std::string::npos ? 0 : slash + 1;
+    if (path.size() - first + suffix.size() <= longest) return path + suffix;
+    std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+    for (std::size_t i = first; i < path.size(); ++i)
+      hash = (hash ^ static_cast<unsigned char>(path[i])) * 0x100000001b3U;
+    char name[48];
+    std::snprintf(name, sizeof name, ".%016llx", static_cast<unsigned long long>(hash));
+    return path.substr(0, first) + name + suffix;
   }
 
   Error fail(const char* what, int reason) {
@@ -245,6 +267,22 @@ class AtomicFile {
   std::string temporary_;
   detail::FileDescriptor fd_;
 };
+
+/// Whether two names lead to one file: to what is there, through links, or would be if it were made.
+inline bool same_file(const std::string& a, const std::string& b) {
+  struct stat x {
+  }, y{};
+  const bool has_a = ::stat(a.c_str(), &x) == 0, has_b = ::stat(b.c_str(), &y) == 0;
+  if (has_a && has_b) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  if (has_a != has_b) return false;
+  const auto cut = [](const std::string& path) {  // behind the folder
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos ? 0 : slash + 1;
+  };
+  const auto folder = [&](const std::string& path) { return path.substr(0, cut(path)) + "."; };
+  return a.substr(cut(a)) == b.substr(cut(b)) && ::stat(folder(a).c_str(), &x) == 0 &&
+         ::stat(folder(b).c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
 
 /// Writes all of `text` to `path`, beside it first: what was there stays until all is written.
 inline Error write_file(const std::string& path, std::string_view text) {

@@ -41,7 +41,7 @@ inline const char* kind_of_file(const void* first_eight) {
   return "text";
 }
 
-/// a + b in `sum`; false where it does not fit.
+/// a + b in `sum`; false if it does not fit.
 constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
   if (a > static_cast<std::size_t>(-1) - b) return false;
   sum = a + b;

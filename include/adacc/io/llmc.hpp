@@ -67,7 +67,7 @@ constexpr LlmcGroup llmc_group(const LlmcHeader& h, std::size_t i) {
   return groups[i];
 }
 
-/// The size that a file with this header has; false where it does not fit std::size_t.
+/// The size that a file with this header has; false if it does not fit std::size_t.
 constexpr bool llmc_file_bytes(const LlmcHeader& header, std::size_t& bytes) {
   bytes = llmc_header_bytes;
   for (std::size_t i = 0; i < llmc_groups; ++i) {

@@ -22,10 +22,12 @@ inline std::string plan_text(const Graph& graph, const Plan& plan) {
   return text;
 }
 
-/// Reads what plan_text wrote for the same graph. Codecs are found by name among `codecs` (null
-/// entries are skipped). Errors name the line.
+/// Reads what plan_text wrote for the same graph: that of the fingerprint `made_for`, if it is known.
+/// Codecs are found by name among `codecs` (null entries are skipped). Errors name the line.
 inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
-                               const Array<const CodecInfo*>& codecs) {
+                               const Array<const CodecInfo*>& codecs,
+                               const Fingerprint& made_for = {}) {
+  if (const Error why = detail::check_made_for("plan", made_for, graph.fingerprint)) return why;
   Plan plan;
   plan.made_for = graph.fingerprint;
   std::size_t at = 0;

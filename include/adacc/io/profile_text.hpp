@@ -257,7 +257,7 @@ class ProfileReader {
 
 }  // namespace detail
 
-/// The name that the operating system gives the processor; "unknown" where it does not tell.
+/// The name that the operating system gives the processor; "unknown" if it does not tell.
 inline std::string machine_name(const std::string& cpuinfo = "/proc/cpuinfo") {
   std::FILE* file = std::fopen(cpuinfo.c_str(), "re");
   if (file == nullptr) return "unknown";

@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <string>
 
+#include "../core/block.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
-#include "../core/block.hpp"
 #include "file.hpp"
+#include "file_format.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -27,6 +28,17 @@ class Tokens {
   std::uint16_t operator[](std::size_t i) const { return ids_[i]; }
   const std::string& source() const { return source_; }
 
+  /// A number that another text hardly has: a Checksum (file_format.hpp) of the ids.
+  std::uint64_t checksum() const {
+    Checksum sum;
+    const std::size_t whole = size() / 4 * 4;
+    std::uint16_t tail[4] = {};
+    sum.add(ids_.data(), whole * sizeof tail[0]);
+    for (std::size_t i = whole; i < size(); ++i) tail[i - whole] = ids_[i];
+    sum.add(tail, sizeof tail);
+    return sum.value();
+  }
+
   /// An error that names the first id that a vocabulary of this size lacks.
   Error check_vocabulary(std::size_t vocabulary) const {
     for (std::size_t i = 0; i < size(); ++i)
@@ -36,7 +48,7 @@ class Tokens {
     return {};
   }
 
-  /// An error where there are fewer tokens than one batch takes: batch * seq + 1.
+  /// An error if there are fewer tokens than one batch takes: batch * seq + 1.
   Error check_batch(std::size_t batch, std::size_t seq) const {
     std::size_t needed = 0;
     if (batch == 0 || seq == 0 || !multiply(batch, seq, needed) || needed + 1 == 0)
@@ -50,7 +62,7 @@ class Tokens {
     return {};
   }
 
-  /// Whole batches in one pass over the tokens; 0 where check_batch fails.
+  /// Whole batches in one pass over the tokens; 0 if check_batch fails.
   std::size_t batches(std::size_t batch, std::size_t seq) const {
     std::size_t elems = 0;
     if (!multiply(batch, seq, elems) || elems == 0 || size() == 0) return 0;

@@ -50,13 +50,20 @@ struct CausalAttention {
   /// Scores are exponentiated, so errors of q and k grow with them: ten times as sensitive as
   /// whatever comes second in a GPT.
   using input_codecs = CodecList<Int8Outlier, Bf16>;
+  static constexpr double input_sensitivity = 0.95;
   /// Where it is not exact, it is not read: what remains is what the next layer tolerates.
   using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr double output_sensitivity = 0;
 
   /// Queries, and keys, of a block. A multiple of every vector's size.
   static constexpr std::size_t block = 64;
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(in.cols() / 3); }
+
+  /// Two products over the tokens so far: half of the sequence on average.
+  constexpr double operations(Shape in) const {
+    return 2.0 * static_cast<double>(in.elems() / 3) * static_cast<double>(in[1]);
+  }
 
   constexpr Error validate(Shape in) const {
     if (heads == 0) return Error::say("attention needs at least 1 head, but has 0");

@@ -31,6 +31,7 @@ struct RmsNorm {
   /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr double input_sensitivity = 0.065;
   static constexpr const char* name = "rms_norm";
   static constexpr bool dx_overwrites_dy = true;
 

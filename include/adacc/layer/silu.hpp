@@ -21,6 +21,7 @@ struct Silu {
   static constexpr auto split = Split::rows;
   /// The slope is smooth and bounded: where it bends, an error of a step of int4 changes it little.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "silu";
   static constexpr bool dx_overwrites_dy = true;
 

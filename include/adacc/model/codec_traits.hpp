@@ -7,8 +7,15 @@
 ///     using output_codecs = adacc::CodecList<adacc::BitMask>;
 ///
 /// in order of preference, and the candidates of an activation are what all its readers tolerate
-/// (Graph::candidates). Whoever knows better about a layer that is not theirs specializes
-/// codec_traits for it, before the first network with that layer.
+/// (Graph::candidates). How much the gradient suffers from what is not exact there can be said, too,
+///
+///     static constexpr double input_sensitivity = 0.04;   // and output_sensitivity
+///
+/// as the gradient's relative squared error over the codec's, E|x' - x|^2 / |x|^2, all copies of the
+/// layer together (bench/gradient_error measures it). Estimated costs need it until errors are
+/// probed; who says nothing is taken to pass the codec's error on whole. Whoever knows better about
+/// a layer that is not theirs specializes codec_traits for it, before the first network with that
+/// layer.
 #pragma once
 
 #include "../codec/bf16.hpp"
@@ -49,6 +56,20 @@ struct codec_traits {
 
 namespace detail {
 
+/// What `Traits`, or else `F`, says of the sensitivity of backward to its input and its output.
+template <class Traits, class F>
+constexpr double input_sensitivity() {
+  if constexpr (requires { Traits::input_sensitivity; }) return Traits::input_sensitivity;
+  else if constexpr (requires { F::input_sensitivity; }) return F::input_sensitivity;
+  else return 1;
+}
+template <class Traits, class F>
+constexpr double output_sensitivity() {
+  if constexpr (requires { Traits::output_sensitivity; }) return Traits::output_sensitivity;
+  else if constexpr (requires { F::output_sensitivity; }) return F::output_sensitivity;
+  else return 1;
+}
+
 /// codec_traits<F>, checked.
 template <class F>
 struct ToleratedBy {
@@ -56,6 +77,8 @@ struct ToleratedBy {
   using Outputs = typename codec_traits<F>::output;
   using Input = CodecTable<Inputs>;
   using Output = CodecTable<Outputs>;
+  static constexpr double input_sensitivity = detail::input_sensitivity<codec_traits<F>, F>();
+  static constexpr double output_sensitivity = detail::output_sensitivity<codec_traits<F>, F>();
   static_assert(Input::is_list && Output::is_list,
                 "adacc: what a layer tolerates (input_codecs, output_codecs, or codec_traits) is a "
                 "CodecList<Codec...>");

@@ -26,6 +26,9 @@
 ///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
+///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
+///     constexpr double operations(Shape in) const;     // of forward, in products of matrices, where
+///                                                      // parameters do not tell (estimate.hpp)
 ///     constexpr Shape output_shape(Shape in) const;    // default: in
 ///     constexpr Error validate(Shape in) const;        // default: no error
 ///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
@@ -130,6 +133,7 @@ struct layer_traits {
   static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
   static constexpr bool has_split_items = requires(const F& f, Shape in) { f.split_items(in); };
+  static constexpr bool has_operations = requires(const F& f, Shape in) { f.operations(in); };
   static constexpr bool has_aux_bytes = requires(const F& f, Shape in) {
     f.aux_bytes(in, Dtype::f32);
   };

@@ -53,6 +53,7 @@ struct LayerNeeds {
   std::size_t (*split_items)(const AnyFunctor&, Shape in) = nullptr;
   std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
   std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
+  double (*operations)(const AnyFunctor&, Shape in) = nullptr;
 };
 
 /// All that the lowering reads of a layer.
@@ -61,6 +62,8 @@ struct LayerDeclarations {
   LayerNeeds needs;
   CodecSpan input_codecs;
   CodecSpan output_codecs;
+  double input_sensitivity = 1;
+  double output_sensitivity = 1;
   Dtype token_type = Dtype::i32;
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
@@ -93,6 +96,9 @@ struct Answers {
                                                int workers, Pass pass) {
     return functor_in<F>(any).workspace_bytes(in, scalar, workers, pass);
   }
+  static constexpr double operations(const AnyFunctor& any, Shape in) {
+    return functor_in<F>(any).operations(in);
+  }
 };
 
 template <class F>
@@ -118,6 +124,7 @@ constexpr LayerNeeds make_needs() {
   if constexpr (traits::has_split_items) needs.split_items = &Answers<F>::split_items;
   if constexpr (traits::has_aux_bytes) needs.aux_bytes = &Answers<F>::aux_bytes;
   if constexpr (traits::has_workspace_bytes) needs.workspace_bytes = &Answers<F>::workspace_bytes;
+  if constexpr (traits::has_operations) needs.operations = &Answers<F>::operations;
   return needs;
 }
 
@@ -129,6 +136,8 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       make_needs<F>(),
                                                       ToleratedBy<F>::Input::span(),
                                                       ToleratedBy<F>::Output::span(),
+                                                      ToleratedBy<F>::input_sensitivity,
+                                                      ToleratedBy<F>::output_sensitivity,
                                                       dtype_of<input_type_of<F, std::int32_t>>,
                                                       layer_traits<F>::takes_tokens,
                                                       layer_traits<F>::dx_overwrites_dy,

@@ -81,6 +81,11 @@ struct Node {
   std::size_t forward_workspace = 0;   ///< of the part that needs most
   std::size_t backward_workspace = 0;  ///< likewise
   Policy policy;                       ///< as fixed in types; planned if left open
+  /// Multiplications and additions of forward in products of matrices, for estimates.
+  double operations = 0;
+  /// The gradient's relative squared error over that of this activation as backward reads it, all
+  /// copies of its layer together, for estimates (codec_traits.hpp).
+  double sensitivity = 1;
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
   std::size_t first_candidate = 0;  ///< into Graph::candidates

@@ -143,8 +143,9 @@ class GraphBuilder {
     }
     if (needs.validate != nullptr)
       if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
-    settle_candidates(reads_input(node.reads), declared.input_codecs);
+    settle_candidates(reads_input(node.reads), declared.input_codecs, declared.input_sensitivity);
     tolerated_output_ = declared.output_codecs;
+    node.sensitivity = reads_output(node.reads) ? declared.output_sensitivity : 0;
     node.output = signature.output_for(functor, shape_);
     if (!check_size(node.name, node.output)) return;
     node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
@@ -159,6 +160,8 @@ class GraphBuilder {
     node.first_parameter = graph_.parameters.size();
     parameters(functor, signature.parameter, id, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.operations = needs.operations != nullptr ? needs.operations(functor, node.input)
+                                                  : product_operations(node);
     shape_ = node.output;
     const int from = current();
     graph_.append(node, {&from, 1});
@@ -167,7 +170,7 @@ class GraphBuilder {
   constexpr void end(bool has_loss) {
     if (error_) return;
     if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
-    settle_candidates(false, {});
+    settle_candidates(false, {}, 0);
     graph_.has_loss = has_loss;
   }
 
@@ -178,11 +181,25 @@ class GraphBuilder {
     if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
   }
 
+  /// Of the products of a layer's input with its parameter matrices: what nearly all layers do.
+  constexpr double product_operations(const Node& node) const {
+    if (node.takes_tokens) return 0;  // rows of a table, looked up
+    double operations = 0;
+    for (std::size_t p = 0; p < node.parameter_count; ++p) {
+      const Shape shape = graph_.parameters[node.first_parameter + p].shape;
+      if (shape.rank() >= 2)
+        operations +=
+            2.0 * static_cast<double>(shape.elems()) * static_cast<double>(node.output.rows());
+    }
+    return operations;
+  }
+
   /// Once all readers of the activation made last are known, which are its own layer and, if
-  /// `next_reads`, one that tolerates `next`: what they agree on.
-  constexpr void settle_candidates(bool next_reads, CodecSpan next) {
+  /// `next_reads`, one that tolerates `next`: what they agree on, and what its errors do to them.
+  constexpr void settle_candidates(bool next_reads, CodecSpan next, double next_sensitivity) {
     if (graph_.nodes.empty()) return;
     Node& node = graph_.nodes.back();
+    if (next_reads) node.sensitivity += next_sensitivity;
     const bool own_reads = reads_output(node.reads);
     const CodecSpan own = tolerated_output_;
     const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};

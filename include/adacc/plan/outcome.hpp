@@ -208,17 +208,22 @@ class Proposals {
   /// The best plan, or the error that names the smallest budget that can be met.
   constexpr Result<PlanOutcome> outcome() const {
     if (!found()) return over_budget(graph_, request_, smallest_);
+    return describe(best_);
+  }
+
+  /// What is to be said of a plan that was offered, whether it meets the request or not.
+  constexpr PlanOutcome describe(const Proposal& proposal) const {
     PlanOutcome out;
-    out.plan = best_.plan;
-    out.peak_bytes = best_.arena_bytes;
-    out.live_bytes = best_.cost.live_bytes;
-    out.seconds = best_.cost.seconds;
-    out.error = best_.cost.error;
+    out.plan = proposal.plan;
+    out.peak_bytes = proposal.arena_bytes;
+    out.live_bytes = proposal.cost.live_bytes;
+    out.seconds = proposal.cost.seconds;
+    out.error = proposal.cost.error;
     out.retain_peak_bytes = retain_arena_bytes_;
     out.retain_seconds = retain_seconds_;
     out.bound_seconds = bound_seconds_ < out.seconds ? bound_seconds_ : out.seconds;
     out.gap = (out.seconds - out.bound_seconds) / out.seconds;
-    out.solver = best_.by;
+    out.solver = proposal.by;
     out.bound_by = bound_by_;
     out.timed_out = timed_out_;
     out.note = note_;

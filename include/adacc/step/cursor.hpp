@@ -52,8 +52,7 @@ class Cursor {
   }
 
   /// Begins a step; input and targets stay untouched by the caller until it has ended.
-  template <class X, class Y>
-  Error begin(View<X> input, View<Y> targets) {
+  Error begin(AnyView input, AnyView targets) {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (const Error why = step_->begin(input, targets)) return why;
     if (programs_ != step_->programs()) fit();

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
 #include "../program/program.hpp"
 #include "../store/store.hpp"
@@ -30,9 +31,10 @@ class Step {
   Step& operator=(Step&& other) noexcept {
     if (this == &other) return *this;
     abandon();
-    const std::uint64_t begun = begun_, programs = programs_;
+    const std::uint64_t begun = begun_, ended = ended_, programs = programs_;
     take(other);
     begun_ += begun + 1;  // no step of the program before has the number of one to come
+    ended_ += ended;
     programs_ += programs + 1;
     return *this;
   }
@@ -142,25 +144,22 @@ class Step {
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
   /// under way until its last instruction has run or abandon() is called; until then no other may
   /// begin.
-  template <class X, class Y = T>
-  Error begin(View<X> input, View<Y> targets = {}) {
+  Error begin(AnyView input, AnyView targets = {}) {
     const Graph& graph = at_.program.graph;
-    using Input = std::remove_const_t<X>;
-    using Target = std::remove_const_t<Y>;
     if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
     if (active_) return under_way();
     const bool has_targets = graph.has_loss && at_.program.mode != Mode::infer;
-    if (dtype_of<Input> != graph.input_dtype || !(input.shape() == graph.input))
+    if (input.dtype() != graph.input_dtype || !(input.shape() == graph.input))
       return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
-                           graph.input, ", and got ", name_of(dtype_of<Input>), " ", input.shape());
+                           graph.input, ", and got ", name_of(input.dtype()), " ", input.shape());
     if (has_targets &&
-        (dtype_of<Target> != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
+        (targets.dtype() != graph.loss.target_dtype || !(targets.shape() == graph.loss.targets)))
       return Error::misuse("the loss takes targets of ", name_of(graph.loss.target_dtype), " ",
-                           graph.loss.targets, ", and got ", name_of(dtype_of<Target>), " ",
+                           graph.loss.targets, ", and got ", name_of(targets.dtype()), " ",
                            targets.shape());
     const detail::LentMemory read[] = {
-        {"elements of the input", input.data(), input.size() * sizeof(X), alignof(X)},
-        {"targets", targets.data(), has_targets ? targets.size() * sizeof(Y) : 0, alignof(Y)}};
+        {"elements of the input", input.data(), input.bytes(), bytes_of(input.dtype())},
+        {"targets", targets.data(), has_targets ? targets.bytes() : 0, bytes_of(targets.dtype())}};
     const std::size_t elems = at_.program.mode == Mode::train ? graph.parameter_elems : 0;
     for (const detail::LentMemory& block : read)
       if (const Error why =
@@ -189,6 +188,8 @@ class Step {
   bool active() const { return active_; }
   /// How many steps have begun: names the one that is under way.
   std::uint64_t begun() const { return begun_; }
+  /// How many of them ran to their end.
+  std::uint64_t ended() const { return ended_; }
   /// How many programs were moved in here: who keeps something by instruction looks at it.
   std::uint64_t programs() const { return programs_; }
 
@@ -224,12 +225,13 @@ class Step {
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(run.node);
     perform(context, run, part);
-    if (i + 1 == instruction_count() && part + 1 == parts(i)) abandon();
+    if (i + 1 != instruction_count() || part + 1 != parts(i)) return;
+    abandon();
+    ++ended_;
   }
 
   /// One whole step; the mean loss. Gradients are added to what the gradient block holds.
-  template <class X, class Y>
-  Result<double> run(Context& context, View<X> input, View<Y> targets) {
+  Result<double> run(Context& context, AnyView input, AnyView targets) {
     if (graph().has_loss || at_.program.mode == Mode::infer)
       return run_all(context, input, targets, [](std::size_t) {});
     return Error::misuse(
@@ -240,16 +242,16 @@ class Step {
   /// The same of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
   /// the last activation and writes the gradient of something with respect to it. Returns what
   /// `meet` returns, such as that loss.
-  template <class X, class Meet>
+  template <class Meet>
     requires requires(const Meet& meet, View<const T> y, View<T> dy) { double{meet(y, dy)}; }
-  Result<double> run(Context& context, View<X> input, const Meet& meet) {
+  Result<double> run(Context& context, AnyView input, const Meet& meet) {
     if (graph().has_loss || at_.program.mode != Mode::train)
       return Error::misuse(
           "only a training step of a network without a loss hands its last "
           "activation over; this one takes targets");
     double met = 0;
     const std::size_t where = hand_over();
-    const Result<double> ran = run_all(context, input, View<const T>{}, [&](std::size_t i) {
+    const Result<double> ran = run_all(context, input, {}, [&](std::size_t i) {
       if (i == where) met = meet(output(), output_gradient());
     });
     return ran ? Result<double>(met) : ran;
@@ -444,8 +446,8 @@ class Step {
   View<T> tensor(int buffer, Shape shape) const { return at_.tensor(buffer, shape); }
 
   /// `after(i)` follows instruction i.
-  template <class X, class Y, class After>
-  Result<double> run_all(Context& context, View<X> input, View<Y> targets, const After& after) {
+  template <class After>
+  Result<double> run_all(Context& context, AnyView input, AnyView targets, const After& after) {
     if (const Error why = begin(input, targets)) return why;
     for (std::size_t i = 0; i < instruction_count(); ++i) {
       execute(context, i);
@@ -466,6 +468,7 @@ class Step {
     shared_ = other.shared_;
     use_ = other.use_;
     begun_ = other.begun_;
+    ended_ = other.ended_;
     programs_ = other.programs_;
     bound_ = other.bound_;
     active_ = other.active_;
@@ -484,6 +487,7 @@ class Step {
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it
   std::uint64_t use_ = 0;       ///< of the shared arena
   std::uint64_t begun_ = 0;     ///< steps so far
+  std::uint64_t ended_ = 0;     ///< of these, those that ran to their end
   std::uint64_t programs_ = 0;  ///< programs so far
   bool bound_ = false;
   bool active_ = false;

@@ -1,4 +1,4 @@
-/// The smallest functor, loss, codec and executor that satisfy each contract.
+/// The smallest functor, loss, codec, context, optimizer and executor that satisfy each contract.
 ///
 /// They prove that the contracts ask for no more than they say: code that compiles with an
 /// archetype needs nothing beyond it. What a contract does not mention is deleted here or missing:
@@ -12,6 +12,7 @@
 #include "../core/cpu.hpp"
 #include "../core/executor.hpp"
 #include "../model/contract.hpp"
+#include "../train/optimizer.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing {
 
@@ -120,6 +121,33 @@ class ContextArchetype : public KernelCall {
    private:
     double sum_ = 0;
   };
+};
+
+/// The smallest optimizer: p -= rate * factor * scale * gradient, without state.
+class OptimizerArchetype {
+ public:
+  static constexpr const char* name = "archetype";
+  static constexpr std::size_t state_blocks = 0;
+
+  constexpr OptimizerArchetype() = default;  // Options and Result hold one
+  constexpr explicit OptimizerArchetype(float factor) : factor_(factor) {}
+
+  template <class Context, class Table, class T>
+  void update(Context&, const Table& table, const UpdateBlocks<T>& blocks,
+              const UpdateTerms& terms) const {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (!table[i].owner) continue;
+      for (std::size_t e = 0; e < table[i].shape.elems(); ++e) {
+        T& gradient = blocks.gradients[table[i].offset + e];
+        blocks.params[table[i].offset + e] -=
+            static_cast<T>(terms.rate * terms.scale) * static_cast<T>(factor_) * gradient;
+        gradient = 0;
+      }
+    }
+  }
+
+ private:
+  float factor_ = 1;
 };
 
 /// The smallest executor: runs tiles on the calling thread, last one first. It can be neither

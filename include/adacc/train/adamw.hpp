@@ -13,7 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../core/context.hpp"
 #include "../core/view.hpp"
+#include "optimizer.hpp"
 #include "square_root.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -61,11 +63,24 @@ struct AdamW {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
-  float weight_decay = 0;       ///< applies where the parameter's spec says `decay`
+  float weight_decay = 0;       ///< applies if the parameter's spec says `decay`
   bool clear_gradients = true;  ///< leave zeros in `grads`, ready for the next step
+
+  static constexpr const char* name = "AdamW";
+  static constexpr std::size_t state_blocks = 2;  ///< first and second moments
 
   /// Elements in one tile of work.
   static constexpr std::size_t chunk_elems = 32768;
+
+  /// For a Training (optimizer.hpp): a step that leaves zeros in the gradients.
+  template <class Context, class Table, class T>
+  void update(Context& context, const Table& table, const UpdateBlocks<T>& blocks,
+              const UpdateTerms& terms) const {
+    AdamW clearing = *this;
+    clearing.clear_gradients = true;
+    clearing.step(context, blocks.params, blocks.gradients, blocks.state[0], blocks.state[1], table,
+                  terms.number, terms.rate, terms.scale);
+  }
 
   /// One update, with g = grad_scale * grads:
   ///
@@ -90,7 +105,7 @@ struct AdamW {
     terms.epsilon = static_cast<T>(epsilon);
     terms.rate = static_cast<T>(lr);
     const std::size_t elems = params.size();
-    context.parallel(div_up(elems, chunk_elems), [&](std::size_t tile, int) {
+    for_tiles(context, div_up(elems, chunk_elems), [&](std::size_t tile, int) {
       const std::size_t begin = tile * chunk_elems;
       const std::size_t end = begin + chunk_elems < elems ? begin + chunk_elems : elems;
       for (std::size_t i = 0; i < table.size(); ++i) {

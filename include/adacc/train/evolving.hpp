@@ -1,109 +1,258 @@
-/// Training under a plan that evolves: statistics in, new programs between steps.
+/// The plan of a training that evolves: what is measured, probed and watched between its steps.
 ///
-/// Puts Training and Evolution together. Everything happens at the boundary before a step: where
+/// Puts Training and Evolution together. Everything happens at the boundary before an update: where
 /// observations or a new budget call for another plan, it is compiled, the arena exchanged, and the
 /// step runs under it; parameters, moments and batches know nothing of it, and no step is lost.
+///
+/// What it costs. Reading the codecs' statistics takes less than a thousandth of a step. Probing
+/// gradient errors takes steps of its own, at most one for each hundred that trained, those of codecs
+/// not in use at most half of these; the number of steps alone decides, so a run that is repeated,
+/// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
+/// takes at most a hundredth of the time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 
-#include "../evolve/evolution.hpp"
+#include "../cost/measure.hpp"
+#include "../cost/probe.hpp"
+#include "../io/evolution_text.hpp"
 #include "training.hpp"
 
-namespace adacc { inline namespace v0_1 {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
-template <class T = float>
-class EvolvingTraining {
+template <class T, class Context, class Optimizer>
+class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
  public:
-  /// Seconds of a steady clock, for times that drift; null: times are not watched.
-  double (*clock)() = nullptr;
+  using Owner = Training<T, Context, Optimizer>;
+  using Options = TrainingOptions<Context, Optimizer>;
 
-  /// Plans `network` (which must outlive it) for inputs of shape `input` and takes the memory for
-  /// it, as Training::make does. `arena_bytes` is what others that borrow the arena need of it,
-  /// whatever the plan.
-  template <class Network>
-  static Result<EvolvingTraining> make(const Network& network, Shape input, CostProfile profile,
-                                       const PlanRequest& request, Planner planner,
-                                       const Cpu& cpu = Cpu{}, const EvolutionOptions& options = {},
-                                       std::size_t arena_bytes = 0) {
-    Result<Graph> graph = make_graph(network, input, {.scalar = dtype_of<T>, .workers = cpu.workers()});
-    if (!graph) return graph.error;
-    return make(make_dispatch<T, Cpu>(network), std::move(*graph), std::move(profile), request,
-                planner, cpu, options, arena_bytes);
-  }
-  template <class Network>
-  static Result<EvolvingTraining> make(const Network&&, Shape, CostProfile, const PlanRequest&,
-                                       Planner, const Cpu& = Cpu{}, const EvolutionOptions& = {},
-                                       std::size_t = 0) = delete;
+  EvolvingPlan(Evolution evolution, const Options& options)
+      : evolution_(std::move(evolution)), clock_(options.clock), evolving_(options.evolving),
+        watch_times_(options.watch_times), profile_at_start_(options.profile_at_start),
+        costs_known_(!options.profile.nodes.empty()) {}
 
-  static Result<EvolvingTraining> make(Dispatch<T, Cpu> dispatch, Graph graph, CostProfile profile,
-                                       const PlanRequest& request, Planner planner, const Cpu& cpu,
-                                       const EvolutionOptions& options = {},
-                                       std::size_t arena_bytes = 0) {
-    Result<Evolution> evolution =
-        Evolution::start(std::move(graph), std::move(profile), request, planner, options);
-    if (!evolution) return evolution.error;
-    Result<Program> program = make_program(evolution->graph(), evolution->plan());
-    if (!program) return program.error;
-    Result<Training<T>> training =
-        Training<T>::make(std::move(dispatch), std::move(*program), cpu, arena_bytes);
-    if (!training) return training.error;
-    EvolvingTraining made;
-    made.evolution_ = std::move(*evolution);
-    made.training_ = std::move(*training);
-    return made;
+  Evolution& evolution() override { return evolution_; }
+  ClockRef clock() const override { return clock_; }
+
+  /// Whether costs are estimates that a measurement is to replace before a step runs.
+  bool to_be_measured() const {
+    return clock_ && !costs_known_ &&
+           (profile_at_start_ ||
+            evolution_.wanted_budget_bytes() < evolution_.outcome().retain_peak_bytes);
   }
 
-  /// The boundary, and then a step of Training. What the boundary did is in last_update().
-  template <class X, class Y>
-  Result<typename Training<T>::Outcome> step(View<X> input, View<Y> targets, double lr) {
-    boundary();
-    const bool watched = evolution_.wants_statistics(training_.updates);
-    training_.compiled().watch(watched);
-    const double start = clock == nullptr ? 0 : clock();
-    Result<typename Training<T>::Outcome> outcome = training_.step(input, targets, lr);
-    if (!outcome || !outcome->finite) return outcome;
-    if (watched) observe_codecs();
-    else if (clock != nullptr) evolution_.observe_seconds(clock() - start);
-    return outcome;
+  Error prepare(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
+    if (!to_be_measured()) return {};
+    costs_known_ = true;  // once, whatever comes of it
+    const double start = clock_();
+    boundary.looked = true;
+    Result<CostProfile> profile = measured(training, input, targets);
+    // An arena that is too small to measure in leaves the plan as it is estimated.
+    if (!profile) return fit_arena(training);
+    if (training.updates() == 0) time_update(training, *profile);
+    const CostProfile& known = evolution_.profile();
+    for (int k = 0; k < evolution_.graph().node_count(); ++k)
+      for (std::size_t c = 0; c < profile->codecs.size(); ++c) {
+        CodecCost& cost = profile->codec_cost(k, static_cast<int>(c));
+        const CodecCost& was = known.codec_cost(k, known.column(profile->codecs[c]));
+        cost.error = was.error;
+        cost.carried_error = was.carried_error;
+      }
+    if (profile_at_start_) probe_all(training, *profile, input, targets);
+    measuring_ += clock_() - start;
+    PlanRequest request = evolution_.request();
+    request.budget_bytes = evolution_.wanted_budget_bytes();
+    Result<Evolution> next = Evolution::start(evolution_.graph(), std::move(*profile), request,
+                                              evolution_.planner(), evolution_.options());
+    if (!next) {
+      boundary.update.failed = next.error;
+      return fit_arena(training);
+    }
+    if (training.updates() > 0) next->number_plans_from(evolution_.plan().version);
+    if (const Error why = switch_to(training, *next)) {
+      boundary.update.failed = why;
+      return {};
+    }
+    evolution_ = std::move(*next);
+    boundary.measured = true;
+    return {};
   }
 
-  /// The arena may be as large as this from the next step on, up or down. Where no plan fits, the
-  /// next boundary says so and the old budget stays.
-  void set_budget(std::size_t bytes) { evolution_.set_budget(bytes); }
+  Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
+    if (const Error why = prepare(training, boundary, input, targets)) return why;
+    if (evolving_) look(training, boundary, input, targets);
+    const Error failed = boundary.update.failed;
+    boundary.update = evolution_.advance(training.updates());
+    if (!boundary.update.failed) boundary.update.failed = failed;
+    if (boundary.update.changed)
+      if (const Error why = switch_to(training, evolution_)) {
+        evolution_.undo();
+        boundary.update = {};
+        boundary.update.failed = why;
+      }
+    watched_ = evolving_ && evolution_.wants_statistics(training.updates());
+    training.compiled().watch(watched_);
+    return {};
+  }
 
-  /// Changes made at the boundary before the step that ran last, or why a change was not made.
-  const EvolutionUpdate& last_update() const { return update_; }
+  void after(Owner& training, double seconds) override {
+    if (watched_) {
+      for (int k = 0; k < evolution_.graph().node_count(); ++k)
+        if (evolution_.plan()[k].codec() != nullptr)
+          evolution_.observe_statistics(k, training.compiled().statistics(k));
+    } else if (evolving_ && watch_times_ && seconds > 0) {
+      evolution_.observe_seconds(seconds);
+    }
+    watched_ = false;
+    training.compiled().watch(false);
+  }
 
-  /// Between steps, for what is observed elsewhere: where wants_probe(training().updates) or
-  /// wants_profile(), and observe_error() or observe_profile() with what was measured.
-  Evolution& evolution() { return evolution_; }
-  const Evolution& evolution() const { return evolution_; }
-  Training<T>& training() { return training_; }
-  const Training<T>& training() const { return training_; }
+  std::string text() const override {
+    const double elapsed = elapsed_ + (clock_ && started_ > 0 ? clock_() - started_ : 0);
+    return evolution_text(evolution_, [&](const auto& visit) { fields(*this, elapsed, visit); });
+  }
+
+  Error restore(Owner& training, Plan plan, const std::string& text) override {
+    EvolvingPlan read(*this);
+    double elapsed = 0;
+    Result<Evolution> evolution = parse_evolution(
+        text, evolution_.graph(), std::move(plan), evolution_.request(), evolution_.planner(),
+        evolution_.options(), [&](const auto& visit) { fields(read, elapsed, visit); });
+    if (!evolution) return Error::say("what evolved ", evolution.error.text());
+    if (const Error why = switch_to(training, *evolution)) return why;
+    *this = std::move(read);
+    evolution_ = std::move(*evolution);
+    elapsed_ = elapsed;
+    started_ = 0;
+    return {};
+  }
 
  private:
-  void boundary() {
-    update_ = evolution_.advance(training_.updates);
-    if (!update_.changed) return;
-    Result<Program> program = make_program(evolution_.graph(), evolution_.plan());
-    const Error why = program ? training_.switch_to(std::move(*program)) : program.error;
-    if (!why) return;
-    evolution_.undo();
-    update_ = {};
-    update_.failed = why;
+  static constexpr double measuring_steps = 20;  ///< that measuring takes about as long as
+
+  /// What is remembered beside what Evolution remembers.
+  template <class Self, class Elapsed, class Visit>
+  static void fields(Self& self, Elapsed& elapsed, const Visit& visit) {
+    visit("costs_known", self.costs_known_);
+    visit("probing_steps", self.probing_steps_);
+    visit("idle_probing_steps", self.idle_probing_steps_);
+    visit("probed_turn", self.turn_);
+    visit("idle_probed_turn", self.idle_turn_);
+    visit("measuring_seconds", self.measuring_);
+    visit("elapsed_seconds", elapsed);
   }
 
-  void observe_codecs() {
-    for (int k = 0; k < evolution_.graph().node_count(); ++k)
-      if (evolution_.plan()[k].codec() != nullptr)
-        evolution_.observe_statistics(k, training_.compiled().statistics(k));
+  /// Compiles the plan of `evolution` for `training`.
+  static Error switch_to(Owner& training, const Evolution& evolution) {
+    Result<Program> program = make_program(evolution.graph(), evolution.plan());
+    return program ? training.switch_to(std::move(*program)) : program.error;
+  }
+
+  /// An arena that was larger for a measurement becomes that of the plan.
+  Error fit_arena(Owner& training) { return switch_to(training, evolution_); }
+
+  Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets) {
+    Result<CostProfile> profile =
+        measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
+                training.arena(), training.params(), training.gradients(), input, targets, clock_);
+    if (profile) profile->rest = evolution_.profile().rest;
+    return profile;
+  }
+
+  /// Times norm and update, before the first: at the rate 0 they change nothing.
+  void time_update(Owner& training, CostProfile& profile) {
+    Array<double> seconds;
+    for (int i = 0; i < 3; ++i) {
+      const double start = clock_();
+      const double norm = gradient_norm(training.context(), training.gradients());
+      training.run_optimizer({1, 0, clip_scale(norm, 1)});
+      seconds.push_back(clock_() - start);
+    }
+    const double rest = median(seconds);
+    if (rest > 0 && rest < 1e9) profile.rest = rest;
+  }
+
+  void probe_all(Owner& training, CostProfile& profile, AnyView input, AnyView targets) {
+    GradientErrors probed;
+    GradientProbe probe(training.context(), training.compiled().dispatch(), evolution_.graph(),
+                        training.arena(), training.params(), training.gradients(), input, targets);
+    for (const ErrorClass& what : error_classes(evolution_.graph()))
+      static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
+    probed.write(evolution_.graph(), profile);
+  }
+
+  /// What observations are due.
+  void look(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
+    if (evolution_.wants_probe(training.updates()) && evolution_.outcome().error > 0)
+      boundary.looked |= probe(training, input, targets);
+    if (!clock_ || !watch_times_) return;
+    const double before = clock_();
+    if (!(started_ > 0)) started_ = before;
+    const double takes = measuring_steps * evolution_.outcome().seconds;
+    if (!evolution_.wants_profile() || measuring_ + takes > (elapsed_ + before - started_) / 100)
+      return;
+    boundary.looked = true;
+    Result<CostProfile> profile = measured(training, input, targets);
+    measuring_ += clock_() - before;
+    // An arena that is too small to measure in leaves the plan as it is.
+    if (profile)
+      if (const Error why = evolution_.observe_profile(std::move(*profile)))
+        boundary.update.failed = why;
+  }
+
+  /// Probes the errors that the plan rests on, in turn, and then those of what it might have chosen.
+  /// Whether it took a step.
+  bool probe(Owner& training, AnyView input, AnyView targets) {
+    const Graph& graph = evolution_.graph();
+    Array<ErrorClass> in_use;
+    evolution_.each_class_to_probe([&](int layer, const CodecInfo* codec, bool carried) {
+      in_use.push_back({layer, codec, carried});
+    });
+    GradientErrors errors;
+    const std::uint64_t most = training.updates() / 100, before = probing_steps_;
+    {
+      GradientProbe probe(training.context(), training.compiled().dispatch(), graph,
+                          training.arena(), training.params(), training.gradients(), input,
+                          targets);
+      // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
+      const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,
+                                     std::uint64_t& taken, std::uint64_t limit) {
+        for (std::size_t i = 0; i < classes.size(); ++i) {
+          if (taken + 2 > limit || probing_steps_ + 2 > most) return;
+          const ErrorClass& what = classes[static_cast<std::size_t>(turn % classes.size())];
+          ++turn;
+          if (errors.entry(what).batches > 0) continue;
+          const int ran = probe.steps();
+          // What does not fit into the arena stays as it was.
+          static_cast<void>(probe.probe(what, errors));
+          const auto took = static_cast<std::uint64_t>(probe.steps() - ran);
+          if (&taken != &probing_steps_) taken += took;
+          probing_steps_ += took;
+        }
+      };
+      probe_in_turn(in_use, turn_, probing_steps_, most);
+      probe_in_turn(error_classes(graph), idle_turn_, idle_probing_steps_, most / 2);
+    }
+    evolution_.observe_errors(errors);
+    return probing_steps_ != before;
   }
 
   Evolution evolution_;
-  Training<T> training_;
-  EvolutionUpdate update_;
+  ClockRef clock_;
+  bool evolving_ = true;
+  bool watch_times_ = true;
+  bool profile_at_start_ = false;
+  bool costs_known_ = false;                ///< measured here, or by whoever gave a profile
+  bool watched_ = false;                    ///< the step that runs is one whose statistics are read
+  std::uint64_t probing_steps_ = 0;         ///< taken so far
+  std::uint64_t idle_probing_steps_ = 0;    ///< of these, for codecs not in use
+  std::uint64_t turn_ = 0, idle_turn_ = 0;  ///< which class is probed next
+  double started_ = 0;                      ///< when this process began to look
+  double elapsed_ = 0;                      ///< seconds of those before it
+  double measuring_ = 0;                    ///< seconds spent on it
 };
 
-}}  // namespace adacc::v0_1
+}}}  // namespace adacc::v0_1::detail

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "../core/context.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -36,7 +37,7 @@ double sum_of_squares(const T* x, std::size_t count) {
 }  // namespace detail
 
 /// The square root of the sum of squares over the whole block, whose padding holds zeros and in
-/// which tied parameters are stored, and so counted, once. Not finite where a gradient is not.
+/// which tied parameters are stored, and so counted, once. Not finite if a gradient is not.
 template <class Context, class T>
 double gradient_norm(Context& context, View<T> grads) {
   constexpr std::size_t most_chunks = 256, least_elems = 32768;
@@ -45,7 +46,7 @@ double gradient_norm(Context& context, View<T> grads) {
   if (chunk < least_elems) chunk = least_elems;
   const std::size_t chunks = div_up(elems, chunk);
   double partial[most_chunks];
-  context.parallel(chunks, [&](std::size_t tile, int) {
+  for_tiles(context, chunks, [&](std::size_t tile, int) {
     const std::size_t begin = tile * chunk;
     partial[tile] =
         detail::sum_of_squares(grads.data() + begin, elems - begin < chunk ? elems - begin : chunk);
@@ -56,7 +57,7 @@ double gradient_norm(Context& context, View<T> grads) {
 }
 
 /// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and
-/// 1 where clip is 0 (off). A norm that is not a number gives 1: check it before the step.
+/// 1 if clip is 0 (off). A norm that is not a number gives 1: check it before the step.
 inline double clip_scale(double norm, double clip) {
   return clip > 0 && norm > clip ? clip / norm : 1.0;
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../core/context.hpp"
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 #include "../model/parameter.hpp"
@@ -50,7 +51,7 @@ void initialize_parameters(Context& context, const Table& table, View<T> params,
     T* const first = params.data() + parameter.offset;
     const double scale = parameter.init.scale;
     const std::size_t elems = parameter.shape.elems();
-    context.parallel(div_up(elems, chunk), [&](std::size_t tile, int) {
+    for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
       const std::size_t end = (tile + 1) * chunk < elems ? (tile + 1) * chunk : elems;
       for (std::size_t e = tile * chunk; e < end; e += 4) {
         const PhiloxBlock random = random_block(key, e / 4);

@@ -32,7 +32,7 @@ struct LearningRate {
     return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(3.14159265358979323846 * done));
   }
 
-  /// An error where the numbers make no schedule.
+  /// An error if the numbers make no schedule.
   Error validate() const {
     if (!(lr >= 0) || !std::isfinite(lr))
       return Error::say("the learning rate must be a finite number, zero or more");

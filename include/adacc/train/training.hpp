@@ -1,95 +1,227 @@
-/// A step with everything around it: memory for all of it, initial parameters, AdamW.
+/// A step with everything around it: a plan within a budget, memory for all of it, initial
+/// parameters, an optimizer.
 ///
 /// For those who have no trainer of their own. It only puts together what is public elsewhere:
-/// take its pieces (Step, AdamW, Block) where memory or optimizer are yours.
+/// take its pieces (make_plan, Step, Evolution, AdamW, Block) if memory or loop are yours.
+///
+///     auto training = Training<>::make(net, Shape(256, 2), {.budget_bytes = 450 * KiB});
+///     training->step(x, y, 1e-3);
+///
+/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp;
+/// <adacc/train.hpp> has both. A plan that is already there comes as a Program.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "../core/any_view.hpp"
+#include "../core/block.hpp"
+#include "../core/clock.hpp"
+#include "../evolve/evolution.hpp"
 #include "../step/step.hpp"
 #include "adamw.hpp"
-#include "../core/block.hpp"
 #include "gradient_norm.hpp"
 #include "initialize.hpp"
+#include "options.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-template <class T = float>
+struct CheckpointInfo;  // io/checkpoint.hpp
+
+/// What an update did.
+struct TrainingOutcome {
+  double loss = 0;          ///< the mean over its micro-batches of their mean losses
+  double grad_norm = 0;     ///< L2, of the mean gradient over all parameters, before clipping
+  bool finite = true;       ///< false: nothing was updated, and the gradients are given up
+  std::size_t batches = 0;  ///< micro-batches
+};
+
+/// What happened to the plan before an update.
+struct PlanBoundary {
+  EvolutionUpdate update;  ///< changes, or why one was not made
+  bool measured = false;   ///< costs were measured, and the plan was made anew from them
+  bool looked = false;     ///< something ran in the arena: what that held is lost
+};
+
+/// What load() takes from a checkpoint.
+enum class Restore : unsigned char {
+  all,      ///< and goes on bit for bit: plan and all that evolved, too
+  numbers,  ///< parameters, the optimizer's state, updates, data position and seed; the plan stays
+};
+
+namespace detail {
+
+/// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
+/// trainings under a plan of the caller's have none, and need not compile it.
+template <class Training>
+class PlanKeeper {
+ public:
+  virtual ~PlanKeeper() = default;
+  /// Before the first micro-batch of an update, which is this one. What it did is in `boundary`.
+  virtual Error before(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
+  /// That part of it which measures costs, if they are still to be measured.
+  virtual Error prepare(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
+  /// An update was made. A step took so many seconds; 0: nobody knows.
+  virtual void after(Training&, double seconds) = 0;
+  virtual Evolution& evolution() = 0;
+  virtual ClockRef clock() const = 0;
+  /// All that it remembers; and from it to where the training was that remembered it.
+  virtual std::string text() const = 0;
+  virtual Error restore(Training&, Plan plan, const std::string& text) = 0;
+};
+
+template <class T, class Context, class Optimizer>
+class EvolvingPlan;
+
+}  // namespace detail
+
+template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Training {
  public:
-  struct Outcome {
-    double loss = 0;       ///< the mean loss, before the update
-    double grad_norm = 0;  ///< L2, over all parameters, before clipping
-    bool finite = true;    ///< where false, nothing was updated
-  };
+  using Options = TrainingOptions<Context, Optimizer>;
+  using Outcome = TrainingOutcome;
 
-  AdamW optimizer;
-  double clip = 0;  ///< gradients are scaled down to this L2 norm; 0 is off
+  Optimizer optimizer;
+  double clip = 0;                  ///< gradients are scaled down to this L2 norm; 0 is off
+  std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
+  std::string model;                ///< what checkpoints call the network (Options::model)
 
-  /// Takes the memory for a training step of `network` (which must outlive it) on the threads and
-  /// with the seed of `cpu`, and draws the parameters. The arena is larger than the step needs
-  /// where `arena_bytes` says so, for other steps that borrow it.
+  Training() = default;
+
+  /// Plans a training step of `network`, which must outlive it, on inputs of shape `input`, takes
+  /// the memory for it, and draws the parameters. Fails if no plan fits the budget, and names
+  /// the smallest that can be met.
   template <class Network>
-  static Result<Training> make(const Network& network, Program program, const Cpu& cpu = Cpu{},
-                               std::size_t arena_bytes = 0) {
-    return make(make_dispatch<T, Cpu>(network), static_cast<Program&&>(program), cpu, arena_bytes);
+  static Result<Training> make(const Network& network, Shape input, Options options = {});
+  template <class Network>
+  static Result<Training> make(const Network&& temporary, Shape, Options = {}) = delete;
+
+  /// The same of a graph, with a dispatch table that can run it.
+  static Result<Training> make(Dispatch<T, Context> dispatch, Graph graph, Options options = {});
+
+  /// Under a plan that is there: takes the memory for a training step of `network` (which must
+  /// outlive it) in `context` and with its seed, and draws the parameters. The arena is larger than
+  /// the step needs if `arena_bytes` says so, for other steps that borrow it.
+  template <class Network>
+  static Result<Training> make(const Network& network, Program program,
+                               const Context& context = Context{}, std::size_t arena_bytes = 0) {
+    return make(make_dispatch<T, Context>(network), static_cast<Program&&>(program), context,
+                arena_bytes);
   }
   template <class Network>
-  static Result<Training> make(const Network&& temporary, Program, const Cpu& = Cpu{},
+  static Result<Training> make(const Network&& temporary, Program, const Context& = Context{},
                                std::size_t = 0) = delete;
 
-  static Result<Training> make(Dispatch<T, Cpu> dispatch, Program program, const Cpu& cpu,
-                               std::size_t arena_bytes = 0) {
-    Result<Step<T>> step = Step<T>::make(std::move(dispatch), std::move(program));
-    if (!step) return step.error;
-    Training made;
-    made.cpu_ = cpu;
-    made.step_ = std::move(*step);
-    const std::size_t elems = made.step_.graph().parameter_elems;
-    made.least_arena_ = arena_bytes;
-    Error error;
-    take(made.arena_, made.arena_for(made.step_), "activations", error);
-    take(made.params_, elems, "parameters", error);
-    take(made.gradients_, elems, "gradients", error);
-    take(made.m_, elems, "first moments", error);
-    take(made.v_, elems, "second moments", error);
-    if (error) return error;
-    error = made.step_.bind(made.arena(), made.params(), made.gradients());
-    if (error) return error;
-    initialize_parameters(made.cpu_, made.step_.graph().parameters, made.params(), cpu.key.seed);
-    return made;
+  static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
+                               const Context& context, std::size_t arena_bytes = 0) {
+    return make(std::move(dispatch), std::move(program), context, arena_bytes, 0);
   }
 
-  /// Forward, backward and, where loss and gradient are finite, one update at the rate `lr`.
-  template <class X, class Y>
-  Result<Outcome> step(View<X> input, View<Y> targets, double lr) {
-    cpu_.key.step = static_cast<std::uint32_t>(updates);
-    const Result<double> loss = step_.run(cpu_, input, targets);
-    if (!loss) return loss.error;
+  /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
+  /// update at the rate `lr`.
+  Result<Outcome> step(AnyView input, AnyView targets, double lr) {
+    if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
+    return update(lr);
+  }
+
+  /// Forward and backward of a micro-batch; its mean loss. gradients() is the sum of the gradients of
+  /// the micro-batches since the last update, in their order, each of its own mean loss; random
+  /// numbers differ between them. After an error in the middle of it (a codec's) what was summed
+  /// is given up.
+  Result<double> accumulate(AnyView input, AnyView targets) {
+    if (const Error why = ready(input, targets)) return why;
+    const ClockRef clock = this->clock();
+    const double start = clock ? clock() : 0;
+    const Result<double> loss = step_.run(context_, input, targets);
+    const bool ran = step_.begun() != begun_;
+    note_steps();
+    if (!loss) {
+      if (ran) give_up();
+      return loss.error;
+    }
+    count(*loss, clock ? clock() - start : 0);
+    return loss;
+  }
+
+  /// accumulate() in slices: begins it with `cursor`, which is one of compiled(). The cursor runs it,
+  /// and once it has ended, update() or the next micro-batch follows. A step that is abandoned
+  /// instead gives up what was summed.
+  template <class StepCursor>
+  Error begin(StepCursor& cursor, AnyView input, AnyView targets) {
+    if (const Error why = ready(input, targets)) return why;
+    if (const Error why = cursor.begin(input, targets)) return why;
+    if (step_.begun() != begun_ + 1)
+      return Error::misuse("the cursor is of another step: make it of compiled()");
+    sliced_ = true;
+    return {};
+  }
+
+  /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
+  /// rate `lr`. Where it, or a loss, is not finite nothing is updated, and the gradients are given
+  /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it.
+  Result<Outcome> update(double lr) {
+    if (const Error why = settle()) return why;
+    if (batches_ == 0)
+      return Error::misuse("there are no gradients to update from: accumulate() some first");
+    const ClockRef clock = this->clock();
+    const double start = clock ? clock() : 0;
+    const auto n = static_cast<double>(batches_);
     Outcome outcome;
-    outcome.loss = *loss;
-    outcome.grad_norm = gradient_norm(cpu_, gradients());
+    outcome.batches = batches_;
+    outcome.loss = losses_ / n;
+    outcome.grad_norm = gradient_norm(context_, gradients()) / n;
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) return outcome;
-    ++updates;
-    optimizer.step(cpu_, params(), gradients(), m(), v(), step_.graph().parameters, updates, lr,
-                   clip_scale(outcome.grad_norm, clip));
+    if (!outcome.finite) {
+      give_up();
+      return outcome;
+    }
+    ++updates_;
+    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n});
+    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
+    batches_ = 0;
+    losses_ = seconds_ = 0;
+    if (keeper_ != nullptr) keeper_->after(*this, seconds);
     return outcome;
+  }
+
+  /// What the first step would do before it runs, if costs are to be measured (Options): for those
+  /// who want to know the plan then. Not while gradients are being summed.
+  Error prepare(AnyView input, AnyView targets) {
+    if (const Error why = settle()) return why;
+    if (batches_ != 0) return Error::misuse("prepare() comes before accumulate()");
+    clear();
+    set_key();
+    boundary_ = {};
+    return keeper_ == nullptr ? Error{} : keeper_->prepare(*this, boundary_, input, targets);
+  }
+
+  /// The arena may be as large as this from the next update on, up or down. Where no plan fits, that
+  /// boundary() says so and the old budget stays.
+  Error set_budget(std::size_t bytes) {
+    if (keeper_ == nullptr)
+      return Error::misuse("the plan is the caller's: switch_to() a program that fits");
+    keeper_->evolution().set_budget(bytes);
+    return {};
   }
 
   /// Between two steps: those that follow run under `program`, of the same network, and the arena
   /// is exchanged for one of the size it takes. The old one is given back first, so that memory
   /// never holds both; other steps that borrowed it must be bound again. Where this fails, all is
-  /// as it was; but where even the old arena cannot be had again, no step runs.
+  /// as it was; but if even the old arena cannot be had again, no step runs.
   Error switch_to(Program program) {
-    Result<Step<T>> next = Step<T>::make(step_.dispatch(), std::move(program));
+    if (step_.active())
+      return Error::misuse(
+          "a step is under way: it must end, or be abandoned, before another plan");
+    Result<Step<T, Context>> next = Step<T, Context>::make(step_.dispatch(), std::move(program));
     if (!next) return next.error;
     if (next->graph().parameter_elems != step_.graph().parameter_elems ||
         next->program().mode != Mode::train)
       return Error::say("training goes on under programs for training the same network");
+    if (const Error why = settle()) return why;
     const std::size_t before = arena_.size(), needed = arena_for(*next);
     Error error;
     if (needed != before) {
@@ -99,6 +231,7 @@ class Training {
     if (!error) error = next->bind(arena(), params(), gradients());
     if (!error) {
       step_ = std::move(*next);
+      note_steps();
       return {};
     }
     step_.unbind();
@@ -112,22 +245,82 @@ class Training {
     return error;
   }
 
-  std::uint64_t updates = 0;  ///< made so far; the step of the random key
+  /// Saves parameters, the optimizer's state, plan, what evolved, updates, data position, seed and
+  /// `notes` of yours (train/save.hpp). Between updates: gradients that are being summed are not
+  /// saved.
+  Error save(const std::string& path, const std::string& notes = {}) const;
 
-  Cpu& cpu() { return cpu_; }
-  const Step<T>& compiled() const { return step_; }
-  Step<T>& compiled() { return step_; }
+  /// Goes on where the training that saved `path` was, bit for bit: it was of the same network,
+  /// input shape and options, and what changed the plan after it by the clock alone may change it at
+  /// other steps (Options::watch_times). Options that differ hold: a plan that another budget or
+  /// tolerance was asked for is made anew before the next update. A training under a program of the
+  /// caller's keeps that. Refuses checkpoints of other networks, graphs and optimizers, and then
+  /// changes nothing.
+  Result<CheckpointInfo> load(const std::string& path, Restore what = Restore::all);
+
+  std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
+  std::size_t batches() const { return batches_; }    ///< micro-batches summed since the last
+
+  const Plan& plan() const { return step_.program().plan; }
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a step, exactly
+  /// What the last boundary did to the plan.
+  const PlanBoundary& boundary() const { return boundary_; }
+  /// What is planned, expected and seen; null if the plan is the caller's.
+  const Evolution* evolution() const {
+    return keeper_ == nullptr ? nullptr : &keeper_->evolution();
+  }
+  Evolution* evolution() { return keeper_ == nullptr ? nullptr : &keeper_->evolution(); }
+
+  Context& context() { return context_; }
+  const Context& context() const { return context_; }
+  const Step<T, Context>& compiled() const { return step_; }
+  Step<T, Context>& compiled() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   View<T> params() { return params_.view(); }
+  View<const T> params() const { return params_.view(); }
   View<T> gradients() { return gradients_.view(); }
-  View<T> m() { return m_.view(); }
-  View<T> v() { return v_.view(); }
+  /// Block i of the optimizer's state.
+  View<T> state(std::size_t i) { return state_[i].view(); }
+  View<const T> state(std::size_t i) const { return state_[i].view(); }
 
  private:
+  using Keeper = detail::PlanKeeper<Training>;
+  friend class detail::EvolvingPlan<T, Context, Optimizer>;
+  static constexpr std::size_t state_blocks = Optimizer::state_blocks;
+
+  /// The arena has at least `first_arena` bytes until the program changes.
+  static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
+                               const Context& context, std::size_t arena_bytes,
+                               std::size_t first_arena) {
+    Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
+    if (!step) return step.error;
+    Training made(context);
+    made.step_ = std::move(*step);
+    const std::size_t elems = made.step_.graph().parameter_elems;
+    made.least_arena_ = arena_bytes;
+    const std::size_t needed = made.arena_for(made.step_);
+    Error error;
+    take(made.arena_, needed > first_arena ? needed : first_arena, "activations", error);
+    take(made.params_, elems, "parameters", error);
+    take(made.gradients_, elems, "gradients", error);
+    for (std::size_t i = 0; i < state_blocks; ++i)
+      take(made.state_[i], elems, "the optimizer's state", error);
+    if (error) return error;
+    error = made.step_.bind(made.arena(), made.params(), made.gradients());
+    if (error) return error;
+    initialize_parameters(made.context_, made.step_.graph().parameters, made.params(),
+                          context.key.seed);
+    made.note_steps();
+    return made;
+  }
+
   template <class Element>
   static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error) {
     auto made = Block<Element>::make(elems, what);
-    if (!made && !error) error = made.error;
+    if (!made) {
+      if (!error) error = made.error;
+      return;
+    }
     block = std::move(*made);
   }
 
@@ -136,15 +329,97 @@ class Training {
     static_cast<void>(gone);
   }
 
-  std::size_t arena_for(const Step<T>& step) const {
+  std::size_t arena_for(const Step<T, Context>& step) const {
     return step.arena_bytes() > least_arena_ ? step.arena_bytes() : least_arena_;
   }
 
-  Cpu cpu_;
-  Step<T> step_;
+  /// What checkpoints of it say, but for notes and what evolved.
+  CheckpointInfo info() const;
+
+  ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
+
+  /// Everything is in place for a micro-batch: the plan, if it is the first of an update, zeros in
+  /// the gradients, and the random key.
+  Error ready(AnyView input, AnyView targets) {
+    if (const Error why = settle()) return why;
+    if (batches_ > 0xFFFF)
+      return Error::misuse("65536 micro-batches were summed: update() before the next");
+    clear();
+    // Before the boundary, too: a probe draws numbers, and a resumed run draws the same.
+    set_key();
+    if (keeper_ == nullptr || batches_ != 0) return {};
+    boundary_ = {};
+    return keeper_->before(*this, boundary_, input, targets);
+  }
+
+  void set_key() {
+    context_.key.step = static_cast<std::uint32_t>(updates_);
+    context_.key.micro_step = static_cast<std::uint16_t>(batches_);
+    context_.key.activation = 0;
+  }
+
+  /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
+  /// else has left who knows what in the gradients.
+  Error settle() {
+    if (step_.active())
+      return Error::misuse(
+          "a step is under way: run it to its end, or abandon() it, before the training goes on");
+    if (step_.begun() == begun_) return {};
+    const bool whole = sliced_ && step_.begun() == begun_ + 1 && step_.ended() == ended_ + 1;
+    note_steps();
+    if (whole && !step_.error()) count(step_.loss(), 0);
+    else give_up();
+    return {};
+  }
+
+  void note_steps() {
+    begun_ = step_.begun();
+    ended_ = step_.ended();
+    sliced_ = false;
+  }
+
+  void count(double loss, double seconds) {
+    // A step in slices, or without a clock, leaves the time of the update unknown.
+    seconds_ = seconds > 0 && (batches_ == 0 || seconds_ > 0) ? seconds_ + seconds : 0;
+    losses_ += loss;
+    ++batches_;
+  }
+
+  void give_up() {
+    spoiled_ = true;
+    batches_ = 0;
+    losses_ = seconds_ = 0;
+  }
+
+  void clear() {
+    if (!spoiled_) return;
+    context_.fill(gradients(), T{});
+    spoiled_ = false;
+  }
+
+  void run_optimizer(const UpdateTerms& terms) {
+    View<T> state[state_blocks + 1];
+    for (std::size_t i = 0; i < state_blocks; ++i) state[i] = this->state(i);
+    optimizer.update(context_, step_.graph().parameters,
+                     UpdateBlocks<T>{params(), gradients(), state}, terms);
+  }
+
+  explicit Training(const Context& context) : context_(context) {}
+
+  Context context_;
+  Step<T, Context> step_;
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
-  Block<T> params_, gradients_, m_, v_;
+  Block<T> params_, gradients_, state_[state_blocks + 1];
+  std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
+  PlanBoundary boundary_;
+  std::uint64_t updates_ = 0;
+  std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
+  std::size_t batches_ = 0;              ///< whose gradients are summed
+  double losses_ = 0;                    ///< the sum of theirs
+  double seconds_ = 0;                   ///< and of their times; 0: unknown
+  bool sliced_ = false;                  ///< begin() began the step that is not accounted for
+  bool spoiled_ = false;                 ///< the gradients hold something that is to be cleared
 };
 
 }}  // namespace adacc::v0_1

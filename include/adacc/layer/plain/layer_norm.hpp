@@ -22,6 +22,7 @@ struct LayerNorm {
   float epsilon = 1e-5F;  ///< added to the variance
 
   static constexpr const char* name = "plain_layer_norm";
+  static constexpr double input_sensitivity = 0.065;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   static constexpr bool dx_overwrites_dy = true;

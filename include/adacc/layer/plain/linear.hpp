@@ -19,6 +19,7 @@ struct Linear {
   std::size_t out = 0;
 
   static constexpr const char* name = "plain_linear";
+  static constexpr double input_sensitivity = 0.037;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   static constexpr bool accepts_empty_dx = true;

@@ -10,10 +10,14 @@
 #include <adacc/plan/lp/lp_solve.hpp>
 #endif
 
+namespace support {
+
 inline const char* const solver_names[] = {"auto", "search", "lp_solve"};
 
-/// Sets what `name`, one of solver_names, says, and lends the solver that the program links.
-inline void choose_solver(const std::string& name, adacc::PlanRequest& request) {
+/// Sets what `name`, one of solver_names, says, and lends the solver that the program links. Request
+/// is a PlanRequest, or TrainingOptions.
+template <class Request>
+void choose_solver(const std::string& name, Request& request) {
   request.solver = name == "search"     ? adacc::Solver::search
                    : name == "lp_solve" ? adacc::Solver::lp_solve
                                         : adacc::Solver::automatic;
@@ -21,3 +25,5 @@ inline void choose_solver(const std::string& name, adacc::PlanRequest& request) 
   request.linear_solver = &adacc::lp_solve();
 #endif
 }
+
+}  // namespace support

@@ -18,7 +18,7 @@ struct Curve {
   std::string color;
   Points points;
   bool dots = false;               ///< marks instead of a line
-  std::vector<std::string> names;  ///< of marks; shorter or empty where they have none
+  std::vector<std::string> names;  ///< of marks; shorter or empty if they have none
 };
 
 /// A round number near `span` / 5: 1, 2 or 5 times a power of ten.

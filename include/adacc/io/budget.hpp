@@ -1,16 +1,18 @@
 /// A budget as a user writes it: "96MiB", "1.5GiB", "50%" of what retaining everything needs.
 #pragma once
 
-#include <adacc/core/bytes.hpp>
-#include <adacc/core/error.hpp>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
 
+#include "../core/bytes.hpp"
+#include "../core/error.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
 struct Budget {
-  double bytes = 0;  ///< 0 where the budget is relative
+  double bytes = 0;  ///< 0 if the budget is relative
   double share = 1;  ///< of retain's peak
 
   std::size_t of(std::size_t retain_peak_bytes) const {
@@ -20,11 +22,11 @@ struct Budget {
 };
 
 /// Reads a number with one of the suffixes B, KiB, MiB, GiB or %.
-inline adacc::Result<Budget> parse_budget(const std::string& text) {
+inline Result<Budget> parse_budget(const std::string& text) {
   const auto wrong = [&](const char* why) {
-    return adacc::Error::say("\"", text.substr(0, 40).c_str(), "\" ", why,
-                             "; a budget is a number with one of the suffixes B, KiB, MiB, GiB "
-                             "(96MiB) or a share of what retain needs (50%)");
+    return Error::say("\"", text.substr(0, 40).c_str(), "\" ", why,
+                      "; a budget is a number with one of the suffixes B, KiB, MiB, GiB "
+                      "(96MiB) or a share of what retain needs (50%)");
   };
   const char* start = text.c_str();
   if (text.empty() || ((*start < '0' || *start > '9') && *start != '.'))
@@ -42,12 +44,14 @@ inline adacc::Result<Budget> parse_budget(const std::string& text) {
   }
   double unit = 0;
   if (suffix == "B") unit = 1;
-  if (suffix == "KiB") unit = static_cast<double>(adacc::KiB);
-  if (suffix == "MiB") unit = static_cast<double>(adacc::MiB);
-  if (suffix == "GiB") unit = static_cast<double>(adacc::GiB);
+  if (suffix == "KiB") unit = static_cast<double>(KiB);
+  if (suffix == "MiB") unit = static_cast<double>(MiB);
+  if (suffix == "GiB") unit = static_cast<double>(GiB);
   if (suffix.empty()) return wrong("has no unit");
   if (unit == 0) return wrong("has an unknown unit");
   budget.bytes = number * unit;
   if (budget.bytes < 1 || budget.bytes > 1e15) return wrong("is not between 1 B and a petabyte");
   return budget;
 }
+
+}}  // namespace adacc::v0_1

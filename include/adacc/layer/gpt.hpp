@@ -1,0 +1,183 @@
+/// GPT-2, ready-made: pre-norm blocks of attention and MLP, tied output head, policies as parameter.
+///
+/// A set of policies names what becomes of each kind of activation; a member of `Set` is the policy
+/// of what that layer makes.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../model/graph_builder.hpp"
+#include "../model/layer.hpp"
+#include "../model/network.hpp"
+#include "../model/repeat.hpp"
+#include "../model/residual.hpp"
+#include "../model/sequential.hpp"
+#include "../policy/compress.hpp"
+#include "../policy/planned.hpp"
+#include "../policy/recompute.hpp"
+#include "../policy/retain.hpp"
+#include "../program/plan.hpp"
+#include "causal_attention.hpp"
+#include "cross_entropy_head.hpp"
+#include "embedding.hpp"
+#include "gelu.hpp"
+#include "layer_norm.hpp"
+#include "linear.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace gpt {
+
+struct Config {
+  int layers = 4;
+  std::size_t heads = 4;
+  std::size_t channels = 128;
+  std::size_t context = 128;  ///< the longest sequence
+  std::size_t vocab = 256;
+};
+
+/// Keep everything.
+struct RetainSet {
+  using Norm = Retain;  ///< what feeds qkv and fc
+  using Qkv = Retain;
+  using Attention = Retain;
+  using Middle = Retain;  ///< the residual stream between attention and MLP
+  using Hidden = Retain;  ///< GELU's input
+  using Gelu = Retain;
+  using Output = Retain;  ///< the residual stream between blocks, and around them
+};
+
+/// Leave every choice to the planner.
+struct PlannedSet {
+  using Norm = Planned;
+  using Qkv = Planned;
+  using Attention = Planned;
+  using Middle = Planned;
+  using Hidden = Planned;
+  using Gelu = Planned;
+  using Output = Planned;
+};
+
+/// Checkpoint block outputs, run everything inside a block again.
+struct RecomputeSet {
+  using Norm = Recompute;
+  using Qkv = Recompute;
+  using Attention = Recompute;
+  using Middle = Recompute;
+  using Hidden = Recompute;
+  using Gelu = Recompute;
+  using Output = Retain;
+};
+
+/// Compress everything, with one codec.
+template <class Codec>
+struct CompressSet {
+  using Norm = Compress<Codec>;
+  using Qkv = Norm;
+  using Attention = Norm;
+  using Middle = Norm;
+  using Hidden = Norm;
+  using Gelu = Norm;
+  using Output = Norm;
+};
+
+using Int8Set = CompressSet<Int8Outlier>;
+using Int4Set = CompressSet<Int4Outlier>;
+
+/// Compress everything, each activation with the codec that the layers which read it prefer.
+using ToleratedSet = CompressSet<Tolerated>;
+
+/// By hand: what is cheap to run again is, what tolerates it is compressed, the rest stays.
+struct MixedSet {
+  using Int8 = Compress<Int8Outlier>;
+  using Norm = Recompute;
+  using Qkv = Retain;
+  using Attention = Int8;
+  using Middle = Retain;
+  using Hidden = Int8;
+  using Gelu = Recompute;
+  using Output = Retain;
+};
+
+/// The network of `config`. Weights start at 0.02 times a normal number, those that write to the
+/// residual stream smaller by sqrt(2 layers), as GPT-2's.
+template <class Set = RetainSet>
+auto make(const Config& config) {
+  const std::size_t c = config.channels;
+  const float weight = 0.02F;
+  const float residual = weight / std::sqrt(2.0F * static_cast<float>(config.layers));
+  const Residual attention{layer<typename Set::Norm>(LayerNorm{}),
+                           layer<typename Set::Qkv>(Linear{.out = 3 * c, .init_stddev = weight}),
+                           layer<typename Set::Attention>(CausalAttention{.heads = config.heads}),
+                           layer<typename Set::Middle>(Linear{.out = c, .init_stddev = residual})};
+  const Residual mlp{layer<typename Set::Norm>(LayerNorm{}),
+                     layer<typename Set::Hidden>(Linear{.out = 4 * c, .init_stddev = weight}),
+                     layer<typename Set::Gelu>(Gelu{}),
+                     layer<typename Set::Output>(Linear{.out = c, .init_stddev = residual})};
+  Embedding embedding;
+  embedding.vocab = config.vocab;
+  embedding.context = config.context;
+  embedding.channels = c;
+  CrossEntropyHead head;
+  head.vocab = config.vocab;
+  return Network{Sequential{layer<typename Set::Output>(embedding),
+                            repeat(config.layers, Sequential{attention, mlp}),
+                            layer<typename Set::Norm>(LayerNorm{})},
+                 head};
+}
+
+template <class Set>
+using Gpt = decltype(make<Set>(Config{}));
+
+/// The graph of the network for `batch` sequences of `time` tokens.
+template <class Set = RetainSet>
+Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, int workers) {
+  return make_graph(make<Set>(config), Shape(batch, time), {.workers = workers});
+}
+
+/// The plan that the types of a set spell out for `graph`, which may come from any set.
+template <class Set>
+Plan plan_of(const Config& config, std::size_t batch, std::size_t time) {
+  const auto typed = graph<Set>(config, batch, time, 1);
+  return typed ? plan_from_types(*typed) : Plan{};
+}
+
+/// The names of the sets, for `named_plan`.
+inline constexpr const char* set_names[] = {"retain", "recompute", "int8",
+                                            "int4",   "tolerated", "mixed"};
+
+/// The plan of the set called `name`; empty for names that are not in set_names.
+inline Plan named_plan(const std::string& name, const Config& config, std::size_t batch,
+                       std::size_t time) {
+  if (name == "retain") return plan_of<RetainSet>(config, batch, time);
+  if (name == "recompute") return plan_of<RecomputeSet>(config, batch, time);
+  if (name == "int8") return plan_of<Int8Set>(config, batch, time);
+  if (name == "int4") return plan_of<Int4Set>(config, batch, time);
+  if (name == "tolerated") return plan_of<ToleratedSet>(config, batch, time);
+  if (name == "mixed") return plan_of<MixedSet>(config, batch, time);
+  return {};
+}
+
+/// One line that says which network this is; checkpoints are matched by it.
+inline std::string describe(const Config& config) {
+  return "GPT-2, layers " + std::to_string(config.layers) + ", heads " +
+         std::to_string(config.heads) + ", channels " + std::to_string(config.channels) +
+         ", context " + std::to_string(config.context) + ", vocabulary " +
+         std::to_string(config.vocab);
+}
+
+/// The configuration that `describe` described.
+inline std::optional<Config> parse_description(const std::string& text) {
+  Config config;
+  if (std::sscanf(
+          text.c_str(), "GPT-2, layers %d, heads %zu, channels %zu, context %zu, vocabulary %zu",
+          &config.layers, &config.heads, &config.channels, &config.context, &config.vocab) != 5)
+    return std::nullopt;
+  return config;
+}
+
+}}}  // namespace adacc::v0_1::gpt

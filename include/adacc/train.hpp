@@ -1,0 +1,53 @@
+/// The second umbrella: what a program that trains a network of ready-made layers includes.
+///
+/// adacc.hpp and beside it, on Eigen, the layers, the codecs that they tolerate, costs and plans,
+/// Training with its optimizers and checkpoints, token files, and threads. It takes some seconds to
+/// compile; the light part alone is adacc.hpp.
+#pragma once
+
+#include "adacc.hpp"
+
+#include "core/steady_clock.hpp"
+
+#include "codec/bf16.hpp"
+#include "codec/bit_mask.hpp"
+#include "codec/int4_outlier.hpp"
+#include "codec/int8_outlier.hpp"
+#include "codec/packed_index.hpp"
+
+#include "cost/estimate.hpp"
+#include "cost/measure.hpp"
+#include "cost/probe.hpp"
+#include "plan/make_plan.hpp"
+
+#include "layer/causal_attention.hpp"
+#include "layer/cross_entropy_head.hpp"
+#include "layer/dropout.hpp"
+#include "layer/embedding.hpp"
+#include "layer/gelu.hpp"
+#include "layer/gpt.hpp"
+#include "layer/layer_norm.hpp"
+#include "layer/linear.hpp"
+#include "layer/mean_squared_error.hpp"
+#include "layer/relu.hpp"
+#include "layer/rms_norm.hpp"
+#include "layer/silu.hpp"
+#include "layer/softmax_cross_entropy.hpp"
+
+#include "io/checkpoint.hpp"
+#include "io/llmc.hpp"
+#include "io/llmc_tokens.hpp"
+#include "io/plan_text.hpp"
+#include "io/profile_text.hpp"
+#include "io/text.hpp"
+#include "io/tokens.hpp"
+
+#include "train/adamw.hpp"
+#include "train/evolving.hpp"
+#include "train/learning_rate.hpp"
+#include "train/make.hpp"
+#include "train/save.hpp"
+#include "train/sgd.hpp"
+#include "train/training.hpp"
+
+#include "adapter/eigen_pool.hpp"

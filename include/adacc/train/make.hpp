@@ -1,0 +1,69 @@
+/// Training::make() of a network and a shape: graph, costs, plan and program in one call.
+#pragma once
+
+#include <utility>
+
+#include "../cost/estimate.hpp"
+#include "../plan/make_plan.hpp"
+#include "evolving.hpp"
+#include "training.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T, class Context, class Optimizer>
+template <class Network>
+Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
+    const Network& network, Shape input, Options options) {
+  const int workers = options.context.workers();
+  Result<Graph> graph = make_graph(
+      network, input,
+      {.scalar = dtype_of<T>, .workers = options.workers > workers ? options.workers : workers});
+  if (!graph) return graph.error;
+  return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
+}
+
+template <class T, class Context, class Optimizer>
+Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
+    Dispatch<T, Context> dispatch, Graph graph, Options options) {
+  if (!(options.clip >= 0))
+    return Error::say(
+        "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
+  if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (options.seed != 0) options.context.key.seed = options.seed;
+  PlanRequest request;
+  request.budget_bytes = options.budget_bytes;
+  if (request.budget_bytes == 0)
+    request.budget_bytes = adacc::peak_bytes(graph, plan_from_types(graph));
+  request.tolerance = options.tolerance;
+  request.gap = options.gap;
+  request.clock = options.clock;
+  request.deadline_seconds = options.deadline_seconds;
+  request.solver = options.solver;
+  request.linear_solver = options.linear_solver;
+  CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+  Planner planner = options.planner;
+  if (planner == nullptr) planner = make_plan;
+  // Before anything is measured, so that a budget that no plan fits is known at once.
+  Result<Evolution> evolution =
+      Evolution::start(std::move(graph), std::move(profile), request, planner, options.evolution);
+  if (!evolution) return evolution.error;
+  Result<Program> program = make_program(evolution->graph(), evolution->plan());
+  if (!program) return program.error;
+  auto keeper =
+      std::make_unique<detail::EvolvingPlan<T, Context, Optimizer>>(std::move(*evolution), options);
+  std::size_t first_arena = 0;
+  if (keeper->to_be_measured()) {
+    first_arena = measuring_bytes(keeper->evolution().graph());
+    if (first_arena > request.budget_bytes) first_arena = request.budget_bytes;
+  }
+  Result<Training> training = make(std::move(dispatch), std::move(*program), options.context,
+                                   options.arena_bytes, first_arena);
+  if (!training) return training;
+  training->keeper_ = std::move(keeper);
+  training->optimizer = options.optimizer;
+  training->clip = options.clip;
+  training->model = options.model;
+  return training;
+}
+
+}}  // namespace adacc::v0_1

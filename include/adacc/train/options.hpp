@@ -1,0 +1,56 @@
+/// What a Training can be told when it is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "../core/clock.hpp"
+#include "../cost/profile.hpp"
+#include "../evolve/options.hpp"
+#include "../plan/request.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// All of it has a default: `{.budget_bytes = 450 * KiB}` is enough.
+///
+/// Costs. A plan needs to know what layers and codecs take. With `profile` that is what it says.
+/// Otherwise costs are estimated first; with a clock they are measured before the first step whose
+/// budget is less than what retaining everything needs, on its batch, which takes as long as about
+/// 20 steps, and the plan is made anew. Without a clock the estimate it remains, and the same
+/// program makes the same plan on every machine.
+template <class Context, class Optimizer>
+struct TrainingOptions {
+  std::size_t budget_bytes = 0;  ///< of the arena; 0: what retaining everything needs
+  double tolerance = 1e-2;       ///< the largest relative squared error of the gradient
+  ClockRef clock{};        ///< of steady seconds, such as steady_seconds; outlives the training
+  Context context{};       ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
+  std::uint64_t seed = 0;  ///< of parameters and of layers that draw numbers; 0: the context's
+  double clip = 0;         ///< gradients are scaled down to this L2 norm; 0 is off
+  Optimizer optimizer{};
+
+  /// Whether the plan follows what is seen while training runs: codecs that fail are left, others
+  /// return, and errors are probed (and times measured anew, if there is a clock) in at most a
+  /// hundredth of the time. set_budget() works without it, too.
+  bool evolving = true;
+  EvolutionOptions evolution{};
+  /// Whether steps that get slower or faster make times be measured anew. That is the one decision
+  /// that a run and its repetition may take differently, since it looks at the clock.
+  bool watch_times = true;
+  /// Whether all that a profile holds is measured and probed before the first step, whatever the
+  /// budget: for those who keep it (io/profile_text.hpp). Needs a clock, and takes about as many
+  /// steps as there are kinds of gradient errors.
+  bool profile_at_start = false;
+
+  CostProfile profile{};      ///< measured before: times and errors; without nodes there is none
+  Planner planner = nullptr;  ///< null: make_plan
+  Solver solver = Solver::automatic;            ///< where prices of bytes and error come from
+  const LinearSolver* linear_solver = nullptr;  ///< as in PlanRequest: &lp_solve(), if it is linked
+  double gap = 2e-3;             ///< plans within this share of the best step time are good enough
+  double deadline_seconds = 10;  ///< of planning, with a clock
+  int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
+  std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
+  std::string model{};  ///< what checkpoints call the network, if its parameters do not tell all
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,98 @@
+/// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "../io/checkpoint.hpp"
+#include "../io/plan_text.hpp"
+#include "training.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
+inline std::uint64_t layout_of(const Graph& graph) {
+  Mixer all;
+  const auto mix = [&](const char* text) {
+    for (; *text != '\0'; ++text) all.mix(static_cast<unsigned char>(*text));
+    all.mix(256);
+  };
+  for (const Parameter& parameter : graph.parameters) {
+    mix(parameter.node < 0 ? graph.loss.name : graph.node(parameter.node).name);
+    mix(parameter.name);
+    all.mix(parameter.offset);
+    all.mix(static_cast<std::uint64_t>(parameter.shape.rank()));
+    for (int i = 0; i < parameter.shape.rank(); ++i) all.mix(parameter.shape[i]);
+  }
+  return all.value();
+}
+
+}  // namespace detail
+
+template <class T, class Context, class Optimizer>
+CheckpointInfo Training<T, Context, Optimizer>::info() const {
+  CheckpointInfo info;
+  const Graph& graph = step_.graph();
+  info.model = model;
+  info.optimizer = Optimizer::name;
+  info.plan = plan_text(graph, plan());
+  info.updates = updates_;
+  info.data_position = data_position;
+  info.key.seed = context_.key.seed;
+  info.key.step = static_cast<std::uint32_t>(updates_);
+  info.layout = detail::layout_of(graph);
+  info.graph = graph.fingerprint;
+  info.scalar = dtype_of<T>;
+  info.parameter_elems = graph.parameter_elems;
+  info.state_blocks = state_blocks;
+  return info;
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::save(const std::string& path,
+                                            const std::string& notes) const {
+  CheckpointInfo info = this->info();
+  info.notes = notes;
+  if (keeper_ != nullptr) info.evolution = keeper_->text();
+  View<const T> blocks[state_blocks + 1] = {params()};
+  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
+  return save_checkpoint<T>(path, info, blocks, state_blocks + 1);
+}
+
+template <class T, class Context, class Optimizer>
+Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& path,
+                                                             Restore what) {
+  if (const Error why = settle()) return why;
+  Result<CheckpointFile> file = CheckpointFile::open(path);
+  if (!file) return file.error;
+  if (const Error why = file->check(info())) return why;
+  const CheckpointInfo& saved = file->info();
+  if (what == Restore::all && keeper_ != nullptr) {
+    const auto fail = [&](const Error& why) {
+      return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
+    };
+    Array<const CodecInfo*> codecs;
+    for (const CodecDispatch<T, Context>& codec : step_.dispatch().codecs)
+      codecs.push_back(codec.info);
+    Result<Plan> plan = parse_plan(saved.plan, step_.graph(), codecs, saved.graph);
+    if (!plan) return fail(plan.error);
+    if (saved.evolution.empty())
+      return fail(
+          Error::say("its plan was fixed, and this training's is not: make it of a program, "
+                     "or restore the numbers alone"));
+    if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
+      return fail(why);
+  }
+  View<T> blocks[state_blocks + 1] = {params()};
+  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
+  if (const Error why = file->read(blocks, state_blocks + 1)) return why;
+  updates_ = saved.updates;
+  data_position = saved.data_position;
+  context_.key.seed = saved.key.seed;
+  give_up();
+  return saved;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,75 @@
+/// What the command lines of examples and benchmarks share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <adacc/io/budget.hpp>
+#include <adacc/io/file.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <system_error>
+
+namespace support {
+
+/// Parses; the status to exit with, if it is not to go on: 0 after --help, 2 after one line about
+/// what is wrong.
+inline std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& wrong) {
+    std::fprintf(stderr, "%s: %s (--help lists the options)\n", app.get_name().c_str(),
+                 adacc::one_line(wrong.what(), 400).c_str());
+    return 2;
+  }
+  return std::nullopt;
+}
+
+/// A number from `least` to `most`. CLI::Range lets a NaN pass.
+inline CLI::Validator between(double least, double most) {
+  char range[64];
+  std::snprintf(range, sizeof range, "[%g - %g]", least, most);
+  return {[=, shown = std::string(range)](std::string& text) {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+              return std::string();
+            return "\"" + text + "\" is no number in " + shown;
+          },
+          range, "between"};
+}
+
+/// A whole number from 0 to 2^64 - 1: CLI11 takes -1 for the last of them.
+inline CLI::Validator whole_number() {
+  return {[](std::string& text) {
+            std::uint64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, problem] = std::from_chars(text.data(), end, value);
+            if (problem == std::errc{} && stop == end) return std::string();
+            return "\"" + text + "\" is no whole number from 0 to 18446744073709551615";
+          },
+          "", "whole number"};
+}
+
+/// --budget, which sets `budget`, and `as_written` to its text; help shows `usual` as what it is
+/// without.
+inline CLI::Option* add_budget(CLI::App& app, adacc::Budget& budget, const char* what,
+                               const char* usual, std::string* as_written = nullptr) {
+  return app
+      .add_option_function<std::string>(
+          "--budget",
+          [&budget, as_written](const std::string& text) {
+            const auto parsed = adacc::parse_budget(text);
+            if (!parsed) throw CLI::ValidationError("--budget", parsed.error.text());
+            budget = *parsed;
+            if (as_written != nullptr) *as_written = text;
+          },
+          what)
+      ->default_str(usual);
+}
+
+}  // namespace support

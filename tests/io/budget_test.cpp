@@ -1,0 +1,36 @@
+#include <adacc/io/budget.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace budget_test {
+
+using namespace adacc;
+
+TEST_CASE("budgets as users write them") {
+  const auto bytes = [](const char* text, std::size_t retain = 1000) {
+    const auto budget = parse_budget(text);
+    return budget ? budget->of(retain) : 0;
+  };
+  CHECK(bytes("96MiB") == 96 * MiB);
+  CHECK(bytes("1.5GiB") == 3 * GiB / 2);
+  CHECK(bytes("12KiB") == 12 * KiB);
+  CHECK(bytes("7B") == 7);
+  CHECK(bytes("50%") == 500);
+  CHECK(bytes("120%") == 1200);
+  CHECK(bytes("0.1%") == 1);
+}
+
+TEST_CASE("what is no budget is explained") {
+  const auto why = [](const char* text) { return std::string(parse_budget(text).error.text()); };
+  for (const char* text : {"", "MiB", "-3MiB", "+3MiB", "nan%", "inf%", " 5MiB", "0x10MiB", "0%",
+                           "5", "5XB", "5 MiB", "30%%", "1001%", "0.1B", "1e16B"}) {
+    CAPTURE(text);
+    CHECK(why(text).find("a budget is a number with one of the suffixes") != std::string::npos);
+  }
+  CHECK(why("5").find("has no unit") != std::string::npos);
+  CHECK(why("5MB").find("unknown unit") != std::string::npos);
+}
+
+}  // namespace budget_test

@@ -1,0 +1,576 @@
+#include <adacc/train/make.hpp>
+
+#include <doctest/doctest.h>
+
+#include <adacc/adacc.hpp>
+#include <adacc/layer/dropout.hpp>
+#include <adacc/layer/gelu.hpp>
+#include <adacc/layer/linear.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/testing/archetypes.hpp>
+#include <adacc/train/sgd.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support.hpp"
+
+namespace training_test {
+
+using namespace adacc;
+
+namespace {
+
+using Hidden = Sequential<Layer<Gelu>, Layer<Dropout>, Layer<Linear>>;
+using Net = Network<Sequential<Layer<Linear>, Repeat<Hidden>, Layer<Linear>>, MeanSquaredError>;
+const Shape shape(64, 8), target_shape(64, 1);
+
+Net make_net(float dropout = 0) {
+  return {{{Linear{.out = 32}},
+           {4, {{}, {{.rate = dropout}}, {Linear{.out = 32}}}},
+           {Linear{.out = 1}}},
+          {}};
+}
+const Net net = make_net(), dropping = make_net(0.5F);
+
+struct Batch {
+  std::vector<float> x = std::vector<float>(64 * 8), y = std::vector<float>(64);
+  explicit Batch(std::uint32_t number) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = 2 * unit_float(random_word({.seed = 5, .step = number}, i)) - 1;
+    for (std::size_t r = 0; r < y.size(); ++r) y[r] = x[8 * r] * x[8 * r + 1];
+  }
+  View<const float> input() const { return {x.data(), shape}; }
+  View<const float> targets() const { return {y.data(), target_shape}; }
+};
+
+template <class Trained>
+Result<TrainingOutcome> step(Trained& training, const Batch& batch, double lr = 1e-2) {
+  return training.step(batch.input(), batch.targets(), lr);
+}
+
+template <class T>
+bool same(View<T> a, View<T> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+bool same(Training<>& a, Training<>& b) {
+  return same(a.params(), b.params()) && same(a.state(0), b.state(0)) &&
+         same(a.state(1), b.state(1));
+}
+
+template <class Trained = Training<>>
+Trained made(const Net& of, typename Trained::Options options = {}) {
+  options.seed = 3;
+  auto training = Trained::make(of, shape, std::move(options));
+  REQUIRE_MESSAGE(training, std::string(training.error.text()));
+  return std::move(*training);
+}
+
+std::size_t retain_bytes() { return made(net).peak_bytes(); }
+
+bool says(const Error& error, const char* what) {
+  return std::string(error.text()).find(what) != std::string::npos;
+}
+
+/// Seconds that pass as they are asked for.
+struct Ticks {
+  double now = 0;
+  double operator()() { return now += 1e-6; }
+};
+
+}  // namespace
+
+TEST_CASE("one call: a plan within the budget, and what it promises") {
+  Training<> all = made(net);
+  for (const Policy& policy : all.plan().policies) CHECK(policy.retains());
+  CHECK(all.arena().size() == all.peak_bytes());
+  CHECK(all.evolution()->outcome().peak_bytes == all.peak_bytes());
+  for (const std::size_t percent : {46U, 60U, 80U}) {
+    const std::size_t budget = all.peak_bytes() * percent / 100;
+    Training<> training = made(net, {.budget_bytes = budget});
+    CHECK(training.peak_bytes() <= budget);
+    CHECK(training.arena().size() == training.peak_bytes());
+    CHECK(training.evolution()->outcome().error <= 1e-2);
+    double first = 0, last = 0;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      const auto outcome = step(training, Batch(i));
+      REQUIRE(outcome);
+      REQUIRE(outcome->finite);
+      (i == 0 ? first : last) = outcome->loss;
+    }
+    CHECK(last < first / 4);
+    CHECK(training.updates() == 100);
+  }
+  const auto none = Training<>::make(net, shape, {.budget_bytes = 100});
+  CHECK_FALSE(none);
+  CHECK(says(none.error, "that can be met is"));
+  CHECK_FALSE(Training<>::make(net, shape, {.tolerance = std::nan("")}));
+  CHECK_FALSE(Training<>::make(net, shape, {.clip = std::nan("")}));
+  CHECK_FALSE(Training<>::make(net, shape, {.clip = -1}));
+  CHECK_FALSE(Training<>::make(net, Shape(0, 8)));
+  CHECK_FALSE(Training<>::make(Dispatch<float, Cpu>{}, Graph{}));
+}
+
+TEST_CASE("seeds and threads: same seed same bits, whatever the number of threads") {
+  const train_test::Threads three{3};
+  Training<> a = made(net), b = made(net, {.context = Cpu(ExecutorRef(three))});
+  auto other = Training<>::make(net, shape, {.seed = 4});
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    REQUIRE(step(a, Batch(i)));
+    REQUIRE(step(b, Batch(i)));
+    REQUIRE(step(*other, Batch(i)));
+  }
+  CHECK(same(a, b));
+  CHECK_FALSE(same(a.params(), other->params()));
+  // Planned for as many threads, one has the same plan.
+  const std::size_t budget = retain_bytes() * 75 / 100;
+  const Training<> one = made(net, {.budget_bytes = budget, .workers = 3});
+  const Training<> all = made(net, {.budget_bytes = budget, .context = Cpu(ExecutorRef(three))});
+  CHECK(one.peak_bytes() == all.peak_bytes());
+  for (int k = 0; k < one.compiled().graph().node_count(); ++k)
+    CHECK(one.plan()[k] == all.plan()[k]);
+  CHECK(made(net, {.workers = 3}).compiled().graph().workers == 3);
+  CHECK(made(net, {.context = Cpu(ExecutorRef(three)), .workers = 2}).compiled().graph().workers ==
+        3);
+}
+
+TEST_CASE("a batch that is not finite costs nothing but itself") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::size_t budget : {std::size_t{0}, retain_bytes() / 2}) {
+    for (const float value : {nan, 3e38F, -std::numeric_limits<float>::infinity()}) {
+      CAPTURE(value);
+      CAPTURE(budget);
+      Training<> training = made(net, {.budget_bytes = budget}),
+                 clean = made(net, {.budget_bytes = budget});
+      for (std::uint32_t i = 0; i < 12; ++i) {
+        if (i == 4) {
+          Batch bad(100);
+          bad.x[17] = value;
+          const std::vector<float> before(training.params().begin(), training.params().end());
+          const auto outcome = step(training, bad);
+          REQUIRE(outcome);
+          CHECK_FALSE(outcome->finite);
+          CHECK(training.updates() == 4);
+          CHECK(std::memcmp(before.data(), training.params().data(),
+                            before.size() * sizeof(float)) == 0);
+        }
+        const auto outcome = step(training, Batch(i)), expected = step(clean, Batch(i));
+        REQUIRE(outcome);
+        CHECK(outcome->finite);
+        CHECK(outcome->loss == expected->loss);
+        CHECK(outcome->grad_norm == expected->grad_norm);
+      }
+      CHECK(same(training, clean));
+      CHECK(training.updates() == clean.updates());
+    }
+  }
+  // One of several micro-batches: all of them are given up.
+  Training<> training = made(net), clean = made(net);
+  Batch bad(100);
+  bad.x[0] = nan;
+  REQUIRE(training.accumulate(Batch(0).input(), Batch(0).targets()));
+  REQUIRE(training.accumulate(bad.input(), bad.targets()));
+  const auto outcome = training.update(1e-2);
+  REQUIRE(outcome);
+  CHECK_FALSE(outcome->finite);
+  CHECK(training.batches() == 0);
+  REQUIRE(step(training, Batch(1)));
+  REQUIRE(step(clean, Batch(1)));
+  CHECK(same(training, clean));
+}
+
+namespace {
+
+/// Keeps floats as they are, until it is told to fail.
+struct Fallible {
+  static bool fails;
+  static constexpr const char* name = "fallible";
+  static constexpr bool lossless = true;
+  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
+    return rows * cols * adacc::bytes_of(dtype) - 4;  // smaller, so that a graph lists it
+  }
+  template <class T>
+  static Error encode(Cpu&, View<const T> x, Bytes blob) {
+    std::memcpy(blob.data(), x.data(), blob.size());
+    return {};
+  }
+  template <class T>
+  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
+    if (fails) return Error::say("this codec was told to fail");
+    std::memcpy(x.data(), blob.data(), blob.size());
+    return {};
+  }
+};
+bool Fallible::fails = false;
+
+}  // namespace
+
+TEST_CASE("a step that failed leaves nothing in the gradients") {
+  const Network failing{Sequential<Layer<Linear, Compress<Fallible>>, Layer<Gelu>, Layer<Linear>>{
+                            {Linear{.out = 32}}, {}, {Linear{.out = 1}}},
+                        MeanSquaredError{}};
+  auto training = Training<>::make(failing, *make_program(failing, shape));
+  auto clean = Training<>::make(failing, *make_program(failing, shape));
+  REQUIRE(training);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    Fallible::fails = i == 3;
+    if (i == 3) {
+      REQUIRE(training->accumulate(Batch(7).input(), Batch(7).targets()).error);
+      const auto failed = step(*training, Batch(7));
+      CHECK(says(failed.error, "told to fail"));
+      CHECK(training->batches() == 0);
+      CHECK(training->update(1e-2).error);  // there is nothing to update from
+      Fallible::fails = false;
+    }
+    REQUIRE(step(*training, Batch(i)));
+    REQUIRE(step(*clean, Batch(i)));
+  }
+  CHECK(same(*training, *clean));
+  // What is refused before it runs changes nothing: what was summed stays.
+  REQUIRE(training->accumulate(Batch(0).input(), Batch(0).targets()));
+  CHECK(
+      training
+          ->accumulate(View<const float>(Batch(0).input().data(), Shape(8, 8)), Batch(0).targets())
+          .error);
+  CHECK(training->batches() == 1);
+  REQUIRE(training->update(1e-2));
+  REQUIRE(step(*clean, Batch(0)));
+  CHECK(same(*training, *clean));
+}
+
+TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plans may change") {
+  const std::size_t whole = retain_bytes();
+  // Lossless: a plan that changes must not show in the bits.
+  Training<> training = made(net, {.budget_bytes = whole, .tolerance = 0});
+  Training<> clean = made(net, {.budget_bytes = whole, .tolerance = 0});
+  auto cursor = Cursor<>::make(training.compiled());
+  REQUIRE(cursor);
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    CAPTURE(i);
+    const Batch batch(i), other(50 + i);
+    if (i == 5) REQUIRE_FALSE(training.set_budget(whole * 6 / 10));
+    if (i == 9) REQUIRE_FALSE(training.set_budget(whole));
+    if (i % 3 == 1) {  // begun, run in part, abandoned
+      REQUIRE_FALSE(training.begin(*cursor, other.input(), other.targets()));
+      REQUIRE(cursor->run(training.context(), training.compiled().instruction_count() - 2));
+      CHECK(training.update(1e-2).error);  // it is under way
+      CHECK(step(training, batch).error);
+      CHECK(training.switch_to(training.compiled().program()));
+      training.compiled().abandon();
+    }
+    if (i % 2 == 0) {
+      REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets()));
+      while (cursor->active()) REQUIRE(cursor->run(training.context(), 3));
+      const auto outcome = training.update(1e-2);
+      REQUIRE_MESSAGE(outcome, outcome.error.text());
+      CHECK(outcome->batches == 1);
+    } else {
+      REQUIRE(step(training, batch));
+    }
+    REQUIRE(step(clean, batch));
+    CHECK(training.boundary().update.changed == (i == 5 || i == 9));
+    CHECK(training.peak_bytes() <= (i >= 5 && i < 9 ? whole * 6 / 10 : whole));
+  }
+  CHECK(same(training, clean));
+  auto strange = Cursor<>::make(clean.compiled());
+  REQUIRE(strange);
+  CHECK(training.begin(*strange, Batch(0).input(), Batch(0).targets()));
+}
+
+TEST_CASE("micro-batches are summed in order, and the update takes their mean") {
+  const Batch first(1), second(2), third(3);
+  Training<> training = made(dropping), by_hand = made(dropping);
+  Step<>& compiled = by_hand.compiled();
+  double losses = 0;
+  std::uint16_t number = 0;
+  for (const Batch* batch : {&first, &second, &third}) {
+    const auto loss = training.accumulate(batch->input(), batch->targets());
+    by_hand.context().key.micro_step = number++;
+    const auto expected = compiled.run(by_hand.context(), batch->input(), batch->targets());
+    REQUIRE(loss);
+    REQUIRE(expected);
+    CHECK(*loss == *expected);
+    CHECK(same(training.gradients(), by_hand.gradients()));
+    losses += *loss;
+  }
+  CHECK(training.batches() == 3);
+  Cpu cpu;
+  const double norm = gradient_norm(cpu, by_hand.gradients()) / 3;
+  const auto outcome = training.update(1e-2);
+  REQUIRE(outcome);
+  CHECK(outcome->batches == 3);
+  CHECK(outcome->loss == losses / 3);
+  CHECK(outcome->grad_norm == norm);
+  CHECK(training.updates() == 1);
+  AdamW{}.step(cpu, by_hand.params(), by_hand.gradients(), by_hand.state(0), by_hand.state(1),
+               compiled.graph().parameters, 1, 1e-2, 1.0 / 3);
+  CHECK(same(training, by_hand));
+  for (const float g : training.gradients()) REQUIRE(g == 0);
+
+  // The same batch twice draws other numbers the second time; without dropout it is the same.
+  for (const bool drops : {true, false}) {
+    Training<> twice = made(drops ? dropping : net);
+    const auto a = twice.accumulate(first.input(), first.targets());
+    const auto b = twice.accumulate(first.input(), first.targets());
+    REQUIRE(a);
+    REQUIRE(b);
+    CHECK((*a == *b) == !drops);
+  }
+  CHECK(training.update(1e-2).error);
+}
+
+TEST_CASE("clipping scales the update to the norm that is asked for") {
+  using Plain = Training<float, Cpu, Sgd>;
+  for (const double clip : {0.0, 1e-3, 1e9}) {
+    CAPTURE(clip);
+    Plain training = made<Plain>(net, {.clip = clip, .optimizer = {.momentum = 0}});
+    const std::vector<float> before(training.params().begin(), training.params().end());
+    const auto outcome = step(training, Batch(0), 0.5);
+    REQUIRE(outcome);
+    double moved = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const double d = static_cast<double>(training.params()[i]) - static_cast<double>(before[i]);
+      moved += d * d;
+    }
+    const double expected = clip == 1e-3 ? 1e-3 : outcome->grad_norm;
+    CHECK(outcome->grad_norm > 1e-2);
+    CHECK(std::sqrt(moved) == doctest::Approx(0.5 * expected).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("SGD computes its formula") {
+  Array<Parameter> table;
+  std::size_t elems = 0;
+  train_test::add_parameter(table, elems, Shape(40000));
+  train_test::add_parameter(table, elems, Shape(3, 5)).decay = false;
+  std::vector<float> p(elems, 2), g(elems), v(elems);
+  double pe[2] = {2, 2}, ve = 0;
+  const Sgd sgd{.momentum = 0.5F, .weight_decay = 0.1F};
+  const train_test::Threads threads{3};
+  Cpu cpu{ExecutorRef(threads)};
+  View<float> state[] = {{v.data(), Shape(elems)}};
+  for (std::uint64_t t = 1; t < 5; ++t) {
+    for (float& value : g) value = 0.25F * static_cast<float>(t);
+    sgd.update(cpu, table,
+               UpdateBlocks<float>{{p.data(), Shape(elems)}, {g.data(), Shape(elems)}, state},
+               UpdateTerms{t, 0.125, 2});
+    ve = 0.5 * ve + 2 * 0.25 * static_cast<double>(t);
+    pe[0] -= 0.125 * (ve + 0.1 * pe[0]);
+    pe[1] -= 0.125 * ve;
+    CHECK(static_cast<double>(p[39999]) == doctest::Approx(pe[0]).epsilon(1e-6));
+    CHECK(static_cast<double>(p[table[1].offset + 14]) == doctest::Approx(pe[1]).epsilon(1e-6));
+    CHECK(p[table[1].offset + 15] == 2);  // padding
+    CHECK(g[0] == 0);
+    CHECK(g[table[1].offset + 14] == 0);
+  }
+}
+
+namespace {
+
+/// No more than a context of one's own on the host needs: it can be copied, and has no threads.
+class Minimal : public KernelCall {
+ public:
+  static constexpr bool runs_parts = false;
+  int workers() const { return 1; }
+  template <class T>
+  void fill(View<T> to, T value) {
+    for (T& x : to) x = value;
+  }
+  template <class T>
+  void accumulate(View<const T> from, View<T> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+  }
+  using Loss = testing::ContextArchetype::Loss;
+};
+
+struct Scale {
+  static constexpr auto backward_reads = reads::input;
+  using input_codecs = CodecList<>;
+  constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
+    return {{{"factor", Shape(in.cols()), Init::constant(1)}}};
+  }
+  void forward(Minimal&, Params<const float> p, View<const float> x, View<float> y, Bytes,
+               Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * p[0][i % x.cols()];
+  }
+  void backward(Minimal&, Params<const float> p, View<const float> x, View<const float>,
+                View<const float> dy, View<float> dx, Params<float> dp, ConstBytes, Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      dp[0][i % x.cols()] += x[i] * dy[i];
+      dx[i] = dy[i] * p[0][i % x.cols()];
+    }
+  }
+};
+struct Half {
+  double forward(Minimal& context, Params<const float> p, View<const float> x, View<const float> t,
+                 Bytes w) const {
+    return forward_backward(context, p, x, t, {}, {}, w);
+  }
+  double forward_backward(Minimal&, Params<const float>, View<const float> x, View<const float> t,
+                          View<float> dx, Params<float>, Bytes) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float d = x[i] - t[i];
+      sum += 0.5 * static_cast<double>(d) * static_cast<double>(d);
+      if (!dx.empty()) dx[i] = d;
+    }
+    return sum;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("any context on the host and any optimizer will do") {
+  const Network small{Sequential<Layer<Scale>, Layer<Scale>>{}, Half{}};
+  using Mine = Training<float, Minimal, testing::OptimizerArchetype>;
+  auto training = Mine::make(small, Shape(4, 8), {.optimizer = testing::OptimizerArchetype(1)});
+  REQUIRE_MESSAGE(training, training.error.text());
+  std::vector<float> x(32, 1), y(32, 3);
+  double first = 0, last = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto outcome = training->step(View<const float>(x.data(), Shape(4, 8)),
+                                        View<const float>(y.data(), Shape(4, 8)), 1e-2);
+    REQUIRE(outcome);
+    (i == 0 ? first : last) = outcome->loss;
+  }
+  CHECK(last < 1e-3 * first);
+}
+
+TEST_CASE("a program that cannot have its memory is refused, and all is as it was") {
+  Training<> training = made(net, {.tolerance = 0}), clean = made(net, {.tolerance = 0});
+  REQUIRE(step(training, Batch(0)));
+  REQUIRE(step(clean, Batch(0)));
+  REQUIRE(training.accumulate(Batch(1).input(), Batch(1).targets()));
+  Program huge = training.compiled().program();
+  huge.layout.arena_bytes = std::size_t{1} << 60;
+  const Error why = training.switch_to(std::move(huge));
+  CHECK(says(why, "activations: there is no memory for"));
+  REQUIRE(training.update(1e-2));  // what was summed is still there
+  REQUIRE(step(clean, Batch(1)));
+  for (std::uint32_t i = 2; i < 5; ++i) {
+    REQUIRE(step(training, Batch(i)));
+    REQUIRE(step(clean, Batch(i)));
+  }
+  CHECK(same(training, clean));
+}
+
+namespace {
+
+/// As the planner, but from the second plan on with a codec that no dispatch table has.
+int plans_made = 0;
+Result<PlanOutcome> plan_strangely(const Graph& graph, const CostProfile& profile,
+                                   const PlanRequest& request) {
+  Result<PlanOutcome> outcome = make_plan(graph, profile, request);
+  static constexpr CodecInfo stranger{
+      "stranger", [](std::size_t, std::size_t, Dtype) { return std::size_t{64}; }, true, true, 7};
+  if (outcome && ++plans_made > 1) outcome->plan.policies[0] = compress(&stranger);
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("a change of plan that cannot be made is undone, and said") {
+  plans_made = 0;
+  const std::size_t whole = retain_bytes();
+  Training<> training = made(net, {.tolerance = 0, .planner = plan_strangely});
+  Training<> clean = made(net, {.tolerance = 0});
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    if (i == 2) REQUIRE_FALSE(training.set_budget(whole * 6 / 10));
+    REQUIRE(step(training, Batch(i)));
+    REQUIRE(step(clean, Batch(i)));
+    CHECK(static_cast<bool>(training.boundary().update.failed) == (i == 2));
+    if (i == 2) CHECK(says(training.boundary().update.failed, "stranger"));
+    CHECK_FALSE(training.boundary().update.changed);
+    CHECK(training.evolution()->budget_bytes() == whole);
+    CHECK(training.plan().version == 1);
+    CHECK(training.peak_bytes() == whole);
+  }
+  CHECK(same(training, clean));
+}
+
+TEST_CASE("with a clock, costs are measured before the first step that a budget limits") {
+  const std::size_t whole = retain_bytes();
+  Ticks clock;
+  // Lossless: what is measured must not show in the bits.
+  const auto lossless = [&](std::size_t budget, ClockRef lent) {
+    return made(net, {.budget_bytes = budget, .tolerance = 0, .clock = lent});
+  };
+  Training<> timed = lossless(whole * 6 / 10, clock), plain = lossless(whole * 6 / 10, {});
+  Training<> free = lossless(whole, clock);
+  const double estimated = timed.evolution()->outcome().seconds;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    if (i == 2) REQUIRE_FALSE(free.set_budget(whole * 6 / 10));
+    for (Training<>* training : {&timed, &plain, &free}) {
+      const auto outcome = step(*training, Batch(i));
+      REQUIRE_MESSAGE(outcome, outcome.error.text());
+    }
+    CHECK(timed.boundary().measured == (i == 0));
+    CHECK_FALSE(plain.boundary().measured);
+    CHECK(free.boundary().measured == (i == 2));
+    CHECK(timed.arena().size() == timed.peak_bytes());
+    CHECK(timed.peak_bytes() <= whole * 6 / 10);
+    CHECK(free.peak_bytes() <= (i < 2 ? whole : whole * 6 / 10));
+  }
+  CHECK(free.plan().version == 2);
+  CHECK(timed.plan().version == 1);
+  CHECK(timed.evolution()->outcome().seconds != estimated);
+  CHECK(same(timed, plain));
+  CHECK(same(free, plain));
+  // Asked for, it is measured before: the first step then does not.
+  Training<> asked = lossless(whole * 6 / 10, clock);
+  REQUIRE_FALSE(asked.prepare(Batch(0).input(), Batch(0).targets()));
+  CHECK(asked.boundary().measured);
+  REQUIRE(step(asked, Batch(0)));
+  CHECK_FALSE(asked.boundary().measured);
+  // A profile that was brought is believed.
+  Training<> brought = made(
+      net,
+      {.budget_bytes = whole * 6 / 10, .clock = clock, .profile = timed.evolution()->profile()});
+  REQUIRE(step(brought, Batch(0)));
+  CHECK_FALSE(brought.boundary().measured);
+}
+
+TEST_CASE("errors are probed in a hundredth of the steps, and times measured in one of the time") {
+  const std::size_t budget = retain_bytes() * 6 / 10;
+  std::uint64_t looked = 0;
+  Training<> training = made(net, {.budget_bytes = budget});
+  REQUIRE(training.evolution()->outcome().error > 0);
+  const double estimated = training.evolution()->outcome().error;
+  for (std::uint32_t i = 0; i < 420; ++i) {
+    REQUIRE(step(training, Batch(i % 20), 1e-3));
+    if (training.boundary().looked) {
+      ++looked;
+      CHECK(i % 200 == 0);
+      CHECK(i > 0);
+    }
+  }
+  CHECK(looked == 2);  // two steps for 200 and 400 each
+  double now = 0;
+  const CostProfile& seen = training.evolution()->profile();
+  const CostProfile guess = estimated_profile(training.evolution()->graph());
+  for (std::size_t i = 0; i < guess.codec_costs.size(); ++i)
+    now += seen.codec_costs[i].error != guess.codec_costs[i].error ? 1 : 0;
+  CHECK(now > 0);
+  CHECK(estimated > 0);
+
+  // Steps that become four times as slow: times are measured anew once that takes no more than a
+  // hundredth of the time, and not if nobody wants that.
+  for (const bool watched : {true, false}) {
+    double time = 0, speed = 1;
+    const auto clock = [&] { return time += 1e-6 * speed; };
+    Training<> slow = made(net, {.budget_bytes = budget, .clock = clock, .watch_times = watched});
+    std::uint32_t measured = 0;
+    for (std::uint32_t i = 0; i < 6000 && measured == 0; ++i) {
+      time += 1e-3 * speed;
+      if (i == 200) speed = 4;
+      REQUIRE(step(slow, Batch(i % 20), 1e-4));
+      if (slow.boundary().looked && i > 200 && i % 200 != 0) measured = i;
+    }
+    CHECK((measured > 200) == watched);
+  }
+}
+
+}  // namespace training_test
