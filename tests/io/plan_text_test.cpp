@@ -41,6 +41,23 @@ TEST_CASE("a plan survives the way through text") {
   for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
 }
 
+TEST_CASE("a plan that sends activations away survives with its room") {
+  const auto graph = make_graph(Net{}, Shape(2, 4));
+  REQUIRE(graph);
+  Plan plan = plan_from_types(*graph);
+  plan.policies[1] = keep(Form{&codec_info<Halve>, Place::store});
+  plan.policies[2] = offload();
+  plan.room_bytes = 4096;
+  const std::string text = plan_text(*graph, plan);
+  CHECK(text == "room 4096\n0 plain recompute\n1 plain offload_halve\n2 plain offload\n");
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Halve>);
+  const auto parsed = parse_plan(text, *graph, codecs);
+  REQUIRE_MESSAGE(parsed, parsed.error.text());
+  CHECK(parsed->room_bytes == 4096);
+  for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
+}
+
 TEST_CASE("text that is no plan of this graph is refused with its line") {
   const auto graph = make_graph(Net{}, Shape(2, 4));
   const Array<const CodecInfo*> none;
@@ -48,8 +65,8 @@ TEST_CASE("text that is no plan of this graph is refused with its line") {
     return std::string(parse_plan(text, *graph, none).error.text());
   };
   CHECK(why("0 plain retain\n1 plain halve\n") ==
-        "line 2 of the plan names the policy \"halve\"; expected retain, recompute or the name of "
-        "a known codec");
+        "line 2 of the plan names the policy \"halve\"; expected retain, offload, recompute or the "
+        "name of a known codec");
   CHECK(why("0 plain retain\n") == "the plan has 1 policies, and the graph has 3 activations");
   CHECK(why("0 gelu retain\n").find("expected \"0 plain POLICY\"") != std::string::npos);
   CHECK(why("0 plain retain") == "the plan's last line is cut off");
@@ -57,6 +74,7 @@ TEST_CASE("text that is no plan of this graph is refused with its line") {
       why("0 plain retain\n1 plain retain\n2 plain retain\n3 plain retain\n").find("more lines") !=
       std::string::npos);
   CHECK(why("") != "");
+  CHECK(why("room 12x\n") == "the plan's room is \"12x\"; expected a number of bytes");
 }
 
 TEST_CASE("a plan of another graph is refused by its fingerprint, whatever its lines say") {

@@ -135,7 +135,7 @@ TEST_CASE("the head equals its definition: one block of words or several, tiles 
     CHECK(largest_difference(wide.dx, expected.dx) < 1e-14);
     CHECK(largest_difference(wide.dweight, expected.dweight) < 1e-14);
     CHECK(largest_difference(narrow.dx, expected.dx) < 1e-6);
-    CHECK(largest_difference(narrow.dweight, expected.dweight) < 1e-6);
+    CHECK(largest_difference(narrow.dweight, expected.dweight) < 2e-6);  // one sum over all rows
     CHECK(wide.guards);
     CHECK(narrow.guards);
   }

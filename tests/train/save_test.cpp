@@ -257,6 +257,19 @@ TEST_CASE("checkpoints of others are refused, and change nothing") {
   refuses(evolving, "looks like text");
 }
 
+TEST_CASE("the seed is the checkpoint's, whatever the training was made with") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  auto run = Training<>::make(net, shape, {.seed = 3}), other = Training<>::make(net, shape);
+  REQUIRE(run);
+  REQUIRE(other);
+  REQUIRE_FALSE(run->save(path));
+  CHECK_FALSE(other->context().key.seed == 3);
+  REQUIRE(other->load(path));
+  CHECK(other->context().key.seed == 3);
+  CHECK(same<const float>(other->params(), run->params()));
+}
+
 TEST_CASE("what evolved is read with care") {
   const Folder folder;
   injected_from = 1000000;

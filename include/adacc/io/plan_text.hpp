@@ -1,9 +1,12 @@
-/// A plan as text and back: one line per activation, "id layer policy", as checkpoints keep it.
+/// A plan as text and back: one line per activation, "id layer policy", as checkpoints keep it. A
+/// plan that limits the room of a step (Plan::room_bytes) says so in a line before: "room BYTES".
 ///
 /// A plan made from measurements may differ from run to run, so resuming needs the plan itself.
 #pragma once
 
+#include <charconv>
 #include <string>
+#include <system_error>
 
 #include "../core/array.hpp"
 #include "../core/error.hpp"
@@ -14,6 +17,7 @@ namespace adacc { inline namespace v0_1 {
 /// The lines of `plan`, for instance "7 gelu recompute\n".
 inline std::string plan_text(const Graph& graph, const Plan& plan) {
   std::string text;
+  if (plan.room_bytes != 0) text += "room " + std::to_string(plan.room_bytes) + '\n';
   for (std::size_t i = 0; i < plan.policies.size(); ++i) {
     text += std::to_string(i) + ' ' + graph.nodes[i].name + ' ';
     text += name_of(plan.policies[i]);
@@ -36,6 +40,14 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
     if (end == std::string::npos) return Error::say("the plan's last line is cut off");
     const std::string line = text.substr(at, end - at);
     at = end + 1;
+    if (plan.policies.empty() && line.compare(0, 5, "room ") == 0) {
+      const char *const from = line.data() + 5, *const to = line.data() + line.size();
+      const auto read = std::from_chars(from, to, plan.room_bytes);
+      if (read.ec != std::errc() || read.ptr != to || plan.room_bytes == 0)
+        return Error::say("the plan's room is \"", line.substr(5, 60).c_str(),
+                          "\"; expected a number of bytes");
+      continue;
+    }
     const std::size_t id = plan.policies.size();
     if (id >= graph.nodes.size())
       return Error::say("the plan has more lines than the graph's ", graph.nodes.size(),
@@ -48,12 +60,16 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
     Policy policy;
     if (word == "retain") policy = retain();
     if (word == "recompute") policy = recompute();
-    for (const CodecInfo* codec : codecs)
-      if (codec != nullptr && word == codec->name) policy = compress(codec);
+    if (word == "offload") policy = offload();
+    for (const CodecInfo* codec : codecs) {
+      if (codec == nullptr) continue;
+      if (word == codec->name) policy = compress(codec);
+      if (word == codec->offloaded_name) policy = keep(Form{codec, Place::store});
+    }
     if (policy.planned())
       return Error::say("line ", id + 1, " of the plan names the policy \"",
                         word.substr(0, 60).c_str(),
-                        "\"; expected retain, recompute or the name of a known codec");
+                        "\"; expected retain, offload, recompute or the name of a known codec");
     plan.policies.push_back(policy);
   }
   if (const Error why = check(graph, plan)) return why;
