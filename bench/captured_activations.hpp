@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The activations of a GPT that has learned a little, layer by layer.
 ///
 /// A step under `retain` runs instruction by instruction; right after a layer's forward (and the

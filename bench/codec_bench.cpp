@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Codecs against memcpy of the same floats: each on every input, encode and decode.
 ///
 /// Machines are shared and drift, so no time stands alone: every iteration copies the floats and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Codecs on a GPU beside a copy: codec_cuda_bench [--mib N] [--json].
 ///
 /// For every codec and option, of floats and bfloat16: encode and decode of N MiB (256; up to 1024)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The CPU's side of codec_cuda_bench; see codec_cuda_cases.hpp.
 #include "codec_cuda_cases.hpp"
 

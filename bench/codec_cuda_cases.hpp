@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The codecs and options that codec_cuda_bench measures, and the CPU's bytes to compare with.
 ///
 /// The CPU's codecs are compiled by the host's compiler, in codec_cuda_bench_cpu.cpp, as users have

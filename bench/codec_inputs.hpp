@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The inputs on which codecs are judged, each with the truth about which elements are outliers.
 ///
 /// A codec must not be judged by what it calls an outlier itself, so the generators say what they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every codec and option that the benchmarks judge, as one table of functions.
 ///
 /// All groups with all that may become of outliers; symmetric scales and stochastic rounding with

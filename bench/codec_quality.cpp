@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What codecs do to numbers: SQNR against bits per element, on made inputs and on real ones.
 ///
 /// SQNR is 10 log10 of the sum of x^2 over the sum of (decoded x - x)^2, in dB. Over all elements

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A GPT's training step as a benchmark times it: a network with its memory, one fixed batch, and
 /// what is to be compared with it.
 #pragma once

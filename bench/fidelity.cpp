@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Does a model trained on compressed activations end where the same model trained on exact ones
 /// ends? A paired comparison.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Matrix products at the shapes of a GPT: ours beside Eigen's, and both beside the bound.
 ///
 /// Every repetition of a pair runs ours and Eigen's in turn, so that a noisy machine disturbs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A GPT of a given shape with its data, trained under a plan: what the studies of compression
 /// share.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What compressing one kind of activation does to the gradient of a trained GPT.
 ///
 /// Signal-to-noise ratios of a codec say little about training: queries and keys lose the gradient

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How long planning takes, on one thread, and how good the plans provably are: GPT blocks, equal
 /// or all a little different in cost, at several budgets.
 ///

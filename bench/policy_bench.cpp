@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What does a budget cost? Throughput against the peak of a step: planned, and under policies that
 /// are the same for every block.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How well does a measured profile predict the time of a step, under plans it was not measured on?
 ///
 /// A profile is measured as training would. Then steps under plans for budgets from what retain

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Draws SQNR against bits per element: a panel per input, a mark per codec and option.
 ///
 /// 4 and 8 bits have axes of their own, because both decibels and bits are empty between. Labels go

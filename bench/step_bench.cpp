@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A GPT's training step against the machine: how much of Eigen's SGEMM rate does it reach, what
 /// does recomputation cost, and where does the time go?
 ///

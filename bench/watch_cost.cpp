@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What watching costs a step: statistics read from every blob, judged, every 10 steps.
 ///
 /// Watched and unwatched steps alternate, so that the machine's moods hit both. A look lengthens

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// One network under ten assignments of policies: the compiler computes what each costs, and
 /// chooses the best one within a budget.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Draws what a training step holds in memory, instruction by instruction, under each policy.
 ///
 /// Nothing is trained: schedule and layout are known before a step runs, so the picture is exact.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Learning inside a game: 60 frames a second, of which training gets two milliseconds.
 ///
 /// Balls cross a court and a paddle must be where they arrive. The player is a network that begins

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Plans a GPT's training step without training it: what would it hold in memory, and how fast
 /// would it be, under a budget?
 ///

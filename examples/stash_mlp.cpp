@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
 /// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
 #include <adacc/core/steady_clock.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Training on a device: a network learns to tell faults of a machine from its vibrations, in
 /// static memory whose size the compiler proves.
 ///

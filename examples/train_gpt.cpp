@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Trains a GPT-2 on text on the CPU, with a policy for every activation.
 ///
 /// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, or something asked for could

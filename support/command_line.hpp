@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the command lines of examples and benchmarks share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Costs in which no two blocks are equal.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Who plans, as a user writes it: --solver auto, search or lp_solve.
 #pragma once
 

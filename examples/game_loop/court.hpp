@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The game: balls cross a court, bounce off its long sides, and a paddle at the far end tries to
 /// be where they arrive.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The player: a network that learns, in slices of a frame, where balls will arrive.
 ///
 /// Each frame of a ball's flight is a sample whose label is known once the ball has arrived. One

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The command line of train_gpt.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// One self-contained HTML page about a run: the plan, its memory, the losses, what changed, and
 /// what was predicted against what was measured.
 #pragma once

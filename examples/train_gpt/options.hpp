@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What train_gpt can be told, and what of it a checkpoint keeps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What train_gpt shows and writes while it runs: progress bar or plain lines, and the JSON log.
 #pragma once
 

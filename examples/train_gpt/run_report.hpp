@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What train_gpt remembers of a run, and the page that it makes of it.
 #pragma once
 

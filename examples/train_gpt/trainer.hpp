@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A GPT, its memory, and one training step after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// adacc on CUDA devices: the host umbrella, the device context, and the codecs' device twins.
 ///
 /// A codec C runs as codec_kernel<C, Cuda>::encode and ::decode on the caller's stream; its bytes

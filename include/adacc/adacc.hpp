@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// adacc: train neural networks inside a memory budget.
 ///
 /// The host umbrella, std only. Read it as the data flows: a model of layers and policies is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The second umbrella: what a program that trains a network of ready-made layers includes.
 ///
 /// adacc.hpp and beside it, on Eigen, the layers, the codecs that they tolerate, costs and plans,

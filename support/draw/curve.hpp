@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A curve over steps with its axes, for example the loss.
 #pragma once
 

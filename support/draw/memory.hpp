@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The memory of a step against its instructions: what lives, by kind, and the peak.
 ///
 /// Schedule and layout are known before a step runs, so the picture is exact.

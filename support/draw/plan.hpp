@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plan as a picture: a row per block, a column per activation of a block, coloured by policy.
 #pragma once
 

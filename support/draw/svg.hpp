@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Pieces of SVG as text, for the programs that draw.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A step in slices allocates nothing after set-up; over a fixed program, set-up does not either.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Counts the allocations of a whole program: include it in just one source of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A stash allocates nothing between begin and the last get, whatever the policies.
 #include <doctest/doctest.h>
 

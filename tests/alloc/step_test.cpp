@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A training step allocates nothing after set-up, under every policy and on several threads, whole
 /// or in micro-batches, evaluation included.
 ///

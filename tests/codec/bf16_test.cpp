@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Bf16: its format, its rounding, and what it does not change.
 #include <doctest/doctest.h>
 #include <adacc/codec/bf16.hpp>

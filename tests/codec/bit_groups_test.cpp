@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// BitMask and PackedIndexWith: the format, read by a decoder after the table alone, and what they
 /// make of numbers that they cannot represent.
 #include <doctest/doctest.h>

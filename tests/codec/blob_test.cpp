@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The header of every blob, and what the checks say of arguments that do not fit.
 #include <doctest/doctest.h>
 #include <adacc/codec/blob.hpp>

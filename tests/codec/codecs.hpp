@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The list of all codecs, for tests that hold for every one: a new codec is added here.
 #pragma once
 

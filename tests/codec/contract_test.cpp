@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every codec against the codec contract: what holds for all of them, whatever their format.
 #include <doctest/doctest.h>
 #include <adacc/codec/bf16.hpp>

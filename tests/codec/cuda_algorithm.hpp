@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Shared by the tests of the CUDA kernels' algorithms: data, and the comparison of what they make with
 /// what the CPU's codecs make. One source per family of codecs, because they take long to compile.
 ///

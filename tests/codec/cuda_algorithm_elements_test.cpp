@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Codecs that work element by element: the algorithms of the CUDA kernels, run on the host, make the
 /// same bytes as the CPU's codecs.
 #include <adacc/codec/bf16_block.hpp>

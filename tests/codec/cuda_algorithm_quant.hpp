@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Runs the CUDA kernels of the quantizing codecs on the host and compares with the CPU's codecs.
 #pragma once
 

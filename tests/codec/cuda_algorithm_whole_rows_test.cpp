@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Quantizing codecs with scales of whole rows: the CUDA kernels' algorithms, run on the
 /// host, make the same bytes as the CPU's codecs.
 #include "cuda_algorithm_quant.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A block of 256 threads on the host, for the algorithms of codec/thread_block.hpp: in every phase
 /// one thread after the other, in one of several orders.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What tests of codecs do over and over: encode a matrix, decode a blob, on some threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Makes the list that erased_codec.hpp declares; included by the source of each type of elements.
 #pragma once
 

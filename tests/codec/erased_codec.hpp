@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every codec of codecs.hpp as plain functions.
 ///
 /// What tests do with all codecs is so compiled once per type of elements and not once per codec and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// All codecs for elements of type double, compiled once for all tests.
 #include "erase_codecs.hpp"
 

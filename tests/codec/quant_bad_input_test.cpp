@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Quantizing codecs given what does not fit, and blobs that are damaged.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The bytes of quantizing codecs: sizes, names, and the same blob from every machine and thread.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the tests of quantizing codecs share: options, and how to read and compare.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// NaNs, infinities and what is beyond float stay visible through quantizing codecs.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What quantizing codecs take for outliers, and which of them get a place.
 #include <doctest/doctest.h>
 

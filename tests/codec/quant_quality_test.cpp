@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The quantizing codecs' signal-to-noise ratios, against the figures that the design rests on.
 #include <doctest/doctest.h>
 #include <adacc/codec/int4_outlier.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A decoder of quantized blobs after the table in codec/quant/layout.hpp alone: it shares no code with
 /// the codec but its options.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Quantizing codecs on finite numbers: the error bound, for any size, type and range.
 #include <doctest/doctest.h>
 

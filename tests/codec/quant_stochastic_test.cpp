@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Stochastic rounding of quantizing codecs: unbiased, and keyed.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the codec tests share: matrices and blobs between guards, and Gaussian numbers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: Compress<Codec> takes a codec: a type with a static
 #include <adacc/policy/compress.hpp>
 

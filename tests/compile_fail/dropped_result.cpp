@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // warns: ignoring return
 #include <adacc/core/error.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: a layer functor needs a const member backward(Context&, [x,] [y,] View<const T> dy, View<T> dx) with x and y as its backward_reads names them
 #include <adacc/core/cpu.hpp>
 #include <adacc/model/contract.hpp>

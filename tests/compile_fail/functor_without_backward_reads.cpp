@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: a layer functor must say what its backward reads
 #include <adacc/core/cpu.hpp>
 #include <adacc/model/contract.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: a layer functor needs a const member forward(Context&, View<const T> x, View<T> y)
 #include <adacc/core/cpu.hpp>
 #include <adacc/model/contract.hpp>

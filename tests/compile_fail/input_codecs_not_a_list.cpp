@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: is a CodecList<Codec...>
 #include <adacc/model/graph.hpp>
 

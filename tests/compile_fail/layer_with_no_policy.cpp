@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: the second argument of Layer is a policy: Retain, Recompute, Planned or Compress<Codec>
 #include <adacc/model/layer.hpp>
 #include <adacc/policy/recompute.hpp>

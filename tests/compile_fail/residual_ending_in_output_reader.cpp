@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: the last layer of a Residual must not read its own output in backward
 #include <adacc/model/residual.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // expect: wrap a functor in Layer
 #include <adacc/model/sequential.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Array, in constant expressions and out of them.
 #include <doctest/doctest.h>
 #include <adacc/core/array.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// bfloat16: rounding against the definition, in every corner of float's bits.
 #include <doctest/doctest.h>
 #include <adacc/core/bfloat16.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Clocks with and without state, and deadlines on them.
 #include <doctest/doctest.h>
 #include <adacc/core/clock.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The text of errors, and results.
 #include <doctest/doctest.h>
 #include <adacc/core/error.hpp>

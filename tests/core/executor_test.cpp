@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Executors: none, the caller's own, and the default one on Eigen's pool.
 #include <doctest/doctest.h>
 #include <adacc/adapter/eigen_pool.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Philox4x32-10 against its published vectors, and the streams that are cut from it.
 #include <doctest/doctest.h>
 #include <adacc/core/random.hpp>

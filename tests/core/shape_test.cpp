@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Shapes, views, byte units and element types.
 #include <doctest/doctest.h>
 #include <adacc/core/bytes.hpp>

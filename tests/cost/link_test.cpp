@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Two lanes: predicted by simulation, and executed against a store on a clock of the test's.
 #include <doctest/doctest.h>
 #include <adacc/core/block.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Runs the codecs on a GPU: the CPU's bytes, also from a captured graph. Skipped (77) without one.
 #include <adacc/adacc.cuh>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The codecs that codec_run compares, and the CPU's side of it.
 ///
 /// The CPU's codecs are compiled by the host's compiler, in codec_run_cpu.cpp, as users have them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The CPU's side of codec_run; see codec_run_cases.hpp.
 #include "codec_run_cases.hpp"
 

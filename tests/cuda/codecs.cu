@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The device umbrella compiles for every kind of codec, option and element type.
 #include <adacc/adacc.cuh>
 

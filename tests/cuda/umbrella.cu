@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The host umbrella in a CUDA source: what trainers with kernels of their own include.
 #include <adacc/adacc.hpp>
 #include <adacc/codec/int4_outlier.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Preloaded into a program, counts its calls of malloc and its like; prints the count at the end.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every codec, fed with what libFuzzer makes up: blobs that lie, and tensors of any bits.
 ///
 /// The first four bytes choose codec and element type, rows, columns, and what is done with the

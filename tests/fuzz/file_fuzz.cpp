@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every reader of files, fed with what libFuzzer makes up.
 ///
 /// The first byte chooses the reader; the rest is the file, or for plans the text. A checkpoint is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The reader of profile files, fed with what libFuzzer makes up.
 ///
 /// The first byte says what the others are: the whole text, or all of it but the checksum, which is

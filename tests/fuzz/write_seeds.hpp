@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// `--write-seeds FOLDER` for fuzzers that make their own corpus.
 #pragma once
 

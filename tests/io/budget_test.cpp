@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <adacc/io/budget.hpp>
 
 #include <doctest/doctest.h>

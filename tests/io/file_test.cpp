@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/io/file.hpp"
 
 #include <doctest/doctest.h>

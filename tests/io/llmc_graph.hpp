@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// As much of a GPT-2's graph as llm.c's reader looks at, without the layers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/io/llmc.hpp"
 
 #include <doctest/doctest.h>

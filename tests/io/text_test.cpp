@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/io/text.hpp"
 
 #include <doctest/doctest.h>

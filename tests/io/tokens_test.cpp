@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/io/tokens.hpp"
 
 #include <doctest/doctest.h>

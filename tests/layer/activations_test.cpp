@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/relu.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/layer/causal_attention.hpp"
 
 #include <doctest/doctest.h>

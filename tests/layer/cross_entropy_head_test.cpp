@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/layer/cross_entropy_head.hpp"
 
 #include <doctest/doctest.h>

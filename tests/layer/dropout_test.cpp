@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/testing/gradient_check.hpp>

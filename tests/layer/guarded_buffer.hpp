@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Guarded elements and random values, for tests that compare a kernel with a reference of theirs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// One forward and backward of a layer on random data, for the tests in this folder: in float or
 /// double, on real threads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/rms_norm.hpp>

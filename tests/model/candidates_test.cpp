@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Which codecs an activation's readers agree on.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Graphs that somebody wrote down by hand: what cannot be worked on is refused in words.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What the graph says of layers that are cut into parts.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a mistake of the calling code does in a debug build whose ADACC_ASSERT is the program's
 /// own: it is called with the words of the error, and the error is returned all the same.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every header of adacc in the opposite order.
 #include <all_backwards.hpp>
 

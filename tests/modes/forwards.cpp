@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every header of adacc in the order of the alphabet, in one unit of several.
 #include <all_forwards.hpp>
 

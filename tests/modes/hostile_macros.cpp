@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every header of adacc under the macros that other people's headers are known to leave behind.
 ///
 /// The standard library and Eigen come first: what they do under such macros is not our affair.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Succeeds if all units of the program found the same.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What each unit and library of these programs does with adacc, and what it finds.
 #pragma once
 

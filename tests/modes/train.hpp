@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Trains a small network with every policy, and reports; included after all headers of adacc.
 #pragma once
 

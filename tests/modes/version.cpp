@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// One of two libraries in a program that are built with different versions of adacc: what this
 /// one's errors hold, which the versions disagree about. Compiled against single headers.
 #include <adacc/adacc.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Succeeds if each library of the program runs the version that it was built with: the linker
 /// keeps one of two inline functions of equal name, so their names must not be equal.
 #include <cstddef>

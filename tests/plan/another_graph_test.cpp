@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A plan, or a profile, that was made for another graph is refused wherever one is taken, also
 // where it has as many entries as the graph has activations.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// All plans of a small graph, each evaluated by itself: what planners are judged by.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A budget is a promise: at every one, from the smallest that can be met to all that retain needs,
 // the planned step uses exactly the bytes that its plan names, and no more than the budget.
 #include <doctest/doctest.h>

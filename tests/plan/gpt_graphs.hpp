@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// GPTs that leave every choice to the planner, with what their steps cost.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The functions that plan/lp/lp_solve.hpp declares are those of lp_lib.h, type by type. Where they
 // differ, this does not compile: two declarations of one C function must agree.
 #include <adacc/plan/lp/lp_solve.hpp>

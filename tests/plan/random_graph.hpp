@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Random graphs and profiles for planners, drawn number by number rather than from layers: any
 /// mixture of readers, sizes, workspaces, residual sums, fixed policies and codecs.
 #pragma once

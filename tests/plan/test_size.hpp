@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How many random graphs a test draws: fewer under sanitizers, which are twenty times slower.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A program in static storage is the program that make_program makes, and needs no heap.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Agreement with llm.c: the same model, data and optimizer must give the same losses.
 ///
 /// Takes the folder of the reference run; without one it says so and exits with 77 (skipped).

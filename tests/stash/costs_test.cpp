@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What profiles of stashes say: times of kinds, gradient errors, and what they carry.
 #include <doctest/doctest.h>
 

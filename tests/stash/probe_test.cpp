@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The gradient errors of a trainer written by hand: probed, and predicted for whole plans.
 #include <doctest/doctest.h>
 

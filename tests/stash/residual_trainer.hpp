@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plain trainer of residual blocks, r += gelu(norm(r) w1) w2, whose activations a stash keeps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Measures which bytes of its arena a step uses: fills it with a pattern, guards its end, and
 /// looks at what changed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The ready-made layers in slices: bits of the whole step, gradients of the uncut one, and no part
 // that does more than a tenth of a step's work.
 #include <doctest/doctest.h>

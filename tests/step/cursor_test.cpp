@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A step in slices has the bits of a whole one, and the cursor keeps to the time it is given.
 #include <doctest/doctest.h>
 

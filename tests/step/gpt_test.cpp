@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Promises of the step on a real network: a GPT with dropout on Eigen's thread pool.
 #include <doctest/doctest.h>
 

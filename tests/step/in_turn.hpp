@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// An executor that gives tiles to its workers in turn, on the calling thread, so that every
 /// worker's scratch is used: for tests that count the bytes that a step changes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The ready-made layers, alone and in chains, in every place: do they use just what they declare?
 #include <doctest/doctest.h>
 

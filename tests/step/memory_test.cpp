@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What a caller lends a step, and what is wrong with it: each is an error that says what is needed.
 #include <doctest/doctest.h>
 

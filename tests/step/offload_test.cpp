@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Steps that send activations to a store: whatever is sent, the bits are those of retaining, and
 /// the arena is not exceeded by a byte.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A network cut in two: the first part ends without a loss, the second hands out the gradient of
 /// its input, and together they compute the bits of the whole.
 #include <doctest/doctest.h>

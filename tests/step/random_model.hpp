@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Random networks for property tests: chains with residual sums and repeated blocks, composed at
 /// run time from small layers, under random policies.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A small GPT with its memory and a fixed batch: what measuring and probing are tested on.
 #pragma once
 

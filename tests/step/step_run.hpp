@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// One step of a random network in guarded memory, whole or driven otherwise, and what came of it.
 #pragma once
 

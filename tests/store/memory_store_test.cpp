@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The store in memory: contract, made-up time, hostility and failures.
 #include <doctest/doctest.h>
 #include <adacc/core/block.hpp>

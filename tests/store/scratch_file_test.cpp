@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The store on a disk: contract, page cache, and what a folder can be wrong in.
 #include <doctest/doctest.h>
 #include <adacc/store/scratch_file.hpp>

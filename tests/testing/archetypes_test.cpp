@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 #include <adacc/model/graph_builder.hpp>
 #include <adacc/model/layer.hpp>

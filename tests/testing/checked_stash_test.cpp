@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A stash that looks at how it is used finds every way to use it wrongly, and nothing else.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A checker that cannot fail is worth nothing: here are layers that are wrong in one way each.
 #include <doctest/doctest.h>
 #include <adacc/testing/gradient_check.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/train/adamw.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/train/gradient_norm.hpp"
 
 #include <doctest/doctest.h>

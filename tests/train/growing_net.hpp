@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A network whose channels grow from some step on, so that a codec fails on them and the plan of a
 /// training evolves.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/train/initialize.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include "adacc/train/learning_rate.hpp"
 
 #include <doctest/doctest.h>

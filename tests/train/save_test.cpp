@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <adacc/train/save.hpp>
 
 #include <doctest/doctest.h>

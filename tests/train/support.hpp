@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What several of these tests need: a folder that vanishes, files of given bytes, threads.
 #pragma once
 

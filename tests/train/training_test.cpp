@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 #include <adacc/train/make.hpp>
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The default executor: the calling thread and Eigen's thread pool.
 ///
 /// Eigen's kernels bring this pool along, so nobody needs a second one. The calling thread takes

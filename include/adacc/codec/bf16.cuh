@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Bf16 on a CUDA device: the same bytes as bf16.hpp makes on the host.
 #pragma once
 

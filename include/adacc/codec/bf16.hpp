@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Bf16: two bytes an element, a float's range, 8 bits of precision; the codec without risk.
 ///
 ///     offset        bytes   what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Bf16 by a block of threads (thread_block.hpp); the format is in bf16.hpp.
 ///
 /// A part is what one block does at a time. Neighbouring threads take neighbouring packets of 16

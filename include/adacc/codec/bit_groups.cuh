@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What BitMask and PackedIndex share on a CUDA device: the same bytes as bit_groups.hpp makes.
 #pragma once
 

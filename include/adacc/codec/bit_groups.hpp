@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A few bits per element, packed so that compilers and GPUs do it without shuffles: what BitMask
 /// and PackedIndex share.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A few bits per element by a block of threads (thread_block.hpp); the format is in
 /// bit_groups.hpp.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// BitMask on a CUDA device: the same bytes as bit_mask.hpp makes on the host.
 ///
 /// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to

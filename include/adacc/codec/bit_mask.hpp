@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// BitMask: one bit an element, whether it is positive; all that the backward of ReLU asks.
 ///
 /// Format: bit_groups.hpp with 1 bit (codec "bit_mask"); an element's code is 1 if x > 0, otherwise

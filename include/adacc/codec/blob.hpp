@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The 64 bytes that every blob begins with, and the checks that every codec makes first.
 ///
 ///     offset   bytes   what

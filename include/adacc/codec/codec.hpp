@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The codec contract: an activation in fewer bytes, and back.
 ///
 /// A codec is a stateless type (its options are template arguments) with

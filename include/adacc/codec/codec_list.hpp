@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A list of codecs, in order of preference: what a layer's backward tolerates of an activation.
 ///
 /// As a type it names codecs without doing anything with them, so a layer that declares one costs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The bit patterns of the types that activations have.
 ///
 /// Codecs recognize NaNs and infinities, and compare magnitudes, as integers: that is exact, orders

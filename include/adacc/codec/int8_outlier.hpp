@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Int8Outlier: eight bits an element, scales per small group, and the few outliers kept exactly.
 ///
 /// The format is the table of offsets at the top of codec/quant/layout.hpp, with codes of 8 bits.

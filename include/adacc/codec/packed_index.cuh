@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// PackedIndexWith on a CUDA device: the same bytes as packed_index.hpp makes on the host.
 ///
 /// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// PackedIndexWith<bits>: small non-negative integers, 1 to 16 bits each instead of a float's 32.
 ///
 /// For what is stored in a tensor but is an index: the position of the largest element in a pooling

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What keeps memory busy while a codec computes: reading ahead, and writing past the caches.
 ///
 /// An encoder that waits for memory while it looks for extremes, and lets it idle while it makes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How codecs that know no rows divide a tensor, and which tensors they can divide.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a codec's encode saw of a tensor, read back from the blob at no extra pass.
 ///
 /// These are what a plan that evolves watches: a codec whose outliers no longer find a place, or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A block of 256 threads on the device, for the algorithms of thread_block.hpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How the CUDA twins of the codecs are written: as phases of a block of threads, in code that also
 /// runs on the host.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A tensor to read, whose element type is a value: what a step is given as input and targets.
 ///
 /// Steps take tokens, floats or doubles, and find out at set-up which; so nothing that only hands

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A growable array that works in constant expressions on every supported compiler.
 ///
 /// The graph, the schedule and the layout are computed by the same functions at compile time and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// bfloat16: the upper half of a float, sixteen bits with a float's range and 8 bits of precision.
 ///
 /// It is storage, not a number to compute with: kernels convert to float, compute, and convert

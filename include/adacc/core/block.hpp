@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Zeroed memory that starts 64-byte aligned: parameters, moments, tokens.
 ///
 /// std::vector aligns to 16 bytes and throws if there is no memory; here that is an error value.

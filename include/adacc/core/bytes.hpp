@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Byte units and alignment.
 ///
 /// Every buffer and every parameter starts on a 64-byte boundary: one cache line, one AVX-512

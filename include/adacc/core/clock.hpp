@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Time, as the caller lends it: seconds of any steady clock, and deadlines on it.
 ///
 /// The library has no clock of its own. What takes time on purpose (planning, measuring) or looks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The one page of configuration: every macro of adacc.
 ///
 /// Yours to define, before the first header of adacc and alike in the whole program (two

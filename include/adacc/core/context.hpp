@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The contract of execution contexts: what a step asks of whatever its kernels run on.
 ///
 /// A context is handed to every kernel. It derives from KernelCall, which the runner fills in

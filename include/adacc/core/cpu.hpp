@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The execution context of kernels on the host: the caller's threads.
 #pragma once
 

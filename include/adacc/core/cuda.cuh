@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The execution context of kernels on a CUDA device: the caller's stream, mode and randomness.
 ///
 /// Work is queued on the stream and nothing waits for it: no kernel's launch allocates or

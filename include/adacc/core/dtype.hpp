@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Element types that tensors can have, as run-time values.
 #pragma once
 

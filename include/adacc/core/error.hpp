@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Errors as values: a sentence that says what was asked and what is possible.
 ///
 /// Nothing here throws or prints. The text lives inside the value, so that an error can be made and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The executor contract: how kernels reach the caller's threads.
 ///
 /// An executor is any object with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Counter-based random numbers: Philox4x32-10.
 ///
 /// A number is a pure function of (seed, step, micro-step, activation, purpose, element), so a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The extents of a tensor, row-major, up to four dimensions.
 ///
 /// Most kernels see a tensor as a matrix: `cols` is the last extent (the channels), `rows` the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The clock that programs usually lend: the system's steady one. Apart from clock.hpp, because
 /// <chrono> takes long to compile.
 #pragma once

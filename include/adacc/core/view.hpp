@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A tensor that somebody else owns: a pointer and a shape.
 ///
 /// `View<float>` may be written, `View<const float>` may not; the first converts to the second.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
 /// A residual sum that reaches across an activation would have to be kept beside it, so only those
@@ -41,7 +42,7 @@ enum class Kept : unsigned char {
   coarse,   ///< compressed with the one that takes the fewest
 };
 
-/// The policy of activation `id` where it is kept; retain where it has no candidate that keeps
+/// The policy of activation `id` if it is kept; retain if it has no candidate that keeps
 /// values.
 constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: MIT
 /// Seconds of instructions, collected over steps, and the cost profile that their medians make.
 ///
 /// Copies of a repeated block share their samples. A decoded activation may cost more than the
 /// instruction that makes it: a reader that is told that it is not exact may compute again what it
-/// had saved. So where the reader's backward takes longer on it than on a retained one, and by more
+/// had saved. So if the reader's backward takes longer on it than on a retained one, and by more
 /// than chance explains, the difference is added to the cost of decoding.
 #pragma once
 
@@ -19,7 +20,7 @@ namespace detail {
 
 /// The middle of some numbers, and how far it may be off.
 struct Typical {
-  double median = 0;  ///< the mean of the two in the middle where their number is even; 0 of none
+  double median = 0;  ///< the mean of the two in the middle if their number is even; 0 of none
   double deviation = 0;  ///< standard deviation of the median, from the quartiles as of a Gaussian
 };
 
@@ -65,7 +66,7 @@ class CostSamples {
     samples_[place(run.node, kind_of(plan, run))].push_back(seconds);
   }
 
-  /// The costs so far. Gradient errors are zero, as is the rest of the step. Where a codec was
+  /// The costs so far. Gradient errors are zero, as is the rest of the step. If a codec was
   /// never timed at one node it costs there what it costs elsewhere, element for element.
   constexpr CostProfile profile() const {
     Array<detail::Typical> typical(samples_.size());
@@ -120,7 +121,7 @@ class CostSamples {
     return policy.recomputes() ? 0 : column(policy.codec()) + 1;
   }
 
-  /// The activation that backward of `node` reads as its input; step_input where there is none.
+  /// The activation that backward of `node` reads as its input; step_input if there is none.
   constexpr int input_read_by(int node) const {
     return reads_input(graph_.node(node).reads) ? graph_.input_of(node) : step_input;
   }
@@ -142,7 +143,7 @@ class CostSamples {
     return retained;
   }
 
-  /// Backward of node k on what was retained; where all plans were too small for that, on whatever
+  /// Backward of node k on what was retained; if all plans were too small for that, on whatever
   /// it was seen with.
   constexpr double backward_seconds(const Array<detail::Typical>& typical, int k) const {
     double seconds = typical[place(k, retained)].median;
@@ -153,7 +154,7 @@ class CostSamples {
     return seconds;
   }
 
-  /// What reading activation k costs its readers more where it was made in this way, beyond doubt.
+  /// What reading activation k costs its readers more if it was made in this way, beyond doubt.
   constexpr double extra_seconds(const Array<detail::Typical>& typical, int k,
                                  std::size_t way) const {
     double extra = 0;

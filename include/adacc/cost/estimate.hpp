@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A profile without a measurement: for plans that the compiler makes, for models larger than this
 /// machine, and until there is a measurement.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a plan costs: bytes, seconds and gradient error, from the very schedule that will run.
 ///
 /// This is the one definition of a plan's quality. Solvers may work with models of it, but what
@@ -52,7 +53,7 @@ constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
 
 /// visit(k, column, error) for each activation whose value in backward is not the one of forward,
 /// and each codec that is to blame (by its column in the profile), with what that adds to the
-/// gradient's error: the codec's error where backward reads it decoded; where it is computed again,
+/// gradient's error: the codec's error if backward reads it decoded; if it is computed again,
 /// what it carries from every lossy codec among the activations it is made from. At most 64 codecs.
 template <class Visit>
 constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Gradient errors of codecs, class by class, from sketches of gradients under pairs of plans.
 #pragma once
 
@@ -33,7 +34,7 @@ class GradientErrors {
 
   constexpr const Array<Entry>& entries() const { return entries_; }
 
-  /// The entry of `what`; one without batches where it was never probed.
+  /// The entry of `what`; one without batches if it was never probed.
   constexpr Entry entry(const ErrorClass& what) const {
     for (const Entry& entry : entries_)
       if (same(entry.what, what)) return entry;
@@ -70,7 +71,7 @@ class GradientErrors {
 /// compresses, another's pair has as its reference.
 class KnownSketches {
  public:
-  /// Adds the error of `what`, which `pair` probes, to `errors`. Where a sketch is not known yet,
+  /// Adds the error of `what`, which `pair` probes, to `errors`. If a sketch is not known yet,
   /// sketch(plan) makes it, a Result<GradientSketch>.
   template <class Sketch>
   Error probe(const ErrorClass& what, const ProbingPlans& pair, GradientErrors& errors,

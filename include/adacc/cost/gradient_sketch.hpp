@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A gradient in 256 numbers, from which the distance of two gradients can be told.
 ///
 /// Every element is added, with a random sign, to one of 256 sums drawn at random (Charikar, Chen,

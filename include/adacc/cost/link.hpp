@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What transfers to a store cost, and how long a step takes that computes and transfers at once.
 ///
 /// Two lanes: computation, one instruction after the other, and the link, which does one transfer
@@ -18,7 +19,7 @@ struct LinkCost {
   double read_rate = 0;
   double latency = 0;         ///< of each transfer
   double begin = 0;           ///< that beginning one takes of computation
-  double begin_per_byte = 0;  ///< and each of its bytes, where the store's work slows computation
+  double begin_per_byte = 0;  ///< and each of its bytes, if the store's work slows computation
 
   constexpr bool exists() const { return write_rate > 0 && read_rate > 0; }
   constexpr double write_seconds(std::size_t bytes) const {

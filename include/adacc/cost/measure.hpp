@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A cost profile measured on the running machine: what forward, backward, encode and decode take
 /// where they will run.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The cost of a link, measured by transfers of the sizes that a step will make.
 #pragma once
 

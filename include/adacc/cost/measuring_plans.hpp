@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: MIT
 /// Plans whose steps, taken together, run every instruction that a planner may choose.
 ///
 /// What a codec or a recomputation costs depends on what the caches hold, so it is timed where it
 /// will run: inside whole steps. One plan retains everything, one recomputes, and for each codec
-/// one compresses with it all that may be. Such steps need about the memory of `retain`; where
+/// one compresses with it all that may be. Such steps need about the memory of `retain`; if
 /// there is less, the same is done around a plan that keeps only checkpoints, and at last for one
 /// copy of each layer at a time, the last one's: its activations are alive together in backward
 /// anyway.
@@ -29,7 +30,7 @@ struct MeasuringPlans {
 namespace detail {
 
 /// Compresses activation `id`. What would be recomputed from a codec that keeps no values is
-/// retained instead. False where a reader needs the values.
+/// retained instead. False if a reader needs the values.
 constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const CodecInfo* codec) {
   Policy& policy = plan.policies[static_cast<std::size_t>(id)];
   const Policy before = policy;
@@ -104,7 +105,7 @@ constexpr MeasuringPlans measuring_choice(const Graph& graph, int choice) {
 }  // namespace detail
 
 /// The plans to measure `graph` with in an arena of at most `arena_bytes`; an error that says what
-/// is needed where that is too little.
+/// is needed if that is too little.
 constexpr Result<MeasuringPlans> measuring_plans(const Graph& graph, std::size_t arena_bytes) {
   std::size_t least = static_cast<std::size_t>(-1);
   for (int choice = 0; choice < detail::measuring_choices; ++choice) {

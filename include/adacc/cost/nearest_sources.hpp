@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From which encoded activations another one may be made again: the nearest behind it.
 ///
 /// What a recomputed activation has of a codec's error came from those of its sources that the codec

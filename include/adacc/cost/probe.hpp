@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: MIT
 /// What a codec does to the gradient, measured by repeating a step: v = E|g' - g|^2 / |g|^2.
 ///
 /// Two steps on one batch, whose plans differ in one class of activations, give two gradients;
 /// their sketches tell how far they are apart (cost/gradient_sketch.hpp), and no second gradient is
 /// held. Errors of different activations add up, so one probe compresses all copies of a layer and
 /// divides by their number. Codecs that round to nearest err the same way whenever they see the
-/// same batch, so v is a mean over batches, and where rounding is stochastic over its keys as well.
+/// same batch, so v is a mean over batches, and if rounding is stochastic over its keys as well.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ class GradientProbe {
     context_ = before_;
   }
 
-  /// Adds the error of one class on this batch to `errors`. `turn` chooses copies where the arena
+  /// Adds the error of one class on this batch to `errors`. `turn` chooses copies if the arena
   /// is too small to probe all at once.
   Error probe(const ErrorClass& what, GradientErrors& errors, int turn = 0) {
     const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: MIT
 /// Pairs of plans whose gradients differ by one thing: what one codec does at one layer.
 ///
 /// All copies of a layer are probed at once, because their errors add up. A pair is built around a
-/// plan that loses nothing: `retain`, or, where that does not fit, one that keeps checkpoints and
+/// plan that loses nothing: `retain`, or, if that does not fit, one that keeps checkpoints and
 /// recomputes the rest, in which what follows a compressed activation is retained up to the next
 /// checkpoint, so that nothing else is made from it. If even that does not fit for all copies at
 /// once, every second is probed, or fewer; and at last checkpoints are compressed themselves, in
@@ -31,7 +32,7 @@ struct ProbingPlans {
   Plan reference;
   bool exact = false;  ///< the reference loses nothing
   Plan lossy;          ///< |g(lossy) - g(reference)|^2 is the error of `copies` activations
-  int copies = 0;      ///< 0 where the class cannot occur: its error is nothing
+  int copies = 0;      ///< 0 if the class cannot occur: its error is nothing
   std::size_t arena_bytes = 0;
 };
 
@@ -161,7 +162,7 @@ constexpr Error too_small_to_probe(const ErrorClass& what, std::size_t least,
 }  // namespace detail
 
 /// The pair that probes `what` in an arena of at most `arena_bytes`, with as many copies as fit.
-/// `turn` chooses which, where not all do: another number, other copies.
+/// `turn` chooses which, if not all do: another number, other copies.
 constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClass& what,
                                              std::size_t arena_bytes, int turn = 0) {
   const Plan retain = retain_all(graph);
@@ -176,7 +177,7 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   return detail::too_small_to_probe(what, least, arena_bytes);
 }
 
-/// The same around `base`, a plan that loses nothing, where the caller has one that fits.
+/// The same around `base`, a plan that loses nothing, if the caller has one that fits.
 constexpr Result<ProbingPlans> probing_plans_around(const Graph& graph, const Plan& base,
                                                     const ErrorClass& what, std::size_t arena_bytes,
                                                     int turn = 0) {

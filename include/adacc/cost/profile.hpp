@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What every instruction of a step costs on a machine: seconds, and error of the gradient.
 ///
 /// Times are measured, not guessed: running a bandwidth-bound layer again is not free, as counts of
@@ -26,10 +27,10 @@ struct NodeCost {
 struct CodecCost {
   double encode = 0;  ///< seconds
   double decode = 0;  ///< seconds
-  /// Relative squared error of the gradient, E|g' - g|^2 / |g|^2, where backward reads this
+  /// Relative squared error of the gradient, E|g' - g|^2 / |g|^2, if backward reads this
   /// activation decoded and all others exact.
   double error = 0;
-  /// The same where backward reads this activation computed again from one or several that went
+  /// The same if backward reads this activation computed again from one or several that went
   /// through this codec.
   double carried_error = 0;
 };
@@ -42,11 +43,11 @@ struct CostProfile {
   Array<CodecCost> codec_costs;
   double loss = 0;  ///< seconds of loss and its gradient
   double rest = 0;  ///< seconds of a step outside its instructions: the update of the parameters
-  Fingerprint made_for;  ///< the graph's; unknown where the caller wrote the numbers down
+  Fingerprint made_for;  ///< the graph's; unknown if the caller wrote the numbers down
 
   constexpr const NodeCost& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
 
-  /// The column of `codec`; -1 where the profile does not know it.
+  /// The column of `codec`; -1 if the profile does not know it.
   constexpr int column(const CodecInfo* codec) const {
     for (std::size_t i = 0; i < codecs.size(); ++i)
       if (codecs[i] == codec) return static_cast<int>(i);
@@ -96,7 +97,7 @@ constexpr void scale(CostProfile& profile, double factor) {
   profile.loss *= factor;
 }
 
-/// An error where `profile` does not describe `graph`, or holds a number that is no cost: negative,
+/// An error if `profile` does not describe `graph`, or holds a number that is no cost: negative,
 /// infinite or NaN, or a forward or backward pass that takes no time.
 constexpr Error check(const Graph& graph, const CostProfile& profile) {
   constexpr double largest = 1e9;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What one codec does to one activation, as its statistics show it between two probes.
 ///
 /// A probed error is scaled by the noise that the codec measures of itself, relative to the signal,
@@ -64,7 +65,7 @@ class CodecWatch {
   }
 
  private:
-  /// Samples that sums over several checks tend to, where a single one has fewer.
+  /// Samples that sums over several checks tend to, if a single one has fewer.
   static constexpr double remembered = 64;
   /// Of the logarithm of noise over signal, by the delta method: the squared error of rounding,
   /// uniform over a step, has the relative variance 0.8, the square of a Laplacian value 5, of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The gradient's error under a plan: what was expected of it, and what is observed.
 ///
 /// Errors are those in the profile, probed last, scaled by what the codecs see (codec_watch.hpp).
@@ -76,7 +77,7 @@ class ErrorWatch {
   double planned() const { return planned_.sum; }
   double planned(int activation) const { return planned_.of[static_cast<std::size_t>(activation)]; }
 
-  /// One check. Where it finds `plan` failing, failing() says which activations that is due to.
+  /// One check. If it finds `plan` failing, failing() says which activations that is due to.
   Verdict check(const Graph& graph, const CostProfile& profile, const Plan& plan,
                 const EvolutionOptions& options) {
     const Errors now = errors_now(graph, profile, plan);

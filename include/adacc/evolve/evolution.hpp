@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plan that evolves while training runs: what is observed goes in, changes of the plan come out.
 ///
 /// Pure logic, without clock or randomness of its own: the same observations give the same plans.

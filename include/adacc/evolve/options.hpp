@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// When a plan that evolves looks at what was observed, and what it takes to change it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A change of an activation's policy while training runs, as a value: what, when and why.
 #pragma once
 

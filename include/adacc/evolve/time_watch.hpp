@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Whether steps still take the time that they took when their profile was new.
 ///
 /// Medians of some steps are compared with the first such median, not with the prediction: a

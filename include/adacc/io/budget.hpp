@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A budget as a user writes it: "96MiB", "1.5GiB", "50%" of what retaining everything needs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Saves a training run so that it can go on, bit for bit, as if it had never stopped.
 ///
 /// The format, all little-endian, blocks of N numbers of s bytes each (padding between parameters

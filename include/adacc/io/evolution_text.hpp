@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What an evolving plan remembers, as text and back: checkpoints keep it beside the plan itself.
 ///
 ///     adacc evolution, version 1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Files on a POSIX system: reading with every failure explained, and replacing a file whole.
 ///
 /// This is the only place that calls the operating system for file contents. A message is one line

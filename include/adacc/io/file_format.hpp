@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the readers of binary files share: little-endian words, kinds of file, a checksum.
 #pragma once
 

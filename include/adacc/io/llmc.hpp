@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Reads the model checkpoints of llm.c, version 3 (float32).
 ///
 /// The file: 256 int32 words (20240326, 3, max_seq_len, vocab_size, num_layers, num_heads,

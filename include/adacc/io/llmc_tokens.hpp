@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Reads the token files of llm.c, version 1: 256 int32 words (20240520, 1, token count, 0…), then
 /// uint16 tokens.
 #pragma once

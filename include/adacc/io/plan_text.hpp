@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plan as text and back: one line per activation, "id layer policy", as checkpoints keep it. A
 /// plan that limits the room of a step (Plan::room_bytes) says so in a line before: "room BYTES".
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A measured cost profile as a text file, so that a restart needs no warm-up.
 ///
 /// Times hold for one machine, number of threads, input and model, so the file names them, and a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Reads a file, or all files in a folder and below, as bytes: a vocabulary of 256.
 #pragma once
 

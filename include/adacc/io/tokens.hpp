@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A text as token ids, and the batches of a training run over it.
 ///
 /// Batches come in file order, and which one a step gets is a function of the step alone: a resumed

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: MIT
 /// Products of small blocks that lie in cache: attention's inner loops.
 ///
-/// A general matrix product packs its operands, which pays where they are large. A block of 64
+/// A general matrix product packs its operands, which pays if they are large. A block of 64
 /// rows of one head stays in the first or second cache as it is, so packing would only add work.
 /// Here elements of `a` are broadcast (any strides), rows of `b` are loaded (contiguous), and a
 /// tile of `c` stays in registers while the inner dimension runs. Under a causal mask, half of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Causal multi-head self-attention, computed block by block: no T x T matrix ever exists.
 ///
 /// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax")
@@ -12,7 +13,7 @@
 ///
 /// Beside queries, keys and values that a lossy codec has changed, the saved logarithm no longer
 /// normalizes the probabilities, and D no longer makes the gradients of a row of scores add up to
-/// zero. So where input or output are not exact, backward computes both again from what it reads,
+/// zero. So if input or output are not exact, backward computes both again from what it reads,
 /// in one more pass over the keys: the gradient is then the exact one of attention on the decoded
 /// values, and the output is not read at all. On a trained GPT a quarter (int8) to a sixth (int4)
 /// of the squared gradient error remains (docs/codecs.md).
@@ -51,7 +52,7 @@ struct CausalAttention {
   /// whatever comes second in a GPT.
   using input_codecs = CodecList<Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.95;
-  /// Where it is not exact, it is not read: what remains is what the next layer tolerates.
+  /// If it is not exact, it is not read: what remains is what the next layer tolerates.
   using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double output_sensitivity = 0;
 
@@ -358,7 +359,7 @@ struct CausalAttention {
     }
   }
 
-  /// `out` is null where statistics and output do not belong to what `qkv` holds.
+  /// `out` is null if statistics and output do not belong to what `qkv` holds.
   template <class T>
   static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
                              const T* dout, T* dqkv, const T* sums, T* scratch) {

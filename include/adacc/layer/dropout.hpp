@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: MIT
 /// Dropout whose mask is never stored: backward draws it again.
 ///
-/// Element e is dropped where word e of the context's stream (core/random.hpp) is below
+/// Element e is dropped if word e of the context's stream (core/random.hpp) is below
 /// rate * 2^32, so the mask depends on seed, step, micro-step, activation and element, and on
 /// nothing else: a recomputed dropout, and one on another number of threads, drops the same
 /// elements. Srivastava et al., "Dropout", 2014, in the inverted form: what stays is scaled by

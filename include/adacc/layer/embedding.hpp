@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Token and position embedding: the rows of two tables, added.
 ///
 /// Backward scatters into the tables. Tiles are columns, and each goes through all rows in order:

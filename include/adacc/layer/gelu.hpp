@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// GELU in GPT-2's form, with a hyperbolic tangent.
 ///
 ///     y = x / 2 * (1 + tanh(u)),  u = sqrt(2 / pi) * (x + 0.044715 x^3)

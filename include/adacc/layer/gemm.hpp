@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Matrix products: C = A B or C += A B, where A and B may be transposed or strided.
 ///
 /// Nearly all time of a training step is spent here, so this is a packed, register-blocked kernel
@@ -148,7 +149,7 @@ void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, s
 }
 
 /// Packs a block of A whose rows are not contiguous: groups of kernel_rows rows, one after the
-/// other, each as `pack` leaves it. Where the columns are contiguous, all groups advance together,
+/// other, each as `pack` leaves it. If the columns are contiguous, all groups advance together,
 /// so that each cache line is read once.
 template <class T>
 void pack_rows(std::size_t rows, std::size_t k, Operand<T> a, T* __restrict to) {
@@ -282,7 +283,7 @@ constexpr std::size_t gemm_workspace_bytes(std::size_t m, std::size_t n, std::si
 }
 
 /// C (m x n, row-major with leading dimension ldc) = A (m x k) B (k x n), or += with
-/// Accumulate::yes, in parallel over the context's threads. Where `bias` is not null and the
+/// Accumulate::yes, in parallel over the context's threads. If `bias` is not null and the
 /// product overwrites C, the row bias (n) is added to every row. C overlaps neither operand;
 /// `workspace` holds gemm_workspace_bytes, 64-byte aligned.
 template <class T>
@@ -296,7 +297,7 @@ void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, O
   T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
   T* const b_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(ctx.workers());
 
-  // Tiles: many enough that any few threads finish about together, and where A is packed, high
+  // Tiles: many enough that any few threads finish about together, and if A is packed, high
   // enough that this pays. A product of a few microseconds is not worth waking threads for.
   const bool in_place = a.col_stride == 1, alone = k == 0 || m * n < (std::size_t{1} << 19) / k;
   const std::size_t tile_rows = in_place ? least(block.rows, Blocks::max_rows / 2) : block.rows;
@@ -349,7 +350,7 @@ constexpr std::size_t gemm_tile_workspace_bytes(std::size_t, std::size_t n, std:
 }
 
 /// `gemm` on the calling thread, for use inside a tile: small enough that A is read in place, and
-/// so is B where its rows are contiguous. `scratch` holds gemm_tile_workspace_bytes.
+/// so is B if its rows are contiguous. `scratch` holds gemm_tile_workspace_bytes.
 template <class T>
 void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
                std::size_t ldc, Accumulate acc, Bytes scratch) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// GPT-2, ready-made: pre-norm blocks of attention and MLP, tied output head, policies as parameter.
 ///
 /// A set of policies names what becomes of each kind of activation; a member of `Set` is the policy

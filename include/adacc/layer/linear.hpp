@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A linear layer: y = x W^T + b over the last extent.
 ///
 /// The weight is stored (out, in), as in PyTorch and llm.c, so that their checkpoints are read as
@@ -41,7 +42,7 @@ void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
 
 }  // namespace detail
 
-/// x (..., in) to y (..., out). Parameters: "weight" (out, in) and, where wanted, "bias" (out),
+/// x (..., in) to y (..., out). Parameters: "weight" (out, in) and, if wanted, "bias" (out),
 /// which starts at zero and does not decay.
 struct Linear {
   std::size_t out = 0;

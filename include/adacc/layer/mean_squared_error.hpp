@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Mean squared error.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// SIMD vectors with Eigen's packets underneath: one source for every instruction set it knows.
 ///
 /// Eigen's array expressions cannot keep a tile of accumulators in registers, nor sum a row in the
@@ -47,7 +48,7 @@ struct Vec {
   friend Vec larger(Vec a, Vec b) { return {Eigen::internal::pmax(a.raw, b.raw)}; }
   friend Vec exp(Vec a) { return {Eigen::internal::pexp(a.raw)}; }
 
-  /// this * b + c, with one rounding where the machine can.
+  /// this * b + c, with one rounding if the machine can.
   Vec times_plus(Vec b, Vec c) const { return {Eigen::internal::pmadd(raw, b.raw, c.raw)}; }
   /// This, but `other` wherever a < b.
   Vec unless_less(Vec a, Vec b, Vec other) const {
@@ -60,7 +61,7 @@ struct Vec {
 template <class T>
 using Widest = Vec<T, max_lanes<T>>;
 
-/// Elements of the next narrower vector: half as many where there is one, else 1.
+/// Elements of the next narrower vector: half as many if there is one, else 1.
 template <class T, std::size_t Lanes>
 constexpr std::size_t narrower() {
   constexpr int half = static_cast<int>(Lanes / 2);

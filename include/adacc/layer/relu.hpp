@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// ReLU: negative elements become zero.
 ///
 /// Backward reads the output: its sign says all that the input's would, and the output is what the
@@ -14,7 +15,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Any shape, elementwise. A NaN stays a NaN: forward, and in dx where y is one. The derivative at
+/// Any shape, elementwise. A NaN stays a NaN: forward, and in dx if y is one. The derivative at
 /// zero is 0.
 struct Relu {
   static constexpr auto backward_reads = reads::output;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Root-mean-square normalization: each row divided by its root mean square, scaled per channel.
 ///
 /// Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019. With r = 1 / rms(x):

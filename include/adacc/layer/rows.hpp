@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Tiles of rows or elements, and sums over rows, as the elementwise and the normalizing layers
 /// share them.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What layers check and derive of shapes, with no arithmetic on data: shared by those on Eigen and
 /// the plain ones.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// SiLU, also called swish: x times its logistic sigmoid.
 ///
 ///     y = x * s,  s = 1 / (1 + exp(-x)),  dy/dx = s * (1 + x * (1 - s))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Softmax cross-entropy of logits, and the row kernels that the vocabulary head shares with it.
 ///
 /// Loss and gradient are one pass over a row, because the gradient, probabilities minus one-hot

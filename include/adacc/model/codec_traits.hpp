@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Which codecs a layer's backward tolerates on what it reads.
 ///
 /// The policy of an activation sits on the layer that produces it, but what the activation can bear

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The layer contract: what a functor says about itself, and how it is called.
 ///
 /// The smallest functor (T is the scalar type, float or double; members may be templates):

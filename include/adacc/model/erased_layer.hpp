@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a functor declares, with its type erased, for the lowering and the runner.
 ///
 /// A network may have hundreds of types of functors, and a template over them is compiled for each.

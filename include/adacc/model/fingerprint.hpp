@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a graph looks like to a plan: enough to tell that a plan was made for another one.
 ///
 /// A plan is a policy per activation, and says nothing of bytes or readers. Used on another graph

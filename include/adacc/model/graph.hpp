@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A model as data: what each layer instance produces, reads and needs.
 ///
 /// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From a model's types and functors to a Graph.
 ///
 /// Layers form a chain: each reads the activation before it, and residual sums reach back. That is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A functor with the policy of the activation that it produces.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A model and the loss that ends it, if one does: what a training step is made from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Parameters as layers declare them, and as kernels receive them.
 ///
 /// All parameters of a model live in one block that the trainer owns; gradients and optimizer

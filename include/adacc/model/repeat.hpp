@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A block of layers, repeated a number of times that may be known only at run time.
 ///
 /// Every copy has its own parameters and its own activations; the plan may treat copies

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Layers whose input is added to their output.
 ///
 /// The sum is formed in place: it takes the place of the last layer's output, and that layer's

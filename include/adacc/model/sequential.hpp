@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Layers one after the other.
 ///
 /// The chain is stored in indexed leaf bases: std::tuple costs nvcc two minutes at 200 layers.

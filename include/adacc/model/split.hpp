@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How a layer's work can be cut into parts, so that a step may stop within a layer.
 ///
 /// A game that gives training two milliseconds of a frame cannot wait for a layer that takes five.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plan that the compiler makes.
 ///
 ///     constexpr auto plan = adacc::plan<Net>(adacc::Shape(32, 16), 48 * adacc::KiB);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The least and the most of some values, one by one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The planner to call: exhaustive where that ends at once, by segments for everything larger.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The options of each activation, which are policies, and what each costs by itself.
 ///
 /// Seconds and stored bytes of a policy depend on the activation alone, given that backward needs

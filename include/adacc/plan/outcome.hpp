@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From plans that a search proposes to the one that is returned.
 ///
 /// Every planner hands its plans to Proposals, which checks each against graph and request, lays it

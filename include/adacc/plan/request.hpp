@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From a budget to a plan: what is asked of a planner, and what it answers.
 ///
 /// A pure function of graph, profile and request. Activations that types leave open (`Planned`) are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Keep the activation encoded by `Codec`; decode it before its first reader in backward.
 ///
 /// Forward is exact: the activation is encoded after its last reader there. `Compress<Tolerated>`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How a kept activation waits from its last reader in forward to its first in backward: in which
 /// place, and as it is or encoded by a codec.
 ///

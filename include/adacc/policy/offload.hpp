@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Keep the activation outside of the arena, in a store that the caller lends: on a disk, in other
 /// memory, on a GPU's host.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Leave the choice to the plan; a plan made without a planner retains.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What can become of an activation between forward and the last backward step that reads it: it is
 /// kept in some form, or dropped and recomputed.
 ///

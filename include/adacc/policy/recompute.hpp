@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Drop the activation after its last reader in forward and run its layer again in backward.
 ///
 /// A run of consecutive recomputed activations is produced once per backward pass, from the

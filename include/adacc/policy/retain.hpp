@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Keep the activation as it is until its last reader in backward.
 #pragma once
 

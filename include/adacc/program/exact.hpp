@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Which activations have in backward the very bits that forward computed.
 ///
 /// Retained ones have, and so have those behind a lossless codec. A recomputed one has the error of

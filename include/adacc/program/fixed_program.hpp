@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A program that the compiler has made, in static storage: for devices without a heap.
 ///
 /// make_program works on arrays that grow, which a constant expression may use but not keep. Here

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A step as data: instructions over named buffers, each of which lives for a part of the step.
 ///
 /// Made by make_schedule (schedule.hpp), placed by make_layout (layout.hpp), run by Step.

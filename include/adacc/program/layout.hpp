@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// An offset for every buffer of a schedule: one arena, whose size is the exact peak.
 ///
 /// Buffers that live at the same time never overlap; apart from that they share. Those that live

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A search for a smaller layout: which order to place buffers in.
 ///
 /// Placed one after the other, each at the lowest offset free during its whole life, buffers rarely

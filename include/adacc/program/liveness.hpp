@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How many bytes live at each instruction: the one sum of them in the library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A plan: one policy for every activation of a graph.
 ///
 /// Plans come from types, from the caller, or from a planner; schedule and layout do not know

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A step, compiled: graph, plan, schedule and layout together.
 ///
 /// Pure data and constexpr throughout, so a network's peak can be a constant:

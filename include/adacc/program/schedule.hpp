@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From graph and plan to the instructions of a step, written down.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// When things happen in a step: the rules, derived from graph and plan and told to a sink.
 ///
 /// A pure function of both; it touches no data. The rules:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From a schedule to one that sends activations to a store and brings them back.
 ///
 /// What a plan keeps in a store (Form::travels) leaves the arena behind its last reader in forward,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A cost profile of a stash without a measurement, and the gradient errors of one with.
 ///
 /// Times follow from what recompute() was told of its callables (RecomputeNeeds) and from bytes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The cost profile of a stash, measured on the running machine: callables and codecs, no more.
 ///
 /// Activations that were registered alike (stash/model.hpp) share their times, as the layers of a

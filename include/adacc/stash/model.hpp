@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a trainer written by hand tells of its activations, and the graph that follows from it.
 ///
 /// For those who have kernels and a training loop of their own and want neither layers nor

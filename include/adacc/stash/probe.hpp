@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What codecs do to the gradients of a trainer written by hand, measured with its own steps.
 ///
 /// The trainer runs one step on one batch under plans that differ in one class of activations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The activations of a trainer written by hand, kept as a plan says, in memory that it lends.
 ///
 ///     stash.begin(cpu);                            // each step

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The caller's block of memory for steps, with a mark that says whether a step is under way in it.
 ///
 /// Steps may share an arena, one after the other: training and evaluation do. Two at once would

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A program and the memory that its steps were lent: where the operands of an instruction lie.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A step in slices: runs some of its parts now and goes on later, with the bits of a whole step.
 ///
 /// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says

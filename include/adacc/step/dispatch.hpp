@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From a network's types to its dispatch table.
 #pragma once
 

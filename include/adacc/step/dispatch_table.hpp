@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the runner calls, with the types erased.
 ///
 /// One entry per layer of the model (copies of a repeated block share it): a pointer to the user's

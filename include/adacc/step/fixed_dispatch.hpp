@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A dispatch table in memory of a size that the compiler knows: beside a FixedProgram, set-up then
 /// allocates nothing.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What can be wrong with the memory that a caller lends a step, said in words.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The runner: executes a compiled step inside the arena that the caller lends it.
 ///
 /// Set-up (make, bind) validates everything and reports errors as values. A step itself allocates

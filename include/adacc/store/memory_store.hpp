@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A store in memory of the caller's: memory that the arena should not be in (another node's, a
 /// GPU's host), and a double for tests.
 ///

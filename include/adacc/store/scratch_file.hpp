@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A store on a disk: one file without a name, past the page cache, gone with the process.
 ///
 /// What decides on a real disk: O_DIRECT, because copies in the page cache are the memory that is to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The store contract: where a step may keep activations outside of its arena.
 ///
 /// A store is any object with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Transfers to and from a file by a thread with pread and pwrite: what works everywhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Transfers to and from a file by io_uring: the kernel's queues, without a thread of ours.
 ///
 /// By raw system calls, because liburing is not everywhere. Tensors are cut into pieces, so that one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The smallest functor, loss, codec, context, optimizer and executor that satisfy each contract.
 ///
 /// They prove that the contracts ask for no more than they say: code that compiles with an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the checks of a layer and of a loss have in common: random parameters in guarded memory,
 /// and the verdict.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A stash that looks at how it is used: what a trainer and its callables owe, checked as they run.
 ///
 /// A drop-in for Stash (stash/stash.hpp), for tests and for the first steps of a new trainer. It

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Gradients compared with central finite differences, for several step sizes.
 ///
 /// A large step has truncation error, a small one rounding error, and which is better depends on
@@ -34,7 +35,7 @@ struct GradientCheckOptions {
   std::uint64_t seed = 1;
   double input_scale = 1;        ///< standard deviation of the random input
   double parameter_scale = 0.5;  ///< standard deviation of the random parameters
-  /// Random tokens are below this; 0: the layer's member `vocab`, or 2 where it has none.
+  /// Random tokens are below this; 0: the layer's member `vocab`, or 2 if it has none.
   std::size_t vocab = 0;
   View<const double> x{};             ///< the input, instead of a random one
   View<const std::int32_t> tokens{};  ///< the same for layers that take tokens

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: MIT
 /// A gradient checker for layers and losses: finite differences, and the rest of the contract.
 ///
 /// A layer that passes has the right gradients in double precision and keeps the promises that the
 /// runner builds on: dx overwritten, parameter gradients accumulated, the same bits from a second
-/// forward, for any number of workers and whatever memory held before, in place and in parts where
+/// forward, for any number of workers and whatever memory held before, in place and in parts if
 /// declared, nothing read that was not asked for and nothing written outside the declared sizes.
 ///
 ///     const auto result = adacc::testing::gradient_check(MyLayer{}, adacc::Shape{5, 7});

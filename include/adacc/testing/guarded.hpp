@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Memory of exactly the size that was asked for, which notices when its surroundings are written.
 ///
 /// Kernels get no more than they declare. A pattern in front of the block and behind it, to the

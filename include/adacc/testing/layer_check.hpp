@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The check of a layer functor against its contract; see gradient_check.hpp.
 ///
 /// Every promise has a run of its own, in which one thing differs from the first run: what memory
@@ -179,7 +180,7 @@ class LayerCheck : CheckBase {
       if (!run(serial, {.in_place = true}, other)) return false;
       if (!same(base, other))
         return fail(
-            Error::say("dx_overwrites_dy is declared, but backward gives other bits where "
+            Error::say("dx_overwrites_dy is declared, but backward gives other bits if "
                        "dx is dy",
                        mode));
     }
@@ -193,7 +194,7 @@ class LayerCheck : CheckBase {
     }
     if (!check_workers(training, base)) return false;
 
-    // Finite differences in evaluation are news only where evaluation differs.
+    // Finite differences in evaluation are news only if evaluation differs.
     if (training || !(base.y == trained_y_)) {
       compare(context(training), base);
       if (!result_.passed) return false;

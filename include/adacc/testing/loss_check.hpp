@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The check of a loss against its contract; see gradient_check.hpp. Built like that of a layer.
 #pragma once
 
@@ -131,7 +132,7 @@ class LossCheck : CheckBase {
       if (!same(base, other))
         return fail(
             Error::say("dx_overwrites_x is declared, but forward_backward gives other "
-                       "bits where dx is x"));
+                       "bits if dx is x"));
     }
     for (const int workers : {1, 2, options_.workers}) {
       PermutedExecutor executor(workers, options_.seed);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// An executor that runs tiles in a permuted order under several worker numbers, on one thread.
 ///
 /// Whatever depends on the order of tiles, on the worker that runs them or on how many workers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Runs a layer in the parts that its `split` allows, as the runner would: for the gradient
 /// checker.
 ///

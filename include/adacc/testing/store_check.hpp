@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Whether a store keeps its contract: what was written comes back, whatever else is under way.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// AdamW: Adam with decoupled weight decay, as one pass over memory.
 ///
 /// The step is bound by bandwidth: it reads parameters, gradients and both moments once, writes

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: MIT
 /// The plan of a training that evolves: what is measured, probed and watched between its steps.
 ///
-/// Puts Training and Evolution together. Everything happens at the boundary before an update: where
+/// Puts Training and Evolution together. Everything happens at the boundary before an update: if
 /// observations or a new budget call for another plan, it is compiled, the arena exchanged, and the
 /// step runs under it; parameters, moments and batches know nothing of it, and no step is lost.
 ///

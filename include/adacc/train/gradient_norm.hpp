@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The L2 norm of all gradients, and clipping by it.
 ///
 /// Partial sums live on the stack: the block is cut into at most 256 chunks by its size alone,

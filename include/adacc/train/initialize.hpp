@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Draws the initial parameters of a model.
 ///
 /// Element e of parameter i is a function of (seed, i, e) alone, so the values depend neither on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The learning rate of a step: constant, or linear warm-up and then half a cosine.
 #pragma once
 
@@ -14,7 +15,7 @@ namespace adacc { inline namespace v0_1 {
 ///     otherwise          min_lr + (lr - min_lr) (1 + cos(pi d)) / 2,
 ///                        d = min(1, (s - warmup_steps) / (total_steps - warmup_steps))
 ///
-/// Where min_lr equals lr, or is negative (the default), the rate is constant after the warm-up.
+/// If min_lr equals lr, or is negative (the default), the rate is constant after the warm-up.
 /// A pure function of the step, so that a resumed run goes on with the same rates.
 struct LearningRate {
   double lr = 1e-3;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Training::make() of a network and a shape: graph, costs, plan and program in one call.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The optimizer contract: what a Training asks of whoever turns gradients into an update.
 ///
 /// An optimizer is a plain struct of options, and its state is memory of the trainer's:

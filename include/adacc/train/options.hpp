@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What a Training can be told when it is made.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Stochastic gradient descent with momentum and decoupled weight decay.
 ///
 /// Source: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964, in the

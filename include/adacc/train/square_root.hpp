@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Square roots of a few numbers at once, in place.
 ///
 /// std::sqrt sets errno, which keeps compilers from vectorizing a loop over it unless the whole

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A step with everything around it: a plan within a budget, memory for all of it, initial
 /// parameters, an optimizer.
 ///
@@ -161,7 +162,7 @@ class Training {
   }
 
   /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
-  /// rate `lr`. Where it, or a loss, is not finite nothing is updated, and the gradients are given
+  /// rate `lr`. If it, or a loss, is not finite nothing is updated, and the gradients are given
   /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it.
   Result<Outcome> update(double lr) {
     if (const Error why = settle()) return why;
@@ -199,7 +200,7 @@ class Training {
     return keeper_ == nullptr ? Error{} : keeper_->prepare(*this, boundary_, input, targets);
   }
 
-  /// The arena may be as large as this from the next update on, up or down. Where no plan fits, that
+  /// The arena may be as large as this from the next update on, up or down. If no plan fits, that
   /// boundary() says so and the old budget stays.
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
@@ -210,7 +211,7 @@ class Training {
 
   /// Between two steps: those that follow run under `program`, of the same network, and the arena
   /// is exchanged for one of the size it takes. The old one is given back first, so that memory
-  /// never holds both; other steps that borrowed it must be bound again. Where this fails, all is
+  /// never holds both; other steps that borrowed it must be bound again. If this fails, all is
   /// as it was; but if even the old arena cannot be had again, no step runs.
   Error switch_to(Program program) {
     if (step_.active())

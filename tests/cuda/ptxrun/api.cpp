@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The CUDA runtime's functions on an executor of PTX: link it instead of cudart.
 //
 //     nvcc -arch=compute_80 -code=compute_80 --no-compress --cudart=none -lineinfo … ptxrun.o

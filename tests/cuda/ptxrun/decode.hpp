@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A function's statements -> instructions with handlers.
 #pragma once
 #include "exec.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Decoding and executing PTX, one block of threads after the other, 32 lanes at a time.
 #pragma once
 #include <algorithm>

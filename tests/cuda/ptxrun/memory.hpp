@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Device memory, problems found, and what is known of every byte.
 #pragma once
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Blocks of threads, warps, barriers.
 #pragma once
 #include "decode.hpp"

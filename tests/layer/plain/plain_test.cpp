@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Layers in plain loops: gradients, agreement with their fast twins, and no more asked of a context
 // than a device has.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Links the CUDA runtime from a source that is no CUDA.
 #include <adacc/core/cuda.cuh>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Uses a ready-made layer, which needs Eigen's headers and threads.
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/relu.hpp>

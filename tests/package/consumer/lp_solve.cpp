@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Links lp_solve by the target alone: its header is not needed, and so not looked for.
 extern "C" void lp_solve_version(int* major, int* minor, int* release, int* build);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Uses the host library alone: a layer, a network, its peak as a constant, and one step, on memory
 /// of its own. Whatever way adacc was found, this is all a consumer needs.
 #include <adacc/adacc.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The codec behind Int8Outlier and Int4Outlier on a CUDA device: the bytes that codec.hpp makes
 /// on the host.
 #pragma once

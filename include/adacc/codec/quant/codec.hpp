@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The codec behind Int8Outlier and Int4Outlier, on the host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The format of Int8Outlier and Int4Outlier: options, and where every byte of a blob lies.
 ///
 /// Sizes and offsets depend on rows, columns, element type and options alone, so that a plan knows

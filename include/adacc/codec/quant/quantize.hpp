@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The arithmetic of quantizing codecs, element by element: x' = minimum + scale * code.
 ///
 /// The same bits come out of every compiler and machine, whether it fuses multiplication and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A convolution over time in plain loops: for sensors' signals.
 ///
 ///     y[b][t][o] = bias[o] + sum over k, c of x[b][t * stride + k][c] * weight[o][k][c]

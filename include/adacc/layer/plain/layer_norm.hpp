@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Layer normalization in plain loops: each row to mean 0 and variance 1, then scaled and shifted.
 ///
 /// Ba, Kiros, Hinton, "Layer Normalization", 2016. With xhat = (x - mean) * rstd:

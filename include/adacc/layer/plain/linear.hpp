@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A linear layer in plain loops: y = x W^T + b over the last extent.
 ///
 /// For devices that cannot carry a packed matrix product: some hundred bytes of code and no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The mean over time of each channel: what a signal is like, wherever in the window it happens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Mean squared error in a plain loop.
 #pragma once
 

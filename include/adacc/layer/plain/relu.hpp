@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// ReLU in a plain loop: negative elements become zero.
 #pragma once
 
@@ -8,7 +9,7 @@
 namespace adacc { inline namespace v0_1 { namespace plain {
 
 /// Any shape, elementwise. Backward reads the output, whose sign says all that the input's would.
-/// A NaN stays a NaN: forward, and in dx where y is one. The derivative at zero is 0.
+/// A NaN stays a NaN: forward, and in dx if y is one. The derivative at zero is 0.
 struct Relu {
   static constexpr const char* name = "plain_relu";
   static constexpr auto backward_reads = reads::output;

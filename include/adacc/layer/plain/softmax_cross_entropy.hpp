@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Softmax cross-entropy of logits in plain loops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The hyperbolic tangent in a plain loop.
 #pragma once
 

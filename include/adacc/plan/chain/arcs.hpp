@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
 ///
 /// At a boundary the activation before it is either at hand (kept in whatever form; in which, the

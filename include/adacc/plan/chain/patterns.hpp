@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// All ways to treat one segment's activations, and what each means in bytes to the rest of a step.
 ///
 /// Bytes are not modelled: every pattern is scheduled on the segment's own graph, and its live

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// From arcs to plans: a search from the last segment to the first, exact in bytes.
 ///
 /// A partial plan of the segments behind a boundary is known by what it needs on top of whatever

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
 /// A graph is cut into a chain of segments (segments.hpp), each segment's patterns are listed once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Shortest paths through a chain under prices for bytes and error.
 ///
 /// With prices (multipliers), budget and tolerance leave the constraints and join the objective,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Leaves out the arcs that no plan close to the bound takes.
 ///
 /// Under prices, every plan that takes an arc is at least as slow as the bound plus the arc's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A graph cut into a chain of segments, and each segment as a small graph of its own.
 ///
 /// What lies on the two sides of a cut knows little of each other: what is stored on the left is a

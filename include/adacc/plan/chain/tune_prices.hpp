@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The prices of bytes and of error at which the bound for all plans is highest.
 ///
 /// The dual function is concave, and each shortest path gives a plane above it: what that path

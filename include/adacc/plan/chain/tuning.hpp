@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Every number that the chain planner is tuned by, in one place.
 ///
 /// docs/planning.md says what each mechanism is worth: `plan_bench --ablate` switches them off one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Lower bounds on what every completion of a partial plan costs.
 ///
 /// Activations are decided from the last to the first: whatever reads an activation, in backward

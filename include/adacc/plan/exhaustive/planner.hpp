@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The exhaustive planner: branch and bound over the policies of every activation.
 ///
 /// Depends on nothing, works in constant expressions, and proves what it finds. For graphs of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The best plan of all, by branch and bound: the fastest, the smallest, or the one of least error.
 ///
 /// Activations are decided from the last to the first (partial.hpp says why), each node of the tree

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How fast the first activations can be, if they may be stored in so many bytes.
 ///
 /// For every prefix of activations, the Pareto frontier of stored bytes and seconds over all

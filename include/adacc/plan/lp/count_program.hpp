@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A linear program over how many segments of a kind take which arc.
 ///
 /// Equal segments are one group, so its size does not grow with the number of equal blocks: a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// A linear program, possibly with integer columns, its solution, and whoever solves it: plain data.
 ///
 /// Minimizes the sum of cost * x over the columns' bounds and the rows; nothing in here knows any

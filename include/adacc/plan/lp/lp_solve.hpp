@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Solves a LinearProgram with lp_solve 5.5: link adacc::lp_solve.
 ///
 ///     request.linear_solver = &adacc::lp_solve();

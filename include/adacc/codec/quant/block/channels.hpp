@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Whole columns as outliers, by a block of threads: which have places, the section of a tile.
 #pragma once
 

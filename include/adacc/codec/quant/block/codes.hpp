@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Scales and codes of a tile, by a block of threads.
 #pragma once
 

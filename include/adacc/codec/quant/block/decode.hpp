@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Decodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
 /// Threads have the columns and rows that they have when encoding, so they store packets of 16

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Single elements as outliers, by a block of threads: thresholds, places, the section of a tile.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Encodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
 /// Three steps, each a kernel: quant_prepare() clears the headers of the blob's blocks;

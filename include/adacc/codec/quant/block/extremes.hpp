@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Extremes of the groups of a tile, by a block of threads (tile.hpp).
 ///
 /// If outliers are single elements, they are found twice: of each quarter of a group, from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Which outliers of a tile get places: those of the highest levels, in order if not all fit.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Completes the headers of blocks with what a few samples show, by a block of threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// How a block of threads divides the tiles of the quantizing codecs, and what its threads share.
 ///
 /// The bytes are those of codec/quant/layout.hpp, the arithmetic is that of quantize.hpp. A tile is

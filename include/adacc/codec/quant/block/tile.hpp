@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// The tile that a block of threads encodes: where it lies, its groups, what every thread holds.
 ///
 /// The steps of encoding are functions of a tile, one subject a file: extremes, outliers (elements,

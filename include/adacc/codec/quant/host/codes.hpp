@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Loops over codes: elements to codes and back, two codes in a byte, and what rounding adds.
 ///
 /// They are functions of their own because compilers trust __restrict on parameters, and codes,

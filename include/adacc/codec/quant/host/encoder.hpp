@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Encodes one block of 64 rows of a quantizing codec (format: codec/quant/layout.hpp).
 ///
 /// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4

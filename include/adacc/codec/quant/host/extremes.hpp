@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Loops that reduce columns to their extremes, as ordered integers (codec/quant/quantize.hpp).
 ///
 /// Integer minima and maxima may be taken in any order, so these loops are vectors without leave to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Which outliers of a tile get the places there are.
 ///
 /// Non-finite ones go first, then what is farthest out, by doublings; within the doubling that does

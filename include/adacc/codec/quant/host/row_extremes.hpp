@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Loops that reduce groups along rows to their extremes, as ordered integers
 /// (codec/quant/quantize.hpp).
 ///

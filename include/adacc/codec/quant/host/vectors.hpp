@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 /// Sixteen lanes of what GCC and clang call vectors, as the loops of quantizing codecs need them.
 ///
 /// g++ 12 makes slow loops of those that end in bytes, and neither compiler keeps extremes in
