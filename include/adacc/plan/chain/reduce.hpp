@@ -20,7 +20,6 @@ class ChainReducer {
       : chain_(chain), tuning_(tuning), priced_(chain) {
     priced_.set(prices);
     const Array<double> ahead = priced_.ahead(), behind = priced_.behind();
-    const std::size_t states = chain.states;
     shortest_ = behind[0];
     Array<std::size_t> known(chain.arcs.size());  // of each class its group plus 1
     for (std::size_t j = 0; j < chain.size(); ++j) {
@@ -55,7 +54,6 @@ class ChainReducer {
     left_out = infinite;
     Chain out;
     out.segments = chain_.segments;
-    out.states = chain_.states;
     out.base_seconds = chain_.base_seconds;
     for (std::size_t j = 0; j < chain_.size(); ++j)
       out.segments[j].cost = static_cast<int>(group_of_[j]);
@@ -63,7 +61,6 @@ class ChainReducer {
       const double most = g < late ? most_early : most_late;
       const ArcSet& all = chain_.arcs_of(members_[g]);
       ArcSet arcs;
-      arcs.states = all.states;
       arcs.complete = all.complete;
       arcs.loose = all.loose;
       for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair) {
@@ -82,7 +79,7 @@ class ChainReducer {
 
  private:
   double reduced(std::size_t group, std::size_t pair, const Arc& arc) const {
-    const double around = around_[group * chain_.states * chain_.states + pair];
+    const double around = around_[group * states * states + pair];
     return around >= infinite ? infinite
                               : around + priced_.length(members_[group], arc) - shortest_;
   }
