@@ -53,8 +53,6 @@ using Tuning = adacc::ChainTuning;
 constexpr Ablation ablations[] = {
     {"all", [](Tuning&) {}},
     {"equal segments share patterns", [](Tuning& t) { t.classes_compared = 0; }},
-    {"codecs behind a replay told apart",
-     [](Tuning& t) { t.most_codecs = t.most_codecs_if_few = 0; }},
     {"prices tuned by many paths", [](Tuning& t) { t.most_paths = 2; }},
     {"the best row is priced", [](Tuning& t) { t.rows_tried = 1; }},
     {"bounds at several prices", [](Tuning& t) { t.factor_count = 1; }},
@@ -62,6 +60,7 @@ constexpr Ablation ablations[] = {
      [](Tuning& t) {
        for (Tuning::Effort& effort : t.efforts) effort.arcs = 100000;
      }},
+    {"more arcs of the last segments", [](Tuning& t) { t.late_arcs = 1; }},
     {"wider searches",
      [](Tuning& t) {
        for (Tuning::Effort& effort : t.efforts) effort = t.efforts[0];
@@ -69,10 +68,6 @@ constexpr Ablation ablations[] = {
     {"several plans per range",
      [](Tuning& t) {
        for (Tuning::Effort& effort : t.efforts) effort.labels = 1;
-     }},
-    {"ranges of errors",
-     [](Tuning& t) {
-       for (Tuning::Effort& effort : t.efforts) effort.errors = 1;
      }},
     {"several layouts tried", [](Tuning& t) { t.layouts = 1; }},
 };

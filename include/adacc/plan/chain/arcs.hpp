@@ -2,10 +2,10 @@
 /// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
 ///
 /// At a boundary the activation before it is either at hand (kept in whatever form; in which, the
-/// segment behind decides) or a replay. The error of a replay depends on the lossy codecs that it
-/// is made from, so there is one such state for each set of them. Arcs between the same two states
-/// that are no better in anything are dropped: of a transformer's half block about a hundred
-/// remain.
+/// segment behind decides) or a replay. The error that a replay carries into a segment is not
+/// counted, so sums of errors are a bound; it matters little, and whole plans are checked. Arcs
+/// between the same two states that are no better in anything are dropped: of a transformer's half
+/// block about a hundred remain.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// One pattern between two states. State 0: at hand; state 1 + m: a replay of lossy codecs m.
+/// Of an activation at a boundary. State 0: at hand; state 1: a replay.
+inline constexpr std::size_t states = 2;
+
+/// One pattern between two states.
 struct Arc {
   PatternBytes bytes;
   double seconds = 0;  ///< beyond a step that retains everything
-  double error = 0;
+  double error = 0;    ///< without what a replay carries into it
   int pattern = 0;
   std::uint8_t from = 0;
   std::uint8_t to = 0;
-  /// Its replay goes through a codec that is not tracked, and its error is too small: for bounds
-  /// alone.
-  bool bound_only = false;
 };
 
 /// What counts of an arc where its need does not.
@@ -41,7 +41,6 @@ struct LooseOption {
 
 /// The arcs of all segments of one cost class, by `to`, then `from`.
 struct ArcSet {
-  std::size_t states = 1;
   Array<Arc> arcs;                   ///< of each (to, from) in the order of their seconds
   Array<std::size_t> first;          ///< of (to, from), at to * states + from; one more at the end
   Array<StoringArc> storing;         ///< without those that others dominate
@@ -91,9 +90,9 @@ struct ArcSet {
 /// Whether `a` is at least as good as `b` in everything that matters.
 inline bool dominates(const Arc& a, const Arc& b) {
   const PatternBytes &x = a.bytes, &y = b.bytes;
-  return a.seconds <= b.seconds && a.error <= b.error && a.bound_only <= b.bound_only &&
-         x.need <= y.need && x.stored <= y.stored && x.keeps_replay == y.keeps_replay &&
-         x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
+  return a.seconds <= b.seconds && a.error <= b.error && x.need <= y.need && x.stored <= y.stored &&
+         x.keeps_replay == y.keeps_replay && x.need_on_held <= y.need_on_held &&
+         x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
          x.peak_on_stored <= y.peak_on_stored && x.peak_on_held <= y.peak_on_held &&
          x.peak_on_peak <= y.peak_on_peak;
 }
@@ -153,8 +152,7 @@ inline void ArcSet::forget_time() {
 /// A plan's segments and their arcs.
 struct Chain {
   Array<Segment> segments;
-  Array<ArcSet> arcs;  ///< by cost class
-  std::size_t states = 1;
+  Array<ArcSet> arcs;       ///< by cost class
   double base_seconds = 0;  ///< of a step that retains everything
   /// The least that a replay takes on top of what is stored, at [boundary * states + state].
   struct Replay {
@@ -203,45 +201,28 @@ struct Chain {
 /// Puts seconds and errors to the patterns of a form.
 class ArcMaker {
  public:
-  /// `sets` tells the codecs behind a replay apart; without, errors carried into a segment count
-  /// as 0.
-  ArcMaker(const Graph& graph, const CostProfile& profile, const LossyCodecs& codecs, bool sets)
-      : graph_(graph), profile_(profile), codecs_(codecs),
-        sets_(sets ? std::size_t{1} << codecs.count() : 1) {}
-
-  std::size_t states() const { return 1 + sets_; }
+  ArcMaker(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
 
   ArcSet make(const Patterns& patterns, const Segment& segment) {
     price(patterns, segment);
     ArcSet out;
-    out.states = states();
-    Array<Array<Arc>> groups(out.states * out.states);
+    Array<Arc> groups[states * states];
     for (std::size_t p = 0; p < patterns.all.size(); ++p) {
       const Pattern& pattern = patterns.all[p];
       Arc arc;
       arc.bytes = pattern.bytes;
       arc.pattern = static_cast<int>(p);
-      for (std::size_t k = 0; k < patterns.nodes(); ++k)
-        if (const Choice& choice = patterns.choice(pattern, k); choice.needed)
-          arc.seconds += options_[first_option_[k] + choice.option].seconds;
-      for (std::size_t m = 0; m < (pattern.takes_replay ? sets_ : 1); ++m) {
-        arc.from = static_cast<std::uint8_t>(pattern.takes_replay ? 1 + m : 0);
-        arc.error = 0;
-        arc.to = 0;
-        for (std::size_t k = 0; k < patterns.nodes(); ++k) {
-          const Choice& choice = patterns.choice(pattern, k);
-          const std::size_t set = choice.tracked | (choice.carries ? m : 0);
-          if (patterns.segment.has_output && k == patterns.outgoing()) {
-            if (!pattern.gives_replay) continue;
-            arc.to = static_cast<std::uint8_t>(1 + (sets_ > 1 ? set : 0));
-            arc.bound_only = sets_ > 1 && choice.others != 0;
-          } else {
-            const Option& option = options_[first_option_[k] + choice.option];
-            arc.error += option.recompute ? carried(segment, k, set, choice.others) : option.error;
-          }
-        }
-        groups[arc.to * out.states + arc.from].push_back(arc);
+      arc.from = pattern.takes_replay ? 1 : 0;
+      arc.to = pattern.gives_replay ? 1 : 0;
+      for (std::size_t k = 0; k < patterns.nodes(); ++k) {
+        const Choice& choice = patterns.choice(pattern, k);
+        const Option& option = options_[first_option_[k] + choice.option];
+        if (choice.needed) arc.seconds += option.seconds;
+        if (patterns.segment.has_output && k == patterns.outgoing()) continue;
+        arc.error += option.recompute ? carried(segment.original(static_cast<int>(k)), choice.lossy)
+                                      : option.error;
       }
+      groups[arc.to * states + arc.from].push_back(arc);
     }
     for (const Array<Arc>& group : groups) out.append_pair(group.data(), group.size());
     out.close();
@@ -260,21 +241,12 @@ class ArcMaker {
   void price(const Patterns& patterns, const Segment& segment) {
     options_.clear();
     first_option_.clear();
-    carried_.clear();
-    carried_.resize(patterns.nodes() << codecs_.count());
     for (std::size_t k = 0; k < patterns.nodes(); ++k) {
       const int node = segment.original(static_cast<int>(k));
       first_option_.push_back(options_.size());
       for (const Policy& policy : patterns.options[k])
         options_.push_back({seconds_here(segment, node, policy),
                             error_of(graph_, profile_, node, policy), policy.recomputes()});
-      if (!graph_.node(node).read_in_backward) continue;
-      double* carried = carried_.data() + (k << codecs_.count());
-      for (int c = 0; c < static_cast<int>(profile_.codecs.size()); ++c) {
-        const int bit = codecs_.bit(c);
-        for (std::size_t m = 0; bit >= 0 && m < std::size_t{1} << codecs_.count(); ++m)
-          if ((m >> bit & 1) != 0) carried[m] += profile_.codec_cost(node, c).carried_error;
-      }
     }
   }
 
@@ -284,12 +256,10 @@ class ArcMaker {
                                                        : seconds_of(graph_, profile_, node, policy);
   }
 
-  double carried(const Segment& segment, std::size_t k, std::size_t set,
-                 std::uint64_t others) const {
-    double sum = carried_[(k << codecs_.count()) + set];
-    const int node = segment.original(static_cast<int>(k));
-    for (int c = 0; others != 0 && graph_.node(node).read_in_backward; ++c, others >>= 1)
-      if ((others & 1) != 0) sum += profile_.codec_cost(node, c).carried_error;
+  double carried(int node, std::uint64_t lossy) const {
+    double sum = 0;
+    for (int c = 0; lossy != 0 && graph_.node(node).read_in_backward; ++c, lossy >>= 1)
+      if ((lossy & 1) != 0) sum += profile_.codec_cost(node, c).carried_error;
     return sum;
   }
 
@@ -311,11 +281,8 @@ class ArcMaker {
 
   const Graph& graph_;
   const CostProfile& profile_;
-  const LossyCodecs& codecs_;
-  std::size_t sets_;
   Array<Option> options_;
   Array<std::size_t> first_option_;
-  Array<double> carried_;  ///< by node, then set of tracked codecs
 };
 
 }}}  // namespace adacc::v0_1::detail

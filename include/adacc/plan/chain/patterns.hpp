@@ -50,10 +50,7 @@ struct Pattern {
 struct Choice {
   std::uint8_t option = 0;  ///< into Patterns::options of its node
   bool needed = false;      ///< by backward
-  bool carries = false;     ///< recomputed from the incoming activation, among others
-  std::uint8_t tracked =
-      0;  ///< lossy codecs inside the segment behind its value: LossyCodecs bits,
-  std::uint64_t others = 0;  ///< and the columns of those that have none
+  std::uint64_t lossy = 0;  ///< columns of the lossy codecs inside the segment behind its value
 };
 
 /// The patterns of all segments of one form.
@@ -74,55 +71,13 @@ struct Patterns {
   }
 };
 
-/// The lossy codecs of a profile. The error of a replay depends on which of them it is made from;
-/// those that are tracked have a bit, so that sets of them are small numbers.
-class LossyCodecs {
- public:
-  /// Tracks the `most` of them that are candidates of the most activations.
-  LossyCodecs(const Graph& graph, const CostProfile& profile, int most)
-      : profile_(profile), bit_(profile.codecs.size()) {
-    Array<int> uses(bit_.size());
-    for (const CodecInfo* codec : graph.candidates) ++uses[index(codec)];
-    for (int& bit : bit_) bit = -1;
-    for (; count_ < most; ++count_) {
-      std::size_t best = bit_.size();
-      for (std::size_t c = 0; c < bit_.size(); ++c)
-        if (!profile.codecs[c]->lossless && bit_[c] < 0 &&
-            (best == bit_.size() || uses[c] > uses[best]))
-          best = c;
-      if (best == bit_.size()) break;
-      bit_[best] = count_;
-    }
-  }
-  /// How many are tracked.
-  int count() const { return count_; }
-  int bit(int column) const { return bit_[static_cast<std::size_t>(column)]; }
-
-  void add(const Policy& policy, Choice& choice) const {
-    if (policy.form().lossless()) return;
-    const auto column = index(policy.codec());
-    if (bit_[column] < 0) choice.others |= std::uint64_t{1} << column;
-    else choice.tracked = static_cast<std::uint8_t>(choice.tracked | 1 << bit_[column]);
-  }
-
- private:
-  std::size_t index(const CodecInfo* codec) const {
-    return static_cast<std::size_t>(profile_.column(codec));
-  }
-
-  const CostProfile& profile_;
-  Array<int> bit_;
-  int count_ = 0;
-};
-
 /// Lists the patterns of one segment.
 class PatternLister {
  public:
   /// `form` is the segment's own graph.
   PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph form,
-                const LossyCodecs& codecs, std::size_t most)
-      : whole_(graph), profile_(profile), codecs_(codecs), most_(most),
-        form_(static_cast<Graph&&>(form)) {
+                std::size_t most)
+      : whole_(graph), profile_(profile), most_(most), form_(static_cast<Graph&&>(form)) {
     out_.segment = segment;
     out_.options.resize(form_.nodes.size() - (segment.has_reader ? 1 : 0));
     for (std::size_t k = 0; k < out_.nodes(); ++k)
@@ -222,8 +177,10 @@ class PatternLister {
       Choice choice;
       choice.option = digits[k];
       choice.needed = needed[k];
-      codecs_.add(plan_.policies[k], choice);
-      if (plan_.policies[k].recomputes() && !inherit(static_cast<int>(k), pattern, choice)) {
+      const Policy& policy = plan_.policies[k];
+      if (!policy.form().lossless())
+        choice.lossy = std::uint64_t{1} << profile_.column(policy.codec());
+      if (policy.recomputes() && !inherit(static_cast<int>(k), pattern, choice)) {
         out_.choices.resize(pattern.first_choice);
         return;
       }
@@ -235,14 +192,11 @@ class PatternLister {
 
   /// What a recomputed value is made from. False if one of these is kept without its values.
   bool inherit(int k, const Pattern& pattern, Choice& choice) const {
-    choice.carries = k == 0 && pattern.takes_replay;
     for (const IdSpan list : {form_.sources(k), form_.adds(k)})
       for (const int id : list) {
         if (id == step_input) continue;
         const Choice& from = out_.choices[pattern.first_choice + static_cast<std::size_t>(id)];
-        choice.carries |= from.carries;
-        choice.tracked = static_cast<std::uint8_t>(choice.tracked | from.tracked);
-        choice.others |= from.others;
+        choice.lossy |= from.lossy;
         if (plan_[id].keeps() && !plan_[id].form().keeps_values()) return false;
       }
     return true;
@@ -292,7 +246,6 @@ class PatternLister {
 
   const Graph& whole_;
   const CostProfile& profile_;
-  const LossyCodecs& codecs_;
   std::size_t most_;
   Graph form_;
   Patterns out_;

@@ -4,7 +4,7 @@
 /// A partial plan of the segments behind a boundary is known by what it needs on top of whatever
 /// lies before (a maximum, so it does not depend on the budget), its seconds and its error. Every
 /// one that may still become the best is kept if that is possible; if there are too many, the most
-/// promising of each range of needs and errors. Promise is its cost plus the bound for the segments
+/// promising of each range of needs. Promise is its cost plus the bound for the segments
 /// before it. What is dropped is remembered by the smallest of these sums: no plan that was dropped
 /// is faster.
 #pragma once
@@ -20,10 +20,10 @@ struct PlacementLimits {
   bool smallest = false;  ///< look for the smallest need, whatever its time
   SignedBytes budget = 0;
   double tolerance = 0;
-  std::size_t needs = 1, errors = 1;  ///< ranges, per boundary and state
-  std::size_t labels = 1;             ///< partial plans kept in each
-  double cutoff = infinite;           ///< plans that cost as much are of no interest
-  double root = -infinite;            ///< a bound for all plans
+  std::size_t needs = 1;     ///< ranges, per boundary and state
+  std::size_t labels = 1;    ///< partial plans kept in each
+  double cutoff = infinite;  ///< plans that cost as much are of no interest
+  double root = -infinite;   ///< a bound for all plans
   std::size_t most_extensions = static_cast<std::size_t>(-1);  ///< of partial plans by an arc
   Deadline deadline;
 };
@@ -44,8 +44,6 @@ class Placement {
 
   /// Plans of the whole chain, the best first. Empty if none was found.
   Array<PlacedPlan> run() {
-    labels_.resize(chain_.states);
-    next_.resize(chain_.states);
     labels_[0].push_back(Label{});
     labels_[0][0].score = limits_.root;
     for (std::size_t j = chain_.size(); j-- > 0;) {
@@ -117,10 +115,10 @@ class Placement {
 
   void extend(std::size_t j) {
     const ArcSet& arcs = chain_.arcs_of(j);
-    for (std::size_t from = 0; from < chain_.states; ++from) {
+    for (std::size_t from = 0; from < states; ++from) {
       next_[from].clear();
       if (!open(j, from)) continue;
-      for (std::size_t to = 0; to < chain_.states; ++to)
+      for (std::size_t to = 0; to < states; ++to)
         for (const Label& behind : labels_[to])
           for (const Arc& arc : arcs.between(from, to)) consider(behind, arc);
       close(from, j == 0);
@@ -128,7 +126,7 @@ class Placement {
     if (!arcs.complete)
       for (const Array<Label>& list : labels_)
         for (const Label& label : list) drop(label.score);
-    for (std::size_t s = 0; s < labels_.size(); ++s) {
+    for (std::size_t s = 0; s < states; ++s) {
       labels_[s].clear();
       for (Label& label : next_[s]) {
         traces_.push_back({label.trace, label.pattern});
@@ -165,11 +163,10 @@ class Placement {
         return;
     }
     label.score = limits_.smallest ? peak(label) : score(label);
-    if (arc.bound_only || label.score >= limits_.cutoff) return drop(label.score);
+    if (label.score >= limits_.cutoff) return drop(label.score);
     label.trace = behind.trace;
     label.pattern = arc.pattern;
     needs_seen_.add(place_of(label));
-    errors_seen_.add(label.error);
     pool_.push_back(label);
   }
 
@@ -217,17 +214,16 @@ class Placement {
     peak_room_ = budget - least_[4];
     needs_ = !is_replay_ ? limits_.needs : limits_.smallest ? 16 : (limits_.needs + 1) / 2;
     slots_.clear();
-    slots_.resize(needs_ * limits_.errors);
+    slots_.resize(needs_);
     pool_.clear();
     kept_.clear();
     next_in_slot_.clear();
-    needs_seen_ = errors_seen_ = {};
+    needs_seen_ = {};
     return true;
   }
 
   void keep(const Label& label) {
-    std::size_t& slot = slots_[needs_seen_.range_of(place_of(label), needs_) * limits_.errors +
-                               errors_seen_.range_of(label.error, limits_.errors)];
+    std::size_t& slot = slots_[needs_seen_.range_of(place_of(label), needs_)];
     std::size_t count = 0, worst = 0;
     for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1], ++count) {
       Label& holder = kept_[at - 1];
@@ -282,13 +278,13 @@ class Placement {
   double dropped_ = infinite;
   bool timed_out_ = false;
   std::size_t extensions_ = 0;
-  Array<Array<Label>> labels_, next_;  ///< by state
+  Array<Label> labels_[states], next_[states];
   Array<Trace> traces_{1};
   // Of the boundary and state whose labels are being collected.
   const double* least_ = nullptr;  ///< bytes and error: stored, held, peak
   const double* ahead_ = nullptr;
   double room_ = 0, held_room_ = 0, peak_room_ = 0, room_for_error_ = 0;
-  Span needs_seen_, errors_seen_;
+  Span needs_seen_;
   bool is_replay_ = false;
   std::size_t needs_ = 1;
   Array<std::size_t> slots_;  ///< of each range, its first label plus 1

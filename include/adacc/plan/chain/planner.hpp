@@ -27,17 +27,15 @@ class ChainPlanner {
                const Deadline& deadline, const ChainTuning& tuning, Proposals& proposals)
       : graph_(graph), profile_(profile), request_(request), deadline_(deadline), tuning_(tuning),
         proposals_(proposals), segments_(graph, profile, tuning.classes_compared),
-        codecs_(graph, profile, most_codecs()), tolerance_(request.tolerance) {
-    sets_ = codecs_.count() > 0 && (request.least_error || worst_error() > request.tolerance);
-    ArcMaker maker(graph, profile, codecs_, sets_);
+        tolerance_(request.tolerance) {
+    ArcMaker maker(graph, profile);
     chain_.segments = segments_.all;
-    chain_.states = maker.states();
     chain_.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
     for (const Segment& segment : chain_.segments) {
       const auto form = static_cast<std::size_t>(segment.form);
       if (form == patterns_.size())
         patterns_.push_back(PatternLister(graph, profile, segment,
-                                          static_cast<Graph&&>(segments_.forms[form]), codecs_,
+                                          static_cast<Graph&&>(segments_.forms[form]),
                                           tuning.most_patterns)
                                 .list());
       if (static_cast<std::size_t>(segment.cost) == chain_.arcs.size())
@@ -70,12 +68,10 @@ class ChainPlanner {
     PlacementLimits limits;
     limits.smallest = true;
     limits.tolerance = request_.tolerance;
-    limits.errors = sets_ ? 4 : 1;
     std::size_t least = propose_smaller(chain, limits, found);
     if (least < smallest.arena_bytes && chain.size() <= tuning_.smallest_segments) {
       limits.cutoff = static_cast<double>(smallest.arena_bytes);
       limits.needs = limits.labels = 4;
-      limits.errors *= 4;
       raise(least, propose_smaller(chain, limits, found));
     }
     const std::size_t padding = most_padding();
@@ -100,40 +96,14 @@ class ChainPlanner {
   /// As `other`, for another request, which says nothing of a smallest plan.
   ChainPlanner(const ChainPlanner& other, const PlanRequest& request, Proposals& proposals)
       : graph_(other.graph_), profile_(other.profile_), request_(request), tuning_(other.tuning_),
-        proposals_(proposals), segments_(other.segments_), codecs_(other.codecs_),
-        patterns_(other.patterns_), chain_(other.chain_), sets_(other.sets_),
-        smallest_proposed_(true), tolerance_(request.tolerance) {}
+        proposals_(proposals), segments_(other.segments_), patterns_(other.patterns_),
+        chain_(other.chain_), smallest_proposed_(true), tolerance_(request.tolerance) {}
 
   /// Proposes the fastest plan that it finds, if it finds one.
   void look() {
     tune();
     // If none fits, the bound knows no limit.
     if (bound_ <= 10 * chain_.base_seconds) widen();
-  }
-
-  int most_codecs() const {
-    for (const Graph& form : segments_.forms) {
-      std::size_t product = 1;
-      for (int k = 0; k < form.node_count() && product <= tuning_.few_patterns; ++k)
-        product *= policies_of(form, k).size();
-      if (product > tuning_.few_patterns) return tuning_.most_codecs;
-    }
-    return tuning_.most_codecs_if_few;
-  }
-
-  /// More than any plan's error.
-  double worst_error() const {
-    double sum = 0;
-    for (int k = 0; k < graph_.node_count(); ++k) {
-      double worst = 0, carried = 0;
-      for (std::size_t c = 0; c < profile_.codecs.size(); ++c) {
-        const CodecCost& cost = profile_.codec_cost(k, static_cast<int>(c));
-        carried += cost.carried_error;
-        raise(worst, cost.error);
-      }
-      if (graph_.node(k).read_in_backward) sum += larger(carried, worst);
-    }
-    return sum;
   }
 
   /// For sums of whole buffers: an arena ends with its last byte, they with the padding behind it.
@@ -303,7 +273,6 @@ class ChainPlanner {
     limits.budget = budget();
     limits.tolerance = tolerance_;
     limits.needs = how.needs;
-    limits.errors = sets_ ? how.errors : 1;
     limits.labels = how.labels;
     if (effort >= tuning_.wide) limits.most_extensions = tuning_.most_extensions;
     limits.root = bound_;
@@ -363,10 +332,8 @@ class ChainPlanner {
   const ChainTuning& tuning_;
   Proposals& proposals_;
   Segments segments_;
-  LossyCodecs codecs_;
   Array<Patterns> patterns_;  ///< by form
   Chain chain_;
-  bool sets_ = false;
   bool smallest_proposed_ = false;
   double tolerance_;
   const char* by_ = name;        ///< what prices are from

@@ -37,9 +37,8 @@ class PricedChain {
   };
 
   explicit PricedChain(const Chain& chain)
-      : chain_(chain), pairs_(chain.states * chain.states),
-        rows_(chain.size() < most_rows ? chain.size() : most_rows),
-        table_((chain.arcs.size() + rows_) * pairs_), loose_(chain.arcs.size() + rows_) {}
+      : chain_(chain), rows_(chain.size() < most_rows ? chain.size() : most_rows),
+        table_((chain.arcs.size() + rows_) * pairs), loose_(chain.arcs.size() + rows_) {}
 
   void set(const Prices& prices) {
     prices_ = prices;
@@ -70,7 +69,7 @@ class PricedChain {
     const std::size_t set = is_late(segment)
                                 ? chain_.arcs.size() + chain_.size() - 1 - segment
                                 : static_cast<std::size_t>(chain_.segments[segment].cost);
-    return table_[set * pairs_ + to * chain_.states + from];
+    return table_[set * pairs + to * states + from];
   }
 
   double length(std::size_t segment, const Arc& arc) const {
@@ -84,7 +83,6 @@ class PricedChain {
   /// Lengths of the shortest paths from the front to every state at every boundary, at
   /// [boundary * states + state]. Boundary j lies before segment j.
   Array<double> ahead() const {
-    const std::size_t states = chain_.states;
     Array<double> lengths((chain_.size() + 1) * states);
     for (double& length : lengths) length = infinite;
     lengths[0] = 0;
@@ -98,7 +96,7 @@ class PricedChain {
 
   /// The same from the end.
   Array<double> behind() const {
-    const std::size_t states = chain_.states, size = chain_.size();
+    const std::size_t size = chain_.size();
     Array<double> lengths((size + 1) * states);
     for (double& length : lengths) length = infinite;
     lengths[size * states] = 0;
@@ -112,7 +110,6 @@ class PricedChain {
 
   /// The arcs of the shortest path, with the lengths of ahead(); empty if there is no path.
   Array<const Arc*> path(const Array<double>& ahead) const {
-    const std::size_t states = chain_.states;
     Array<const Arc*> arcs;
     if (ahead[chain_.size() * states] >= infinite) return arcs;
     arcs.resize(chain_.size());
@@ -129,8 +126,8 @@ class PricedChain {
  private:
   /// Fills one part of the table: bytes that are stored cost `stored`, those that are needed `need`.
   void price(std::size_t set, const ArcSet& arcs, double stored, double need, std::size_t segment) {
-    Best* best = table_.data() + set * pairs_;
-    for (std::size_t pair = 0; pair < pairs_; ++pair) {
+    Best* best = table_.data() + set * pairs;
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
       best[pair] = {};
       if (need == 0) {
         for (std::size_t i = arcs.first_storing[pair]; i < arcs.first_storing[pair + 1]; ++i) {
@@ -156,13 +153,14 @@ class PricedChain {
     loose.bytes.stored = loose.bytes.need = static_cast<SignedBytes>(least.bytes);
     const double length =
         least.seconds + (stored + need) * least.bytes + prices_.error * least.error;
-    for (std::size_t pair = 0; pair < pairs_; ++pair)
+    for (std::size_t pair = 0; pair < pairs; ++pair)
       if (length < best[pair].length) best[pair] = {length, &loose};
   }
 
+  static constexpr std::size_t pairs = states * states;
+
   const Chain& chain_;
   Prices prices_;
-  std::size_t pairs_;
   std::size_t rows_;
   double stored_[most_rows] =
       {};  ///< the price of a byte that the i-th segment from the end stores
@@ -183,8 +181,8 @@ class PrefixBounds {
   enum Kind : std::size_t { stored, held, peak };
 
   PrefixBounds(const Chain& chain, Array<Weights> weights)
-      : states_(chain.states), weights_(static_cast<Array<Weights>&&>(weights)) {
-    values_.resize((chain.size() + 1) * states_ * 3 * count());
+      : weights_(static_cast<Array<Weights>&&>(weights)) {
+    values_.resize((chain.size() + 1) * states * 3 * count());
     for (double& value : values_) value = infinite;
     for (std::size_t i = 0; i < count(); ++i) at(0, 0, stored)[i] = 0;
     Array<double> loose(count());
@@ -197,8 +195,8 @@ class PrefixBounds {
         const LooseOption least = arcs.least(weight.second, weight.byte, weight.error);
         const double length =
             weight.second * least.seconds + weight.byte * least.bytes + weight.error * least.error;
-        for (std::size_t to = 0; to < states_; ++to) {
-          for (std::size_t from = 0; from < states_; ++from)
+        for (std::size_t to = 0; to < states; ++to) {
+          for (std::size_t from = 0; from < states; ++from)
             lower(at(j + 1, to, stored)[i], at(j, from, stored)[i] + length);
           if (to > 0) at(j + 1, to, held)[i] = at(j + 1, to, peak)[i] = -infinite;
         }
@@ -210,12 +208,12 @@ class PrefixBounds {
   const Weights& weights(std::size_t i) const { return weights_[i]; }
   /// Those of all weights, one after the other.
   const double* values(std::size_t boundary, std::size_t state, Kind kind) const {
-    return values_.data() + ((boundary * states_ + state) * 3 + kind) * count();
+    return values_.data() + ((boundary * states + state) * 3 + kind) * count();
   }
 
  private:
   double* at(std::size_t boundary, std::size_t state, Kind kind) {
-    return values_.data() + ((boundary * states_ + state) * 3 + kind) * count();
+    return values_.data() + ((boundary * states + state) * 3 + kind) * count();
   }
 
   void extend(std::size_t j, const Arc& arc) {
@@ -241,7 +239,6 @@ class PrefixBounds {
     }
   }
 
-  std::size_t states_;
   Array<Weights> weights_;
   Array<double> values_;
 };

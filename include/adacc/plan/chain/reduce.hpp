@@ -21,13 +21,13 @@ class ChainReducer {
       : chain_(chain), tuning_(tuning), priced_(chain) {
     priced_.set(prices);
     const Array<double> ahead = priced_.ahead(), behind = priced_.behind();
-    const std::size_t states = chain.states;
     shortest_ = behind[0];
     Array<std::size_t> known(chain.arcs.size());  // of each class its group plus 1
     for (std::size_t j = 0; j < chain.size(); ++j) {
       std::size_t late = 0;
-      std::size_t& group =
-          priced_.is_late(j) ? late : known[static_cast<std::size_t>(chain.segments[j].cost)];
+      std::size_t& group = j + most_rows >= chain.size()
+                               ? late
+                               : known[static_cast<std::size_t>(chain.segments[j].cost)];
       if (group == 0) {
         members_.push_back(j);
         group = members_.size();
@@ -45,21 +45,23 @@ class ChainReducer {
   }
 
   /// The chain with the arcs of plans that may be at most `reach` longer than the shortest path,
-  /// but no more than about `most_arcs` per segment. No plan with an arc that is missing is less
-  /// than `left_out` longer.
+  /// but no more than about `most_arcs` per segment, and some times as many of the last ones, where
+  /// needs bind one by one. No plan with an arc that is missing is less than `left_out` longer.
   Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
-    const double most = limit(reach, most_arcs);
+    const std::size_t groups = members_.size();
+    const std::size_t late = groups - (chain_.size() < most_rows ? chain_.size() : most_rows);
+    const double most_early = limit(0, late, reach, most_arcs);
+    const double most_late = limit(late, groups, reach, tuning_.late_arcs * most_arcs);
     left_out = infinite;
     Chain out;
     out.segments = chain_.segments;
-    out.states = chain_.states;
     out.base_seconds = chain_.base_seconds;
     for (std::size_t j = 0; j < chain_.size(); ++j)
       out.segments[j].cost = static_cast<int>(group_of_[j]);
-    for (std::size_t g = 0; g < members_.size(); ++g) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      const double most = g < late ? most_early : most_late;
       const ArcSet& all = chain_.arcs_of(members_[g]);
       ArcSet arcs;
-      arcs.states = all.states;
       arcs.complete = all.complete;
       arcs.loose = all.loose;
       for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair) {
@@ -78,18 +80,17 @@ class ChainReducer {
 
  private:
   double reduced(std::size_t group, std::size_t pair, const Arc& arc) const {
-    const double around = around_[group * chain_.states * chain_.states + pair];
+    const double around = around_[group * states * states + pair];
     return around >= infinite ? infinite
                               : around + priced_.length(members_[group], arc) - shortest_;
   }
 
-  /// The reduced cost below which about `most_arcs` per segment lie; at most `reach`.
-  double limit(double reach, std::size_t most_arcs) const {
-    const std::size_t stride =
-        (members_.size() + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
+  /// The reduced cost below which about `most_arcs` per segment lie in some groups; at most `reach`.
+  double limit(std::size_t first, std::size_t end, double reach, std::size_t most_arcs) const {
+    const std::size_t stride = (end - first + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
     std::size_t left = 0;
     Array<double> costs;
-    for (std::size_t g = 0; g < members_.size(); g += stride) {
+    for (std::size_t g = first; g < end; g += stride) {
       left += most_arcs;
       const ArcSet& all = chain_.arcs_of(members_[g]);
       for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair)

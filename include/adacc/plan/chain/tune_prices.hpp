@@ -158,7 +158,7 @@ class PriceTuner {
       bytes += j + 1 + row < path.size() ? static_cast<double>(path[j]->bytes.stored)
                                          : chain_.need(j, *path[j]);
     for (const Arc* arc : path) errors += arc->error;
-    const double length = ahead[chain_.size() * chain_.states];
+    const double length = ahead[chain_.size() * states];
     const double bound = length - byte * budget_ - error * tolerance_;
     if (bound > best_.bound) best_ = {prices, bound};
     planes_.add(length - byte * bytes - error * errors, bytes - budget_, errors - tolerance_);

@@ -14,9 +14,6 @@ struct ChainTuning {
   // What is listed.
   std::size_t most_patterns = 6000;   ///< of a form; then options are left out
   std::size_t classes_compared = 16;  ///< the latest ones, with which a segment may be equal
-  int most_codecs = 4;                ///< that sets of lossy codecs behind a replay tell apart
-  int most_codecs_if_few = 6;         ///< the same if no form has more than
-  std::size_t few_patterns = 512;     ///< patterns
 
   // Prices.
   int most_paths = 48;            ///< shortest paths until the best prices are known
@@ -45,16 +42,16 @@ struct ChainTuning {
 
   // The search: wider and wider, until the gap is closed or time is up.
   struct Effort {
-    std::size_t arcs;           ///< per segment, of the shortest paths under the tuned prices
-    std::size_t needs, errors;  ///< ranges that partial plans are told apart by
-    std::size_t labels;         ///< partial plans in each
+    std::size_t arcs;    ///< per segment, of the shortest paths under the tuned prices
+    std::size_t needs;   ///< ranges of needs that partial plans are told apart by
+    std::size_t labels;  ///< partial plans in each
   };
   static constexpr std::size_t most_efforts = 4;
-  Effort efforts[most_efforts] = {
-      {24, 16, 4, 1}, {64, 64, 8, 1}, {256, 128, 8, 8}, {100000, 256, 8, 64}};
+  Effort efforts[most_efforts] = {{24, 16, 1}, {64, 64, 1}, {256, 128, 8}, {100000, 256, 64}};
   std::size_t effort_count = most_efforts;
   std::size_t wide = 2;                   ///< from this effort on a search may take long:
   std::size_t most_extensions = 1500000;  ///< it gives up after so many partial plans
+  std::size_t late_arcs = 4;              ///< times as many arcs of the last segments
   std::size_t groups_sampled = 8;         ///< of equal segments, to see which arcs are close
   int layouts = 16;                       ///< tried of the plans that one search finds
 

@@ -64,7 +64,7 @@ class CountProgram {
   /// Adds the arcs on paths at most `slack` longer than the shortest one. Returns how many.
   std::size_t add_close(const PricedChain& priced, const Array<double>& ahead, double slack) {
     const Array<double> behind = priced.behind();
-    const std::size_t states = chain_.states, before = columns_.size();
+    const std::size_t before = columns_.size();
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const std::size_t j = groups_[g].segment;
       for (std::size_t to = 0; to < states; ++to)
@@ -161,7 +161,7 @@ class CountProgram {
       };
       bool again = false;  // an earlier group ends at the same boundary
       for (std::size_t h = 0; h < g && !again; ++h) again = ends_here(groups_[h]);
-      for (std::size_t state = 1; state < chain_.states && !again; ++state) {
+      for (std::size_t state = 1; state < states && !again; ++state) {
         out.add_row(LinearProgram::Sense::equal, 0);
         for (std::size_t c = 0; c < columns_.size(); ++c) {
           const Group& group = groups_[columns_[c].group];
@@ -194,7 +194,7 @@ inline TunedPrices count_prices(const Chain& chain, double budget, double tolera
   for (int round = 0; round < tuning.most_programs; ++round) {
     priced.set(prices);
     const Array<double> ahead = priced.ahead();
-    double bound = ahead[chain.size() * chain.states] - prices.error * tolerance;
+    double bound = ahead[chain.size() * states] - prices.error * tolerance;
     if (bound < infinite / 2) bound -= prices.byte() * budget;
     if (bound > best.bound) best = {prices, bound};
     const double step = chain.base_seconds + larger(best.bound, 0.0);
