@@ -11,15 +11,19 @@
 #include "../core/bytes.hpp"
 #include "../program/layout.hpp"
 #include "../program/plan.hpp"
+#include "../program/program.hpp"
 #include "../program/schedule.hpp"
+#include "link.hpp"
 #include "profile.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 struct PlanCost {
-  std::size_t live_bytes = 0;  ///< the largest sum of live bytes, alignment included
-  double seconds = 0;          ///< of one step, CostProfile::rest included
-  double error = 0;            ///< relative squared error of the gradient
+  std::size_t live_bytes = 0;     ///< the largest sum of live bytes, alignment included
+  double seconds = 0;             ///< of one step, CostProfile::rest included
+  double error = 0;               ///< relative squared error of the gradient
+  double stall_seconds = 0;       ///< of `seconds`: waiting for transfers
+  std::size_t written_bytes = 0;  ///< to the store, by each step
 };
 
 /// Seconds of one instruction.
@@ -46,9 +50,11 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
   return run.op == Op::encode ? codec.encode : codec.decode;
 }
 
-/// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included.
+/// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included. The
+/// largest number there is if the plan's room is too small for it.
 constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
-  return make_layout(make_schedule(graph, plan)).arena_bytes;
+  const Result<Schedule> schedule = make_schedule_with_transfers(graph, plan);
+  return schedule ? make_layout(*schedule).arena_bytes : static_cast<std::size_t>(-1);
 }
 
 /// visit(k, column, error) for each activation whose value in backward is not the one of forward,
@@ -84,19 +90,31 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
 }
 
 /// Evaluates `plan`, which must have passed check(graph, plan), as must the profile. `schedule` is
-/// that of the plan.
+/// that of the plan, and `link` what its transfers take; without one they take no time.
 constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
-                            const Schedule& schedule) {
+                            const Schedule& schedule, const LinkCost& link = {}) {
   PlanCost cost;
   cost.live_bytes = live_bytes(schedule);
-  cost.seconds = profile.rest;
-  for (const Instruction& run : schedule.instructions)
-    cost.seconds += seconds_of(profile, plan, run);
   cost.error = error_of(graph, profile, plan);
+  if (!link.exists() || schedule.transfers.empty()) {
+    cost.seconds = profile.rest;
+    for (const Instruction& run : schedule.instructions)
+      cost.seconds += seconds_of(profile, plan, run);
+    for (const Transfer& transfer : schedule.transfers) cost.written_bytes += transfer.bytes;
+    return cost;
+  }
+  const StepTime time = simulate(
+      schedule, link, [&](const Instruction& run) { return seconds_of(profile, plan, run); });
+  cost.seconds = profile.rest + time.seconds;
+  cost.stall_seconds = time.write_stall_seconds + time.read_stall_seconds;
+  cost.written_bytes = time.written_bytes;
   return cost;
 }
-constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan) {
-  return evaluate(graph, profile, plan, make_schedule(graph, plan));
+/// If the plan's room is too small for it, as if nothing were sent.
+constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                            const LinkCost& link = {}) {
+  const Result<Schedule> schedule = make_schedule_with_transfers(graph, plan);
+  return evaluate(graph, profile, plan, schedule ? *schedule : make_schedule(graph, plan), link);
 }
 
 }}  // namespace adacc::v0_1

@@ -422,7 +422,7 @@ class Evolution {
       update.failed = outcome.error;
       return;
     }
-    const double now = evaluate(graph_, profile, plan()).seconds;
+    const double now = evaluate(graph_, profile, plan(), request_.link).seconds;
     if (!(outcome->seconds < (1 - options_.gain) * now)) return;
     adopt(static_cast<PlanOutcome&&>(*outcome), step, reason, Array<bool>(graph_.nodes.size()),
           update);
@@ -441,10 +441,10 @@ class Evolution {
       update.changes.push_back({step, k, from, to, forced ? ChangeReason::made_room : reason});
       changed_at_[i] = step;
     }
-    update.changed = !update.changes.empty();
+    update.changed = !update.changes.empty() || outcome.plan.room_bytes != plan().room_bytes;
     outcome.plan.version = plan().version + (update.changed ? 1 : 0);
     // The planner judged a graph in which much was fixed, and others may have been undone since.
-    const PlanCost cost = evaluate(graph_, observed_profile(), outcome.plan);
+    const PlanCost cost = evaluate(graph_, observed_profile(), outcome.plan, request_.link);
     outcome.seconds = cost.seconds;
     outcome.error = cost.error;
     outcome.live_bytes = cost.live_bytes;

@@ -6,6 +6,7 @@
 
 #include "chain/planner.hpp"
 #include "exhaustive/planner.hpp"
+#include "offload.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -20,14 +21,34 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
   return open <= few_open_activations && request.solver != Solver::lp_solve;
 }
 
+/// A Planner that does without a store.
+inline Result<PlanOutcome> plan_in_arena(const Graph& graph, const CostProfile& profile,
+                                         const PlanRequest& request) {
+  if (const Error why = check(graph, profile, request)) return why;
+  Proposals proposals(graph, profile, request);
+  if (proposals.retain_fits()) return proposals.outcome();
+  // If the exhaustive search does not end in its share of the time, the rest is for segments.
+  if (searches_all(graph, request) &&
+      search_exhaustively(graph, profile, request, proposals.deadline().part(0.5), 500000,
+                          proposals) &&
+      (proposals.found() || proposals.smallest().proven()))
+    return proposals.outcome();
+  const ChainTuning tuning;
+  ChainPlanner(graph, profile, request, proposals.deadline(), tuning, proposals).search();
+  return proposals.outcome();
+}
+
 /// The smallest plan that make_plan() falls back to.
 inline void propose_smallest(const Graph& graph, const CostProfile& profile,
                              const PlanRequest& request, Proposals& proposals) {
   if (searches_all(graph, request))
     proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
-  if (proposals.smallest().proven()) return;
-  const ChainTuning tuning;
-  ChainPlanner(graph, profile, request, {}, tuning, proposals).propose_smallest();
+  if (!proposals.smallest().proven()) {
+    const ChainTuning tuning;
+    ChainPlanner(graph, profile, request, {}, tuning, proposals).propose_smallest();
+  }
+  if (request.link.exists())
+    OffloadPlanner(graph, profile, request, plan_in_arena, proposals).propose_smallest();
 }
 
 }  // namespace detail
@@ -35,17 +56,12 @@ inline void propose_smallest(const Graph& graph, const CostProfile& profile,
 /// A Planner.
 inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request) {
+  if (!request.link.exists()) return detail::plan_in_arena(graph, profile, request);
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
-  if (proposals.retain_fits()) return proposals.outcome();
-  // If the exhaustive search does not end in its share of the time, the rest is for segments.
-  if (detail::searches_all(graph, request) &&
-      detail::search_exhaustively(graph, profile, request, proposals.deadline().part(0.5), 500000,
-                                  proposals) &&
-      (proposals.found() || proposals.smallest().proven()))
-    return proposals.outcome();
-  const ChainTuning tuning;
-  detail::ChainPlanner(graph, profile, request, proposals.deadline(), tuning, proposals).search();
+  if (!proposals.retain_fits())
+    detail::OffloadPlanner(graph, profile, request, detail::plan_in_arena, proposals).search();
+  if (!proposals.found()) detail::propose_smallest(graph, profile, request, proposals);
   return proposals.outcome();
 }
 

@@ -42,12 +42,13 @@ constexpr Array<Policy> policies_of(const Graph& graph, int id) {
   return policies;
 }
 
-/// Bytes of activation `id` from forward to backward under `policy`, alignment included.
+/// Bytes of the arena that activation `id` takes from forward to backward under `policy`, alignment
+/// included.
 constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& policy) {
-  if (!policy.keeps()) return 0;
+  if (!policy.keeps() || policy.travels()) return 0;
   const Node& node = graph.node(id);
   return align_up(policy.form().encoded() ? policy.form().bytes(node.output, graph.scalar)
-                                        : node.output_bytes);
+                                          : node.output_bytes);
 }
 
 /// Seconds that `policy` adds to a step in which backward needs activation `id`. Of those that one

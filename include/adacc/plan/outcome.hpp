@@ -29,6 +29,12 @@ constexpr Error check(const Graph& graph, const CostProfile& profile, const Plan
     return Error::say("the gap at which a plan is good enough must be 0 or more, and not NaN");
   if (request.clock && !(request.deadline_seconds >= 0))
     return Error::say("the deadline must be 0 seconds or more, and not NaN");
+  const LinkCost& link = request.link;
+  if (!(link.write_rate >= 0 && link.read_rate >= 0 && link.latency >= 0 && link.begin >= 0 &&
+        link.begin_per_byte >= 0))
+    return Error::say("the cost of the link to the store must be 0 or more, and not NaN");
+  if (link.exists() != (link.write_rate > 0 || link.read_rate > 0))
+    return Error::say("a link to a store must have a rate for writing and one for reading");
   if (request.solver == Solver::lp_solve && request.linear_solver == nullptr)
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
@@ -59,7 +65,8 @@ struct SmallestPlan {
 /// instruction of `smallest` that limits it.
 constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                             const SmallestPlan& smallest) {
-  const Schedule schedule = make_schedule(graph, smallest.plan);
+  const Result<Schedule> sent = make_schedule_with_transfers(graph, smallest.plan);
+  const Schedule schedule = sent ? *sent : make_schedule(graph, smallest.plan);
   const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& run = schedule.instructions[worst];
   const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
@@ -154,9 +161,10 @@ class Proposals {
   constexpr const Proposal& offer(Plan plan, const char* by) {
     last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
     if (check(graph_, last_.plan)) return last_;  // a mistake of the search
-    const Schedule schedule = make_schedule(graph_, last_.plan);
-    const Layout layout = make_layout(schedule);
-    last_.cost = evaluate(graph_, profile_, last_.plan, schedule);
+    const Result<Schedule> schedule = make_schedule_with_transfers(graph_, last_.plan);
+    if (!schedule) return last_;
+    const Layout layout = make_layout(*schedule);
+    last_.cost = evaluate(graph_, profile_, last_.plan, *schedule, request_.link);
     last_.arena_bytes = layout.arena_bytes;
     if (last_.cost.error > request_.tolerance) return last_;
     if (!smallest_offered_ &&
@@ -180,7 +188,9 @@ class Proposals {
 
   constexpr bool meets(const Proposal& proposal) const {
     return proposal.arena_bytes <= request_.budget_bytes &&
-           proposal.cost.error <= request_.tolerance && proposal.cost.seconds <= most_seconds_;
+           proposal.cost.error <= request_.tolerance && proposal.cost.seconds <= most_seconds_ &&
+           (request_.most_written_bytes == 0 ||
+            proposal.cost.written_bytes <= request_.most_written_bytes);
   }
   constexpr bool found() const { return !best_.plan.policies.empty(); }
   /// Once one was found: the best so far.
@@ -203,6 +213,8 @@ class Proposals {
   constexpr void raise_least_bytes(std::size_t bytes) {
     if (bytes > smallest_.least_bytes) smallest_.least_bytes = bytes;
   }
+  /// What was proven of arenas holds only without a store.
+  constexpr void forget_least_bytes() { smallest_.least_bytes = 0; }
   constexpr void time_out() { timed_out_ = true; }
   constexpr void note(const Error& why) { note_ = why; }
 
@@ -220,6 +232,8 @@ class Proposals {
     out.live_bytes = proposal.cost.live_bytes;
     out.seconds = proposal.cost.seconds;
     out.error = proposal.cost.error;
+    out.stall_seconds = proposal.cost.stall_seconds;
+    out.written_bytes = proposal.cost.written_bytes;
     out.retain_peak_bytes = retain_arena_bytes_;
     out.retain_seconds = retain_seconds_;
     out.bound_seconds = bound_seconds_ < out.seconds ? bound_seconds_ : out.seconds;

@@ -12,6 +12,7 @@
 #include "../core/array.hpp"
 #include "../core/clock.hpp"
 #include "../core/error.hpp"
+#include "../cost/link.hpp"
 #include "../cost/profile.hpp"
 #include "../program/plan.hpp"
 
@@ -36,6 +37,10 @@ struct PlanRequest {
   Solver solver = Solver::automatic;
   /// Lent by the program, which links it: &lp_solve() of lp/lp_solve.hpp. Null: there is none.
   const LinearSolver* linear_solver = nullptr;
+  /// Of the store that activations may be offloaded to (measure_link()). Without rates there is none,
+  /// and what is offloaded is only what types fix so.
+  LinkCost link = {};
+  std::size_t most_written_bytes = 0;  ///< that a step may send to it; 0: any number
   ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
   double deadline_seconds = 10;  ///< from the call on; the best plan found by then is returned
 };
@@ -61,13 +66,16 @@ struct PlanOutcome {
   std::size_t retain_peak_bytes = 0;  ///< with everything open retained
   double seconds = 0;                 ///< predicted time of a step
   double retain_seconds = 0;
-  double error = 0;             ///< predicted relative squared error of the gradient
-  double bound_seconds = 0;     ///< proven: no plan under the same model is faster
-  double gap = 0;               ///< (seconds - bound_seconds) / seconds
-  double seconds_per_byte = 0;  ///< the marginal price of a byte of budget at this plan
-  double solve_seconds = 0;     ///< 0 without a clock
-  bool timed_out = false;       ///< the deadline ended the search
-  /// What found the plan: "retain" (all that is open fits), "exhaustive", "chain" or "lp_solve".
+  double error = 0;               ///< predicted relative squared error of the gradient
+  double stall_seconds = 0;       ///< of `seconds`: waiting for transfers to and from the store
+  std::size_t written_bytes = 0;  ///< to the store, by each step; as many are read back
+  double bound_seconds = 0;       ///< proven: no plan under the same model is faster
+  double gap = 0;                 ///< (seconds - bound_seconds) / seconds
+  double seconds_per_byte = 0;    ///< the marginal price of a byte of budget at this plan
+  double solve_seconds = 0;       ///< 0 without a clock
+  bool timed_out = false;         ///< the deadline ended the search
+  /// What found the plan: "retain" (all that is open fits), "exhaustive", "chain", "lp_solve"
+  /// or "offload" (on top of one of these).
   const char* solver = "";
   const char* bound_by = "";  ///< what proved the bound, likewise
   Error note;                 ///< what fell back, and why; empty where nothing did

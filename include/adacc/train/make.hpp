@@ -5,11 +5,38 @@
 #include <utility>
 
 #include "../cost/estimate.hpp"
+#include "../cost/measure_link.hpp"
 #include "../plan/make_plan.hpp"
 #include "evolving.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// The link to `store` at the sizes of the activations of `graph`.
+inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock) {
+  if (!clock)
+    return Error::misuse(
+        "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
+        "clock to measure it with");
+  std::size_t large = 0;
+  for (const Node& node : graph.nodes)
+    if (node.output_bytes > large) large = node.output_bytes;
+  const LinkMeasurement how{.clock = clock};
+  const std::size_t most = store.bytes() / static_cast<std::size_t>(how.depth);
+  const std::size_t unit =
+      transfer_alignment > store.alignment() ? transfer_alignment : store.alignment();
+  large = (large < most ? large : most) / unit * unit;
+  const std::size_t small = large / 8 / unit * unit > 0 ? large / 8 / unit * unit : unit;
+  if (large < 2 * unit) large = 2 * unit;
+  auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * large,
+                                       "measuring the store", huge_page);
+  if (!memory) return memory.error;
+  return measure_link(store, memory->view(), small, large, how);
+}
+
+}  // namespace detail
 
 template <class T, class Context, class Optimizer>
 template <class Network>
@@ -41,6 +68,16 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   request.deadline_seconds = options.deadline_seconds;
   request.solver = options.solver;
   request.linear_solver = options.linear_solver;
+  if (options.store) {
+    request.link = options.link;
+    if (!request.link.exists()) {
+      const Result<LinkCost> link = detail::measured_link(options.store, graph, options.clock);
+      if (!link) return link.error;
+      request.link = *link;
+    }
+    const std::size_t room = options.store.bytes(), most = options.most_written_bytes;
+    request.most_written_bytes = most != 0 && most < room ? most : room;
+  }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
   Planner planner = options.planner;
   if (planner == nullptr) planner = make_plan;
@@ -58,7 +95,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     if (first_arena > request.budget_bytes) first_arena = request.budget_bytes;
   }
   Result<Training> training = make(std::move(dispatch), std::move(*program), options.context,
-                                   options.arena_bytes, first_arena);
+                                   options.arena_bytes, first_arena, options.store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
   training->optimizer = options.optimizer;

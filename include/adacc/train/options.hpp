@@ -10,6 +10,7 @@
 #include "../cost/profile.hpp"
 #include "../evolve/options.hpp"
 #include "../plan/request.hpp"
+#include "../store/store.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -50,7 +51,12 @@ struct TrainingOptions {
   double gap = 2e-3;             ///< plans within this share of the best step time are good enough
   double deadline_seconds = 10;  ///< of planning, with a clock
   int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
-  std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
+  /// Where the plan may send activations (docs/offload.md); it outlives the training. How fast it is
+  /// is measured before anything is planned, with the clock, unless `link` says so.
+  StoreRef store{};
+  LinkCost link{};
+  std::size_t most_written_bytes = 0;  ///< to the store, by a step; 0: all that it has room for
+  std::size_t arena_bytes = 0;         ///< that others who borrow the arena need of it
   std::string model{};  ///< what checkpoints call the network, if its parameters do not tell all
 };
 

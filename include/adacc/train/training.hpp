@@ -227,9 +227,9 @@ class Training {
     Error error;
     if (needed != before) {
       give_back(arena_);
-      take(arena_, needed, "activations", error);
+      take_arena(needed, error);
     }
-    if (!error) error = next->bind(arena(), params(), gradients());
+    if (!error) error = next->bind(arena(), params(), gradients(), store_);
     if (!error) {
       step_ = std::move(*next);
       note_steps();
@@ -239,10 +239,10 @@ class Training {
     if (arena_.size() != before) {
       give_back(arena_);
       Error again;
-      take(arena_, before, "activations", again);
+      take_arena(before, again);
       if (again) return again;
     }
-    if (const Error why = step_.bind(arena(), params(), gradients())) return why;
+    if (const Error why = step_.bind(arena(), params(), gradients(), store_)) return why;
     return error;
   }
 
@@ -292,22 +292,23 @@ class Training {
   /// The arena has at least `first_arena` bytes until the program changes.
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, std::size_t arena_bytes,
-                               std::size_t first_arena) {
+                               std::size_t first_arena, StoreRef store = {}) {
     Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
     if (!step) return step.error;
     Training made(context);
     made.step_ = std::move(*step);
     const std::size_t elems = made.step_.graph().parameter_elems;
     made.least_arena_ = arena_bytes;
+    made.store_ = store;
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
-    take(made.arena_, needed > first_arena ? needed : first_arena, "activations", error);
+    made.take_arena(needed > first_arena ? needed : first_arena, error);
     take(made.params_, elems, "parameters", error);
     take(made.gradients_, elems, "gradients", error);
     for (std::size_t i = 0; i < state_blocks; ++i)
       take(made.state_[i], elems, "the optimizer's state", error);
     if (error) return error;
-    error = made.step_.bind(made.arena(), made.params(), made.gradients());
+    error = made.step_.bind(made.arena(), made.params(), made.gradients(), store);
     if (error) return error;
     initialize_parameters(made.context_, made.step_.graph().parameters, made.params(),
                           context.key.seed);
@@ -315,9 +316,15 @@ class Training {
     return made;
   }
 
+  void take_arena(std::size_t bytes, Error& error) {
+    // What is sent away starts and ends where a disk can be written.
+    take(arena_, bytes, "activations", error, store_ ? huge_page : alignment);
+  }
+
   template <class Element>
-  static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error) {
-    auto made = Block<Element>::make(elems, what);
+  static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error,
+                   std::size_t boundary = alignment) {
+    auto made = Block<Element>::make(elems, what, boundary);
     if (!made) {
       if (!error) error = made.error;
       return;
@@ -408,10 +415,11 @@ class Training {
   explicit Training(const Context& context) : context_(context) {}
 
   Context context_;
-  Step<T, Context> step_;
+  StoreRef store_;
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
   Block<T> params_, gradients_, state_[state_blocks + 1];
+  Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
   std::uint64_t updates_ = 0;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+/// Plans that send activations to a store: on top of a plan that needs more memory than there is.
+///
+/// A planner that knows nothing of the store plans for more bytes than the budget. What that plan
+/// keeps may then travel, as far as staying within the budget takes (program/transfers.hpp), and the
+/// step is played in two lanes, computation and link (cost/link.hpp). How many bytes more is searched:
+/// with few, much is compressed and recomputed and little is sent; with many, the link is the limit.
+///
+/// The bound. Let a plan within the budget B send S bytes. Without sending, it would need at most
+/// B + S, so it computes for at least L(B + S) seconds, L being what the planner proved for that
+/// budget, and keeps the link busy for S bytes in both directions. L falls with S, the other rises:
+/// over the intervals between the budgets that were planned for, the least of the larger of both
+/// bounds every plan. (Layouts may cost a plan some bytes over its live ones, which this leaves out.)
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../program/program.hpp"
+#include "outcome.hpp"
+#include "request.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// `plan` with everything that the planner was free to keep sent away as far as `room_bytes` takes.
+constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
+  for (int k = 0; k < graph.node_count(); ++k) {
+    Policy& policy = plan.policies[static_cast<std::size_t>(k)];
+    if (graph.node(k).policy.planned() && policy.keeps())
+      policy = keep(Form{policy.codec(), Place::store});
+  }
+  plan.room_bytes = room_bytes;
+  return plan;
+}
+
+class OffloadPlanner {
+  static constexpr const char* name = "offload";
+
+ public:
+  /// `planner` plans without a store. All that is passed must outlive it.
+  OffloadPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
+                 Planner planner, Proposals& proposals)
+      : graph_(graph), profile_(profile), request_(request), planner_(planner),
+        proposals_(proposals) {}
+
+  /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
+  /// that was proposed, if there is one.
+  void propose_smallest() {
+    proposals_.forget_least_bytes();
+    const Plan smallest = proposals_.smallest().plan;
+    proposals_.offer_smallest({sent_away(graph_, plan_from_types(graph_), 0), 0, 0}, name);
+    if (!smallest.policies.empty())
+      proposals_.offer_smallest({sent_away(graph_, smallest, 0), 0, 0}, name);
+  }
+
+  /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
+  void search() {
+    const std::size_t budget = request_.budget_bytes;
+    const std::size_t most = peak_bytes(graph_, plan_from_types(graph_));
+    try_budget(budget);
+    for (const std::size_t part : {32U, 16U, 8U, 4U, 2U, 1U})
+      try_budget(budget + (most - budget) / part);
+    // Between the neighbours of the best so far.
+    for (int round = 0; round < rounds && !proposals_.deadline().passed(); ++round) {
+      const std::size_t best = best_trial();
+      const std::size_t low = best == 0 ? 0 : best - 1;
+      const std::size_t high = best + 1 < trials_.size() ? best + 1 : best;
+      const std::size_t between[] = {middle(low, best), middle(best, high)};
+      for (const std::size_t bytes : between) try_budget(bytes);
+    }
+    proposals_.raise_bound(bound(), name);
+  }
+
+ private:
+  static constexpr int rounds = 3;
+  static constexpr double never = 1e300;
+
+  struct Trial {
+    std::size_t bytes = 0;   ///< that were planned for
+    double seconds = never;  ///< of the best plan with what is beyond the budget sent away
+    double least = 0;        ///< proven for these bytes without a store
+  };
+
+  std::size_t middle(std::size_t a, std::size_t b) const {
+    return trials_[a].bytes + (trials_[b].bytes - trials_[a].bytes) / 2;
+  }
+  std::size_t best_trial() const {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < trials_.size(); ++i)
+      if (trials_[i].seconds < trials_[best].seconds) best = i;
+    return best;
+  }
+
+  void try_budget(std::size_t bytes) {
+    for (const Trial& trial : trials_)
+      if (trial.bytes == bytes) return;
+    Trial trial;
+    trial.bytes = bytes;
+    PlanRequest without = request_;
+    without.link = {};
+    without.most_written_bytes = 0;
+    without.budget_bytes = bytes;
+    without.deadline_seconds = proposals_.deadline().left() / 8;
+    if (const Result<PlanOutcome> found = planner_(graph_, profile_, without)) {
+      trial.least = found->bound_seconds;
+      trial.seconds = bytes == request_.budget_bytes
+                          ? proposals_.offer(found->plan, found->solver).cost.seconds
+                          : send(found->plan);
+    }
+    trials_.push_back(trial);
+    sort(trials_, [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
+  }
+
+  /// Seconds of a step under `plan` with as much sent as the budget takes; never, if that does not do.
+  double send(const Plan& plan) {
+    const std::size_t budget = request_.budget_bytes;
+    std::size_t room = budget / alignment * alignment;
+    // A layout may take more than the bytes that live: the room is then smaller by as much.
+    for (int tries = 0; tries < 4 && room > 0; ++tries) {
+      const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
+      if (proposals_.meets(sent)) return sent.cost.seconds;
+      if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)
+        return never;
+      const std::size_t beyond = align_up(sent.arena_bytes - budget);
+      room = beyond < room ? room - beyond : 0;
+    }
+    return never;
+  }
+
+  double bound() const {
+    double least = never, compute = 0;
+    for (std::size_t i = trials_.size(); i-- > 0;) {
+      // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.
+      if (i + 1 == trials_.size()) compute = trials_[i].least;
+      const double sent = static_cast<double>(trials_[i].bytes - request_.budget_bytes);
+      const double link =
+          profile_.rest + sent / request_.link.write_rate + sent / request_.link.read_rate;
+      const double here = compute > link ? compute : link;
+      if (here < least) least = here;
+      if (trials_[i].least > compute) compute = trials_[i].least;
+    }
+    return least;
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const PlanRequest& request_;
+  Planner planner_;
+  Proposals& proposals_;
+  Array<Trial> trials_;  ///< by bytes
+};
+
+}}}  // namespace adacc::v0_1::detail
