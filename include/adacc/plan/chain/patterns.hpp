@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "../../core/bytes.hpp"
+#include "../../program/liveness.hpp"
 #include "../../program/schedule.hpp"
 #include "../options.hpp"
 #include "segments.hpp"
