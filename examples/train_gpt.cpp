@@ -128,6 +128,10 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
     std::printf("            found by %s, bound by %s, gap %.2f %%, planned in %.0f ms\n",
                 plan->solver, plan->bound_by, 100 * plan->gap, 1e3 * plan->solve_seconds);
     if (plan->note) std::printf("            %s\n", plan->note.text());
+    if (const std::string store = trainer.store_text(); !store.empty())
+      std::printf("offload     %s; %s out and back a step, %.1f ms of waiting predicted\n",
+                  store.c_str(), mebibytes(trainer.offloaded_bytes()).c_str(),
+                  1e3 * plan->stall_seconds);
   }
   const adacc::Layout& layout = trainer.program().layout;
   std::printf("activations %s predicted peak (%.3f of the largest sum of live bytes); retain: %s\n",
@@ -250,6 +254,7 @@ class Run {
     record.ms = 1e3 * (adacc::steady_seconds() - start);
     record.tokens_per_s = 1000.0 * static_cast<double>(options_.batch * options_.seq) / record.ms;
     record.activation_peak_bytes = trainer_.measured_peak();
+    record.offloaded_bytes = trainer_.offloaded_bytes();
     record.plan_version = trainer_.plan_version();
     for (const std::string& change : trainer_.changes()) progress_.say("plan        " + change);
     if (trainer_.refused())

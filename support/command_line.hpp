@@ -56,21 +56,26 @@ inline CLI::Validator whole_number() {
           "", "whole number"};
 }
 
-/// --budget, which sets `budget`, and `as_written` to its text; help shows `usual` as what it is
-/// without.
-inline CLI::Option* add_budget(CLI::App& app, adacc::Budget& budget, const char* what,
-                               const char* usual, std::string* as_written = nullptr) {
+/// The option `name`, a number of bytes or a share of something, which sets `budget`, and
+/// `as_written` to its text; help shows `usual` as what it is without.
+inline CLI::Option* add_bytes(CLI::App& app, const char* name, adacc::Budget& budget,
+                              const char* what, const char* usual,
+                              std::string* as_written = nullptr) {
   return app
       .add_option_function<std::string>(
-          "--budget",
-          [&budget, as_written](const std::string& text) {
+          name,
+          [name, &budget, as_written](const std::string& text) {
             const auto parsed = adacc::parse_budget(text);
-            if (!parsed) throw CLI::ValidationError("--budget", parsed.error.text());
+            if (!parsed) throw CLI::ValidationError(name, parsed.error.text());
             budget = *parsed;
             if (as_written != nullptr) *as_written = text;
           },
           what)
       ->default_str(usual);
+}
+inline CLI::Option* add_budget(CLI::App& app, adacc::Budget& budget, const char* what,
+                               const char* usual, std::string* as_written = nullptr) {
+  return add_bytes(app, "--budget", budget, what, usual, as_written);
 }
 
 }  // namespace support

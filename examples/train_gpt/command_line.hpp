@@ -87,6 +87,17 @@ inline void declare(CLI::App& app, Options& options) {
          "that leaves a gap, also lp_solve's bound")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::solver_names),
                                                      std::end(support::solver_names))));
+  auto* offload = app.add_option(
+      "--offload", options.offload,
+      "for auto: activations may also be sent to a scratch file in this folder, on a disk, and "
+      "come "
+      "back: nothing is lost, and with --tolerance 0 nothing is compressed with loss either");
+  support::add_bytes(
+      app, "--offload-limit", options.offload_limit,
+      "... but no more than so many bytes a step, as 200MiB or as 50% of what retain "
+      "needs: flash wears out",
+      "200%", &options.offload_limit_text)
+      ->needs(offload);
   app.add_option("--plan-threads", options.plan_threads,
                  "for auto: plan for workspaces of this many threads, if that is more than "
                  "--threads; with --profile, too, the plan then does not depend on --threads")
@@ -147,8 +158,8 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     return status;
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
-  for (const char* name :
-       {"--budget", "--tolerance", "--solver", "--plan-threads", "--fixed-costs", "--profile"})
+  for (const char* name : {"--budget", "--tolerance", "--solver", "--offload", "--plan-threads",
+                           "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   return std::nullopt;
 }

@@ -34,6 +34,9 @@ struct Options {
   std::string budget_text = "100%";
   double tolerance = 1e-2;
   std::string solver = "auto";
+  std::string offload;  ///< folder of a scratch file
+  adacc::Budget offload_limit;
+  std::string offload_limit_text;
   bool fixed_costs = false;
   std::string profile;
   std::string report;
@@ -87,6 +90,9 @@ struct Notes {
     notes.options.emplace_back("--budget", options.budget_text);
     number("--tolerance", options.tolerance);
     notes.options.emplace_back("--solver", options.solver);
+    if (!options.offload.empty()) notes.options.emplace_back("--offload", options.offload);
+    if (!options.offload_limit_text.empty())
+      notes.options.emplace_back("--offload-limit", options.offload_limit_text);
     number("--plan-threads", options.plan_threads);
     if (options.fixed_costs) notes.options.emplace_back("--fixed-costs", "true");
     return notes;

@@ -34,7 +34,8 @@ struct StepRecord {
   std::uint64_t step = 0;
   double loss = 0, grad_norm = 0, ms = 0, tokens_per_s = 0;
   std::size_t activation_peak_bytes = 0;
-  std::size_t plan_version = 1;  ///< grows with every change of the plan
+  std::size_t offloaded_bytes = 0;  ///< written to the store by the step, and read back
+  std::size_t plan_version = 1;     ///< grows with every change of the plan
   std::optional<double> val_loss;
 };
 
@@ -85,6 +86,8 @@ class Log {
                                    {"ms", record.ms},
                                    {"tokens_per_s", record.tokens_per_s},
                                    {"activation_peak_bytes", record.activation_peak_bytes},
+                                   {"offload_written_bytes", record.offloaded_bytes},
+                                   {"offload_read_bytes", record.offloaded_bytes},
                                    {"plan_version", record.plan_version}};
     if (record.val_loss) line["val_loss"] = *record.val_loss;
     if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)

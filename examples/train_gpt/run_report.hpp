@@ -101,6 +101,12 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
   report.facts.push_back(
       {"solver", std::string(outcome->solver) + ", bound by " + outcome->bound_by +
                      draw::print(", gap to the best possible %.2f %%", 100 * outcome->gap)});
+  if (const std::string store = trainer.store_text(); !store.empty())
+    report.facts.push_back(
+        {"offload",
+         store + draw::print("; %.1f MiB out and back a step, %.1f ms of waiting predicted",
+                             static_cast<double>(trainer.offloaded_bytes()) / adacc::MiB,
+                             1e3 * outcome->stall_seconds)});
   report.facts.push_back(
       {"price of memory", draw::print("%.3f ms per MiB, at the margin",
                                       1e3 * outcome->seconds_per_byte * adacc::MiB)});

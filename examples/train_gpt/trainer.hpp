@@ -8,6 +8,7 @@
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/store/scratch_file.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
@@ -151,6 +152,17 @@ class Trainer {
   const adacc::PlanOutcome* outcome() const {
     return training_.evolution() == nullptr ? nullptr : &training_.evolution()->outcome();
   }
+  /// What a step sends to the scratch file of --offload, and reads back.
+  std::size_t offloaded_bytes() const { return training_.compiled().store_bytes(); }
+  /// How --offload works, in words; empty without it.
+  std::string store_text() const {
+    if (options_.offload.empty()) return {};
+    const adacc::LinkCost& link = training_.evolution()->request().link;
+    char text[160];
+    std::snprintf(text, sizeof text, ", writes %.2f GB/s, reads %.2f GB/s", link.write_rate / 1e9,
+                  link.read_rate / 1e9);
+    return adacc::one_line(options_.offload, 100) + " by " + store_.engine() + text;
+  }
   /// Where the costs came from, in words; empty if nothing was planned.
   const std::string& cost_source() const { return cost_source_; }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
@@ -232,6 +244,7 @@ class Trainer {
                                     .watch_times = !options_.fixed_costs,
                                     .arena_bytes = borrowed_bytes()};
     support::choose_solver(options_.solver, how);
+    if (const Error why = open_store(how)) return why;
     const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
     if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
     if (fresh && !options_.profile.empty()) {
@@ -248,6 +261,20 @@ class Trainer {
     auto made = Training<>::make(dispatch(), std::move(*graph), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
+    return {};
+  }
+
+  /// The scratch file that --offload asks for, lent to the training that is made of `how`.
+  adacc::Error open_store(adacc::TrainingOptions<adacc::Cpu, adacc::AdamW>& how) {
+    using namespace adacc;
+    if (options_.offload.empty()) return {};
+    how.most_written_bytes = options_.offload_limit_text.empty()
+                                 ? 2 * retain_peak_
+                                 : options_.offload_limit.of(retain_peak_);
+    auto file = ScratchFile::make(options_.offload, how.most_written_bytes);
+    if (!file) return Error::say("--offload: ", file.error.text());
+    store_ = std::move(*file);
+    how.store = store_;
     return {};
   }
 
@@ -370,6 +397,7 @@ class Trainer {
   adacc::gpt::Gpt<adacc::gpt::RetainSet> network_;
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
+  adacc::ScratchFile store_;  ///< outlives the training that sends to it
   adacc::Training<> training_;
   adacc::Step<> evaluate_, infer_;
   std::size_t retain_peak_ = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # train_gpt as a user meets it: every bad input gets one clear line and status 2, nothing is left
 # half-written, and a run that is killed and resumed gives the losses of one that was not.
+seal_profile=$(realpath "$2")
 source "$(dirname "$0")/command_line.sh" "$1"
 train_gpt=$program
 
@@ -195,31 +196,32 @@ evolving=("$train_gpt" --layers 2 --heads 2 --channels 64 --context 64 --batch 4
           --text text --budget 40% --profile times --fixed-costs --seed 1)
 "${evolving[@]}" --budget 100% --steps 0 >out 2>err || complain "measuring: $(cat err)"
 awk '/^layer / { for (i = 8; i + 3 <= NF; i += 4) { $i = $(i+1) = 1e-6; $(i+2) = $(i+3) = 1e-12 } }
-     { print }' times >rosy && mv rosy times
-"${evolving[@]}" --steps 250 --log ewhole.jsonl --save ewhole >out 2>err || complain "evolving: $(cat err)"
+     { print }' times | "$seal_profile" >rosy && mv rosy times
+"${evolving[@]}" --steps 500 --log ewhole.jsonl --save ewhole >out 2>err || complain "evolving: $(cat err)"
+grep -q 'costs       read from times' out || complain "the profile was not read: $(grep costs out)"
 versions=$(sed 's/.*"plan_version"://; s/[,}].*//' ewhole.jsonl | sort -un | wc -l)
 [ "$versions" -gt 1 ] || complain "the plan did not evolve: $(grep plan out)"
 for wait in 1 1.5 2; do
   resume=()
   [ -f epart ] && resume=(--resume epart)
-  "${evolving[@]}" --steps 250 --log epart.jsonl --save epart --save-every 7 "${resume[@]}" >out 2>err &
+  "${evolving[@]}" --steps 500 --log epart.jsonl --save epart --save-every 7 "${resume[@]}" >out 2>err &
   sleep "$wait"
   kill -9 $! 2>/dev/null
   wait $! 2>/dev/null
 done
 resume=()
 [ -f epart ] && resume=(--resume epart)
-"${evolving[@]}" --steps 250 --log epart.jsonl --save epart "${resume[@]}" >out 2>err ||
+"${evolving[@]}" --steps 500 --log epart.jsonl --save epart "${resume[@]}" >out 2>err ||
   complain "resuming while it evolves: $(cat err)"
 cmp -s <(losses ewhole.jsonl) <(losses epart.jsonl) || complain "a run that evolves, resumed, has other losses"
 cmp -s ewhole epart || complain "a run that evolves, resumed, ends elsewhere"
 # In two halves that know nothing of each other's length; without options the checkpoint's count.
 "${evolving[@]}" --steps 90 --save ehalf >out 2>err || complain "a half: $(cat err)"
-"$train_gpt" --resume ehalf --threads 1 --steps 250 --save ehalf >out 2>err || complain "the other: $(cat err)"
+"$train_gpt" --resume ehalf --threads 1 --steps 500 --save ehalf >out 2>err || complain "the other: $(cat err)"
 cmp -s ewhole ehalf || complain "two halves are not the whole"
 grep -q 'those of the checkpoint' out || complain "it does not say where its costs are from: $(cat out)"
 # Another budget is met, another tolerance too.
-"$train_gpt" --resume ewhole --threads 1 --steps 252 --budget 60% --tolerance 1e-3 >out 2>err ||
+"$train_gpt" --resume ewhole --threads 1 --steps 502 --budget 60% --tolerance 1e-3 >out 2>err ||
   complain "another budget: $(cat err)"
 grep -q -- '--budget 60% instead of 40%' out && grep -q 'budget changed' out ||
   complain "another budget is not honoured: $(cat out)"
@@ -229,7 +231,7 @@ full=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 less=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 [ $((less * 100)) -le $((full * 40)) ] || complain "resumed with 40 %, it takes $less of $full bytes"
 # A checkpoint of auto can go on under a fixed policy, and back.
-"$train_gpt" --resume ehalf --threads 1 --steps 253 --policy retain --save fixed >out 2>err ||
+"$train_gpt" --resume ehalf --threads 1 --steps 503 --policy retain --save fixed >out 2>err ||
   complain "a fixed policy: $(cat err)"
 grep -q -- '--policy retain instead of auto' out || complain "it does not say so: $(cat out)"
 "$train_gpt" --resume fixed --threads 1 --steps 254 --policy auto --budget 50% >out 2>err ||
@@ -324,12 +326,31 @@ rm -f fresh
 "$train_gpt" "${small[@]}" --text text "${explode[@]}" >out 2>err
 [ $? -eq 1 ] && grep -q 'before the update$' err || complain "a loss that is not finite, unsaved: $(cat err)"
 
+# Sent to a scratch file, activations come back: the losses are those of retaining, in less memory.
+larger=(--layers 2 --heads 2 --channels 64 --context 64 --batch 4 --threads 1 --seed 3 --text text)
+"$train_gpt" "${larger[@]}" --steps 5 --policy retain --log retained.jsonl >out 2>err ||
+  complain "retain: $(cat err)"
+offload=(--budget 40% --tolerance 0 --offload .)
+if "$train_gpt" "${larger[@]}" --steps 5 "${offload[@]}" --log sent.jsonl >out 2>err; then
+  grep -q 'out and back a step' out || complain "nothing is said of the scratch file: $(cat out)"
+  [ "$(losses sent.jsonl)" = "$(losses retained.jsonl)" ] || complain "offload changes losses"
+  grep -q '"offload_written_bytes":[1-9]' sent.jsonl || complain "nothing was sent: $(tail -n 1 sent.jsonl)"
+  "$train_gpt" "${larger[@]}" --steps 5 --budget 90% --tolerance 0 --offload . --offload-limit 64KiB \
+    --log limited.jsonl >out 2>err || complain "a limit of what is sent: $(cat err)"
+  sed -n 's/.*"offload_written_bytes":\([0-9]*\).*/\1/p' limited.jsonl | awk '$1 > 65536' | grep -q . &&
+    complain "more was sent than --offload-limit: $(tail -n 1 limited.jsonl)"
+else
+  grep -q 'scratch file\|O_TMPFILE\|O_DIRECT' err || complain "--offload: $(cat err)"
+fi
+refuses offload nothere -- "${larger[@]}" --steps 1 --offload nothere
+refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
+
 # Piped, the output is plain lines; --sample gives the bytes asked for.
 "$train_gpt" "${small[@]}" --text text --steps 2 --sample 20 --val text >out 2>err
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
 explains model layers heads channels context tokens text batch seq steps lr weight-decay clip \
-    warmup min-lr seed threads policy budget tolerance plan-threads fixed-costs profile report log save save-every resume sample val val-every
+    warmup min-lr seed threads policy budget tolerance solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

@@ -110,11 +110,15 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
   cost.written_bytes = time.written_bytes;
   return cost;
 }
-/// If the plan's room is too small for it, as if nothing were sent.
+/// The schedule of `plan`; if its room is too small for it, as if nothing were sent.
+constexpr Schedule schedule_of(const Graph& graph, const Plan& plan) {
+  Result<Schedule> sent = make_schedule_with_transfers(graph, plan);
+  if (sent) return static_cast<Schedule&&>(*sent);
+  return make_schedule(graph, plan);
+}
 constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
                             const LinkCost& link = {}) {
-  const Result<Schedule> schedule = make_schedule_with_transfers(graph, plan);
-  return evaluate(graph, profile, plan, schedule ? *schedule : make_schedule(graph, plan), link);
+  return evaluate(graph, profile, plan, schedule_of(graph, plan), link);
 }
 
 }}  // namespace adacc::v0_1

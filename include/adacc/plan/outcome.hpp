@@ -65,8 +65,7 @@ struct SmallestPlan {
 /// instruction of `smallest` that limits it.
 constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                             const SmallestPlan& smallest) {
-  const Result<Schedule> sent = make_schedule_with_transfers(graph, smallest.plan);
-  const Schedule schedule = sent ? *sent : make_schedule(graph, smallest.plan);
+  const Schedule schedule = schedule_of(graph, smallest.plan);
   const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& run = schedule.instructions[worst];
   const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
