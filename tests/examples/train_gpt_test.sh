@@ -257,7 +257,7 @@ process=$!
 for i in $(seq 100); do [ -f room/kept ] && break; sleep 0.1; done
 until mkdir room/kept.adacc-saving 2>/dev/null; do sleep 0.01; done
 for i in $(seq 100); do grep -q 'training goes on' err && break; sleep 0.1; done
-rmdir room/kept.adacc-saving; rm -f room/kept
+rm -f room/kept; rmdir room/kept.adacc-saving
 kill -TERM $process; wait $process
 [ $? -eq 2 ] || complain "a save that failed leaves no trace in the status"
 [ -f room/kept ] || complain "after a failed save nothing was saved any more: $(cat err)"
