@@ -38,8 +38,8 @@ ADACC_HD constexpr auto pattern_of(T x) {
 /// |x| as an integer.
 template <class T>
 ADACC_HD constexpr auto magnitude_bits(T x) {
-  using Pattern = typename BitPattern<T>::type;
-  return static_cast<Pattern>(pattern_of(x) & (static_cast<Pattern>(-1) >> 1));
+  using Word = typename BitPattern<T>::type;
+  return static_cast<Word>(pattern_of(x) & (static_cast<Word>(-1) >> 1));
 }
 
 /// Neither a NaN nor an infinity.

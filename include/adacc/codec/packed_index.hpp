@@ -36,9 +36,9 @@ struct SmallIndex {
     if constexpr (std::is_same_v<T, bfloat16>) {
       return fits(to_float(x));
     } else {
-      using Pattern = typename BitPattern<T>::type;
-      constexpr Pattern minus_zero = ~(static_cast<Pattern>(-1) >> 1);
-      const Pattern pattern = pattern_of(x), index = pattern_of(static_cast<T>(truncated(x)));
+      using Word = typename BitPattern<T>::type;
+      constexpr Word minus_zero = ~(static_cast<Word>(-1) >> 1);
+      const Word pattern = pattern_of(x), index = pattern_of(static_cast<T>(truncated(x)));
       return (index == pattern) | (pattern == minus_zero);
     }
   }
@@ -68,10 +68,10 @@ struct SmallIndex {
   /// makes a branch of a choice that ends in a conversion.
   template <class T>
   ADACC_HD static constexpr std::int32_t truncated(T x) {
-    using Pattern = typename BitPattern<T>::type;
-    constexpr Pattern largest = pattern_of(static_cast<T>((1U << bits) - 1));
-    const Pattern pattern = pattern_of(x);
-    const Pattern in_range = Pattern{0} - static_cast<Pattern>(pattern <= largest);
+    using Word = typename BitPattern<T>::type;
+    constexpr Word largest = pattern_of(static_cast<T>((1U << bits) - 1));
+    const Word pattern = pattern_of(x);
+    const Word in_range = Word{0} - static_cast<Word>(pattern <= largest);
     return static_cast<std::int32_t>(bits_as<T>(pattern & in_range));
   }
 };
