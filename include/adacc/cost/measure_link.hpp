@@ -60,36 +60,36 @@ inline Result<LinkSample> sample_link(StoreRef store, Bytes memory, std::size_t 
 
 }  // namespace detail
 
-/// Measures `store` with transfers of `large` and of `small` bytes (multiples of
-/// transfer_alignment, small < large) from and to `memory`, of at least how.depth * large bytes,
+/// Measures `store` with transfers of `longer` and of `shorter` bytes (multiples of
+/// transfer_alignment, shorter < longer) from and to `memory`, of at least how.depth * longer bytes,
 /// aligned to transfer_alignment. What the store and the memory held is lost. prepare() is called,
 /// so bind the step again afterwards.
-inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t small,
-                                     std::size_t large, const LinkMeasurement& how) {
+inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t shorter,
+                                     std::size_t longer, const LinkMeasurement& how) {
   using Direction = StoreTransfer::Direction;
-  if (!how.clock || how.repeats < 1 || how.depth < 1 || small == 0 || small >= large)
+  if (!how.clock || how.repeats < 1 || how.depth < 1 || shorter == 0 || shorter >= longer)
     return Error::misuse(
         "measuring a link takes a clock, at least 1 repeat and 1 transfer in "
         "flight, and two sizes, the smaller first");
   const auto depth = static_cast<std::size_t>(how.depth);
-  if (memory.size() < depth * large || store.bytes() < depth * large)
-    return Error::misuse("measuring a link with transfers of ", shown(large),
-                         " takes memory and a store of ", shown(depth * large), ", and got ",
+  if (memory.size() < depth * longer || store.bytes() < depth * longer)
+    return Error::misuse("measuring a link with transfers of ", shown(longer),
+                         " takes memory and a store of ", shown(depth * longer), ", and got ",
                          shown(memory.size()), " and ", shown(store.bytes()));
   if (const Error why = store.prepare(how.depth, memory)) return why;
   LinkCost link;
   double latency[2] = {}, rate[2] = {};
   for (const Direction direction : {Direction::write, Direction::read}) {
     const auto d = static_cast<std::size_t>(direction);
-    const auto few = detail::sample_link(store, memory, small, direction, how);
+    const auto few = detail::sample_link(store, memory, shorter, direction, how);
     if (!few) return few.error;
-    const auto many = detail::sample_link(store, memory, large, direction, how);
+    const auto many = detail::sample_link(store, memory, longer, direction, how);
     if (!many) return many.error;
     // A line through both: what does not grow with the bytes is latency.
-    const double bytes = static_cast<double>(depth * (large - small));
+    const double bytes = static_cast<double>(depth * (longer - shorter));
     const double more = many->whole - few->whole;
-    rate[d] = more > 0 ? bytes / more : static_cast<double>(depth * large) / many->whole;
-    const double rest = few->whole - static_cast<double>(depth * small) / rate[d];
+    rate[d] = more > 0 ? bytes / more : static_cast<double>(depth * longer) / many->whole;
+    const double rest = few->whole - static_cast<double>(depth * shorter) / rate[d];
     latency[d] = rest > 0 ? rest / static_cast<double>(depth) : 0;
     const double begins = few->begins / static_cast<double>(depth);
     if (begins > link.begin) link.begin = begins;

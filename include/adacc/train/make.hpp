@@ -20,20 +20,20 @@ inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockR
     return Error::misuse(
         "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
         "clock to measure it with");
-  std::size_t large = 0;
+  std::size_t longer = 0;
   for (const Node& node : graph.nodes)
-    if (node.output_bytes > large) large = node.output_bytes;
+    if (node.output_bytes > longer) longer = node.output_bytes;
   const LinkMeasurement how{.clock = clock};
   const std::size_t most = store.bytes() / static_cast<std::size_t>(how.depth);
   const std::size_t unit =
       transfer_alignment > store.alignment() ? transfer_alignment : store.alignment();
-  large = (large < most ? large : most) / unit * unit;
-  const std::size_t small = large / 8 / unit * unit > 0 ? large / 8 / unit * unit : unit;
-  if (large < 2 * unit) large = 2 * unit;
-  auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * large,
+  longer = (longer < most ? longer : most) / unit * unit;
+  const std::size_t shorter = longer / 8 / unit * unit > 0 ? longer / 8 / unit * unit : unit;
+  if (longer < 2 * unit) longer = 2 * unit;
+  auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * longer,
                                        "measuring the store", huge_page);
   if (!memory) return memory.error;
-  return measure_link(store, memory->view(), small, large, how);
+  return measure_link(store, memory->view(), shorter, longer, how);
 }
 
 }  // namespace detail
