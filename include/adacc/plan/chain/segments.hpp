@@ -95,7 +95,10 @@ inline Array<Segment> cut(const Graph& graph) {
     const bool last = k + 1 == outputs;
     crossed += place(k).crossed;
     raise(stage_end, place(k).stage_end);
-    if (!last && (crossed > 0 || (place(k).left_reads && place(k).right_reads))) continue;
+    // Nor between activations that one forward makes.
+    if (!last &&
+        (crossed > 0 || graph.made_with_next(k) || (place(k).left_reads && place(k).right_reads)))
+      continue;
     next.last = k;
     next.first_stage = next.stage_end;
     next.stage_end = last ? count : stage_end;
@@ -147,6 +150,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.gradient_outside = graph.node(k).gradient_outside;
       node.candidate_count = graph.node(k).candidate_count;
     } else {
+      if (node.made_by >= 0) node.made_by -= offset;
       node.sources = local(graph.sources(k));
       node.adds = local(graph.adds(k));
       node.backward_reads = local(graph.backward_reads(k));
@@ -177,12 +181,13 @@ inline bool same_form(const Graph& a, const Graph& b) {
   for (std::size_t k = 0; k < a.nodes.size(); ++k) {
     const Node &x = a.nodes[k], &y = b.nodes[k];
     if (!(x.input == y.input && x.output == y.output && x.output_bytes == y.output_bytes &&
-          x.sources.count == y.sources.count && x.adds.count == y.adds.count &&
-          x.backward_reads.count == y.backward_reads.count && x.reads == y.reads &&
-          x.takes_tokens == y.takes_tokens && x.dx_overwrites_dy == y.dx_overwrites_dy &&
-          x.accepts_empty_dx == y.accepts_empty_dx && x.value_outside == y.value_outside &&
-          x.gradient_outside == y.gradient_outside && x.recomputable == y.recomputable &&
-          x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
+          x.made_by == y.made_by && x.sources.count == y.sources.count &&
+          x.adds.count == y.adds.count && x.backward_reads.count == y.backward_reads.count &&
+          x.reads == y.reads && x.takes_tokens == y.takes_tokens &&
+          x.dx_overwrites_dy == y.dx_overwrites_dy && x.accepts_empty_dx == y.accepts_empty_dx &&
+          x.value_outside == y.value_outside && x.gradient_outside == y.gradient_outside &&
+          x.recomputable == y.recomputable && x.aux_bytes == y.aux_bytes &&
+          x.forward_workspace == y.forward_workspace &&
           x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
           x.candidate_count == y.candidate_count))
       return false;
