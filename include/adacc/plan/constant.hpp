@@ -32,7 +32,7 @@ struct ConstantPlan {
     return policies[static_cast<std::size_t>(activation)];
   }
 
-  /// For everything that takes a Plan; one without policies where there is none.
+  /// For everything that takes a Plan; one without policies if there is none.
   constexpr operator Plan() const {
     Plan plan;
     if (error) return plan;
@@ -81,7 +81,7 @@ constexpr std::size_t layer_count() {
 }  // namespace detail
 
 /// The fastest plan, by estimated_profile(), of a training step of a default-constructed Network on
-/// inputs of shape `input`, whose arena takes at most `budget_bytes`. Where none fits, the result's
+/// inputs of shape `input`, whose arena takes at most `budget_bytes`. If none fits, the result's
 /// error names the smallest budget that can be met.
 template <class Network>
 constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::size_t budget_bytes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The planner to call: exhaustive where that ends at once, by segments for everything larger.
+/// The planner to call: exhaustive if that ends at once, by segments for everything larger.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The forms in which activation `id` may be kept where its type leaves that open: as it is, and
+/// The forms in which activation `id` may be kept if its type leaves that open: as it is, and
 /// encoded by each of its candidates, in this order, without repetition.
 constexpr Array<Form> forms_of(const Graph& graph, int id) {
   Array<Form> forms;
@@ -52,7 +52,7 @@ constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& pol
 }
 
 /// Seconds that `policy` adds to a step in which backward needs activation `id`. Of those that one
-/// forward makes, the last has its time: where others alone are made again, these are too few.
+/// forward makes, the last has its time: if others alone are made again, these are too few.
 constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int id,
                             const Policy& policy) {
   const NodeCost& cost = profile.node(id);

@@ -22,7 +22,7 @@ struct LinearSolver;  // lp/linear_program.hpp
 
 /// Where prices of bytes and error come from, by which large graphs are planned.
 enum class Solver : unsigned char {
-  automatic,  ///< the planner's own search; where that leaves a gap, also a linear solver's bound
+  automatic,  ///< the planner's own search; if that leaves a gap, also a linear solver's bound
   search,     ///< the planner's own search alone
   lp_solve,   ///< PlanRequest::linear_solver alone, which must be there
 };
@@ -78,7 +78,7 @@ struct PlanOutcome {
   /// or "offload" (on top of one of these).
   const char* solver = "";
   const char* bound_by = "";  ///< what proved the bound, likewise
-  Error note;                 ///< what fell back, and why; empty where nothing did
+  Error note;                 ///< what fell back, and why; empty if nothing did
   Array<PlanReason> reasons;  ///< one per activation
 };
 

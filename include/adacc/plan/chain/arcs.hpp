@@ -28,7 +28,7 @@ struct Arc {
   std::uint8_t to = 0;
 };
 
-/// What counts of an arc where its need does not.
+/// What counts of an arc if its need does not.
 struct StoringArc {
   double seconds = 0, bytes = 0, error = 0;
   std::size_t arc = 0;

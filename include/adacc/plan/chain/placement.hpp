@@ -207,7 +207,7 @@ class Placement {
     if (bounds_ != nullptr) ahead_ = bounds_->values(j, from, PrefixBounds::stored);
     is_replay_ = from > 0;
     room_for_error_ = limits_.tolerance - least_[1] + 1e-12 * limits_.tolerance;
-    // Where the smallest need is looked for, any is welcome.
+    // If the smallest need is looked for, any is welcome.
     const double budget = limits_.smallest ? infinite : static_cast<double>(limits_.budget);
     room_ = budget - least_[0];
     held_room_ = budget - least_[2];

@@ -5,7 +5,7 @@
 /// per form (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
 /// bound for all plans (tune_prices.hpp); a search from the end, exact in bytes, places patterns
 /// under both constraints, guided by the bounds (placement.hpp), and its own bound is the better one
-/// where few segments leave no room for averages. Time grows linearly with the number of segments.
+/// if few segments leave no room for averages. Time grows linearly with the number of segments.
 #pragma once
 
 #include <cstddef>
@@ -185,7 +185,7 @@ class ChainPlanner {
     if (seconds > bound_) bound_ = seconds, bound_by_ = by;
   }
 
-  /// Where the search leaves a gap, a linear solver may know a higher bound, and, with few
+  /// If the search leaves a gap, a linear solver may know a higher bound, and, with few
   /// segments, its program in integers one that is higher still.
   void close_gap() {
     if (good_enough()) return;

@@ -154,7 +154,7 @@ class Search {
       const bool fixed = partial_.option_count(k) == 1;
       if (!fixed && partial_.needed(k)) return list_children(k);
       if (!partial_.allowed(0)) return;
-      partial_.decide(0);  // where backward does not need it, its policy says nothing
+      partial_.decide(0);  // if backward does not need it, its policy says nothing
     }
     if (PartialCost cost; bound(cost)) judge(cost);
   }

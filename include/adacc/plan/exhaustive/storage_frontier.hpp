@@ -17,7 +17,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class StorageFrontier {
  public:
-  static constexpr double none = 1e300;  ///< seconds where no policies fit
+  static constexpr double none = 1e300;  ///< seconds if no policies fit
 
   /// `partial` must be all open. No instruction may hold more than `live_budget` bytes.
   constexpr StorageFrontier(PartialPlan& partial, std::size_t live_budget,

@@ -68,7 +68,7 @@ struct LinearSolution {
   /// the relaxation was not solved.
   Array<double> duals;
 
-  /// True where there are values.
+  /// True if there are values.
   explicit operator bool() const { return !values.empty(); }
 };
 
