@@ -41,7 +41,7 @@ struct Batch {
 
 /// A store that does everything as late as it may, with room for all.
 struct Hostile {
-  Block<std::byte> memory = std::move(*Block<std::byte>::make(4 * MiB, "a store", huge_page));
+  Block<std::byte> memory = *Block<std::byte>::make(4 * MiB, "a store", huge_page);
   MemoryStore store{memory.view()};
   Hostile() { store.hostile = true; }
 };
@@ -139,7 +139,7 @@ TEST_CASE("what a store can lack") {
   CHECK(std::string(Training<>::make(net, shape, how).error.text()).find("how fast it is") !=
         std::string::npos);
   // No room: plans do without, or none fits.
-  Block<std::byte> little = std::move(*Block<std::byte>::make(4096, "a store", huge_page));
+  Block<std::byte> little = *Block<std::byte>::make(4096, "a store", huge_page);
   MemoryStore small(little.view());
   how = options(80, small);
   const auto training = Training<>::make(net, shape, how);

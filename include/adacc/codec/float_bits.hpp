@@ -42,6 +42,11 @@ ADACC_HD constexpr auto magnitude_bits(T x) {
   return static_cast<Word>(pattern_of(x) & (static_cast<Word>(-1) >> 1));
 }
 
+template <class T>
+ADACC_HD constexpr bool is_nan(T x) {
+  return magnitude_bits(x) > BitPattern<T>::infinity;
+}
+
 /// Neither a NaN nor an infinity.
 template <class T>
 ADACC_HD constexpr bool is_number(T x) {

@@ -37,6 +37,7 @@ constexpr NearestSources nearest_sources(const Graph& graph, int k, const CodecI
     list.push_back(id);
   };
   graph.forward_reads(k, reach);
+  // The list grows meanwhile. NOLINTNEXTLINE(modernize-loop-convert)
   for (std::size_t i = 0; i < found.between.size(); ++i)
     graph.forward_reads(found.between[i], reach);
   return found;

@@ -63,7 +63,8 @@ struct CausalAttention {
 
   /// Two products over the tokens so far: half of the sequence on average.
   constexpr double operations(Shape in) const {
-    return 2.0 * static_cast<double>(in.elems() / 3) * static_cast<double>(in[1]);
+    const std::size_t outputs = in.elems() / 3;
+    return 2.0 * static_cast<double>(outputs) * static_cast<double>(in[1]);
   }
 
   constexpr Error validate(Shape in) const {

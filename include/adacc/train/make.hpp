@@ -52,7 +52,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
 
 template <class T, class Context, class Optimizer>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
-    Dispatch<T, Context> dispatch, Graph graph, Options options) {
+    Dispatch<T, Context> dispatch,
+    Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
+    Options options) {
   if (!(options.clip >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");

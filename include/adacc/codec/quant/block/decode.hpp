@@ -81,7 +81,7 @@ ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T
       // A group without numbers has NaN for its scale. What arithmetic makes of it has other bits on
       // a GPU than on a CPU, so it is said here which NaN comes out.
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) out.at[j] =
-          valid && scale[j] == scale[j]
+          valid && !is_nan(scale[j])
               ? from_number<T>(quant_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
               : quiet_nan<T>();
       T* const at = x + row * b.cols + t.col;
