@@ -94,8 +94,9 @@ class TransferPass {
       };
       const Instruction& run = in_.instructions[index(i)];
       const auto named = [&](int buffer) {
-        if (buffer >= 0 && kept[index(buffers_[index(buffer)].activation)] == buffer)
-          used(buffers_[index(buffer)].activation);
+        if (buffer < 0) return;
+        const int id = buffers_[index(buffer)].activation;  // none: the gradient of the step's input
+        if (id != step_input && kept[index(id)] == buffer) used(id);
       };
       named(run.x), named(run.y), named(run.dx), named(run.dy), named(run.blob);
       // Instructions name one input; a caller's kernels (Stash) may read more.
