@@ -91,7 +91,8 @@ TEST_CASE("large transfers, more of them than the kernel's queue holds") {
   std::free(memory);
 }
 
-TEST_CASE("nothing is left behind when the process is killed while it writes") {
+TEST_CASE("nothing is left behind when the process is killed while it writes" *
+          doctest::test_suite("one_thread")) {
   if (!possible()) return;
   char name[] = "scratch_XXXXXX";
   REQUIRE(::mkdtemp(name) != nullptr);
@@ -151,7 +152,8 @@ bool holds_with_limit(std::size_t limit, const Body& body) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST_CASE("a write that the system refuses is an error value, and the store can be used on") {
+TEST_CASE("a write that the system refuses is an error value, and the store can be used on" *
+          doctest::test_suite("one_thread")) {
   if (!possible()) return;
   for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
     auto file = ScratchFile::make(folder(), 4 << 20, engine);
