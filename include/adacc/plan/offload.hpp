@@ -17,6 +17,7 @@
 
 #include "../core/array.hpp"
 #include "../program/program.hpp"
+#include "extremes.hpp"
 #include "outcome.hpp"
 #include "request.hpp"
 
@@ -56,7 +57,7 @@ class OffloadPlanner {
   /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
   void search() {
     const std::size_t budget = request_.budget_bytes;
-    const std::size_t most = peak_bytes(graph_, plan_from_types(graph_));
+    const std::size_t most = proposals_.retain_arena_bytes();
     try_budget(budget);
     for (const std::size_t part : {32U, 16U, 8U, 4U, 2U, 1U})
       try_budget(budget + (most - budget) / part);
@@ -73,12 +74,11 @@ class OffloadPlanner {
 
  private:
   static constexpr int rounds = 3;
-  static constexpr double never = 1e300;
 
   struct Trial {
-    std::size_t bytes = 0;   ///< that were planned for
-    double seconds = never;  ///< of the best plan with what is beyond the budget sent away
-    double least = 0;        ///< proven for these bytes without a store
+    std::size_t bytes = 0;      ///< that were planned for
+    double seconds = infinite;  ///< of the best plan with what is beyond the budget sent away
+    double least = 0;           ///< proven for these bytes without a store
   };
 
   std::size_t middle(std::size_t a, std::size_t b) const {
@@ -111,7 +111,7 @@ class OffloadPlanner {
     sort(trials_, [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
   }
 
-  /// Seconds of a step under `plan` with as much sent as the budget takes; never, if that does not do.
+  /// Seconds of a step under `plan` with as much sent as the budget takes; infinite, if that does not do.
   double send(const Plan& plan) {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
@@ -120,24 +120,23 @@ class OffloadPlanner {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
       if (proposals_.meets(sent)) return sent.cost.seconds;
       if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)
-        return never;
+        return infinite;
       const std::size_t beyond = align_up(sent.arena_bytes - budget);
       room = beyond < room ? room - beyond : 0;
     }
-    return never;
+    return infinite;
   }
 
   double bound() const {
-    double least = never, compute = 0;
+    double least = infinite, compute = 0;
     for (std::size_t i = trials_.size(); i-- > 0;) {
       // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.
       if (i + 1 == trials_.size()) compute = trials_[i].least;
       const double sent = static_cast<double>(trials_[i].bytes - request_.budget_bytes);
       const double link =
           profile_.rest + sent / request_.link.write_rate + sent / request_.link.read_rate;
-      const double here = compute > link ? compute : link;
-      if (here < least) least = here;
-      if (trials_[i].least > compute) compute = trials_[i].least;
+      lower(least, larger(compute, link));
+      raise(compute, trials_[i].least);
     }
     return least;
   }

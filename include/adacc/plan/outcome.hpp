@@ -154,6 +154,8 @@ class Proposals {
     raise_bound(retain_seconds_, retain_name);
     return true;
   }
+  /// The arena of retaining all that is open.
+  constexpr std::size_t retain_arena_bytes() const { return retain_arena_bytes_; }
   constexpr const Deadline& deadline() const { return deadline_; }
 
   /// What `plan` takes; keeps it if it meets the request and is better than those before.

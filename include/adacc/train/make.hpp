@@ -6,6 +6,7 @@
 
 #include "../cost/estimate.hpp"
 #include "../cost/measure_link.hpp"
+#include "../plan/extremes.hpp"
 #include "../plan/make_plan.hpp"
 #include "evolving.hpp"
 #include "training.hpp"
@@ -20,16 +21,13 @@ inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockR
     return Error::misuse(
         "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
         "clock to measure it with");
-  std::size_t longer = 0;
-  for (const Node& node : graph.nodes)
-    if (node.output_bytes > longer) longer = node.output_bytes;
   const LinkMeasurement how{.clock = clock};
-  const std::size_t most = store.bytes() / static_cast<std::size_t>(how.depth);
-  const std::size_t unit =
-      transfer_alignment > store.alignment() ? transfer_alignment : store.alignment();
-  longer = (longer < most ? longer : most) / unit * unit;
-  const std::size_t shorter = longer / 8 / unit * unit > 0 ? longer / 8 / unit * unit : unit;
-  if (longer < 2 * unit) longer = 2 * unit;
+  const std::size_t unit = larger(transfer_alignment, store.alignment());
+  std::size_t longest = 0;
+  for (const Node& node : graph.nodes) raise(longest, node.output_bytes);
+  lower(longest, store.bytes() / static_cast<std::size_t>(how.depth));
+  const std::size_t longer = larger(longest / unit * unit, 2 * unit);
+  const std::size_t shorter = larger(longer / 8 / unit * unit, unit);
   auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * longer,
                                        "measuring the store", huge_page);
   if (!memory) return memory.error;
