@@ -16,6 +16,7 @@
 #include <adacc/codec/blob.hpp>
 #include <adacc/codec/codec.hpp>
 #include <adacc/codec/float_bits.hpp>
+#include <adacc/core/bfloat16.hpp>
 #include <adacc/core/cpu.hpp>
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "../codec/erased_codec.hpp"
@@ -160,7 +162,8 @@ void write_seeds(const std::filesystem::path& folder) {
         for (std::size_t i = 0; i < x.size(); ++i) {
           const float value = static_cast<float>(random_word({.seed = pair}, i) % 2) *
                               (i % 50 == 7 ? 1000.0F : 1.0F);
-          x[i] = detail::bf16_value<T>(to_bfloat16(value).bits);
+          if constexpr (std::is_same_v<T, bfloat16>) x[i] = to_bfloat16(value);
+          else x[i] = static_cast<T>(value);
         }
         const Block blob(codec.bytes_for(shape[0], shape[1]));
         Cpu cpu;
