@@ -26,7 +26,7 @@ function(adacc_document_blocks document name)
       file(WRITE "${source}.new" "${block}\n")
       # Only where it differs, or it would compile every time.
       file(COPY_FILE "${source}.new" "${source}" ONLY_IF_DIFFERENT)
-      adacc_executable(${program} "${source}")
+      adacc_executable(${program} "${source}" QUICK -O0)
       add_test(NAME ${program} COMMAND ${program})
       set_tests_properties(${program} PROPERTIES TIMEOUT 300)
     endif()

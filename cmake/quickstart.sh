@@ -5,7 +5,7 @@
 #                                             budgets, print a table, write a report page
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
-#       clang       clang++ at -O3, without exceptions and RTTI, with two minutes of fuzzing
+#       clang       the same with clang++, without exceptions and RTTI, with two minutes of fuzzing
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers

@@ -35,7 +35,7 @@ struct Options {
   double tolerance = 1e-2;
   std::string solver = "auto";
   std::string offload;  ///< folder of a scratch file
-  adacc::Budget offload_limit;
+  adacc::Budget offload_limit{.share = 2};
   std::string offload_limit_text;
   bool fixed_costs = false;
   std::string profile;

@@ -268,9 +268,7 @@ class Trainer {
   adacc::Error open_store(adacc::TrainingOptions<adacc::Cpu, adacc::AdamW>& how) {
     using namespace adacc;
     if (options_.offload.empty()) return {};
-    how.most_written_bytes = options_.offload_limit_text.empty()
-                                 ? 2 * retain_peak_
-                                 : options_.offload_limit.of(retain_peak_);
+    how.most_written_bytes = options_.offload_limit.of(retain_peak_);
     auto file = ScratchFile::make(options_.offload, how.most_written_bytes);
     if (!file) return Error::say("--offload: ", file.error.text());
     store_ = std::move(*file);

@@ -13,6 +13,13 @@ word() {
     $(($3 >> 16 & 255)) $(($3 >> 24 & 255)))" | dd of="$1" bs=4 seek="$2" conv=notrunc status=none
 }
 
+# kill_after SECONDS PROCESS: kills a program in whatever it is doing.
+kill_after() {
+  sleep "$1"
+  kill -9 "$2" 2>/dev/null
+  wait "$2" 2>/dev/null
+}
+
 # --- files that are no models -------------------------------------------------------------------
 # A model of 1 layer, 1 head, 4 channels, context 4, vocabulary 8: 32 + 16 + 4*2 + 48 + 12 + 16 + 4
 # + 4*2 + 64 + 16 + 64 + 4 + 4*2 = 300 zeros.
@@ -152,9 +159,7 @@ for wait in 0.05 0.1 0.2 0.3; do
   resume=()
   [ -f part ] && resume=(--resume part)
   "${run[@]}" --steps 40 --log part.jsonl --save part --save-every 3 "${resume[@]}" >out 2>err &
-  sleep "$wait"
-  kill -9 $! 2>/dev/null
-  wait $! 2>/dev/null
+  kill_after "$wait" $!
 done
 resume=()
 [ -f part ] && resume=(--resume part)
@@ -205,9 +210,7 @@ for wait in 1 1.5 2; do
   resume=()
   [ -f epart ] && resume=(--resume epart)
   "${evolving[@]}" --steps 500 --log epart.jsonl --save epart --save-every 7 "${resume[@]}" >out 2>err &
-  sleep "$wait"
-  kill -9 $! 2>/dev/null
-  wait $! 2>/dev/null
+  kill_after "$wait" $!
 done
 resume=()
 [ -f epart ] && resume=(--resume epart)
