@@ -11,7 +11,9 @@
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/plan_text.hpp>
+#include <adacc/io/safetensors.hpp>
 #include <adacc/io/text.hpp>
+#include <adacc/io/write_safetensors.hpp>
 
 #include <sys/mman.h>
 
@@ -31,7 +33,17 @@ namespace {
 
 using namespace adacc;
 
-enum Reader : std::uint8_t { checkpoint, mended_checkpoint, model, tokens, text, plan, readers };
+enum Reader : std::uint8_t {
+  checkpoint,
+  mended_checkpoint,
+  model,
+  tokens,
+  text,
+  plan,
+  tensors,
+  index,
+  readers
+};
 
 void require(bool holds, const char* what) {
   if (holds) return;
@@ -172,6 +184,41 @@ bool read_plan(const std::string& bytes) {
   return static_cast<bool>(read);
 }
 
+/// Every element of every tensor can be read, in the file's name or in an index's.
+bool read_tensors(const std::string& path) {
+  const Result<SafeTensors> file = SafeTensors::open(path);
+  require_sense(file.error, static_cast<bool>(file));
+  if (!file) return false;
+  std::vector<float> numbers;
+  for (const StoredTensor& tensor : *file) {
+    std::size_t bytes = bytes_of(tensor.type);
+    for (const std::size_t extent : tensor.shape) bytes *= extent;
+    require(bytes == tensor.bytes.size(), "a tensor of another size than its shape's");
+    require(file->find(tensor.name) == &tensor, "a tensor that cannot be found");
+    numbers.resize(tensor.elems());
+    copy_stored(tensor, View(numbers.data(), Shape(numbers.size())));
+  }
+  return true;
+}
+
+std::string tensor_file(const std::string& folder) {
+  const float numbers[elems] = {1, 2, 3, 4, 5};
+  const Error why = write_safetensors(folder + "/a",
+                                      {{"a", View<const float>(numbers, Shape(1, elems))},
+                                       {"b", View<const float>(numbers, Shape(2))}},
+                                      {{"format", "pt"}});
+  require(!why, why.text());
+  return folder + "/a";
+}
+
+/// An index beside a good file "a".
+bool read_index(const std::string& bytes) {
+  static const train_test::Folder folder;
+  static const std::string beside = tensor_file(folder.path);
+  train_test::write_file(folder / "index.json", bytes);
+  return read_tensors(folder / "index.json");
+}
+
 /// True where the reader took it.
 bool read(Reader reader, std::string bytes) {
   switch (reader) {
@@ -181,6 +228,8 @@ bool read(Reader reader, std::string bytes) {
     case tokens: return read_tokens(bytes);
     case text: return read_as_text(bytes);
     case plan: return read_plan(bytes);
+    case tensors: return read_tensors(as_file(bytes));
+    case index: return read_index(bytes);
     default: return false;
   }
 }
@@ -215,6 +264,11 @@ std::string good(Reader reader) {
     words[0] = 20240520, words[1] = 1, words[2] = 4;
     return bytes_of(words) + bytes_of(std::vector<std::uint16_t>{1, 2, 3, 299});
   }
+  if (reader == tensors) {
+    const train_test::Folder folder;
+    return train_test::read_file(tensor_file(folder.path));
+  }
+  if (reader == index) return R"({"metadata":{"total_size":28},"weight_map":{"a":"a","b":"a"}})";
   return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Files on a POSIX system: reading with every failure explained, and replacing a file whole.
 ///
-/// This is the only place that calls the operating system for file contents. A message is one line
+/// Only this and mapped_file.hpp call the operating system for file contents. A message is one line
 /// that begins with the file's name and ends with what was expected of it.
 #pragma once
 
