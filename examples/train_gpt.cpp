@@ -88,7 +88,9 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
     if (const auto config = gpt::parse_description(resumed_model)) options.network = *config;
   }
   if (!options.model.empty()) {
-    const auto header = adacc::read_llmc_header(options.model);
+    const auto header = adacc::is_gpt2_safetensors(options.model)
+                            ? adacc::read_gpt2_config(options.model)
+                            : adacc::read_llmc_header(options.model);
     if (!header) return header.error;
     options.network = {static_cast<int>(header->layers), header->heads, header->channels,
                        header->max_seq_len, header->vocab_size};
@@ -194,6 +196,8 @@ class Run {
       return failed_ ? 2 : 128 + signalled;
     }
     if (ending == Ending::failed) return 2;
+    if (!options_.export_folder.empty())
+      if (const Error why = trainer_.export_model()) report(why);
     print_summary(trainer_);
     if (!options_.report.empty())
       if (const Error why = write_report(options_.report, run_report(options_, trainer_, history_)))

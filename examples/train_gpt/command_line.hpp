@@ -27,7 +27,8 @@ inline void declare(CLI::App& app, Options& options) {
   const CLI::Validator rate = support::between(0, 1e6);
 
   app.add_option("--model", options.model,
-                 "start from an llm.c checkpoint (fixes the model's shape)");
+                 "start from an llm.c checkpoint, or from a GPT-2 of Hugging Face: a folder with "
+                 "config.json and model.safetensors (fixes the model's shape)");
   auto& network = options.network;
   app.add_option("--layers", network.layers, "transformer blocks")->check(layers);
   app.add_option("--heads", network.heads, "attention heads; must divide the channels")
@@ -116,6 +117,10 @@ inline void declare(CLI::App& app, Options& options) {
                  "predicted and measured");
   auto* save = app.add_option("--save", options.save,
                               "write a checkpoint here when training ends, or is interrupted");
+  app.add_option("--export", options.export_folder,
+                 "at the end, write config.json and model.safetensors into this folder, as Hugging "
+                 "Face has a GPT-2")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--save-every", options.save_every, "... and every so many steps")
       ->needs(save)
       ->check(count);
@@ -212,11 +217,12 @@ inline adacc::Error check_files(const Options& options) {
     const std::string& path;
     bool written;
   };
-  const Named all[] = {{"--model", options.model, false},   {"--tokens", options.tokens, false},
-                       {"--text", options.text, false},     {"--val", options.val, false},
-                       {"--resume", options.resume, false}, {"--profile", options.profile, true},
-                       {"--log", options.log, true},        {"--report", options.report, true},
-                       {"--save", options.save, true}};
+  const Named all[] = {
+      {"--model", options.model, false},   {"--tokens", options.tokens, false},
+      {"--text", options.text, false},     {"--val", options.val, false},
+      {"--resume", options.resume, false}, {"--profile", options.profile, true},
+      {"--log", options.log, true},        {"--report", options.report, true},
+      {"--save", options.save, true},      {"--export", options.export_folder, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

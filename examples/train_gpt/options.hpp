@@ -43,6 +43,7 @@ struct Options {
   std::string log;
   std::string save;
   std::uint64_t save_every = 0;
+  std::string export_folder;  ///< for the trained model in safetensors
   std::string resume;
   std::size_t sample = 0;
   std::string val;

@@ -4,6 +4,7 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
+#include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
@@ -40,7 +41,11 @@ class Trainer {
     if (adacc::Error why = allocate(true)) return why;
     if (adacc::Error why = measure(data)) return why;
     if (options_.model.empty()) return {};
-    return adacc::read_llmc_parameters(options_.model, training_.compiled().graph(),
+    const adacc::Graph& graph = training_.compiled().graph();
+    if (!adacc::is_gpt2_safetensors(options_.model))
+      return adacc::read_llmc_parameters(options_.model, graph, training_.params());
+    return adacc::read_gpt2_parameters(options_.model, graph,
+                                       static_cast<std::size_t>(options_.network.layers),
                                        training_.params());
   }
 
@@ -67,6 +72,15 @@ class Trainer {
 
   adacc::Error save(const std::string& path, const Notes& notes) {
     return training_.save(path, notes.text());
+  }
+
+  /// Writes the model into the folder of --export.
+  adacc::Error export_model() {
+    const adacc::gpt::Config& c = options_.network;
+    const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
+                                  c.heads,   c.channels, c.vocab};
+    return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
+                                                  training_.compiled().graph(), training_.params());
   }
 
   /// Writes what is known of costs to --profile, if they were measured for it.

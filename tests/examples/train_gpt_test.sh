@@ -32,7 +32,7 @@ word tokens 0 20240520; word tokens 1 1; word tokens 2 40
   complain "a good model and good tokens: $(cat err)"
 
 refuses nothere 'No such file' -- --model nothere
-refuses folder -- --model .
+refuses config.json -- --model .
 cp model bad; word bad 0 7; refuses bad 20240326 -- --model bad
 cp model bad; word bad 1 5; refuses bad 'version 5' -- --model bad
 head -c 2000 model >bad; refuses bad truncated -- --model bad
@@ -191,6 +191,20 @@ refuses --resume --log -- --resume whole --log whole
 # Nothing left to do is no reason not to save.
 "$train_gpt" --resume whole --steps 40 --save again >out 2>err || complain "no steps left: $(cat err)"
 cmp -s whole again || complain "with no steps left, nothing was saved"
+
+# --- safetensors ------------------------------------------------------------------------------------
+mkdir exported again_exported hollow
+"${run[@]}" --steps 6 --export exported >out 2>err || complain "--export: $(cat err)"
+"$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export again_exported \
+  >out 2>err || complain "reading what was exported: $(cat err)"
+cmp -s exported/model.safetensors again_exported/model.safetensors && cmp -s {exported,again_exported}/config.json ||
+  complain "an exported model, read and exported, is another"
+refuses hollow 'config.json' -- --model hollow
+cp exported/config.json hollow; refuses hollow 'neither model.safetensors' -- --model hollow
+head -c 1000 exported/model.safetensors >hollow/model.safetensors
+refuses hollow truncated -- --model hollow --text text --batch 2
+refuses --export -- --steps 0 --export nowhere
+refuses --export 'one file' -- --model exported --export exported/.
 
 # --- auto, resumed --------------------------------------------------------------------------------
 # The plan evolves, and a run that is killed again and again ends with the bits of one that was not:

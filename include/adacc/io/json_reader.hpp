@@ -77,6 +77,15 @@ class JsonReader {
     return true;
   }
 
+  /// Any number, as it is written.
+  bool number(std::string& out) {
+    space();
+    const std::size_t begin = at_;
+    if (fault_ || !number()) return false;
+    out = text_.substr(begin, at_ - begin);
+    return true;
+  }
+
   /// Any value.
   bool skip() {
     space();

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+/// GPT-2 as Hugging Face has it: a folder with config.json and model.safetensors.
+///
+/// Its parameters are those of llm.c's file (llmc.hpp) under names of their own, with or without
+/// "transformer." in front, and its linear layers are (in, out) where ours are (out, in). The output
+/// head is the token embedding's matrix; masks that older files carry are not looked at.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "file.hpp"
+#include "json_reader.hpp"
+#include "llmc.hpp"
+#include "safetensors.hpp"
+#include "write_safetensors.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+struct Gpt2Name {
+  const char* name;  ///< behind "h.LAYER." if there is one for each layer
+  bool transposed;
+};
+
+/// Of the groups of llm.c's file, in its order.
+inline constexpr Gpt2Name gpt2_names[llmc_groups] = {
+    {"wte.weight", false},        {"wpe.weight", false},        {"ln_1.weight", false},
+    {"ln_1.bias", false},         {"attn.c_attn.weight", true}, {"attn.c_attn.bias", false},
+    {"attn.c_proj.weight", true}, {"attn.c_proj.bias", false},  {"ln_2.weight", false},
+    {"ln_2.bias", false},         {"mlp.c_fc.weight", true},    {"mlp.c_fc.bias", false},
+    {"mlp.c_proj.weight", true},  {"mlp.c_proj.bias", false},   {"ln_f.weight", false},
+    {"ln_f.bias", false}};
+
+/// Calls visit(name, parameter, transposed) for each of a model's parameters. False if it has others
+/// than a GPT-2 of so many layers.
+template <class Graph, class Visit>
+bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit) {
+  const std::set<LlmcPlace> order = llmc_order(graph);
+  std::size_t count = 0;
+  for (std::size_t g = 0; g < llmc_groups; ++g) count += llmc_group({}, g).per_layer ? layers : 1;
+  if (order.size() != count) return false;
+  auto place = order.begin();
+  for (std::size_t g = 0; g < llmc_groups; ++g) {
+    const bool per_layer = llmc_group({}, g).per_layer;
+    for (std::size_t l = 0; l < (per_layer ? layers : 1); ++l, ++place) {
+      const std::string front = per_layer ? "h." + std::to_string(l) + "." : "";
+      visit(front + gpt2_names[g].name, graph.parameters[place->parameter],
+            gpt2_names[g].transposed);
+    }
+  }
+  return true;
+}
+
+inline std::string folder_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return path + "/";
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+inline Result<LlmcHeader> read_gpt2_config(const MappedFile& file) {
+  const void* text = file.bytes().data();
+  JsonReader json(std::string_view(static_cast<const char*>(text), file.bytes().size()));
+  LlmcHeader header;
+  std::string type, activation = "gelu_new", epsilon = "1e-05";
+  const auto member = [&](const std::string& key) {
+    std::uint64_t number = 0;
+    std::size_t* to = key == "n_layer"       ? &header.layers
+                      : key == "n_head"      ? &header.heads
+                      : key == "n_embd"      ? &header.channels
+                      : key == "n_positions" ? &header.max_seq_len
+                      : key == "vocab_size"  ? &header.vocab_size
+                                             : nullptr;
+    if (to != nullptr) {
+      if (!json.whole_number(number)) return false;
+      *to = static_cast<std::size_t>(number);
+      return true;
+    }
+    if (key == "model_type") return json.string(type);
+    if (key == "activation_function") return json.string(activation);
+    if (key == "layer_norm_epsilon") return json.number(epsilon);
+    return json.skip();
+  };
+  if (!json.object(member) || !json.end()) return file.fault(json.fault().text());
+  if (type != "gpt2")
+    return file.fault("is of model_type \"", one_line(type, 40).c_str(), "\", not \"gpt2\"");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+    return file.fault("has activation_function \"", one_line(activation, 40).c_str(),
+                      "\"; GELU by tanh (gelu_new) is what this program computes");
+  if (std::fabs(std::strtod(epsilon.c_str(), nullptr) - 1e-5) > 1e-9)
+    return file.fault("has layer_norm_epsilon ", one_line(epsilon, 40).c_str(),
+                      "; this program's is 1e-05");
+  struct Size {
+    const char* name;
+    std::size_t value;
+  };
+  for (const Size& size : {Size{"n_layer", header.layers}, Size{"n_head", header.heads},
+                           Size{"n_embd", header.channels}, Size{"n_positions", header.max_seq_len},
+                           Size{"vocab_size", header.vocab_size}})
+    if (size.value < 1 || size.value > INT_MAX)
+      return file.fault("has ", size.name, " ", size.value, ", or none");
+  if (header.channels % header.heads != 0)
+    return file.fault("has ", header.heads, " heads, which do not divide ", header.channels,
+                      " channels");
+  header.padded_vocab_size = header.vocab_size;
+  return header;
+}
+
+}  // namespace detail
+
+/// Whether `path` looks like a model in this format rather than one of llm.c's: a folder, a file of
+/// safetensors, or an index of some.
+inline bool is_gpt2_safetensors(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return true;
+  for (const std::string_view suffix : {".safetensors", ".json"})
+    if (path.size() > suffix.size() &&
+        path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0)
+      return true;
+  return false;
+}
+
+/// The shape of the model at `path`, from the config.json in its folder.
+inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
+  const auto file = MappedFile::open(detail::folder_of(path) + "config.json",
+                                     "the config.json of a GPT-2 of Hugging Face");
+  if (!file) return file.error;
+  return detail::read_gpt2_config(*file);
+}
+
+/// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph,
+/// of `layers` layers. NaN and infinities are refused. After an error `params` is as it was, but if a
+/// number was one of these.
+template <class Graph, class T>
+Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::size_t layers,
+                           View<T> params) {
+  const auto file = SafeTensors::open(path);
+  if (!file) return file.error;
+  const bool prefixed = file->find("wte.weight") == nullptr;
+  std::vector<WantedTensor<T>> wanted;
+  bool fits = true;
+  const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
+    fits = fits && parameter.offset + parameter.shape.elems() <= params.size();
+    wanted.push_back({(prefixed ? "transformer." : "") + name,
+                      View<T>(params.data() + parameter.offset, parameter.shape), transposed});
+  };
+  if (!detail::each_gpt2_parameter(graph, layers, want))
+    return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
+  if (!fits)
+    return Error::misuse("the block for parameters has ", params.size(),
+                         " elements, too few for this model");
+  if (const Error why = load_tensors(*file, wanted))
+    return Error::say(one_line(path, 80).c_str(), ": ", why.text());
+  for (const WantedTensor<T>& tensor : wanted)
+    for (std::size_t i = 0; i < tensor.to.size(); ++i)
+      if (!std::isfinite(static_cast<double>(tensor.to[i])))
+        return Error::say(one_line(path, 80).c_str(), ": \"", tensor.name.c_str(),
+                          "\" has NaN or an infinity at element ", i);
+  return {};
+}
+
+/// Writes config.json and model.safetensors into the folder, which must be there.
+template <class Graph, class T>
+Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph& graph,
+                 View<const T> params) {
+  std::vector<std::vector<T>> turned;
+  turned.reserve(4 * shape.layers);
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](const std::string& name, const auto& parameter, bool transposed) {
+    const T* data = params.data() + parameter.offset;
+    const std::size_t rows = parameter.shape.rows(), cols = parameter.shape.cols();
+    if (!transposed) {
+      tensors.push_back({name, View<const T>(data, parameter.shape)});
+      return;
+    }
+    std::vector<T>& mine = turned.emplace_back(rows * cols);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < cols; ++c) mine[c * rows + r] = data[r * cols + c];
+    tensors.push_back({name, View<const T>(mine.data(), Shape(cols, rows))});
+  };
+  if (!detail::each_gpt2_parameter(graph, shape.layers, add))
+    return Error::misuse("the graph is not that of a GPT-2 of ", shape.layers, " layers");
+  if (Error why = write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}}))
+    return why;
+  const auto number = [](std::size_t value) { return std::to_string(value); };
+  return write_file(folder + "/config.json",
+                    "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                    "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                    "  \"n_layer\": " +
+                        number(shape.layers) + ",\n  \"n_head\": " + number(shape.heads) +
+                        ",\n  \"n_embd\": " + number(shape.channels) +
+                        ",\n  \"n_positions\": " + number(shape.max_seq_len) +
+                        ",\n  \"vocab_size\": " + number(shape.vocab_size) +
+                        ",\n  \"tie_word_embeddings\": true\n}\n");
+}
+
+}}  // namespace adacc::v0_1

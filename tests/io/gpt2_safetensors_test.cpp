@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "adacc/io/gpt2_safetensors.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../train/support.hpp"
+#include "llmc_graph.hpp"
+
+namespace gpt2_safetensors_test {
+namespace {
+
+using namespace adacc;
+using train_test::Folder;
+using train_test::read_file;
+using train_test::StubGraph;
+using train_test::write_file;
+
+bool says(const Error& error, const char* piece) { return train_test::says(error.text(), piece); }
+
+constexpr LlmcHeader shape{3, 5, 2, 2, 4, 5};
+const StubGraph graph(5, 3, 2, 4);
+
+std::vector<float> numbers(float first) {
+  std::vector<float> out(graph.parameter_elems, -1);
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.owner)
+      for (std::size_t i = 0; i < parameter.shape.elems(); ++i) out[parameter.offset + i] = first++;
+  return out;
+}
+
+Error write(const Folder& folder, const std::vector<float>& from) {
+  return write_gpt2<StubGraph, float>(folder / ".", shape, graph,
+                                      {from.data(), Shape(from.size())});
+}
+
+}  // namespace
+
+TEST_CASE("a model comes back as it was, and its matrices lie as the format has them") {
+  const Folder folder;
+  const std::vector<float> original = numbers(1);
+  REQUIRE(!write(folder, original));
+  const auto config = read_gpt2_config(folder / "");
+  REQUIRE_MESSAGE(config, config.error.text());
+  CHECK(config->layers == 2);
+  CHECK(config->heads == 2);
+  CHECK(config->channels == 4);
+  CHECK(config->max_seq_len == 3);
+  CHECK(config->vocab_size == 5);
+  std::vector<float> params(graph.parameter_elems, -1);
+  for (const char* path : {"", "model.safetensors"}) {
+    CHECK(is_gpt2_safetensors(folder / path));
+    const Error why = read_gpt2_parameters(folder / path, graph, 2,
+                                           View<float>(params.data(), Shape(params.size())));
+    CHECK_MESSAGE(!why, why.text());
+    CHECK(std::memcmp(params.data(), original.data(), 4 * params.size()) == 0);
+  }
+  const auto file = SafeTensors::open(folder / "");
+  REQUIRE(file);
+  CHECK(file->size() == 2 + 2 * 12 + 2);
+  const StoredTensor* qkv = file->find("h.1.attn.c_attn.weight");
+  REQUIRE(qkv != nullptr);
+  CHECK(qkv->shape == std::vector<std::size_t>{4, 12});
+  float first[2];
+  std::memcpy(first, qkv->bytes.data(), sizeof first);
+  CHECK(first[1] == first[0] + 4);  // the next output of the same input
+  CHECK(file->find("wte.weight")->shape == std::vector<std::size_t>{5, 4});
+}
+
+TEST_CASE("names may have a front, and files more than is needed") {
+  const Folder folder;
+  const std::vector<float> original = numbers(1);
+  REQUIRE(!write(folder, original));
+  {
+    const auto file = SafeTensors::open(folder / "");
+    REQUIRE(file);
+    std::vector<std::vector<float>> copies;
+    std::vector<NamedTensor> renamed;
+    copies.reserve(file->size());
+    for (const StoredTensor& tensor : *file) {
+      std::vector<float>& copy = copies.emplace_back(tensor.elems());
+      const Shape as = tensor.shape.size() == 2 ? Shape(tensor.shape[0], tensor.shape[1])
+                                                : Shape(tensor.shape[0]);
+      copy_stored(tensor, View<float>(copy.data(), as));
+      renamed.push_back({"transformer." + tensor.name, View<const float>(copy.data(), as)});
+    }
+    renamed.push_back({"lm_head.weight", View<const float>(original.data(), Shape(5, 4))});
+    REQUIRE(!write_safetensors(folder / "named.safetensors", renamed));
+  }
+  std::vector<float> params(graph.parameter_elems, -1);
+  const View<float> to(params.data(), Shape(params.size()));
+  CHECK(!read_gpt2_parameters(folder / "named.safetensors", graph, 2, to));
+  CHECK(params == original);
+}
+
+TEST_CASE("another model is refused in words, and changes nothing") {
+  const Folder folder;
+  REQUIRE(!write(folder, numbers(1)));
+  std::vector<float> params(graph.parameter_elems, -1);
+  const View<float> to(params.data(), Shape(params.size()));
+  const StubGraph wider(5, 3, 2, 8), deeper(5, 3, 3, 4);
+  std::vector<float> larger(wider.parameter_elems + deeper.parameter_elems, -1);
+  const View<float> block(larger.data(), Shape(larger.size()));
+  CHECK(says(read_gpt2_parameters(folder / "", wider, 2, block), "28 of 28 tensors"));
+  CHECK(
+      says(read_gpt2_parameters(folder / "", deeper, 3, block), "\"h.2.ln_1.weight\" is missing"));
+  CHECK(says(read_gpt2_parameters(folder / "", deeper, 2, block), "not that of a GPT-2"));
+  CHECK(larger == std::vector<float>(larger.size(), -1));
+  std::vector<float> broken = numbers(1);
+  broken[graph.parameters[3].offset + 1] = std::nanf("");
+  REQUIRE(!write(folder, broken));
+  CHECK(says(read_gpt2_parameters(folder / "", graph, 2, to), "\"h.0.ln_1.bias\" has NaN"));
+
+  const std::string good = read_file(folder / "config.json");
+  const auto with = [&](const std::string& what, const std::string& instead) {
+    std::string text = good;
+    text.replace(text.find(what), what.size(), instead);
+    write_file(folder / "config.json", text);
+    return read_gpt2_config(folder / "").error;
+  };
+  CHECK(says(with("\"gpt2\"", "\"llama\""), "model_type \"llama\""));
+  CHECK(says(with("gelu_new", "relu"), "activation_function \"relu\""));
+  CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon 1e-06"));
+  CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "do not divide"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer 0, or none"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"), "no whole number"));
+  CHECK(says(with("}", ""), "JSON lacks"));
+  CHECK(says(read_gpt2_config(folder / "nowhere/").error, "cannot be opened"));
+}
+
+}  // namespace gpt2_safetensors_test
