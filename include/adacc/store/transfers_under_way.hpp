@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
@@ -28,6 +29,14 @@ struct TransferTime {
 /// How all transfers of a step went, by transfer.
 struct TransferTimes {
   Array<TransferTime> writes, reads;
+
+  /// In which the step waited.
+  double stall_seconds() const {
+    double sum = 0;
+    for (const TransferTime& time : writes) sum += time.stall_seconds();
+    for (const TransferTime& time : reads) sum += time.stall_seconds();
+    return sum;
+  }
 };
 
 namespace detail {
