@@ -14,6 +14,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <support/command_line.hpp>
+#include <support/draw/lanes.hpp>
 #include <support/draw/memory.hpp>
 #include <support/draw/plan.hpp>
 #include <support/solver.hpp>
@@ -39,6 +40,7 @@ struct Options {
   std::string solver = "auto";
   std::string profile;
   double gflops = 100, gbps = 20;
+  double link_gbps = 0;
   bool json = false;
   std::string svg;
 };
@@ -57,6 +59,8 @@ void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutco
                                       {"smallest_peak_bytes", smallest},
                                       {"predicted_ms", 1e3 * found.seconds},
                                       {"retain_ms", 1e3 * found.retain_seconds},
+                                      {"offload_written_bytes", found.written_bytes},
+                                      {"offload_stall_ms", 1e3 * found.stall_seconds},
                                       {"gap", found.gap},
                                       {"solve_ms", 1e3 * found.solve_seconds},
                                       {"solver", found.solver},
@@ -85,6 +89,9 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.2e     of %.0e\n", "gradient error", found.error, options.tolerance);
   std::printf("%-26s %12.3f ms   per MiB\n", "price of a byte",
               1e3 * found.seconds_per_byte * adacc::MiB);
+  if (options.link_gbps > 0)
+    std::printf("%-26s %12.1f MiB  out and back a step, %.2f ms of waiting\n", "offloaded",
+                mebi(found.written_bytes), 1e3 * found.stall_seconds);
   std::printf("%-26s %12.1f ms   %s%s\n", "planned in", 1e3 * found.solve_seconds, found.solver,
               found.timed_out ? ", stopped by the deadline" : "");
   if (found.note) std::printf("note: %s\n", found.note.text());
@@ -94,23 +101,30 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("\n");
 }
 
-adacc::Error draw_plan(const Options& options, const adacc::Graph& graph, std::size_t budget,
+adacc::Error draw_plan(const Options& options, const adacc::Graph& graph,
+                       const adacc::CostProfile& profile, const adacc::PlanRequest& request,
                        const adacc::PlanOutcome& found) {
+  const std::size_t budget = request.budget_bytes;
   auto program = adacc::make_program(graph, found.plan);
   if (!program) return program.error;
   const draw::PlanPicture plan = draw::plan_picture(graph, found.plan, 10, 40, 920);
-  const double height = plan.height + 340;
+  const bool store = !program->schedule.transfers.empty();
+  const double height = plan.height + (store ? 480 : 340);
   std::string svg = draw::open_svg(940, height);
   svg += draw::print(
       "<text x='10' y='24' font-size='14'>A plan for a GPT of %d layers, %zu "
       "channels, on %zu x %zu tokens in %s</text>\n",
       options.network.layers, options.network.channels, options.batch, options.seq,
       draw::shown_bytes(static_cast<double>(budget)).c_str());
-  svg += plan.svg + draw::memory_legend(20, plan.height + 60);
-  const double most = static_cast<double>(std::max(found.peak_bytes, budget));
+  svg += plan.svg + draw::memory_legend(20, plan.height + 60, store);
+  const double most = std::max(static_cast<double>(std::max(found.peak_bytes, budget)),
+                               draw::most_stored_bytes(program->schedule));
   svg += draw::memory_panel(*program, {20, plan.height + 90, 800, 220}, 1.03 * most,
-                            static_cast<double>(budget)) +
-         "</svg>\n";
+                            static_cast<double>(budget));
+  if (store)
+    svg += draw::lanes_legend(20, plan.height + 330) +
+           draw::lanes_panel(*program, profile, request.link, {20, plan.height + 356, 800, 100});
+  svg += "</svg>\n";
   return adacc::write_file(options.svg, svg);
 }
 
@@ -134,6 +148,7 @@ int run(Options options) {
   PlanRequest request;
   request.tolerance = options.tolerance;
   request.gap = options.gap;
+  request.link.write_rate = request.link.read_rate = 1e9 * options.link_gbps;
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
   support::choose_solver(options.solver, request);
@@ -147,7 +162,7 @@ int run(Options options) {
   if (options.json) print_json(request.budget_bytes, *smallest, *found);
   else print_table(options, request.budget_bytes, *smallest, *found);
   if (options.svg.empty()) return 0;
-  if (Error why = draw_plan(options, *graph, request.budget_bytes, *found)) return fail(why);
+  if (Error why = draw_plan(options, *graph, profile, request, *found)) return fail(why);
   return 0;
 }
 
@@ -192,6 +207,9 @@ int main(int argc, char** argv) {
   app.add_option("--gbps", options.gbps, "bandwidth of memory in GB/s, without --profile")
       ->check(support::between(1e-3, 1e9))
       ->excludes(profile);
+  app.add_option("--link", options.link_gbps,
+                 "GB/s to and from a store that activations may be offloaded to; 0: there is none")
+      ->check(support::between(0, 1e9));
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
   if (const auto status = support::parse(app, argc, argv)) return *status;

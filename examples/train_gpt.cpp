@@ -259,6 +259,7 @@ class Run {
     record.tokens_per_s = 1000.0 * static_cast<double>(options_.batch * options_.seq) / record.ms;
     record.activation_peak_bytes = trainer_.measured_peak();
     record.offloaded_bytes = trainer_.offloaded_bytes();
+    record.stall_ms = 1e3 * trainer_.stall_seconds();
     record.plan_version = trainer_.plan_version();
     for (const std::string& change : trainer_.changes()) progress_.say("plan        " + change);
     if (trainer_.refused())

@@ -6,9 +6,11 @@
 #include <adacc/io/file.hpp>
 #include <adacc/plan/request.hpp>
 #include <support/draw/curve.hpp>
+#include <support/draw/lanes.hpp>
 #include <support/draw/memory.hpp>
 #include <support/draw/plan.hpp>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +19,8 @@ struct RunReport {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;  ///< name and value, as shown
   const adacc::Program* program = nullptr;                 ///< the step as it ran last
+  const adacc::CostProfile* profile = nullptr;             ///< null: nothing is known of costs
+  adacc::LinkCost link;                                    ///< to the store, if there is one
   double budget_bytes = 0;                                 ///< 0: none
   double retain_peak_bytes = 0;
   /// One line each: name, predicted, measured, in the words that are shown.
@@ -83,10 +87,22 @@ inline std::string html_page(const RunReport& report) {
   if (report.budget_bytes > most) most = report.budget_bytes;
   if (report.retain_peak_bytes > most && report.retain_peak_bytes < 2 * most)
     most = report.retain_peak_bytes;
+  const bool store = !report.program->schedule.transfers.empty();
+  most = std::max(most, draw::most_stored_bytes(report.program->schedule));
   html += html_picture(
       940, 270,
-      draw::memory_legend(20, 4) + draw::memory_panel(*report.program, {20, 34, 790, 220},
-                                                      1.03 * most, report.budget_bytes));
+      draw::memory_legend(20, 4, store) + draw::memory_panel(*report.program, {20, 34, 790, 220},
+                                                             1.03 * most, report.budget_bytes));
+
+  if (store && report.profile != nullptr && report.link.exists()) {
+    html +=
+        "<h2>Computation and link</h2>\n<p>A step against time, as it is predicted: where it waits "
+        "for the store is red.</p>\n";
+    html += html_picture(
+        940, 150,
+        draw::lanes_legend(20, 4) +
+            draw::lanes_panel(*report.program, *report.profile, report.link, {20, 30, 800, 100}));
+  }
 
   html += "<h2>Loss</h2>\n";
   std::vector<draw::Curve> curves{{"training", "#4e79a7", report.losses, false, {}}};

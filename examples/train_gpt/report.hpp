@@ -35,6 +35,7 @@ struct StepRecord {
   double loss = 0, grad_norm = 0, ms = 0, tokens_per_s = 0;
   std::size_t activation_peak_bytes = 0;
   std::size_t offloaded_bytes = 0;  ///< written to the store by the step, and read back
+  double stall_ms = 0;              ///< that the step waited for the store
   std::size_t plan_version = 1;     ///< grows with every change of the plan
   std::optional<double> val_loss;
 };
@@ -88,6 +89,7 @@ class Log {
                                    {"activation_peak_bytes", record.activation_peak_bytes},
                                    {"offload_written_bytes", record.offloaded_bytes},
                                    {"offload_read_bytes", record.offloaded_bytes},
+                                   {"offload_stall_ms", record.stall_ms},
                                    {"plan_version", record.plan_version}};
     if (record.val_loss) line["val_loss"] = *record.val_loss;
     if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)

@@ -22,21 +22,25 @@ inline std::string policy_counts(const adacc::Plan& plan) {
 struct RunHistory {
   draw::Points losses, validation;
   std::vector<RunReport::Event> events;
-  std::vector<double> ms;  ///< since the plan changed last
+  std::vector<double> ms, stall_ms;  ///< since the plan changed last
   std::size_t peak_bytes = 0;
 
   void add(const StepRecord& record, const std::vector<std::string>& changes) {
     const auto step = static_cast<double>(record.step);
     losses.push_back({step, record.loss});
     if (record.val_loss) validation.push_back({step, *record.val_loss});
-    if (!changes.empty()) ms.clear();
+    if (!changes.empty()) ms.clear(), stall_ms.clear();
     for (const std::string& change : changes) events.push_back({step, change});
     ms.push_back(record.ms);
+    stall_ms.push_back(record.stall_ms);
     peak_bytes = std::max(peak_bytes, record.activation_peak_bytes);
   }
 
-  double median_ms() const {
-    std::vector<double> sorted = ms;
+  double median_ms() const { return median(ms); }
+  double median_stall_ms() const { return median(stall_ms); }
+
+ private:
+  static double median(std::vector<double> sorted) {
     std::sort(sorted.begin(), sorted.end());
     return sorted.empty() ? 0 : sorted[sorted.size() / 2];
   }
@@ -97,6 +101,8 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
        detail::percent(static_cast<double>(history.peak_bytes), static_cast<double>(peak))}};
   const adacc::PlanOutcome* outcome = trainer.outcome();
   if (outcome == nullptr) return report;
+  report.profile = trainer.profile();
+  report.link = trainer.link();
   report.facts.push_back({"budget", share(trainer.budget_bytes())});
   report.facts.push_back(
       {"solver", std::string(outcome->solver) + ", bound by " + outcome->bound_by +
@@ -119,6 +125,11 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
                                   draw::print("%.1f ms", history.median_ms()),
                                   detail::percent(history.median_ms(), 1e3 * outcome->seconds)});
   }
+  if (trainer.offloaded_bytes() > 0)
+    report.comparisons.push_back(
+        {"waiting for the store (median)", draw::print("%.1f ms", 1e3 * outcome->stall_seconds),
+         draw::print("%.1f ms", history.median_stall_ms()),
+         detail::percent(history.median_stall_ms(), 1e3 * outcome->stall_seconds)});
   const adacc::Graph& graph = trainer.program().graph;
   for (int k = 0; k < graph.node_count(); ++k)
     report.reasons.push_back(detail::reason_text(graph, *outcome, k));

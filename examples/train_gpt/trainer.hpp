@@ -101,6 +101,7 @@ class Trainer {
     const adacc::PlanBoundary& boundary = training_.boundary();
     for (const adacc::PlanChange& change : boundary.update.changes)
       changes_.push_back(describe(change));
+    if (boundary.update.link_drifted) changes_.push_back(describe_link());
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
     if (outcome && outcome->finite) ++next_batch_;
@@ -166,12 +167,22 @@ class Trainer {
   const adacc::PlanOutcome* outcome() const {
     return training_.evolution() == nullptr ? nullptr : &training_.evolution()->outcome();
   }
+  const adacc::CostProfile* profile() const {
+    return training_.evolution() == nullptr ? nullptr : &training_.evolution()->profile();
+  }
+  /// To the scratch file of --offload, as it is reckoned with by now.
+  adacc::LinkCost link() const {
+    return training_.evolution() == nullptr ? adacc::LinkCost{}
+                                            : training_.evolution()->request().link;
+  }
   /// What a step sends to the scratch file of --offload, and reads back.
   std::size_t offloaded_bytes() const { return training_.compiled().store_bytes(); }
+  /// For how long the step that ran last waited for it, in seconds.
+  double stall_seconds() const { return training_.compiled().transfer_times().stall_seconds(); }
   /// How --offload works, in words; empty without it.
   std::string store_text() const {
     if (options_.offload.empty()) return {};
-    const adacc::LinkCost& link = training_.evolution()->request().link;
+    const adacc::LinkCost link = this->link();
     char text[160];
     std::snprintf(text, sizeof text, ", writes %.2f GB/s, reads %.2f GB/s", link.write_rate / 1e9,
                   link.read_rate / 1e9);
@@ -350,6 +361,19 @@ class Trainer {
     return "activation " + std::to_string(change.activation) + " (" + node.name + ", block " +
            std::to_string(node.copy) + "): " + name_of(change.from) + " -> " + name_of(change.to) +
            ", " + name_of(change.reason);
+  }
+
+  /// How fast the store was found to be, and what the plan does with it by now.
+  std::string describe_link() const {
+    const adacc::LinkCost link = this->link();
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "%s: writes %.2f GB/s, reads %.2f GB/s by now; %.1f MiB out and back a step, "
+                  "%.1f ms of waiting predicted",
+                  name_of(adacc::ChangeReason::link_drifted), link.write_rate / 1e9,
+                  link.read_rate / 1e9, static_cast<double>(offloaded_bytes()) / adacc::MiB,
+                  1e3 * outcome()->stall_seconds);
+    return text;
   }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq) const {

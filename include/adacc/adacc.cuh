@@ -10,6 +10,8 @@
 
 #include "core/cuda.cuh"
 
+#include "store/pinned_host.cuh"
+
 #include "codec/bf16.cuh"
 #include "codec/bit_mask.cuh"
 #include "codec/int4_outlier.cuh"

@@ -62,6 +62,7 @@
 
 #include "store/memory_store.hpp"
 #include "store/store.hpp"
+#include "store/transfers_under_way.hpp"
 
 #include "step/arena.hpp"
 #include "step/bound_program.hpp"

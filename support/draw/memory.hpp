@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The memory of a step against its instructions: what lives, by kind, and the peak.
+/// The memory of a step against its instructions: what lives, by kind, the peak, and what is in the
+/// store meanwhile.
 ///
 /// Schedule and layout are known before a step runs, so the picture is exact.
 #pragma once
@@ -45,6 +46,29 @@ inline LiveBytes live_bands(const adacc::Schedule& schedule) {
   return live;
 }
 
+/// Bytes in the store, one entry an instruction: what has been sent, until it is back.
+inline std::vector<double> stored_bytes(const adacc::Schedule& schedule) {
+  std::vector<double> stored(schedule.instructions.size());
+  double now = 0;
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const adacc::Instruction& run = schedule.instructions[i];
+    const bool sent = run.op == adacc::Op::write_wait, back = run.op == adacc::Op::read_wait;
+    if (sent || back) {
+      const auto& transfer = schedule.transfers[static_cast<std::size_t>(run.transfer)];
+      now += (sent ? 1 : -1) * static_cast<double>(transfer.bytes);
+    }
+    stored[i] = now;
+  }
+  return stored;
+}
+
+/// How much of a scale a picture needs to show what is in the store.
+inline double most_stored_bytes(const adacc::Schedule& schedule) {
+  double most = 0;
+  for (const double bytes : stored_bytes(schedule)) most = std::max(most, bytes);
+  return most;
+}
+
 /// Keeps at most `columns` columns, each the fullest of those it stands for.
 inline LiveBytes thinned(const LiveBytes& live, std::size_t columns) {
   if (live.size() <= columns) return live;
@@ -61,9 +85,15 @@ inline LiveBytes thinned(const LiveBytes& live, std::size_t columns) {
   return out;
 }
 
-/// The legend of the bands in one row.
-inline std::string memory_legend(double x, double y) {
+inline constexpr const char* store_color = "#7b3294";
+
+/// The legend of the bands in one row, with what is in the store if `store`.
+inline std::string memory_legend(double x, double y, bool store = false) {
   std::string svg;
+  if (store)
+    svg += print("<path stroke='%s' stroke-width='2' fill='none' d='M%.0f %.0f h14'/>", store_color,
+                 x + 680, y + 6) +
+           print("<text x='%.0f' y='%.0f'>in the store</text>\n", x + 700, y + 11);
   for (std::size_t i = 0; i < bands.size(); ++i)
     svg += key(x + 170 * static_cast<double>(i), y, bands[i].color, bands[i].label);
   return svg;
@@ -71,7 +101,7 @@ inline std::string memory_legend(double x, double y) {
 
 /// One step's picture in `box`, whose height stands for `most` bytes. The peak is a red line with a
 /// dot at its instruction, the budget (0: none) a dashed black line, the loss a dotted vertical
-/// one.
+/// one, what is in the store a line of its own.
 inline std::string memory_panel(const adacc::Program& program, const Box& box, double most,
                                 double budget = 0) {
   const LiveBytes live = thinned(live_bands(program.schedule), 1400);
@@ -92,6 +122,16 @@ inline std::string memory_panel(const adacc::Program& program, const Box& box, d
     svg += "<path fill='" + std::string(bands[band].color) + "' d='" + upper;
     for (std::size_t i = lower.size(); i-- > 0;) svg += lower[i];
     svg += "Z'/>\n";
+  }
+  if (!program.schedule.transfers.empty()) {
+    const std::vector<double> stored = stored_bytes(program.schedule);
+    const double wide = box.width / static_cast<double>(stored.size());
+    std::string line = print("M%.1f %.1f", box.left, y(0));
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      if (i == 0 || stored[i] != stored[i - 1])
+        line += print("H%.1fV%.1f", box.left + static_cast<double>(i) * wide, y(stored[i]));
+    svg += "<path fill='none' stroke-width='2' stroke='" + std::string(store_color) + "' d='" +
+           line + print("H%.1f", right) + "'/>\n";
   }
   std::size_t loss = 0;
   const auto& instructions = program.schedule.instructions;

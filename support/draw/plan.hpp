@@ -16,6 +16,7 @@ namespace draw {
 /// The colour of a policy; an activation that backward never needs is grey whatever its policy.
 inline std::string policy_color(const adacc::Policy& policy) {
   if (policy.retains()) return "#4e79a7";
+  if (policy.travels()) return policy.codec() == nullptr ? "#7b3294" : "#c2a5cf";
   if (policy.recomputes()) return "#e15759";
   if (policy.codec() == nullptr) return "#dddddd";
   const char* name = policy.codec()->name;

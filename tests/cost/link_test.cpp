@@ -39,7 +39,9 @@ TEST_CASE("lanes meet at waits") {
   Array<double> stalls(schedule.instructions.size());
   const StepTime time = simulate(
       schedule, link, [](const Instruction&) { return 1.0; },
-      [&](std::size_t i, double seconds) { stalls[i] = seconds; });
+      [&](const LaneTime& lane) {
+        if (lane.kind == LaneTime::Kind::stall) stalls[lane.instruction] = lane.seconds();
+      });
   // forward 1; begin 1.1, link 1.1 to 2.6; forward 2.1; begin 2.2, link 2.6 to 5.1; wait until 2.6;
   // loss 3.6; wait until 5.1; begin 5.2, link 5.2 to 6.7; backward 6.2; wait until 6.7; 7.7.
   CHECK(time.seconds == doctest::Approx(7.7));

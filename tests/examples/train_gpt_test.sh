@@ -352,6 +352,7 @@ if "$train_gpt" "${larger[@]}" --steps 5 "${offload[@]}" --log sent.jsonl >out 2
   grep -q 'out and back a step' out || complain "nothing is said of the scratch file: $(cat out)"
   [ "$(losses sent.jsonl)" = "$(losses retained.jsonl)" ] || complain "offload changes losses"
   grep -q '"offload_written_bytes":[1-9]' sent.jsonl || complain "nothing was sent: $(tail -n 1 sent.jsonl)"
+  grep -q '"offload_stall_ms":[0-9]' sent.jsonl || complain "no stalls are logged: $(tail -n 1 sent.jsonl)"
   "$train_gpt" "${larger[@]}" --steps 5 --budget 90% --tolerance 0 --offload . --offload-limit 64KiB \
     --log limited.jsonl >out 2>err || complain "a limit of what is sent: $(cat err)"
   sed -n 's/.*"offload_written_bytes":\([0-9]*\).*/\1/p' limited.jsonl | awk '$1 > 65536' | grep -q . &&

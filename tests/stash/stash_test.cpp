@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/bf16.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/stash/measure.hpp>
+#include <adacc/store/memory_store.hpp>
 
 #include <array>
 #include <chrono>
@@ -297,6 +299,181 @@ TEST_CASE("random trainers get what they put, under every policy, inside the pre
     }
   }
   CHECK(smaller > 200);
+}
+
+namespace {
+
+/// Some of what `plan` keeps may leave; with room for as little as there can be, or for more.
+Plan sent_away(std::mt19937& random, const Graph& graph, Plan plan) {
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k) {
+    Policy& policy = plan.policies[k];
+    if (graph.nodes[k].output_bytes > 0 && policy.keeps() && random() % 4 != 0)
+      policy = keep(Form{policy.codec(), adacc::Place::store});
+  }
+  const std::size_t least = make_program(graph, plan)->layout.live_bytes;
+  const std::size_t most = live_bytes(make_schedule(graph, plan));
+  if (most <= least || random() % 3 == 0) return plan;
+  plan.room_bytes = (least + random() % (most - least)) / 64 * 64 + 64;
+  if (!make_program(graph, plan)) plan.room_bytes = 0;
+  return plan;
+}
+
+/// Memory where transfers may begin, as long as a stash needs and a guard longer.
+struct Pages {
+  static constexpr std::size_t guard = 4096;
+  explicit Pages(std::size_t size)
+      : bytes(size), block(*Block<std::byte>::make(size + guard, "pages", transfer_alignment)) {}
+  Bytes memory() { return {block.data(), Shape(bytes)}; }
+  std::size_t bytes;
+  Block<std::byte> block;
+};
+
+}  // namespace
+
+TEST_CASE("with a store that does all as late as it may, trainers get what they put, too") {
+  std::size_t transfers = 0, encoded = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Drawn drawn;
+    draw(seed, drawn);
+    const Result<Graph> graph = drawn.model.graph();
+    REQUIRE(graph);
+    std::mt19937 random(seed + 2000);
+    for (int trial = 0; trial < 4; ++trial) {
+      auto stash = Stash<>::make(drawn.model, sent_away(random, *graph, draw_plan(random, *graph)));
+      REQUIRE_MESSAGE(stash, stash.error.text());
+      Pages arena(stash->arena_bytes()), room(stash->store_bytes());
+      MemoryStore store(room.memory());
+      store.hostile = true;
+      for (const int pattern : {0x5a, 0xa5}) {
+        std::memset(arena.block.data(), pattern, arena.block.size());
+        REQUIRE_FALSE(stash->bind(arena.memory(), store));
+        train(drawn, *stash, static_cast<Place>(trial % 3));
+        for (std::size_t i = arena.bytes; i < arena.block.size(); ++i)
+          REQUIRE(arena.block.data()[i] == static_cast<std::byte>(pattern));
+        Stash<> moved = std::move(*stash);  // between two steps
+        train(drawn, moved, Place::no);
+        *stash = std::move(moved);
+      }
+      CHECK(store.begun() == 8 * stash->program().schedule.transfers.size());
+      for (const Transfer& transfer : stash->program().schedule.transfers) {
+        ++transfers;
+        encoded += stash->plan()[transfer.activation].codec() != nullptr;
+      }
+    }
+  }
+  CHECK(transfers > 500);
+  CHECK(encoded > 100);
+}
+
+namespace {
+
+/// Activations that leave, but for those that there is room for.
+struct Leaving {
+  StashModel<> model;
+  std::vector<Line> values = std::vector<Line>(1024);
+  float* data = reinterpret_cast<float*>(values.data());
+  View<const float> x{data, Shape(64, 64)};
+  Cpu cpu;
+  Stash<> stash;
+  static constexpr int count = 10;
+
+  Leaving() {
+    for (int i = 0; i < count; ++i) model.add("a", Shape(64, 64), {i});
+    Plan plan = plan_from_types(*model.graph());
+    for (int i = 0; i < count; ++i) plan.policies[static_cast<std::size_t>(i)] = offload();
+    plan.room_bytes = 5 * 4 * x.size();
+    stash = *Stash<>::make(model, plan);
+    for (std::size_t i = 0; i < x.size(); ++i) data[i] = static_cast<float>(i);
+  }
+  Error put_all() {
+    for (int i = 0; i < count; ++i)
+      if (const Error why = stash.put(i, x)) return why;
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a step that is given up leaves nothing under way") {
+  struct Counting : MemoryStore {
+    using MemoryStore::MemoryStore;
+    int open = 0;
+    void begin(int ticket, const StoreTransfer& what) {
+      ++open;
+      MemoryStore::begin(ticket, what);
+    }
+    Error wait(int ticket) {
+      --open;
+      return MemoryStore::wait(ticket);
+    }
+  };
+  for (int how = 0; how < 4; ++how) {
+    CAPTURE(how);
+    Leaving one;
+    REQUIRE(one.stash.program().schedule.transfers.size() >= 4);
+    Pages arena(one.stash.arena_bytes()), room(one.stash.store_bytes());
+    Counting store(room.memory());
+    REQUIRE_FALSE(one.stash.bind(arena.memory(), store));
+    REQUIRE_FALSE(one.stash.begin(one.cpu));
+    REQUIRE_FALSE(one.put_all());
+    REQUIRE_FALSE(one.stash.enter(Leaving::count - 1));
+    REQUIRE_FALSE(one.stash.enter(Leaving::count - 2));  // what stage 9 had makes room for a read
+    REQUIRE(store.open > 0);
+    if (how == 0) REQUIRE_FALSE(one.stash.begin(one.cpu));
+    if (how == 1) REQUIRE_FALSE(one.stash.bind(arena.memory(), store));
+    if (how == 2) one.stash = Stash<>();
+    if (how == 3) const Stash<> gone = std::move(one.stash);
+    CHECK(store.open == 0);
+  }
+}
+
+TEST_CASE("a transfer that fails is the step's error; the next step is as good as new") {
+  Leaving one;
+  const std::size_t transfers = one.stash.program().schedule.transfers.size();
+  Pages arena(one.stash.arena_bytes()), room(one.stash.store_bytes());
+  MemoryStore store(room.memory());
+  store.hostile = true;
+  REQUIRE_FALSE(one.stash.bind(arena.memory(), store));
+  const auto step = [&] {
+    if (const Error why = one.stash.begin(one.cpu)) return why;
+    if (const Error why = one.put_all()) {
+      CHECK(says(one.stash.put(0, one.x), "the link broke"));
+      return why;
+    }
+    for (int stage = Leaving::count; stage-- > 0;) {
+      if (const Error why = one.stash.enter(stage)) {
+        CHECK(says(one.stash.enter(stage), "the link broke"));  // not once more, and then fine
+        CHECK(says(one.stash.get(stage).error, "the link broke"));
+        return why;
+      }
+      const auto got = one.stash.get(stage);
+      REQUIRE(got);
+      CHECK(std::memcmp(got->data(), one.data, 4 * one.x.size()) == 0);
+    }
+    return Error();
+  };
+  for (std::size_t at = 0; at < 2 * transfers; ++at) {
+    CAPTURE(at);
+    store.failure = Error::say("the link broke");
+    store.fail_from = store.begun() + at;
+    CHECK(says(step(), "offloading a ("));
+    store.failure = {};
+    CHECK_FALSE(step());
+  }
+}
+
+TEST_CASE("what a stash asks of a store") {
+  Leaving one;
+  Pages arena(one.stash.arena_bytes()), room(one.stash.store_bytes());
+  MemoryStore store(room.memory()), small(Bytes(room.block.data(), Shape(4096)));
+  CHECK(says(one.stash.bind(arena.memory()), "bind() must lend one with room for"));
+  CHECK(says(one.stash.bind(arena.memory(), small), "which has room for 4.0 KiB"));
+  CHECK(says(one.stash.bind({arena.block.data() + 64, Shape(arena.bytes)}, store), "4096-byte"));
+  REQUIRE_FALSE(one.stash.bind(arena.memory(), store));
+  REQUIRE_FALSE(one.stash.begin(one.cpu));
+  // What leaves is put from scratch: its memory is another's before forward is over.
+  CHECK(one.stash.place(0, {one.data, Shape(64, 64)}).data() == one.data);
 }
 
 TEST_CASE("the exact planner finds the best plan of a stash, as brute force does") {

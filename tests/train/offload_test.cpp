@@ -162,4 +162,167 @@ TEST_CASE("with a clock the store is measured") {
   CHECK(away.store.begun() > 0);
 }
 
+namespace {
+
+struct MadeUpClock {
+  double time = 0;
+  double operator()() const { return time; }
+  static void pass(void* self, double until) { static_cast<MadeUpClock*>(self)->time = until; }
+};
+
+constexpr double forward_seconds = 1e-3;
+
+/// Takes its time on the test's clock; backward takes twice that.
+struct Timed {
+  static constexpr auto backward_reads = reads::input;
+  MadeUpClock* clock = nullptr;
+
+  void forward(Cpu&, View<const float> x, View<float> y) const {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] / (1 + x[i] * x[i]);
+    clock->time += forward_seconds;
+  }
+  void backward(Cpu&, View<const float> x, View<const float> dy, View<float> dx) const {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float square = x[i] * x[i], d = 1 + square;
+      dx[i] = dy[i] * (1 - square) / (d * d);
+    }
+    clock->time += 2 * forward_seconds;
+  }
+};
+using TimedNet =
+    Network<Sequential<Layer<Linear>, Repeat<Layer<Timed>>, Layer<Linear>>, MeanSquaredError>;
+constexpr int timed_layers = 14;
+
+/// What a SATA disk is to an NVMe one, in this net's small world.
+constexpr double fast_rate = 1650e5, slow_rate = 350e5;
+
+/// A training whose layers and whose link take time on a clock of the test's.
+struct TimedRun {
+  MadeUpClock clock;
+  TimedNet net{{{Linear{.out = 64}}, {timed_layers, {Timed{&clock}}}, {Linear{.out = 1}}}, {}};
+  Hostile away;
+  Training<> training;
+  std::vector<double> seconds;         ///< of the steps so far
+  std::vector<std::uint64_t> drifted;  ///< steps before which the link was found to be another
+  std::vector<std::uint64_t> changed;  ///< and the plan changed
+
+  explicit TimedRun(std::size_t percent, bool watch = true) {
+    const auto graph = make_graph(net, shape);
+    REQUIRE(graph);
+    Training<>::Options how = options(percent, away.store);
+    how.budget_bytes = peak_bytes(*graph, retain_all(*graph)) * percent / 100;
+    how.clock = clock;
+    how.link = {};
+    how.watch_times = watch;
+    how.profile = empty_profile(*graph);
+    for (NodeCost& cost : how.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
+    for (CodecCost& cost : how.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
+    for (int k = 1; k <= timed_layers; ++k)
+      how.profile.nodes[static_cast<std::size_t>(k)] = {forward_seconds, 2 * forward_seconds, 0, 0};
+    set_rate(fast_rate);
+    auto made = Training<>::make(net, shape, how);
+    REQUIRE_MESSAGE(made, std::string(made.error.text()));
+    training = std::move(*made);
+  }
+
+  void set_rate(double rate) {
+    away.store.speed = {clock, &MadeUpClock::pass, &clock, rate, 0.9 * rate, 1e-6};
+  }
+  const PlanOutcome& outcome() const { return training.evolution()->outcome(); }
+
+  void run(int steps) {
+    const Batch batch(0);
+    for (int i = 0; i < steps; ++i) {
+      const double start = clock.time;
+      const auto done = training.step(batch.input(), batch.targets(), 0);
+      REQUIRE_MESSAGE(done, done.error.text());
+      seconds.push_back(clock.time - start);
+      const EvolutionUpdate& update = training.boundary().update;
+      CHECK_MESSAGE(!update.failed, update.failed.text());
+      if (update.link_drifted) drifted.push_back(training.updates());
+      if (update.changed) changed.push_back(training.updates());
+      for (const PlanChange& change : update.changes)
+        CHECK(change.reason == ChangeReason::link_drifted);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within two windows") {
+  TimedRun run(35);
+  run.run(150);
+  CHECK(run.drifted.empty());  // steady: nothing to see
+  CHECK(run.changed.empty());
+  const PlanOutcome before = run.outcome();
+  REQUIRE(before.written_bytes > 0);
+  CHECK(run.seconds.back() == doctest::Approx(before.seconds).epsilon(0.01));
+
+  run.set_rate(slow_rate);
+  run.run(1);
+  const double slowed = run.seconds.back();
+  CHECK(slowed > 1.1 * before.seconds);
+  const std::uint64_t window = run.training.evolution()->options().window;
+  run.run(static_cast<int>(2 * window));
+  REQUIRE(run.drifted.size() == 1);
+  REQUIRE(run.changed.size() == 1);
+  CHECK(run.changed[0] <= 151 + 2 * window);
+  const PlanOutcome& after = run.outcome();
+  MESSAGE("planned again after ", run.changed[0] - 151, " steps: ", 1e3 * slowed, " ms become ",
+          1e3 * run.seconds.back(), ", writes ", before.written_bytes, " become ",
+          after.written_bytes, ", stalls ", 1e3 * (slowed - before.seconds + before.stall_seconds),
+          " become ", 1e3 * after.stall_seconds);
+  CHECK(after.written_bytes < before.written_bytes);
+  CHECK(after.peak_bytes <= run.training.evolution()->budget_bytes());
+  CHECK(run.seconds.back() < 0.98 * slowed);
+  CHECK(run.seconds.back() == doctest::Approx(after.seconds).epsilon(0.01));
+  CHECK(run.training.evolution()->request().link.write_rate ==
+        doctest::Approx(slow_rate).epsilon(0.01));
+
+  // And back.
+  run.set_rate(fast_rate);
+  run.run(static_cast<int>(4 * window));
+  CHECK(run.outcome().seconds == doctest::Approx(before.seconds).epsilon(0.02));
+  CHECK(run.seconds.back() == doctest::Approx(before.seconds).epsilon(0.02));
+  CHECK(run.changed.size() <= 4);
+  const std::size_t changes = run.changed.size();
+  run.run(300);  // and there it stays
+  CHECK(run.changed.size() == changes);
+}
+
+TEST_CASE("a run that is not to look at the clock keeps its plan") {
+  TimedRun run(35, false);
+  run.run(2);
+  run.set_rate(slow_rate);
+  run.run(100);
+  CHECK(run.drifted.empty());
+  CHECK(run.training.compiled().transfer_times().writes.empty());
+}
+
+TEST_CASE("a checkpoint knows the link as it was found to be, and what was seen since") {
+  const train_test::Folder folder;
+  TimedRun run(35), other(35), without(35);
+  run.set_rate(slow_rate);
+  run.run(25);
+  REQUIRE(run.drifted.empty());
+  REQUIRE_FALSE(run.training.save(folder / "seen"));
+  run.run(15);
+  REQUIRE(run.drifted.size() == 1);
+  other.set_rate(slow_rate);
+  REQUIRE(other.training.load(folder / "seen"));
+  other.run(15);
+  CHECK(other.drifted == run.drifted);  // half of the evidence was in the checkpoint
+  CHECK(other.training.plan().policies.size() == run.training.plan().policies.size());
+  CHECK(other.outcome().written_bytes == run.outcome().written_bytes);
+  CHECK(other.training.compiled().store_bytes() == run.training.compiled().store_bytes());
+
+  REQUIRE_FALSE(run.training.save(folder / "found"));
+  without.set_rate(slow_rate);
+  REQUIRE(without.training.load(folder / "found"));
+  CHECK(without.training.evolution()->request().link.write_rate ==
+        run.training.evolution()->request().link.write_rate);
+  without.run(100);
+  CHECK(without.drifted.empty());
+}
+
 }  // namespace offload_training_test

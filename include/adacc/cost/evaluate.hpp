@@ -91,25 +91,31 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
 
 /// Evaluates `plan`, which must have passed check(graph, plan), as must the profile. `schedule` is
 /// that of the plan, and `link` what its transfers take; without one they take no time.
+/// `visit(const LaneTime&)` is told what takes time when (link.hpp): to find where a step waits, and
+/// how long,
+///
+///     evaluate(graph, profile, plan, schedule, link, [&](const LaneTime& time) {
+///       if (time.kind == LaneTime::Kind::stall) stalls[time.instruction] = time.seconds();
+///     });
+template <class Visit>
 constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
-                            const Schedule& schedule, const LinkCost& link = {}) {
+                            const Schedule& schedule, const LinkCost& link, const Visit& visit) {
   PlanCost cost;
   cost.live_bytes = live_bytes(schedule);
   cost.error = error_of(graph, profile, plan);
-  if (!link.exists() || schedule.transfers.empty()) {
-    cost.seconds = profile.rest;
-    for (const Instruction& run : schedule.instructions)
-      cost.seconds += seconds_of(profile, plan, run);
-    for (const Transfer& transfer : schedule.transfers) cost.written_bytes += transfer.bytes;
-    return cost;
-  }
   const StepTime time = simulate(
-      schedule, link, [&](const Instruction& run) { return seconds_of(profile, plan, run); });
+      schedule, link, [&](const Instruction& run) { return seconds_of(profile, plan, run); },
+      visit);
   cost.seconds = profile.rest + time.seconds;
   cost.stall_seconds = time.write_stall_seconds + time.read_stall_seconds;
   cost.written_bytes = time.written_bytes;
   return cost;
 }
+constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                            const Schedule& schedule, const LinkCost& link = {}) {
+  return evaluate(graph, profile, plan, schedule, link, [](const LaneTime&) {});
+}
+
 /// The schedule of `plan`; if its room is too small for it, as if nothing were sent.
 constexpr Schedule schedule_of(const Graph& graph, const Plan& plan) {
   Result<Schedule> sent = make_schedule_with_transfers(graph, plan);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "../core/array.hpp"
 #include "../program/instruction.hpp"
@@ -43,35 +44,54 @@ struct StepTime {
   std::size_t read_bytes = 0;
 };
 
-/// Plays `schedule`: `cost(run)` has the seconds of an instruction that is no transfer.
-/// `stalled(i, seconds)` is called for each wait that takes time.
-template <class Cost, class Stalled>
+/// A stretch of a step, in seconds from its start.
+struct LaneTime {
+  enum class Kind : std::uint8_t {
+    compute,   ///< an instruction runs; for one that begins a transfer, what beginning takes
+    stall,     ///< computation waits at `instruction`, a write_wait or read_wait
+    transfer,  ///< the link is busy with what `instruction`, a write_begin or read_begin, began
+  };
+  Kind kind = Kind::compute;
+  std::size_t instruction = 0;
+  double from = 0, to = 0;
+
+  constexpr double seconds() const { return to - from; }
+};
+
+/// Plays `schedule`: `cost(run)` has the seconds of an instruction that is no transfer. Without a
+/// link transfers take no time. `visit(const LaneTime&)` is called for all that takes time, in each
+/// lane from left to right. Allocates a number for each transfer.
+template <class Cost, class Visit>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
-                            const Stalled& stalled) {
+                            const Visit& visit) {
   StepTime time;
   Array<double> end(schedule.transfers.size());  // of the transfer under way, by transfer
   double now = 0, free = 0;
+  const auto pass = [&](LaneTime::Kind kind, std::size_t i, double until) {
+    if (until > now) visit(LaneTime{kind, i, now, until});
+    now = until;
+  };
   for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
     const Instruction& run = schedule.instructions[i];
     if (!is_transfer(run.op)) {
-      now += cost(run);
+      pass(LaneTime::Kind::compute, i, now + cost(run));
       continue;
     }
     const auto t = static_cast<std::size_t>(run.transfer);
     const std::size_t bytes = schedule.transfers[t].bytes;
     if (run.op == Op::write_begin || run.op == Op::read_begin) {
       const bool write = run.op == Op::write_begin;
-      const double takes = write ? link.write_seconds(bytes) : link.read_seconds(bytes);
-      now += link.begin_seconds(bytes);
-      free = (now > free ? now : free) + takes;
-      end[t] = free;
-      time.link_seconds += takes;
       (write ? time.written_bytes : time.read_bytes) += bytes;
+      if (!link.exists()) continue;
+      pass(LaneTime::Kind::compute, i, now + link.begin_seconds(bytes));
+      const double from = now > free ? now : free;
+      end[t] = free = from + (write ? link.write_seconds(bytes) : link.read_seconds(bytes));
+      time.link_seconds += free - from;
+      visit(LaneTime{LaneTime::Kind::transfer, i, from, free});
     } else if (end[t] > now) {
       (run.op == Op::write_wait ? time.write_stall_seconds : time.read_stall_seconds) +=
           end[t] - now;
-      stalled(i, end[t] - now);
-      now = end[t];
+      pass(LaneTime::Kind::stall, i, end[t]);
     }
   }
   time.seconds = now;
@@ -80,7 +100,7 @@ constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, cons
 
 template <class Cost>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost) {
-  return simulate(schedule, link, cost, [](std::size_t, double) {});
+  return simulate(schedule, link, cost, [](const LaneTime&) {});
 }
 
 }}  // namespace adacc::v0_1

@@ -2,7 +2,7 @@
 /// A plan that evolves while training runs: what is observed goes in, changes of the plan come out.
 ///
 /// Pure logic, without clock or randomness of its own: the same observations give the same plans.
-/// Nothing happens but in advance(), between two steps. Four things make it plan again:
+/// Nothing happens but in advance(), between two steps. Five things make it plan again:
 ///
 ///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
 ///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
@@ -10,7 +10,8 @@
 ///   - it falls below half of what was planned in two checks running, or a new probe shows half of
 ///     the error that a codec was left for: what was lost may return;
 ///   - the budget changes, to be met at the next step;
-///   - steps take another time than the profile says, and a new profile is there.
+///   - steps take another time than the profile says, and a new profile is there;
+///   - the link to the store is slower or faster than it was when the plan was made.
 ///
 /// A tensor changes its policy at most once per window, but for what a new budget takes. Every plan
 /// is one of least error among those as fast as the planner's (PlanRequest::least_error). A re-plan
@@ -25,6 +26,7 @@
 #include "../plan/request.hpp"
 #include "../program/layout.hpp"
 #include "error_watch.hpp"
+#include "link_watch.hpp"
 #include "options.hpp"
 #include "plan_change.hpp"
 #include "time_watch.hpp"
@@ -34,6 +36,9 @@ namespace adacc { inline namespace v0_1 {
 struct EvolutionUpdate {
   bool changed = false;  ///< the plan is another one, and its program must be compiled
   Array<PlanChange> changes;
+  /// From here on the link is reckoned with as it was found to be (request().link), whether that
+  /// changed the plan or not.
+  bool link_drifted = false;
   Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
 };
 
@@ -100,6 +105,8 @@ class Evolution {
     made.outcome_.error = error;
     made.request_ = request;
     made.request_.budget_bytes = then.budget_bytes;
+    // As it was found to be: if that holds no longer, it will be found again.
+    if (request.link.exists() && then.link.exists()) made.request_.link = then.link;
     if (then.budget_bytes != request.budget_bytes || then.tolerance != request.tolerance ||
         made.outcome_.peak_bytes > request.budget_bytes)
       made.set_budget(request.budget_bytes);
@@ -128,11 +135,17 @@ class Evolution {
       visit("codec_error", cost.error);
       visit("carried_error", cost.carried_error);
     }
+    visit("write_rate", self.request_.link.write_rate);
+    visit("read_rate", self.request_.link.read_rate);
+    visit("latency", self.request_.link.latency);
+    visit("begin", self.request_.link.begin);
+    visit("begin_per_byte", self.request_.link.begin_per_byte);
     visit("loss", self.profile_.loss);
     visit("rest", self.profile_.rest);
     for (auto& at : self.changed_at_) visit("changed_at", at);
     ErrorWatch::each_field(self.errors_, visit);
     TimeWatch::each_field(self.times_, visit);
+    LinkWatch::each_field(self.links_, visit);
     visit("checked", self.checked_);
     visit("new_profile", self.new_profile_);
     visit("returned", self.returned_);
@@ -219,9 +232,17 @@ class Evolution {
         if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
   }
 
-  /// What a step took, in seconds of the clock that the profile was measured with.
-  void observe_seconds(double seconds) {
-    if (seconds > 0 && seconds < 1e9) times_.observe(seconds / outcome_.seconds, options_);
+  /// What a step took, in seconds of the clock that the profile was measured with, and for how long
+  /// of that it waited for the store. What it computed is compared with the profile.
+  void observe_seconds(double seconds, double stalled = 0) {
+    const double planned = outcome_.seconds - outcome_.stall_seconds;
+    seconds -= stalled;
+    if (seconds > 0 && seconds < 1e9) times_.observe(seconds / planned, options_);
+  }
+
+  /// How the transfers of a step under the plan went. `schedule` is that of its program.
+  void observe_transfers(const Schedule& schedule, const TransferTimes& times) {
+    if (request_.link.exists()) links_.observe(schedule, times, request_.link, options_);
   }
 
   /// A profile measured anew; its times count, errors stay those that were probed.
@@ -286,6 +307,8 @@ class Evolution {
     } else if (!update.changed && returned_) {
       returned_ = false;
       replan_if_faster(step, ChangeReason::error_fell, update);
+    } else if (!update.changed && links_.drifted()) {
+      follow_link(step, update);
     }
     return update;
   }
@@ -317,8 +340,7 @@ class Evolution {
     switch (errors_.check(graph_, profile_, plan(), options_)) {
       case ErrorWatch::Verdict::as_planned: return;
       case ErrorWatch::Verdict::failing: return leave(errors_.failing(), step, update);
-      case ErrorWatch::Verdict::fell:
-        return replan_if_faster(step, ChangeReason::error_fell, update);
+      case ErrorWatch::Verdict::fell: replan_if_faster(step, ChangeReason::error_fell, update);
     }
   }
 
@@ -414,18 +436,35 @@ class Evolution {
           Array<bool>(graph_.nodes.size()), update);
   }
 
-  /// A change that nothing forces is made if the step gets faster by more than a trifle.
-  void replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
+  /// A change that nothing forces is made if the step gets faster by more than a trifle. Returns how
+  /// fast it was proven that the step can get at most; 0 if nothing was.
+  double replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const CostProfile profile = observed_profile();
     Result<PlanOutcome> outcome = plan_among(profile, [&](int k) { return !held(k, step); });
     if (!outcome) {
       update.failed = outcome.error;
-      return;
+      return 0;
     }
     const double now = evaluate(graph_, profile, plan(), request_.link).seconds;
-    if (!(outcome->seconds < (1 - options_.gain) * now)) return;
-    adopt(static_cast<PlanOutcome&&>(*outcome), step, reason, Array<bool>(graph_.nodes.size()),
-          update);
+    const double bound = outcome->bound_seconds;
+    if (outcome->seconds < (1 - options_.gain) * now)
+      adopt(static_cast<PlanOutcome&&>(*outcome), step, reason, Array<bool>(graph_.nodes.size()),
+            update);
+    return bound;
+  }
+
+  /// Reckons with the link as it is by now. A plan that stays will take another time.
+  void follow_link(std::uint64_t step, EvolutionUpdate& update) {
+    request_.link = links_.found(request_.link);
+    links_ = {};
+    update.link_drifted = true;
+    const PlanCost now = evaluate(graph_, observed_profile(), plan(), request_.link);
+    outcome_.seconds = now.seconds;
+    outcome_.stall_seconds = now.stall_seconds;
+    const double bound = replan_if_faster(step, ChangeReason::link_drifted, update);
+    if (update.changed) return;  // or else what was proven was of another link
+    outcome_.bound_seconds = bound < now.seconds ? bound : now.seconds;
+    outcome_.gap = (now.seconds - outcome_.bound_seconds) / now.seconds;
   }
 
   void adopt(PlanOutcome outcome, std::uint64_t step, ChangeReason reason,
@@ -446,6 +485,8 @@ class Evolution {
     // The planner judged a graph in which much was fixed, and others may have been undone since.
     const PlanCost cost = evaluate(graph_, observed_profile(), outcome.plan, request_.link);
     outcome.seconds = cost.seconds;
+    outcome.stall_seconds = cost.stall_seconds;
+    outcome.written_bytes = cost.written_bytes;
     outcome.error = cost.error;
     outcome.live_bytes = cost.live_bytes;
     outcome.peak_bytes = peak_bytes(graph_, outcome.plan);
@@ -468,6 +509,7 @@ class Evolution {
   Before before_;
   ErrorWatch errors_;
   TimeWatch times_;
+  LinkWatch links_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
   std::size_t new_budget_ = 0;
   bool has_new_budget_ = false;

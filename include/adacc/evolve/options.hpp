@@ -18,8 +18,10 @@ struct EvolutionOptions {
   int checks = 2;              ///< running, that have to agree
   double above = 2;            ///< times the planned error: a codec fails
   double below = 0.5;          ///< times the planned error: what was lost may return
-  double drift = 0.25;   ///< share by which steps get slower or faster before times are measured
-  int timed_steps = 16;  ///< whose median is one check of times
+  /// Share by which steps get slower or faster before times are measured anew, and by which the
+  /// link to the store does before the plan follows.
+  double drift = 0.25;
+  int timed_steps = 16;  ///< whose median is one check of times, or of the link
   double gain = 0.02;    ///< share of a step that a change must win, if nothing forces it
 };
 

@@ -14,11 +14,12 @@ enum class ChangeReason : std::uint8_t {
   error_fell,      ///< less error than planned leaves room for a faster policy
   times_drifted,   ///< under the times measured last, this is faster
   budget_changed,  ///< by the caller
+  link_drifted,    ///< at the speed that the link to the store has by now, this is faster
 };
 
 constexpr const char* name_of(ChangeReason reason) {
-  constexpr const char* names[] = {"codec failed", "made room", "error fell", "times drifted",
-                                   "budget changed"};
+  constexpr const char* names[] = {"codec failed",  "made room",      "error fell",
+                                   "times drifted", "budget changed", "link drifted"};
   return names[static_cast<int>(reason)];
 }
 

@@ -121,6 +121,8 @@ class OffloadPlanner {
       if (proposals_.meets(sent)) return sent.cost.seconds;
       if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)
         return infinite;
+      // Below what lives now: a room that is nearly as large would hold the same.
+      lower(room, sent.cost.live_bytes);
       const std::size_t beyond = align_up(sent.arena_bytes - budget);
       room = beyond < room ? room - beyond : 0;
     }

@@ -15,6 +15,10 @@
 ///
 /// Forward keeps its own memory. If it can write wherever it is told, place() saves the copy of
 /// what is retained.
+///
+/// A plan may send activations to a store that bind() is lent (docs/offload.md). They leave while
+/// forward goes on and come back while backward does; `put` and `enter` wait for them where that is
+/// due, and have the store's error if a transfer fails. Then the step can only begin anew.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +27,7 @@
 
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
+#include "../store/transfers_under_way.hpp"
 #include "model.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -35,10 +40,14 @@ class Stash {
   Stash& operator=(const Stash&) = delete;
   /// A step that is under way moves along; what it leaves behind is not bound to anything.
   Stash(Stash&& other) noexcept { take(other); }
+  /// The step that was here is given up if it was under way.
   Stash& operator=(Stash&& other) noexcept {
-    if (this != &other) take(other);
+    if (this == &other) return *this;
+    drain();
+    take(other);
     return *this;
   }
+  ~Stash() { drain(); }
 
   /// A stash of what `model` registers under `plan`. The model's callables must outlive it.
   static Result<Stash> make(const StashModel<T, Context>& model, Plan plan) {
@@ -53,6 +62,7 @@ class Stash {
       if (policy.codec() != nullptr && stash.codecs_.find(policy.codec()) == nullptr)
         return Error::misuse("the plan uses the codec ", policy.codec()->name,
                              ", which no activation of the stash allows");
+    stash.transfers_.reset(stash.program_.schedule);
     stash.lay_out(model);
     return stash;
   }
@@ -64,15 +74,21 @@ class Stash {
   /// Bytes that the stash needs, exactly: its peak.
   std::size_t arena_bytes() const { return program_.peak_bytes(); }
 
-  /// Lends the stash its memory, which starts 64-byte aligned. A step that was under way is
-  /// forgotten.
-  Error bind(Bytes arena) {
+  /// Bytes of a store that it needs; 0 if its plan sends nothing there.
+  std::size_t store_bytes() const { return program_.schedule.store_bytes; }
+
+  /// Lends the stash its memory, which starts 64-byte aligned, and, if store_bytes() is not 0, a
+  /// store of at least that size, which outlives the binding; the memory is then aligned to
+  /// transfer_alignment. A step that was under way is forgotten.
+  Error bind(Bytes arena, StoreRef store = {}) {
     if (arena.size() < arena_bytes())
       return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
     if (const Error why =
             detail::check_memory({{"bytes of the arena", arena.data(), arena_bytes()}}))
       return why;
+    drain();
+    if (const Error why = transfers_.bind(program_.schedule, arena, store)) return why;
     now_ = {};
     now_.arena = arena;
     now_.bound = true;
@@ -84,6 +100,8 @@ class Stash {
   Error begin(Context& context) {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
+    drain();
+    now_.failed = {};
     now_.context = &context;
     for (int& value : value_) value = -1;
     now_.at = 0;
@@ -94,7 +112,9 @@ class Stash {
 
   /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
   /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
-  /// retained before backward. What was written there may be read until the first enter().
+  /// retained before backward. What was written there may be read until the first enter(). Under a
+  /// plan that sends activations to a store others were there before, so that it is in the arena
+  /// for none but the next one to be put.
   View<T> place(int id, View<T> scratch) const {
     void* const there = free_place(id, false);
     return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
@@ -159,6 +179,11 @@ class Stash {
                       Shape(graph().node(id).output_bytes));
   }
 
+  /// Whether transfers of the steps that follow are timed, and with what; how those of the last one
+  /// went (Step has the same).
+  void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
+  const TransferTimes& transfer_times() const { return transfers_.times(); }
+
  private:
   static constexpr int none = -1;
 
@@ -170,6 +195,7 @@ class Stash {
     int next = 0;                ///< the next activation to be put
     int stage = none;            ///< the backward stage that is on
     bool bound = false;
+    Error failed;  ///< a transfer of this step did
   };
 
   void take(Stash& other) {
@@ -181,6 +207,7 @@ class Stash {
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
     outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
+    transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
     now_ = other.now_;
     other.now_ = {};
   }
@@ -213,7 +240,10 @@ class Stash {
   void* free_place(int id, bool raw) const {
     if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
-    return place_[k] < 0 || raw_[k] != raw ? nullptr : address(place_[k]);
+    if (place_[k] < 0 || raw_[k] != raw) return nullptr;
+    const bool sends = !program_.schedule.transfers.empty();
+    if (sends && (id != now_.next || program_.schedule.buffer(place_[k]).travels)) return nullptr;
+    return address(place_[k]);
   }
 
   void* address(int buffer) const {
@@ -251,7 +281,7 @@ class Stash {
     if (id < 0 || id >= activations())
       return Error::misuse(what, " of activation ", id, ": the stash has activations 0 to ",
                            activations() - 1);
-    return {};
+    return now_.failed;
   }
 
   Error check_put(int id) const {
@@ -266,6 +296,7 @@ class Stash {
 
   Error check_enter(int stage) const {
     const int stages = graph().node_count() - activations();
+    if (now_.failed) return now_.failed;
     if (now_.context == nullptr)
       return Error::misuse("backward stage ", stage, " before begin(): no step is under way");
     if (stage < 0 || stage >= stages)
@@ -318,25 +349,52 @@ class Stash {
     void* const place = y < 0 ? nullptr : address(y);
     const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
-    std::size_t next = now_.at + 1;
-    if (next < list.size() && list[next].op == Op::encode && list[next].node == id) {
+    std::size_t encode = now_.at + 1;  // behind what makes room for the blob
+    while (encode < list.size() && is_transfer(list[encode].op)) ++encode;
+    if (encode < list.size() && list[encode].op == Op::encode && list[encode].node == id) {
+      ++now_.at;
+      if (const Error why = transfers_here()) return why;
+      now_.at = encode - 1;  // what fails may be put again
       now_.context->key.activation = static_cast<std::uint32_t>(id);
       const View<const T> x(value.data(), Shape(value.rows(), value.cols()));
-      if (const Error why = codec(id).encode(*now_.context, x, bytes(list[next].blob), {}))
+      if (const Error why = codec(id).encode(*now_.context, x, bytes(list[encode].blob), {}))
         return named("put", id, why);
-      ++next;
+      ++now_.at;
     } else if (place != nullptr) {
       if (place != from) std::memcpy(place, from, graph().node(id).output_bytes);
       value_[static_cast<std::size_t>(id)] = y;
     }
-    now_.at = next;
+    ++now_.at;
     ++now_.next;
+    return transfers_here();  // what is due in front of the next one, whose place may be asked for
+  }
+
+  /// Those that are next.
+  Error transfers_here() {
+    const Array<Instruction>& list = program_.schedule.instructions;
+    for (; now_.at < list.size() && is_transfer(list[now_.at].op); ++now_.at)
+      if (const Error why = transfer(list[now_.at])) return why;
     return {};
   }
+
+  /// One that begins, or is waited for.
+  Error transfer(const Instruction& run) {
+    const Schedule& schedule = program_.schedule;
+    auto* const memory = static_cast<std::byte*>(address(run.blob));
+    const Error why = transfers_.run(schedule, run, memory);
+    if (why) return now_.failed = Error::say("offloading ", name(run.node), ": ", why.text());
+    if (run.op == Op::read_wait && schedule.buffer(run.blob).kind == BufferKind::activation)
+      value_[static_cast<std::size_t>(run.node)] = run.blob;
+    return {};
+  }
+
+  /// Waits for what is under way. What it belongs to is forgotten, and so are its errors.
+  void drain() { static_cast<void>(transfers_.finish()); }
 
   /// One instruction of backward: what a stage itself does is the caller's.
   Error execute(const Instruction& run) {
     if (run.op == Op::backward) return {};
+    if (is_transfer(run.op)) return transfer(run);
     const auto id = static_cast<std::size_t>(run.node);
     now_.context->key.activation = static_cast<std::uint32_t>(run.node);
     if (run.op == Op::decode) {
@@ -382,6 +440,7 @@ class Stash {
   Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
   Array<View<T>> outputs_;        ///< likewise
+  detail::TransfersUnderWay transfers_;
   State now_;
 };
 

@@ -12,7 +12,7 @@
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
 #include "../program/program.hpp"
-#include "../store/store.hpp"
+#include "../store/transfers_under_way.hpp"
 #include "arena.hpp"
 #include "bound_program.hpp"
 #include "dispatch.hpp"
@@ -81,7 +81,7 @@ class Step {
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.at_.program = static_cast<Program&&>(program);
-    step.under_way_.resize(step.at_.program.schedule.transfers.size());
+    step.transfers_.reset(step.at_.program.schedule);
     return step;
   }
 
@@ -120,8 +120,7 @@ class Step {
              {"parameters", params.data(), bytes},
              {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
       return why;
-    if (const Error why = check_store(arena, store)) return why;
-    store_ = store_bytes() == 0 ? StoreRef() : store;
+    if (const Error why = transfers_.bind(at_.program.schedule, arena, store)) return why;
     at_.arena = arena;
     at_.params = params;
     at_.gradients = gradients;
@@ -197,7 +196,7 @@ class Step {
   /// Gives up the step under way, if any, and waits for its transfers. Gradients keep what it has
   /// added to them.
   void abandon() {
-    if (active_) finish_transfers();
+    if (active_) note(transfers_.finish());
     if (active_ && shared_ != nullptr) shared_->give(use_);
     active_ = false;
   }
@@ -208,11 +207,7 @@ class Step {
   }
 
   /// False if instruction i would wait for the store.
-  bool ready(std::size_t i) const {
-    const Instruction& run = at_.program.schedule.instructions[i];
-    if (run.op != Op::write_wait && run.op != Op::read_wait) return true;
-    return !under_way_[index(run.transfer)] || store_.done(run.transfer);
-  }
+  bool ready(std::size_t i) const { return transfers_.ready(at_.program.schedule.instructions[i]); }
 
   /// Runs instruction i, 0 <= i < instruction_count(), in order, once begin() has succeeded.
   void execute(Context& context, std::size_t i) {
@@ -274,6 +269,12 @@ class Step {
   /// that keep their contract. Behind it the step computed nothing that is worth anything.
   const Error& error() const { return error_; }
 
+  /// Whether the transfers of the steps that follow are timed, and with what: a clock is read three
+  /// times a transfer. Without one they are not. Takes memory if there was no clock before.
+  void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
+  /// How those of the last step went; empty if they were not timed.
+  const TransferTimes& transfer_times() const { return transfers_.times(); }
+
   /// Whether the steps that follow read the statistics of what they encode, straight from the
   /// blobs. Not during a step.
   void watch(bool on) {
@@ -313,10 +314,11 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
-      case Op::write_begin: return begin_transfer(run, StoreTransfer::Direction::write);
-      case Op::read_begin: return begin_transfer(run, StoreTransfer::Direction::read);
+      case Op::write_begin:
       case Op::write_wait:
-      case Op::read_wait: return end_transfer(run.transfer);
+      case Op::read_begin:
+      case Op::read_wait:
+        return note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
       case Op::add:
         return accumulate(context, run, part, run.x < 0 ? at_.input_tensor() : at_.tensor(run.x),
                           at_.tensor(run.y));
@@ -333,41 +335,6 @@ class Step {
       case Op::loss:
       case Op::loss_gradient: return loss(context, run, part);
     }
-  }
-
-  void begin_transfer(const Instruction& run, StoreTransfer::Direction direction) {
-    const Transfer& transfer = at_.program.schedule.transfers[index(run.transfer)];
-    const Bytes memory(at_.bytes(run.blob).data(), Shape(transfer.bytes));
-    under_way_[index(run.transfer)] = true;
-    store_.begin(run.transfer, {direction, transfer.offset, memory});
-  }
-  void end_transfer(int transfer) {
-    if (!under_way_[index(transfer)]) return;
-    under_way_[index(transfer)] = false;
-    note(store_.wait(transfer));
-  }
-  void finish_transfers() {
-    for (std::size_t t = 0; t < under_way_.size(); ++t) end_transfer(static_cast<int>(t));
-  }
-  static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
-  Error check_store(Bytes arena, const StoreRef& store) const {
-    if (store_bytes() == 0) return {};
-    if (!store)
-      return Error::misuse(
-          "the plan sends activations to a store: bind() must lend one with room "
-          "for ",
-          shown(store_bytes()));
-    if (store.bytes() < store_bytes())
-      return Error::say("the plan sends ", shown(store_bytes()),
-                        " to the store, which has room for ", shown(store.bytes()));
-    if (store.alignment() > transfer_alignment || transfer_alignment % store.alignment() != 0)
-      return Error::say("the store wants transfers aligned to ", store.alignment(),
-                        " bytes; a step aligns them to ", transfer_alignment);
-    if (reinterpret_cast<std::uintptr_t>(arena.data()) % transfer_alignment != 0)
-      return Error::misuse("the arena must start ", transfer_alignment,
-                           "-byte aligned, as the store's transfers do");
-    return store.prepare(static_cast<int>(at_.program.schedule.transfers.size()), arena);
   }
 
   /// A blob's place is taken by others later in the step, so now is when to read it.
@@ -462,8 +429,7 @@ class Step {
     at_ = static_cast<detail::BoundProgram<T>&&>(other.at_);
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
     statistics_ = static_cast<Array<CodecStatistics>&&>(other.statistics_);
-    under_way_ = static_cast<Array<bool>&&>(other.under_way_);
-    store_ = other.store_;
+    transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
     loss_ = other.loss_;
     error_ = other.error_;
     shared_ = other.shared_;
@@ -481,8 +447,7 @@ class Step {
   detail::BoundProgram<T> at_;
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
-  Array<bool> under_way_;              ///< by transfer: begun, and not waited for
-  StoreRef store_;
+  detail::TransfersUnderWay transfers_;
   typename Context::Loss loss_;
   Error error_;
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it

@@ -56,7 +56,8 @@ class CheckedStash {
   const Plan& plan() const { return stash_.plan(); }
   std::size_t arena_bytes() const { return stash_.arena_bytes(); }
 
-  Error bind(Bytes arena) { return stash_.bind(arena); }
+  std::size_t store_bytes() const { return stash_.store_bytes(); }
+  Error bind(Bytes arena, StoreRef store = {}) { return stash_.bind(arena, store); }
 
   Error begin(Context& context) {
     if (const Error why = end()) return why;

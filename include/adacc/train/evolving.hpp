@@ -96,16 +96,19 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
       }
     watched_ = evolving_ && evolution_.wants_statistics(training.updates());
     training.compiled().watch(watched_);
+    training.compiled().time_transfers(evolving_ && watch_times_ ? clock_ : ClockRef{});
     return {};
   }
 
   void after(Owner& training, double seconds) override {
+    const TransferTimes& transfers = training.compiled().transfer_times();
+    evolution_.observe_transfers(training.compiled().program().schedule, transfers);
     if (watched_) {
       for (int k = 0; k < evolution_.graph().node_count(); ++k)
         if (evolution_.plan()[k].codec() != nullptr)
           evolution_.observe_statistics(k, training.compiled().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
-      evolution_.observe_seconds(seconds);
+      evolution_.observe_seconds(seconds, transfers.stall_seconds());
     }
     watched_ = false;
     training.compiled().watch(false);

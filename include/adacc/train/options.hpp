@@ -36,8 +36,9 @@ struct TrainingOptions {
   /// hundredth of the time. set_budget() works without it, too.
   bool evolving = true;
   EvolutionOptions evolution{};
-  /// Whether steps that get slower or faster make times be measured anew. That is the one decision
-  /// that a run and its repetition may take differently, since it looks at the clock.
+  /// Whether steps that get slower or faster make times be measured anew, and transfers to the store
+  /// that do, the plan follow. These are the decisions that a run and its repetition may take
+  /// differently, since they look at the clock.
   bool watch_times = true;
   /// Whether all that a profile holds is measured and probed before the first step, whatever the
   /// budget: for those who keep it (io/profile_text.hpp). Needs a clock, and takes about as many
@@ -52,7 +53,8 @@ struct TrainingOptions {
   double deadline_seconds = 10;  ///< of planning, with a clock
   int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
   /// Where the plan may send activations (docs/offload.md); it outlives the training. How fast it is
-  /// is measured before anything is planned, with the clock, unless `link` says so.
+  /// is measured before anything is planned, with the clock, unless `link` says so; a run that goes
+  /// on from a checkpoint goes on with the link as that one had found it to be.
   StoreRef store{};
   LinkCost link{};
   std::size_t most_written_bytes = 0;  ///< to the store, by a step; 0: all that it has room for
