@@ -3,7 +3,8 @@
 
 find_program(ADACC_NVCC NAMES nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
 mark_as_advanced(ADACC_NVCC)
-set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include")
+get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
+set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include" -isystem ${eigen})
 
 # adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...]): `target` builds
 # `program` in the current binary folder, with code for any device from sm_80 on.

@@ -62,7 +62,7 @@ class Block {
     block.data_ = static_cast<T*>(data);
     block.size_ = elems;
     block.boundary_ = boundary;
-    return block;
+    return static_cast<Block&&>(block);  // nvcc would copy it
   }
 
   std::size_t size() const { return size_; }

@@ -21,6 +21,13 @@
 /// Cpu does:
 ///
 ///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
+///
+/// One whose kernels run later, and in other memory than the host's, says what went wrong with them
+/// and what is wrong with memory, as Cuda does:
+///
+///     Error take_error();        // the first kernel that failed since it was last asked
+///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
+///     Error Loss::fault() const; // why no loss can land there
 #pragma once
 
 #include <cstddef>

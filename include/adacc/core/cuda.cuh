@@ -2,32 +2,32 @@
 /// The execution context of kernels on a CUDA device: the caller's stream, mode and randomness.
 ///
 /// Work is queued on the stream and nothing waits for it: no kernel's launch allocates or
-/// synchronizes, so a step can be captured in a CUDA graph. Tensors and blobs are device memory.
-/// What a call returns is therefore what could be known on the host: arguments that do not fit, and
-/// a launch that failed.
+/// synchronizes, so a step can be captured in a CUDA graph. Tensors, blobs and losses are device
+/// memory. What a call returns is therefore what could be known on the host: arguments that do not
+/// fit, and a launch that failed. Layers return nothing: the context keeps the first failure of
+/// theirs, and the step asks for it at its end.
+///
+///     Result<Cuda> cuda = Cuda::make(stream, &products);   // looks at device and stream
+///     step->bind(arena, params, gradients);                // views of device memory
+///     step->bind_loss(Cuda::Loss(place, stream));          // a double of device memory
+///     step->submit(*cuda, tokens, targets);                // returns once all is queued
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "bytes.hpp"
 #include "config.hpp"
 #include "context.hpp"
 #include "error.hpp"
+#include "view.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-class Cuda : public KernelCall {
- public:
-  static constexpr bool runs_parts = false;
-
-  /// On the default stream.
-  Cuda() = default;
-  explicit Cuda(cudaStream_t stream) : stream_(stream) {}
-
-  cudaStream_t stream() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
+class CudaProducts;  // layer/cuda_products.cuh
 
 namespace detail {
 
@@ -38,6 +38,234 @@ inline Error launch_error(const char* name) {
   return Error::say(name, ": CUDA did not start the kernel: ", cudaGetErrorString(status));
 }
 
+/// Threads of a block of most kernels.
+inline constexpr unsigned cuda_threads = 256;
+
+/// Blocks for `items` items of which each takes `per_block`; kernels loop, so that any number will
+/// do.
+inline unsigned cuda_grid(std::size_t items, std::size_t per_block = cuda_threads) {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  const std::size_t blocks = div_up(items, per_block);
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+/// Calls body(e) for all elements, in any order.
+template <class Body>
+static __global__ void __launch_bounds__(cuda_threads)
+    each_element_kernel(std::size_t elems, const Body body) {
+  const std::size_t step = std::size_t{gridDim.x} * cuda_threads;
+  for (std::size_t e = std::size_t{blockIdx.x} * cuda_threads + threadIdx.x; e < elems; e += step)
+    body(e);
+}
+
+template <class T>
+struct FillBody {
+  T* to;
+  T value;
+  __device__ void operator()(std::size_t e) const { to[e] = value; }
+};
+template <class T>
+struct AccumulateBody {
+  const T* from;
+  T* to;
+  __device__ void operator()(std::size_t e) const { to[e] += from[e]; }
+};
+
 }  // namespace detail
+
+class Cuda : public KernelCall {
+ public:
+  static constexpr bool runs_parts = false;
+
+  /// On the default stream.
+  Cuda() = default;
+  /// Nothing is looked at: see make(). `products` is what linear layers multiply with.
+  explicit Cuda(cudaStream_t stream, CudaProducts* products = nullptr)
+      : stream_(stream), products_(products) {}
+
+  /// The same, once it is known that there is a device, that it runs our kernels, and that the
+  /// stream is one of the current device. The stream and the products outlive it and its copies.
+  static Result<Cuda> make(cudaStream_t stream, CudaProducts* products = nullptr);
+
+  cudaStream_t stream() const { return stream_; }
+  CudaProducts* products() const { return products_; }
+
+  int workers() const { return 1; }
+
+  template <class T>
+  void fill(View<T> to, T value) {
+    each_element("fill", to.size(), detail::FillBody<T>{to.data(), value});
+  }
+  template <class T>
+  void accumulate(View<const T> from, View<T> to) {
+    each_element("accumulate", to.size(), detail::AccumulateBody<T>{from.data(), to.data()});
+  }
+
+  /// Queues body(e) for all elements e, in any order; `name` is for reports.
+  template <class Body>
+  void each_element(const char* name, std::size_t elems, const Body& body) {
+    if (elems == 0) return;
+    detail::each_element_kernel<<<detail::cuda_grid(elems), detail::cuda_threads, 0, stream_>>>(
+        elems, body);
+    launched(name);
+  }
+
+  /// Queues a copy within device memory.
+  template <class T>
+  void copy(const char* name, View<const T> from, View<T> to) {
+    const cudaError_t status = cudaMemcpyAsync(to.data(), from.data(), from.size() * sizeof(T),
+                                               cudaMemcpyDeviceToDevice, stream_);
+    if (status != cudaSuccess)
+      note(Error::say(name, ": CUDA did not start a copy: ", cudaGetErrorString(status)));
+  }
+
+  /// Keeps the first error.
+  void note(const Error& error) {
+    if (error && !error_) error_ = error;
+  }
+  /// After a launch by the kernel of that name: notes if it failed.
+  void launched(const char* name) { note(detail::launch_error(name)); }
+
+  /// The first error that was noted since the last call, or what CUDA says by itself.
+  Error take_error() {
+    Error taken = error_;
+    error_ = {};
+    if (taken) return taken;
+    const cudaError_t status = cudaGetLastError();
+    if (status != cudaSuccess) taken = Error::say("CUDA: ", cudaGetErrorString(status));
+    return taken;
+  }
+
+  /// What is wrong with `bytes` bytes at `data` as memory of the current device.
+  static Error memory_fault(const char* name, const void* data, std::size_t bytes);
+
+  /// A double in device memory, to which losses add their shares on the stream.
+  class Loss {
+   public:
+    Loss() = default;
+    /// The place stays the caller's and outlives the steps.
+    Loss(double* place, cudaStream_t stream) : place_(place), stream_(stream) {}
+
+    void clear() {
+      if (place_ != nullptr)
+        static_cast<void>(cudaMemsetAsync(place_, 0, sizeof(double), stream_));  // kept by CUDA
+    }
+    /// For losses that compute on the host.
+    void add(double share);
+    /// Waits for all that is queued on the stream. Not a number if that failed.
+    double value() const {
+      double loss = std::numeric_limits<double>::quiet_NaN();
+      if (place_ == nullptr ||
+          cudaMemcpyAsync(&loss, place_, sizeof loss, cudaMemcpyDeviceToHost, stream_) !=
+              cudaSuccess ||
+          cudaStreamSynchronize(stream_) != cudaSuccess)
+        return std::numeric_limits<double>::quiet_NaN();
+      return loss;
+    }
+    Error fault() const {
+      if (place_ == nullptr)
+        return Error::misuse("the loss has no place: lend a double of device memory (bind_loss)");
+      return memory_fault("loss", place_, sizeof(double));
+    }
+
+    double* place() const { return place_; }
+
+   private:
+    double* place_ = nullptr;
+    cudaStream_t stream_ = nullptr;
+  };
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  CudaProducts* products_ = nullptr;
+  Error error_;
+};
+
+namespace detail {
+
+struct AddLossBody {
+  double* loss;
+  double share;
+  __device__ void operator()(std::size_t) const { *loss += share; }
+};
+
+/// Whether the first and the last byte of a block are device memory, and of which device.
+inline Error place_fault(const char* name, const void* data, std::size_t bytes, bool on_device) {
+  const auto first = static_cast<const char*>(data);
+  for (const char* at : {first, first + bytes - 1}) {
+    cudaPointerAttributes found{};
+    const cudaError_t status = cudaPointerGetAttributes(&found, at);
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return Error::say("the ", name,
+                        ": CUDA does not know their memory: ", cudaGetErrorString(status));
+    }
+    const bool device = found.type == cudaMemoryTypeDevice || found.type == cudaMemoryTypeManaged;
+    if (device && !on_device && found.type == cudaMemoryTypeDevice)
+      return Error::misuse("the ", name, " lie in device memory, and host memory is wanted here");
+    if (!on_device) continue;
+    if (!device && at != first)
+      return Error::misuse("the ", name, " are ", shown(bytes),
+                           " of device memory, and the allocation that they lie in ends before");
+    if (!device)
+      return Error::misuse("the ", name, " lie in host memory, and device memory is wanted here");
+    int current = 0;
+    if (cudaGetDevice(&current) == cudaSuccess && found.type == cudaMemoryTypeDevice &&
+        found.device != current)
+      return Error::misuse("the ", name, " lie on device ", found.device, ", and device ", current,
+                           " is the current one");
+  }
+  return {};
+}
+
+}  // namespace detail
+
+inline void Cuda::Loss::add(double share) {
+  detail::each_element_kernel<<<1, 1, 0, stream_>>>(std::size_t{1},
+                                                    detail::AddLossBody{place_, share});
+}
+
+inline Error Cuda::memory_fault(const char* name, const void* data, std::size_t bytes) {
+  return detail::place_fault(name, data, bytes, true);
+}
+
+inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
+  const auto says = [](const char* what, cudaError_t status) {
+    static_cast<void>(cudaGetLastError());
+    return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
+  };
+  int devices = 0, device = 0, of_stream = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted == cudaErrorInsufficientDriver)
+    return says("the driver is older than the CUDA runtime that this program was built with",
+                counted);
+  if (counted == cudaErrorNoDevice || (counted == cudaSuccess && devices == 0)) {
+    static_cast<void>(cudaGetLastError());
+    return Error::say("there is no CUDA device");
+  }
+  if (counted != cudaSuccess) return says("CUDA devices cannot be counted", counted);
+  if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess)
+    return says("there is no current device", status);
+  if (const cudaError_t status = cudaStreamGetDevice(stream, &of_stream); status != cudaSuccess)
+    return says("the stream is none", status);
+  if (of_stream != device)
+    return Error::misuse("the stream is of device ", of_stream, ", and device ", device,
+                         " is the current one: cudaSetDevice() comes first");
+  cudaFuncAttributes attributes{};
+  const void* kernel =
+      reinterpret_cast<const void*>(&detail::each_element_kernel<detail::FillBody<float>>);
+  if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+      status != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    int major = 0, minor = 0;
+    static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    static_cast<void>(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    return Error::say("the program has no kernels for device ", device, ", of compute capability ",
+                      major, ".", minor,
+                      ": build it for that architecture (nvcc -arch); CUDA says ",
+                      cudaGetErrorString(status));
+  }
+  return Cuda(stream, products);
+}
 
 }}  // namespace adacc::v0_1

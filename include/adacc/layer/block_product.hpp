@@ -8,10 +8,15 @@
 /// block on the diagonal is zero: `Triangle` says which half, and it is not computed.
 #pragma once
 
-#include <Eigen/Core>
 #include <cstddef>
 
+#include "eigen.hpp"
 #include "packet.hpp"
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -110,3 +115,7 @@ struct BlockProduct {
 };
 
 }}}  // namespace adacc::v0_1::detail
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

@@ -20,6 +20,17 @@
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+
+template <class T>
+struct GeluTerms {
+  static constexpr T limit = 9;
+  static constexpr T linear = static_cast<T>(0.79788456080286535588L);  // sqrt(2 / pi)
+  static constexpr T cubic = static_cast<T>(0.044715L * 0.79788456080286535588L);
+};
+
+}  // namespace detail
+
 /// Any shape, elementwise. A NaN stays a NaN, forward and backward.
 struct Gelu {
   static constexpr auto backward_reads = reads::input;
@@ -32,7 +43,7 @@ struct Gelu {
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    constexpr T a = linear<T>, b = cubic<T>;
+    constexpr T a = detail::GeluTerms<T>::linear, b = detail::GeluTerms<T>::cubic;
     detail::for_each_piece(cpu, x.size(), detail::tile_elems, [&](std::size_t i, std::size_t n) {
       const auto in = detail::as_array(x.data() + i, n);
       detail::as_array(y.data() + i, n) =
@@ -42,11 +53,12 @@ struct Gelu {
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    constexpr T a = linear<T>, b = cubic<T>;
+    constexpr T a = detail::GeluTerms<T>::linear, b = detail::GeluTerms<T>::cubic;
+    constexpr T limit = detail::GeluTerms<T>::limit;
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
       // Two values that are used twice each; an expression would be computed twice.
       const auto in = detail::as_array(x.data() + i, n);
-      const detail::StackArray<T> held = ((in.max)(-limit<T>).min)(limit<T>);
+      const detail::StackArray<T> held = ((in.max)(-limit).min)(limit);
       const detail::StackArray<T> s =
           (T(1) + (held * (held.square() * (-2 * b) - 2 * a)).exp()).inverse();
       detail::as_array(dx.data() + i, n) =
@@ -54,14 +66,6 @@ struct Gelu {
           (T(1) + in * (T(1) - s) * (held.square() * (6 * b) + 2 * a));
     });
   }
-
- private:
-  template <class T>
-  static constexpr T limit = 9;
-  template <class T>
-  static constexpr T linear = static_cast<T>(0.79788456080286535588L);  // sqrt(2 / pi)
-  template <class T>
-  static constexpr T cubic = static_cast<T>(0.044715L * 0.79788456080286535588L);
 };
 
 }}  // namespace adacc::v0_1

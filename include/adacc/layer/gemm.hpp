@@ -22,6 +22,11 @@
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
 
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
+
 namespace adacc { inline namespace v0_1 {
 
 /// A matrix to read: element (i, j) is data[i * row_stride + j * col_stride]. A row-major matrix
@@ -377,3 +382,7 @@ void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operan
 }
 
 }}  // namespace adacc::v0_1
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

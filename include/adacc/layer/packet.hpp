@@ -6,9 +6,10 @@
 /// is a plain scalar: the end of a row, or a build without SIMD.
 #pragma once
 
-#include <Eigen/Core>
 #include <cstddef>
 #include <type_traits>
+
+#include "eigen.hpp"
 
 // g++ warns that a packet loses its alignment attribute as a template argument, which Eigen's own
 // templates live with as well; g++ 12 also takes its AVX-512 header's undefined values for

@@ -8,13 +8,13 @@
 /// cache, and a pool has enough of them to share.
 #pragma once
 
-#include <Eigen/Core>
 #include <cstddef>
 #include <type_traits>
 
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
+#include "eigen.hpp"
 #include "shapes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {

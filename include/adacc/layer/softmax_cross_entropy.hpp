@@ -5,12 +5,12 @@
 /// target, costs nothing once the loss is there.
 #pragma once
 
-#include <Eigen/Core>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "../model/contract.hpp"
+#include "eigen.hpp"
 #include "packet.hpp"
 #include "rows.hpp"
 

@@ -117,14 +117,36 @@ constexpr LayerSignature make_signature() {
   return signature;
 }
 
-template <class F>
+/// A layer's device twin may ask for other workspaces than the layer, and refuse inputs.
+template <class F, class Context>
+struct TwinAnswers {
+  using twin = kernel<F, Context>;
+  static constexpr bool has_validate = requires(const F& f, Shape in) { twin::validate(f, in); };
+  static constexpr bool has_workspace_bytes = requires(const F& f, Shape in) {
+    twin::workspace_bytes(f, in, Dtype::f32, 1, Pass::forward);
+  };
+  static constexpr Error validate(const AnyFunctor& any, Shape in) {
+    if (const Error why = layer_traits<F>::validate(functor_in<F>(any), in)) return why;
+    return twin::validate(functor_in<F>(any), in);
+  }
+  static constexpr std::size_t workspace_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
+                                               int workers, Pass pass) {
+    return twin::workspace_bytes(functor_in<F>(any), in, scalar, workers, pass);
+  }
+};
+
+template <class F, class Context>
 constexpr LayerNeeds make_needs() {
   using traits = layer_traits<F>;
+  using Twin = TwinAnswers<F, Context>;
   LayerNeeds needs;
-  if constexpr (traits::has_validate) needs.validate = &Answers<F>::validate;
+  if constexpr (Twin::has_validate) needs.validate = &Twin::validate;
+  else if constexpr (traits::has_validate) needs.validate = &Answers<F>::validate;
   if constexpr (traits::has_split_items) needs.split_items = &Answers<F>::split_items;
   if constexpr (traits::has_aux_bytes) needs.aux_bytes = &Answers<F>::aux_bytes;
-  if constexpr (traits::has_workspace_bytes) needs.workspace_bytes = &Answers<F>::workspace_bytes;
+  if constexpr (Twin::has_workspace_bytes) needs.workspace_bytes = &Twin::workspace_bytes;
+  else if constexpr (traits::has_workspace_bytes)
+    needs.workspace_bytes = &Answers<F>::workspace_bytes;
   if constexpr (traits::has_operations) needs.operations = &Answers<F>::operations;
   return needs;
 }
@@ -132,9 +154,9 @@ constexpr LayerNeeds make_needs() {
 template <class F>
 inline constexpr LayerSignature layer_signature = make_signature<F>();
 
-template <class F>
+template <class F, class Context>
 inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
-                                                      make_needs<F>(),
+                                                      make_needs<F, Context>(),
                                                       ToleratedBy<F>::Input::span(),
                                                       ToleratedBy<F>::Output::span(),
                                                       ToleratedBy<F>::input_sensitivity,

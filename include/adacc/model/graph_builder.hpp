@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "../core/cpu.hpp"
 #include "../policy/compress.hpp"
 #include "erased_layer.hpp"
 #include "graph.hpp"
@@ -24,6 +25,8 @@ struct GraphOptions {
 };
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
+/// Workspaces are those that the layers ask for in `Context`.
+template <class Context = Cpu>
 class GraphBuilder {
  public:
   constexpr GraphBuilder(Shape input, const GraphOptions& options) : shape_(input) {
@@ -39,7 +42,7 @@ class GraphBuilder {
   template <class PolicyType, class Functor>
   [[gnu::always_inline]] constexpr void layer(const Functor& functor) {
     add_layer(detail::TypedFunctor<Functor>{{&functor}, &functor},
-              detail::layer_declarations<Functor>, PolicyType::value);
+              detail::layer_declarations<Functor, Context>, PolicyType::value);
   }
 
   template <class Loss>
@@ -49,13 +52,14 @@ class GraphBuilder {
     if (error_) return;
     LossNode& node = graph_.loss;
     node.name = traits::name();
-    if (const Error why = traits::validate(functor, shape_)) return fail(node.name, why);
+    const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
+    constexpr detail::LayerNeeds needs = detail::make_needs<Loss, Context>();
+    if constexpr (needs.validate != nullptr)
+      if (const Error why = needs.validate(erased, shape_)) return fail(node.name, why);
     node.targets = traits::target_shape(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
     node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
                    bytes_of(graph_.scalar), 0);
-    const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
-    constexpr detail::LayerNeeds needs = detail::make_needs<Loss>();
     node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
     node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
     node.first_parameter = graph_.parameters.size();
@@ -330,12 +334,12 @@ class GraphBuilder {
   Error error_;
 };
 
-/// Lowers `network` (model/network.hpp) for an input of shape `input`. Errors name the layer and
-/// what it needs.
-template <class Network>
+/// Lowers `network` (model/network.hpp) for an input of shape `input`, for steps in `Context`.
+/// Errors name the layer and what it needs.
+template <class Context = Cpu, class Network>
 constexpr Result<Graph> make_graph(const Network& network, Shape input,
                                    const GraphOptions& options = {}) {
-  GraphBuilder builder(input, options);
+  GraphBuilder<Context> builder(input, options);
   network.model.visit(builder);
   builder.loss(network.loss);
   return builder.finish();

@@ -81,11 +81,12 @@ constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode:
   return program;
 }
 
-/// Compiles a step of `network` for inputs of shape `input` under the policies in its types.
-template <class Network>
+/// Compiles a step of `network` for inputs of shape `input` under the policies in its types, to run
+/// in `Context`.
+template <class Context = Cpu, class Network>
 constexpr Result<Program> make_program(const Network& network, Shape input,
                                        const GraphOptions& options = {}, Mode mode = Mode::train) {
-  Result<Graph> graph = make_graph(network, input, options);
+  Result<Graph> graph = make_graph<Context>(network, input, options);
   if (!graph) return graph.error;
   Plan plan = plan_from_types(*graph);
   return make_program(static_cast<Graph&&>(*graph), static_cast<Plan&&>(plan), mode);

@@ -82,7 +82,7 @@ class Step {
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.at_.program = static_cast<Program&&>(program);
     step.transfers_.reset(step.at_.program.schedule);
-    return step;
+    return static_cast<Step&&>(step);  // nvcc would copy it
   }
 
   template <class Network>
@@ -120,6 +120,16 @@ class Step {
              {"parameters", params.data(), bytes},
              {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
       return why;
+    for (const detail::LentMemory& block :
+         {detail::LentMemory{"bytes of the arena", arena.data(), arena_bytes()},
+          detail::LentMemory{"parameters", params.data(), bytes},
+          detail::LentMemory{"gradients", gradients.data(),
+                             gradients.data() == nullptr ? 0 : bytes}})
+      if (const Error why = check_place(block)) return why;
+    if (has_memory_of_its_own && store_bytes() != 0)
+      return Error::say(
+          "the plan sends activations to a store, which reads the host's memory, and "
+          "the arena is in a device's");
     if (const Error why = transfers_.bind(at_.program.schedule, arena, store)) return why;
     at_.arena = arena;
     at_.params = params;
@@ -167,6 +177,11 @@ class Step {
                                     {"bytes of the arena", at_.arena.data(), arena_bytes()},
                                     {"gradients", at_.gradients.data(), elems * sizeof(T)}}))
         return why;
+    for (const detail::LentMemory& block : read)
+      if (const Error why = check_place(block)) return why;
+    if constexpr (requires { Error{loss_.fault()}; })
+      if (graph.has_loss)
+        if (const Error why = loss_.fault()) return why;
     if (shared_ != nullptr) {
       const std::uint64_t use = shared_->take();
       if (use == 0)
@@ -222,6 +237,7 @@ class Step {
     context.key.activation = static_cast<std::uint32_t>(run.node);
     perform(context, run, part);
     if (i + 1 != instruction_count() || part + 1 != parts(i)) return;
+    take_error(context);
     abandon();
     ++ended_;
   }
@@ -233,6 +249,14 @@ class Step {
     return Error::misuse(
         "the network has no loss: give run() a function that reads the last activation and writes "
         "its gradient");
+  }
+
+  /// One whole step of a context that runs on its own (a stream): returns as soon as all of it is
+  /// queued. loss() waits for it.
+  Error submit(Context& context, AnyView input, AnyView targets) {
+    if (!graph().has_loss && at_.program.mode == Mode::train)
+      return Error::misuse("the network has no loss: run() its steps with a function");
+    return queue_all(context, input, targets, [](std::size_t) {});
   }
 
   /// The same of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
@@ -274,6 +298,14 @@ class Step {
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   /// How those of the last step went; empty if they were not timed.
   const TransferTimes& transfer_times() const { return transfers_.times(); }
+
+  /// Lends the place where the losses of the steps land, for contexts whose losses need one. Not while
+  /// a step is under way.
+  Error bind_loss(const typename Context::Loss& loss) {
+    if (active_) return under_way();
+    loss_ = loss;
+    return {};
+  }
 
   /// Whether the steps that follow read the statistics of what they encode, straight from the
   /// blobs. Not during a step.
@@ -415,14 +447,38 @@ class Step {
 
   /// `after(i)` follows instruction i.
   template <class After>
-  Result<double> run_all(Context& context, AnyView input, AnyView targets, const After& after) {
+  Error queue_all(Context& context, AnyView input, AnyView targets, const After& after) {
     if (const Error why = begin(input, targets)) return why;
     for (std::size_t i = 0; i < instruction_count(); ++i) {
       execute(context, i);
       after(i);
     }
+    return error_;
+  }
+
+  template <class After>
+  Result<double> run_all(Context& context, AnyView input, AnyView targets, const After& after) {
+    if (const Error why = queue_all(context, input, targets, after)) return why;
+    const double loss = loss_.value();
+    take_error(context);  // of what has only now run
     if (error_) return error_;
-    return loss_.value();
+    return loss;
+  }
+
+  /// What kernels of the context could not return.
+  void take_error(Context& context) {
+    if constexpr (requires { Error{context.take_error()}; }) note(context.take_error());
+    else static_cast<void>(context);
+  }
+
+  static constexpr bool has_memory_of_its_own = requires(const void* data) {
+    Error{Context::memory_fault("", data, std::size_t{})};
+  };
+
+  static Error check_place(const detail::LentMemory& block) {
+    if constexpr (has_memory_of_its_own)
+      if (block.bytes != 0) return Context::memory_fault(block.name, block.data, block.bytes);
+    return {};
   }
 
   void take(Step& other) {

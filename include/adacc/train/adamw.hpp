@@ -83,17 +83,9 @@ struct AdamW {
                   terms.number, terms.rate, terms.scale);
   }
 
-  /// One update, with g = grad_scale * grads:
-  ///
-  ///     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
-  ///     p -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay p)
-  ///
-  /// All four blocks mirror the parameter table (an Array<Parameter>, or whatever has size() and
-  /// []), which must lie within them. t counts from 1. Tied duplicates share storage and are
-  /// updated once; padding is not touched.
-  template <class Context, class Table, class T>
-  void step(Context& context, View<T> params, View<T> grads, View<T> m, View<T> v,
-            const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {
+  /// What all elements of update `t` share, but for `decay`.
+  template <class T>
+  detail::AdamWTerms<T> terms_of(std::uint64_t t, double lr, double grad_scale) const {
     const double b1 = beta1, b2 = beta2, steps = static_cast<double>(t);
     detail::AdamWTerms<T> terms{};
     terms.scale = static_cast<T>(grad_scale);
@@ -105,6 +97,21 @@ struct AdamW {
     terms.correct2 = static_cast<T>(1 / (1 - std::pow(b2, steps)));
     terms.epsilon = static_cast<T>(epsilon);
     terms.rate = static_cast<T>(lr);
+    return terms;
+  }
+
+  /// One update, with g = grad_scale * grads:
+  ///
+  ///     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
+  ///     p -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay p)
+  ///
+  /// All four blocks mirror the parameter table (an Array<Parameter>, or whatever has size() and
+  /// []), which must lie within them. t counts from 1. Tied duplicates share storage and are
+  /// updated once; padding is not touched.
+  template <class Context, class Table, class T>
+  void step(Context& context, View<T> params, View<T> grads, View<T> m, View<T> v,
+            const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {
+    const detail::AdamWTerms<T> terms = terms_of<T>(t, lr, grad_scale);
     const std::size_t elems = params.size();
     for_tiles(context, div_up(elems, chunk_elems), [&](std::size_t tile, int) {
       const std::size_t begin = tile * chunk_elems;

@@ -41,7 +41,7 @@ template <class Network>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     const Network& network, Shape input, Options options) {
   const int workers = options.context.workers();
-  Result<Graph> graph = make_graph(
+  Result<Graph> graph = make_graph<Context>(
       network, input,
       {.scalar = dtype_of<T>, .workers = options.workers > workers ? options.workers : workers});
   if (!graph) return graph.error;

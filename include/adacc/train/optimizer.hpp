@@ -37,4 +37,14 @@ struct UpdateTerms {
   double scale = 1;  ///< of the gradients: clipping, and the mean over micro-batches
 };
 
+/// How an optimizer runs in a context: calls its member, unless specialized (a device twin).
+template <class Optimizer, class Context>
+struct optimizer_kernel {
+  template <class Table, class T>
+  static void update(const Optimizer& optimizer, Context& context, const Table& table,
+                     const UpdateBlocks<T>& blocks, const UpdateTerms& terms) {
+    optimizer.update(context, table, blocks, terms);
+  }
+};
+
 }}  // namespace adacc::v0_1

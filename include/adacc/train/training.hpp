@@ -408,8 +408,9 @@ class Training {
   void run_optimizer(const UpdateTerms& terms) {
     View<T> state[state_blocks + 1];
     for (std::size_t i = 0; i < state_blocks; ++i) state[i] = this->state(i);
-    optimizer.update(context_, step_.graph().parameters,
-                     UpdateBlocks<T>{params(), gradients(), state}, terms);
+    optimizer_kernel<Optimizer, Context>::update(optimizer, context_, step_.graph().parameters,
+                                                 UpdateBlocks<T>{params(), gradients(), state},
+                                                 terms);
   }
 
   explicit Training(const Context& context) : context_(context) {}

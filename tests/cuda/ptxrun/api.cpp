@@ -6,12 +6,15 @@
 // Environment: PTXRUN_RACES=1 finds races; PTXRUN_ORDER=ascending|descending|random,
 // PTXRUN_SEED=n, PTXRUN_QUANTUM=n (warps take turns of random lengths up to 2n instructions);
 // PTXRUN_STATS=1 prints counts of every kernel. The exit status is 86 where a problem was found.
+// The machine is one device of compute capability 9.0 with 32 GiB, unless PTXRUN_DEVICES=n,
+// PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 
 #include <chrono>
 #include <deque>
 
+#include "host.hpp"
 #include "run.hpp"
 
 using namespace ptxrun;
@@ -27,6 +30,7 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   bool blocking;
+  int device = 0;
   CUgraph_st* capturing = nullptr;
 };
 struct CUevent_st {
@@ -35,8 +39,23 @@ struct CUevent_st {
 
 namespace {
 
+/// The machine that programs see.
+struct Pretended {
+  int devices = std::getenv("PTXRUN_DEVICES") ? std::atoi(std::getenv("PTXRUN_DEVICES")) : 1;
+  int major = 9, minor = 0;
+  u64 memory = std::getenv("PTXRUN_MEMORY")
+                   ? std::strtoull(std::getenv("PTXRUN_MEMORY"), nullptr, 0)
+                   : arena_size;
+  bool old_driver = std::getenv("PTXRUN_DRIVER") != nullptr;
+  Pretended() {
+    if (const char* text = std::getenv("PTXRUN_CAPABILITY"))
+      std::sscanf(text, "%d.%d", &major, &minor);
+  }
+};
+
 struct LoadedModule {
   Module module;
+  int target = 0;  // of its PTX: 80 for sm_80
   std::map<std::string, u64> symbols;
   std::map<std::string, Kernel> kernels;
 };
@@ -46,8 +65,12 @@ struct Runtime {
   std::deque<LoadedModule> modules;
   std::map<const void*, std::pair<LoadedModule*, std::string>> functions;
   std::vector<std::array<u64, 8>> configurations;
+  std::map<const void*, u64> dynamic_shared;  // allowed, where more than is always
+  std::map<u64, int> device_of;               // by allocation
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   bool global_capture = false;
+  int device = 0;  // the current one
+  Pretended pretended;
 
   ~Runtime() {
     if (machine.settings.stats) statistics();
@@ -104,6 +127,8 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
       const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
       if (text.find(".version") == std::string_view::npos)
         throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
+      const std::size_t target = text.find(".target sm_");
+      if (target != std::string_view::npos) to.target = std::atoi(text.data() + target + 11);
       to.module = Parser(text).run();
       return;
     }
@@ -117,11 +142,16 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
   std::_Exit(87);
 }
 
+bool runs_here(const LoadedModule& m) {
+  return m.target <= 10 * rt().pretended.major + rt().pretended.minor;
+}
+
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t dynamic,
                    cudaStream_t stream) {
   const auto it = rt().functions.find(function);
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   LoadedModule& m = *it->second.first;
+  if (!runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
   try {
     auto [k, fresh] = m.kernels.try_emplace(it->second.second);
     if (fresh) {
@@ -136,7 +166,11 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
         grid.y > 65535 || grid.z > 65535 || grid.x > 0x7FFFFFFF ||
         threads > static_cast<u64>(kernel.function->max_threads))
       return said(cudaErrorInvalidConfiguration);
-    if (kernel.shared_bytes + dynamic > 227 * 1024) return said(cudaErrorInvalidConfiguration);
+    // Above 48 KiB a kernel must have been told (cudaFuncSetAttribute).
+    const auto allowed = rt().dynamic_shared.find(function);
+    const u64 most = allowed == rt().dynamic_shared.end() ? 48 * 1024 : allowed->second;
+    if (dynamic > most || kernel.shared_bytes + dynamic > 227 * 1024)
+      return said(cudaErrorInvalidValue);
     std::vector<u8> parameters(kernel.param_bytes);
     for (std::size_t i = 0; i < kernel.params.size(); ++i)
       std::memcpy(parameters.data() + kernel.params[i].offset, args[i], kernel.params[i].size);
@@ -171,6 +205,7 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
        s != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
     return said(cudaErrorInvalidMemcpyDirection);
   return queue(stream, [=] {
+    if (n == 0) return cudaSuccess;
     u8 *const t = bytes_at(to, n, true), *const f = bytes_at(from, n, false);
     if (!t || !f) return cudaErrorInvalidValue;
     if (s && !d) {
@@ -231,6 +266,31 @@ void Runtime::statistics() {
 }
 
 }  // namespace
+
+namespace ptxrun {
+cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
+  return queue(stream, std::move(work));
+}
+u8* device_bytes(const void* p, u64 n, bool writes, const char* who) {
+  u8* const at = on_device(p) ? bytes_at(p, n, writes) : nullptr;
+  const u64 a = reinterpret_cast<u64>(p);
+  if (at == nullptr) {
+    if (rt().machine.problems++ < 40)
+      std::fprintf(stderr, "ptxrun: %s: %llu bytes are not device memory: %s\n", who,
+                   static_cast<unsigned long long>(n), rt().machine.memory.describe(a).c_str());
+    return nullptr;
+  }
+  const u8* known = rt().machine.memory.known(a);
+  for (u64 i = 0; i < n && !writes; ++i)
+    if (!known[i]) {
+      if (rt().machine.problems++ < 40)
+        std::fprintf(stderr, "ptxrun: %s: reads what nobody has written: %s\n", who,
+                     rt().machine.memory.describe(a + i).c_str());
+      break;
+    }
+  return at;
+}
+}  // namespace ptxrun
 
 extern "C" {
 
@@ -294,24 +354,87 @@ cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, 
 }
 
 cudaError_t cudaGetDeviceCount(int* n) {
-  *n = 1;
+  *n = 0;
+  if (rt().pretended.old_driver) return said(cudaErrorInsufficientDriver);
+  if (rt().pretended.devices == 0) return said(cudaErrorNoDevice);
+  *n = rt().pretended.devices;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int d) {
+  if (d < 0 || d >= rt().pretended.devices) return said(cudaErrorInvalidDevice);
+  rt().device = d;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* d) {
-  *d = 0;
+  if (rt().pretended.devices == 0) return said(cudaErrorNoDevice);
+  *d = rt().device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  switch (what) {
+    case cudaDevAttrComputeCapabilityMajor: *value = rt().pretended.major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = rt().pretended.minor; break;
+    case cudaDevAttrMultiProcessorCount: *value = 132; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
+    default: return said(cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = rt().pretended.memory;
+  *free = *total - rt().machine.memory.used();
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* p) {
+  std::memset(found, 0, sizeof *found);
+  found->type = cudaMemoryTypeUnregistered;
+  found->device = -1;
+  const Allocation* a =
+      on_device(p) ? rt().machine.memory.holding(reinterpret_cast<u64>(p), 1) : nullptr;
+  if (a == nullptr) {
+    found->hostPointer = const_cast<void*>(p);
+    return cudaSuccess;
+  }
+  found->type = cudaMemoryTypeDevice;
+  found->device = rt().device_of[a->base];
+  found->devicePointer = const_cast<void*>(p);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetDevice(cudaStream_t s, int* d) {
+  *d = s ? s->device : rt().device;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, const void* function) {
+  std::memset(found, 0, sizeof *found);
+  const auto it = rt().functions.find(function);
+  if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
+  if (!runs_here(*it->second.first)) return said(cudaErrorNoKernelImageForDevice);
+  found->ptxVersion = it->second.first->target;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, int value) {
+  if (rt().functions.find(function) == rt().functions.end())
+    return said(cudaErrorInvalidDeviceFunction);
+  if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 227 * 1024)
+    return said(cudaErrorInvalidValue);
+  rt().dynamic_shared[function] = static_cast<u64>(value);
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::memset(p, 0, sizeof *p);
   std::strcpy(p->name, "ptxrun, no GPU");
-  p->multiProcessorCount = 132, p->warpSize = 32, p->major = 9;
+  p->multiProcessorCount = 132, p->warpSize = 32;
+  p->major = rt().pretended.major, p->minor = rt().pretended.minor;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() { return said(rt().sticky); }
 cudaError_t cudaMalloc(void** p, size_t n) {
   if (rt().global_capture) return said(cudaErrorStreamCaptureUnsupported);
+  *p = nullptr;
+  if (n > rt().pretended.memory - rt().machine.memory.used())
+    return said(cudaErrorMemoryAllocation);
   *p = reinterpret_cast<void*>(n == 0 ? 0 : rt().machine.memory.allocate(n));
+  if (*p) rt().device_of[reinterpret_cast<u64>(*p)] = rt().device;
   return *p || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
@@ -339,7 +462,7 @@ cudaError_t cudaMemset(void* p, int value, size_t n) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
-  *s = new CUstream_st{flags == 0};
+  *s = new CUstream_st{flags == 0, rt().device};
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
@@ -413,6 +536,13 @@ const char* cudaGetErrorString(cudaError_t e) {
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDeviceFunction: return "invalid device function";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
     default: return "a CUDA error";

@@ -31,11 +31,20 @@ class Decoder {
     at = 0;
     for (const auto* list : {&m_.shared, &f_.shared})
       for (const Variable& v : *list) {
+        if (v.external) continue;
         at = (at + v.align - 1) / v.align * v.align;
         k_.shared_symbols.push_back({v.name, at, v.size});
         shared_[v.name] = at;
         at += (v.size + 63) / 64 * 64 + 64;
       }
+    // Dynamic shared memory comes last, whatever its names.
+    at = (at + 127) / 128 * 128;
+    for (const auto* list : {&m_.shared, &f_.shared})
+      for (const Variable& v : *list)
+        if (v.external) {
+          k_.shared_symbols.push_back({v.name, at, 0, true});
+          shared_[v.name] = at;
+        }
     k_.shared_bytes = at;
     at = 0;
     for (const Variable& v : f_.local) {
@@ -254,7 +263,7 @@ class Decoder {
     const auto has = [&](const char* what) {
       return std::find(p.begin(), p.end(), what) != p.end();
     };
-    if (has("ftz")) unsupported("ftz");
+    if (has("ftz") && !has("approx")) unsupported("ftz");
     const auto three = [&](int bits) {
       in.d = value(a.at(0), bits), in.a = value(a.at(1), bits), in.b = value(a.at(2), bits);
     };
@@ -292,9 +301,15 @@ class Decoder {
         three(bits_of(type));
       else arithmetic([](auto t) -> Fn { return binary<Mul, typename decltype(t)::type>; });
     } else if ((op == "mad" || op == "fma") && !has("wide")) {
-      if (has("sat") || has("cc") || has("rz") || has("relu")) unsupported("modifier");
-      in.what = has("hi") ? 1 : 0;
-      in.fn = numbers(type, [](auto t) -> Fn { return multiply_add<typename decltype(t)::type>; });
+      if (has("sat") || has("cc") || has("rz") || has("rp") || has("relu")) unsupported("modifier");
+      if (has("rm")) {
+        if (type != "f32") unsupported("modifier");
+        in.fn = multiply_add_down;
+      } else {
+        in.what = has("hi") ? 1 : 0;
+        in.fn =
+            numbers(type, [](auto t) -> Fn { return multiply_add<typename decltype(t)::type>; });
+      }
       three(bits_of(type));
       in.c = value(a.at(3), bits_of(type));
     } else if (op == "mul" || op == "mad") {
@@ -379,6 +394,7 @@ class Decoder {
       for (u8 k = 0; k < 8; ++k)
         if (op == names[k]) in.what = k;
       if (has("approx")) approximate(s);
+      in.is_signed = has("ftz");
       in.fn = type == "f64" ? function_of<double> : function_of<float>;
       in.d = value(a.at(0), bits_of(type)), in.a = value(a.at(1), bits_of(type));
     } else if (op == "popc" || op == "clz" || op == "brev" || (op == "bfind" && !has("shiftamt"))) {

@@ -43,6 +43,7 @@ struct Inst {
 struct Symbol {
   std::string name;
   u64 offset, size;
+  bool dynamic = false;  // as large as the launch says
 };
 
 struct Kernel {
@@ -487,6 +488,18 @@ void multiply_add(Machine&, Warp& w, const Inst& in, u32 mask) {
     else return to_slot<T>(Add::of(what == 1 ? MulHi::of(x, y) : Mul::of(x, y), z));
   });
 }
+/// a * b + c of floats, rounded down.
+inline void multiply_add_down(Machine&, Warp& w, const Inst& in, u32 mask) {
+  const auto *a = reg<float>(w, in.a), *b = reg<float>(w, in.b), *c = reg<float>(w, in.c);
+  const int before = std::fegetround();
+  std::fesetround(FE_DOWNWARD);
+  lanes_of(reg_out<float>(w, in.d), mask, [=](int l) {
+    volatile float x = from_slot<float>(a[l]), y = from_slot<float>(b[l]),
+                   z = from_slot<float>(c[l]);
+    return to_slot<float>(canonical(std::fma(x, y, z)));
+  });
+  std::fesetround(before);
+}
 /// T is the narrow type.
 template <class T, bool add>
 void multiply_wide(Machine&, Warp& w, const Inst& in, u32 mask) {
@@ -662,8 +675,12 @@ template <class T>
 void function_of(Machine&, Warp& w, const Inst& in, u32 mask) {
   const auto* a = reg<T>(w, in.a);
   const int what = in.what;
+  const bool flush = in.is_signed;  // subnormal numbers to zero
+  const auto flushed = [flush](T v) {
+    return flush && std::fabs(v) < std::numeric_limits<T>::min() ? std::copysign(T{0}, v) : v;
+  };
   lanes_of(reg_out<T>(w, in.d), mask, [=](int l) {
-    const T x = from_slot<T>(a[l]);
+    const T x = flushed(from_slot<T>(a[l]));
     T r = x;
     switch (what) {
       case 0: r = T{1} / x; break;
@@ -675,7 +692,10 @@ void function_of(Machine&, Warp& w, const Inst& in, u32 mask) {
       case 6: r = std::cos(x); break;
       default: r = std::tanh(x);
     }
-    return to_slot<T>(canonical(r));
+    // Of a double's reciprocal the lower half is zero.
+    if constexpr (sizeof(T) == 8)
+      if (flush) r = std::bit_cast<T>(std::bit_cast<u64>(r) & ~u64{0xFFFFFFFF});
+    return to_slot<T>(canonical(flushed(r)));
   });
 }
 /// what: 0 popc, 1 clz, 2 brev, 3 bfind; the result of brev has T's width, others' 32 bits

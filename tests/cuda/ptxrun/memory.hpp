@@ -53,17 +53,20 @@ class Memory {
     for (u64 g = 0; g < (size + 255) / 256; ++g) granules_[(base - arena_base) / 256 + g] = id;
     if (name.empty()) name = "allocation " + std::to_string(id);
     allocations_.push_back({base, size, true, constant, std::move(name), nullptr});
+    used_ += size;
     return base;
   }
   bool release(u64 base) {
     Allocation& a = of(base);
     if (a.base != base || !a.live || a.size == 0) return false;
     a.live = false;
+    used_ -= a.size;
     if (a.cells) munmap(a.cells, a.size * sizeof(Cell));
     a.cells = nullptr;
     madvise(store_ + (base - arena_base) / 4096 * 4096, 0, MADV_DONTNEED);
     return true;
   }
+  u64 used() const { return used_; }
   static bool in_arena(u64 a) { return a >= arena_base && a < arena_base + arena_size; }
   Allocation& of(u64 a) {
     return allocations_[in_arena(a) ? granules_[(a - arena_base) / 256] : 0];
@@ -93,7 +96,7 @@ class Memory {
  private:
   u8 *store_, *known_;
   u32* granules_;
-  u64 next_ = arena_base + 4096;
+  u64 next_ = arena_base + 4096, used_ = 0;
   std::vector<Allocation> allocations_;
 
   template <class T>

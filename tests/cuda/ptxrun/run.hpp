@@ -32,6 +32,8 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
   launch_first = ++now;
   params = std::move(arguments);
   const u64 shared_size = k.shared_bytes + dynamic;
+  for (Symbol& s : k.shared_symbols)
+    if (s.dynamic) s.size = dynamic;
   shared.assign(shared_size, 0), shared_known.assign(shared_size, 0);
   shared_cells.assign(settings.races ? shared_size : 0, Cell{});
   const u32 threads = b[0] * b[1] * b[2];

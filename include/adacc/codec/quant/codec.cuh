@@ -14,26 +14,6 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-// nvcc 13 writes launches of kernels with arguments of class type that no host compiler reads
-// (it mangles the class's name), so options travel to kernels as a number.
-
-ADACC_HD constexpr std::uint64_t packed_options(const QuantOptions& o) {
-  const std::uint64_t group = o.group == whole_row ? 257 : o.group;
-  return group | static_cast<std::uint64_t>(o.outliers) << 16 |
-         static_cast<std::uint64_t>(o.rounding) << 20 | std::uint64_t{o.symmetric} << 24 |
-         std::uint64_t{o.outliers_per_mille} << 32 | std::uint64_t{o.outlier_ratio} << 48;
-}
-ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
-  QuantOptions o;
-  o.group = (n & 0xFFFF) == 257 ? whole_row : static_cast<std::size_t>(n & 0xFFFF);
-  o.outliers = static_cast<Outliers>(n >> 16 & 0xF);
-  o.rounding = static_cast<Rounding>(n >> 20 & 0xF);
-  o.symmetric = (n >> 24 & 1) != 0;
-  o.outliers_per_mille = static_cast<unsigned>(n >> 32 & 0xFFFF);
-  o.outlier_ratio = static_cast<unsigned>(n >> 48);
-  return o;
-}
-
 template <class T>
 static __global__ void __launch_bounds__(CudaBlock::threads) quant_prepare_kernel(QuantJob<T> job) {
   __shared__ typename CudaBlock::Storage storage;
@@ -81,9 +61,9 @@ static __global__ void __launch_bounds__(CudaBlock::threads)
 
 /// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
 /// NaN; the host does not read it.
-template <unsigned Bits, QuantOptions O>
-struct ADACC_ONE_LIBRARY codec_kernel<QuantCodec<Bits, O>, Cuda> {
-  using Codec = QuantCodec<Bits, O>;
+template <unsigned Bits, std::uint64_t Packed>
+struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
+  using Codec = PackedQuantCodec<Bits, Packed>;
 
   template <class T>
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
@@ -95,10 +75,10 @@ struct ADACC_ONE_LIBRARY codec_kernel<QuantCodec<Bits, O>, Cuda> {
     detail::quant_prepare_kernel<T>
         <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
     if (Error error = detail::launch_error(Codec::name)) return error;
-    detail::quant_encode_kernel<Bits, packed, T>
+    detail::quant_encode_kernel<Bits, Packed, T>
         <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
     if (Error error = detail::launch_error(Codec::name)) return error;
-    detail::quant_sample_kernel<Bits, packed, T>
+    detail::quant_sample_kernel<Bits, Packed, T>
         <<<detail::grid_of(div_up(blocks, 4)), threads, 0, cuda.stream()>>>(job);
     return detail::launch_error(Codec::name);
   }
@@ -109,15 +89,14 @@ struct ADACC_ONE_LIBRARY codec_kernel<QuantCodec<Bits, O>, Cuda> {
     if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
     const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
     const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
-    detail::quant_decode_kernel<Bits, packed, T>
+    detail::quant_decode_kernel<Bits, Packed, T>
         <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
     return detail::launch_error(Codec::name);
   }
 
  private:
   static constexpr int threads = detail::CudaBlock::threads;
-  static constexpr std::uint64_t packed = detail::packed_options(O);
-  static_assert(detail::unpacked_options(packed) == O);
+  static constexpr QuantOptions O = Codec::options;
 
   template <class T>
   static detail::QuantJob<T> job_of(View<const T> x, std::byte* blob, const RandomKey& key) {

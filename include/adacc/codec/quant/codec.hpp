@@ -121,6 +121,9 @@ class QuantDecoder {
 
 }  // namespace detail
 
+template <unsigned Bits, std::uint64_t Packed>
+struct PackedQuantCodec;
+
 /// Quantizes to `Bits` bits with scales per group; the format is in codec/quant/layout.hpp, the
 /// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half its group's
 /// scale and 2^-14 of it (codes are rounded in fixed point), or a scale and 2^-14 of it with
@@ -128,7 +131,12 @@ class QuantDecoder {
 /// without widen their group's range, they are never clipped. NaNs, infinities and magnitudes above
 /// 3.29e38 come back as they were, or, without a place, turn their group to NaN.
 template <unsigned Bits, QuantOptions O>
-struct QuantCodec {
+using QuantCodec = PackedQuantCodec<Bits, detail::packed_options(O)>;
+
+/// The codec of the options that detail::packed_options() has packed.
+template <unsigned Bits, std::uint64_t Packed>
+struct PackedQuantCodec {
+  static constexpr QuantOptions O = detail::unpacked_options(Packed);
   static_assert(Bits == 8 || Bits == 4, "adacc: a quantizing codec has codes of 8 or 4 bits");
   static_assert(O.group == 0 || O.group == 32 || O.group == 64 || O.group == 128 ||
                     O.group == 256 || O.group == whole_row,

@@ -99,6 +99,29 @@ using Int4Options = QuantOptions;
 
 namespace detail {
 
+// Options as a number. nvcc prints a template argument of class type, such as QuantOptions, as no
+// host compiler reads it, wherever the template is itself an argument; so types and kernels carry
+// this instead. What has no room in its bits is no valid option, and stays none.
+
+ADACC_HD constexpr std::uint64_t packed_options(const QuantOptions& o) {
+  constexpr std::uint64_t most = 0xFFFF;
+  const std::uint64_t group = o.group == whole_row ? 257 : o.group == 257 ? most : o.group;
+  const std::uint64_t places = o.outliers_per_mille, ratio = o.outlier_ratio;
+  return (group < most ? group : most) | static_cast<std::uint64_t>(o.outliers) << 16 |
+         static_cast<std::uint64_t>(o.rounding) << 20 | std::uint64_t{o.symmetric} << 24 |
+         (places < most ? places : most) << 32 | (ratio < most ? ratio : most) << 48;
+}
+ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
+  QuantOptions o;
+  o.group = (n & 0xFFFF) == 257 ? whole_row : static_cast<std::size_t>(n & 0xFFFF);
+  o.outliers = static_cast<Outliers>(n >> 16 & 0xF);
+  o.rounding = static_cast<Rounding>(n >> 20 & 0xF);
+  o.symmetric = (n >> 24 & 1) != 0;
+  o.outliers_per_mille = static_cast<unsigned>(n >> 32 & 0xFFFF);
+  o.outlier_ratio = static_cast<unsigned>(n >> 48);
+  return o;
+}
+
 inline constexpr std::size_t block_rows = 64;
 inline constexpr std::size_t tile_cols = 256;
 inline constexpr std::size_t strip_cols = 32;  ///< of 4-bit codes

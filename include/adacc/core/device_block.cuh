@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+/// Zeroed memory of a CUDA device, and copies between it and the host's.
+///
+/// Whoever has a trainer has device memory already, and lends it: a step takes views. This is for
+/// those who have none.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "cuda.cuh"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T>
+class DeviceBlock {
+  static_assert(std::is_trivially_copyable_v<T>, "adacc: a DeviceBlock holds plain numbers");
+
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+  DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~DeviceBlock() {
+    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
+  }
+
+  /// `elems` zeros on the current device; an error if there is no room for them, which names `what`
+  /// they are for.
+  static Result<DeviceBlock> make(std::size_t elems, const char* what) {
+    std::size_t bytes = 0;
+    if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
+      return Error::say(what, ": ", elems, " elements are more than can be addressed");
+    if (elems == 0) return DeviceBlock();
+    DeviceBlock block;
+    void* data = nullptr;
+    cudaError_t status = cudaMalloc(&data, align_up(bytes));
+    if (status == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      std::size_t free = 0, total = 0;
+      if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
+      return Error::say(what, ": ", shown(bytes), " of device memory are wanted, and ", shown(free),
+                        " of ", shown(total), " are free");
+    }
+    if (status == cudaSuccess) {
+      block.data_ = static_cast<T*>(data);
+      block.size_ = elems;
+      status = cudaMemset(data, 0, align_up(bytes));
+    }
+    // Streams that do not wait for the default one may use it at once.
+    if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return Error::say(what, ": CUDA gives no memory: ", cudaGetErrorString(status));
+    }
+    return static_cast<DeviceBlock&&>(block);
+  }
+
+  std::size_t size() const { return size_; }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  View<T> view() { return {data_, Shape(size_)}; }
+  View<const T> view() const { return {data_, Shape(size_)}; }
+
+ private:
+  void swap(DeviceBlock& other) {
+    T* const data = data_;
+    const std::size_t size = size_;
+    data_ = other.data_, size_ = other.size_;
+    other.data_ = data, other.size_ = size;
+  }
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+namespace detail {
+
+template <class T>
+Error queue_copy(Cuda& cuda, View<const T> from, View<T> to, bool to_device) {
+  const std::size_t bytes = from.size() * sizeof(T);
+  if (from.size() != to.size())
+    return Error::misuse("a copy of ", from.size(), " elements to ", to.size());
+  if (bytes == 0) return {};
+  if (const Error why = place_fault("elements to copy", from.data(), bytes, !to_device)) return why;
+  if (const Error why = place_fault("places to copy to", to.data(), bytes, to_device)) return why;
+  const cudaError_t status =
+      cudaMemcpyAsync(to.data(), from.data(), bytes,
+                      to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, cuda.stream());
+  if (status == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return Error::say("CUDA did not start a copy: ", cudaGetErrorString(status));
+}
+
+}  // namespace detail
+
+/// Queues a copy of the host's memory to the device's. Pinned memory is read when its turn comes;
+/// other memory has been read when this returns.
+template <class T>
+Error copy_to_device(Cuda& cuda, std::type_identity_t<View<const T>> from, View<T> to) {
+  return detail::queue_copy<T>(cuda, from, to, true);
+}
+
+/// Copies the device's memory to the host's, once all is done that is queued before it.
+template <class T>
+Error copy_to_host(Cuda& cuda, View<T> from, View<std::remove_const_t<T>> to) {
+  if (const Error why = detail::queue_copy<std::remove_const_t<T>>(cuda, from, to, false))
+    return why;
+  const cudaError_t status = cudaStreamSynchronize(cuda.stream());
+  if (status == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return Error::say("CUDA: ", cudaGetErrorString(status));
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+/// Kernels of layer norm and RMS norm on a CUDA device: a warp for each row.
+///
+/// Sums over a row are those of its 32 lanes, added by shuffles; the row itself is read again from
+/// the cache. RMS norm is layer norm around 0 instead of the mean, without a bias.
+#pragma once
+
+#include "cuda_sums.cuh"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// The row of this warp, and of its next turns.
+struct WarpRows {
+  std::size_t row, step;
+  unsigned lane;
+  __device__ WarpRows()
+      : row(std::size_t{blockIdx.x} * cuda_warps + threadIdx.x / warp_size),
+        step(std::size_t{gridDim.x} * cuda_warps), lane(threadIdx.x % warp_size) {}
+};
+
+/// Reciprocals of standard deviations (root mean squares); `means` if centered.
+template <bool centered, class T>
+static __global__ void __launch_bounds__(cuda_threads)
+    norm_forward_kernel(std::size_t rows, std::size_t cols, T epsilon, const T* x, const T* weight,
+                        const T* bias, T* y, T* means, T* reciprocals) {
+  const T size = static_cast<T>(cols);
+  WarpRows at;
+  for (std::size_t row = at.row; row < rows; row += at.step) {
+    const T* const in = x + row * cols;
+    T mean = 0;
+    if constexpr (centered) {
+      T sum = 0;
+      for (std::size_t c = at.lane; c < cols; c += warp_size) sum += in[c];
+      mean = warp_sum(sum) / size;
+    }
+    T squares = 0;
+    for (std::size_t c = at.lane; c < cols; c += warp_size)
+      squares += (in[c] - mean) * (in[c] - mean);
+    const T r = T(1) / sqrt(warp_sum(squares) / size + epsilon);
+    for (std::size_t c = at.lane; c < cols; c += warp_size) {
+      T out = (in[c] - mean) * r * weight[c];
+      if constexpr (centered) out += bias[c];
+      y[row * cols + c] = out;
+    }
+    if (at.lane != 0) continue;
+    if constexpr (centered) means[row] = mean;
+    reciprocals[row] = r;
+  }
+}
+
+/// dx may be dy: each element is read before it is written, and by the same thread.
+template <bool centered, class T>
+static __global__ void __launch_bounds__(cuda_threads)
+    norm_backward_kernel(std::size_t rows, std::size_t cols, const T* x, const T* dy,
+                         const T* weight, const T* means, const T* reciprocals, T* dx) {
+  const T size = static_cast<T>(cols);
+  WarpRows at;
+  for (std::size_t row = at.row; row < rows; row += at.step) {
+    const T* const in = x + row * cols;
+    const T* const up = dy + row * cols;
+    const T mean = centered ? means[row] : T(0), r = reciprocals[row];
+    T sum = 0, product = 0;
+    for (std::size_t c = at.lane; c < cols; c += warp_size) {
+      const T g = up[c] * weight[c];
+      sum += g;
+      product += g * (in[c] - mean);
+    }
+    const T mean_g = centered ? warp_sum(sum) / size : T(0);
+    const T mean_gx = warp_sum(product) * r / size;
+    for (std::size_t c = at.lane; c < cols; c += warp_size)
+      dx[row * cols + c] = (up[c] * weight[c] - mean_g - (in[c] - mean) * (r * mean_gx)) * r;
+  }
+}
+
+/// The gradients of weight and, if centered, bias.
+template <bool centered, class T>
+struct NormSumsBody {
+  static constexpr std::size_t sums = centered ? 2 : 1;
+  const T *x, *dy, *means, *reciprocals;
+  std::size_t cols;
+  __device__ void operator()(std::size_t row, std::size_t column, T (&value)[sums]) const {
+    const std::size_t e = row * cols + column;
+    const T mean = centered ? means[row] : T(0);
+    value[0] = dy[e] * ((x[e] - mean) * reciprocals[row]);
+    if constexpr (centered) value[1] = dy[e];
+  }
+};
+
+template <bool centered, class T>
+void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<const T>& params,
+                  View<const T> x, View<T> y, Bytes aux) {
+  T* const statistics = reinterpret_cast<T*>(aux.data());
+  const T* bias = nullptr;
+  if constexpr (centered) bias = params[1].data();
+  norm_forward_kernel<centered>
+      <<<cuda_grid(x.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+          x.rows(), x.cols(), static_cast<T>(epsilon), x.data(), params[0].data(), bias, y.data(),
+          statistics, statistics + (centered ? x.rows() : 0));
+  cuda.launched(name);
+}
+
+template <bool centered, class T>
+void norm_backward(Cuda& cuda, const char* name, const Params<const T>& params, View<const T> x,
+                   View<const T> dy, View<T> dx, const Params<T>& dparams, ConstBytes aux,
+                   Bytes workspace) {
+  const T* const means = reinterpret_cast<const T*>(aux.data());
+  const T* const reciprocals = means + (centered ? x.rows() : 0);
+  const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, x.cols()};
+  T* const partials = reinterpret_cast<T*>(workspace.data());
+  // Before dx, which may overwrite dy.
+  if constexpr (centered)
+    add_column_sums<T>(cuda, name, x.rows(), x.cols(), body, partials,
+                       {dparams[0].data(), dparams[1].data()});
+  else add_column_sums<T>(cuda, name, x.rows(), x.cols(), body, partials, {dparams[0].data()});
+  norm_backward_kernel<centered>
+      <<<cuda_grid(x.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+          x.rows(), x.cols(), x.data(), dy.data(), params[0].data(), means, reciprocals, dx.data());
+  cuda.launched(name);
+}
+
+}}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+/// Products of matrices on a CUDA device, by cuBLASLt: link with cublasLt.
+///
+/// The handle is made once, at set-up, and lent to contexts as the stream is. A product's algorithm
+/// is asked for when its shape is first seen and remembered: every later product of the shape takes
+/// the same one, so that a recomputed activation has the bits of the first, and asking costs
+/// nothing. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/cuda.cuh"
+#include "../core/dtype.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in
+/// memory as its transpose does, row by row. If there is a bias, n elements are added to each row.
+template <class T>
+struct CudaProduct {
+  std::size_t m, n, k;
+  const T* a;
+  bool a_transposed;
+  const T* b;
+  bool b_transposed;
+  T* c;
+  bool accumulates = false;
+  const T* bias = nullptr;
+  Bytes workspace{};
+};
+
+/// Bytes of workspace for a product: up to four partial sums of C, which cuBLASLt can make side by
+/// side if C has too few tiles to fill a device and k is long. It may use less.
+constexpr std::size_t cuda_product_bytes(std::size_t m, std::size_t n, std::size_t k,
+                                         Dtype scalar) {
+  constexpr std::size_t filled = 128 * 128 * 128;  // elements of C: as many tiles as processors
+  if (m * n >= filled || k < 2 * (m < n ? m : n)) return 0;
+  return 4 * m * n * bytes_of(scalar);
+}
+
+class CudaProducts {
+ public:
+  CudaProducts() = default;
+  CudaProducts(const CudaProducts&) = delete;
+  CudaProducts& operator=(const CudaProducts&) = delete;
+  CudaProducts(CudaProducts&& other) noexcept { swap(other); }
+  CudaProducts& operator=(CudaProducts&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~CudaProducts() {
+    if (handle_ != nullptr) static_cast<void>(cublasLtDestroy(handle_));
+  }
+
+  /// On the current device.
+  static Result<CudaProducts> make() {
+    CudaProducts made;
+    if (const cublasStatus_t status = cublasLtCreate(&made.handle_);
+        status != CUBLAS_STATUS_SUCCESS)
+      return failure("no handle can be made", status);
+    return static_cast<CudaProducts&&>(made);  // nvcc would copy it
+  }
+
+  /// Queues a product; `name` is for reports.
+  Error multiply(const char* name, cudaStream_t stream, const CudaProduct<float>& product) {
+    // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
+    cublasLtMatmulDescOpaque_t task{};
+    cublasLtMatrixLayoutOpaque_t left{}, right{}, out{};
+    const cublasOperation_t of_b = product.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t of_a = product.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t status = cublasLtMatmulDescInit(&task, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    const auto keep = [&](cublasStatus_t next) {
+      if (status == CUBLAS_STATUS_SUCCESS) status = next;
+    };
+    const auto set = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
+      keep(cublasLtMatmulDescSetAttribute(&task, what, &value, sizeof value));
+    };
+    const auto layout = [&](cublasLtMatrixLayoutOpaque_t& matrix, std::size_t rows,
+                            std::size_t cols) {
+      keep(cublasLtMatrixLayoutInit(&matrix, CUDA_R_32F, rows, cols,
+                                    static_cast<std::int64_t>(rows)));
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, of_b);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, of_a);
+    if (product.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+    }
+    if (product.b_transposed) layout(left, product.k, product.n);
+    else layout(left, product.n, product.k);
+    if (product.a_transposed) layout(right, product.m, product.k);
+    else layout(right, product.k, product.m);
+    layout(out, product.n, product.m);
+    if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
+
+    Known known;
+    if (const Error why = find(name, product, task, left, right, out, known)) return why;
+    const float one = 1, old = product.accumulates ? 1 : 0;
+    status = cublasLtMatmul(handle_, &task, &one, product.b, &left, product.a, &right, &old,
+                            product.c, &out, product.c, &out, &known.algorithm,
+                            product.workspace.data(), known.workspace_bytes, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
+    return {};
+  }
+
+ private:
+  /// What the choice of an algorithm depends on.
+  struct Key {
+    std::size_t m = 0, n = 0, k = 0, workspace_bytes = 0;
+    std::uint32_t boundary = 0, flags = 0;
+    bool operator==(const Key&) const = default;
+  };
+  struct Known {
+    Key key;
+    cublasLtMatmulAlgo_t algorithm{};
+    std::size_t workspace_bytes = 0;
+  };
+  static constexpr std::size_t most_known = 64;
+
+  static Error failure(const char* name, cublasStatus_t status) {
+    return Error::say(name, ": cuBLASLt says ", cublasLtGetStatusString(status));
+  }
+
+  /// The largest power of 2, at most 256, that all addresses are multiples of.
+  static std::uint32_t boundary_of(const CudaProduct<float>& product) {
+    std::uintptr_t bits = 256;
+    for (const float* at :
+         {product.a, product.b, static_cast<const float*>(product.c), product.bias})
+      bits |= reinterpret_cast<std::uintptr_t>(at);
+    return static_cast<std::uint32_t>(bits & (~bits + 1));
+  }
+
+  Error find(const char* name, const CudaProduct<float>& product, cublasLtMatmulDescOpaque_t& task,
+             cublasLtMatrixLayoutOpaque_t& left, cublasLtMatrixLayoutOpaque_t& right,
+             cublasLtMatrixLayoutOpaque_t& out, Known& found) {
+    const Key key{product.m,
+                  product.n,
+                  product.k,
+                  product.workspace.size(),
+                  boundary_of(product),
+                  static_cast<std::uint32_t>(
+                      (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) |
+                      (product.accumulates ? 4 : 0) | (product.bias != nullptr ? 8 : 0))};
+    for (std::size_t i = 0; i < count_; ++i)
+      if (known_[i].key == key) {
+        found = known_[i];
+        return {};
+      }
+    cublasLtMatmulPreferenceOpaque_t wishes{};
+    cublasLtMatmulHeuristicResult_t result{};
+    int results = 0;
+    cublasStatus_t status = cublasLtMatmulPreferenceInit(&wishes);
+    const auto wish = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+      if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceSetAttribute(&wishes, what, &value, sizeof value);
+    };
+    const std::uint64_t room = product.workspace.size();
+    wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
+    for (const auto what :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      wish(what, key.boundary);
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatmulAlgoGetHeuristic(handle_, &task, &left, &right, &out, &out, &wishes, 1,
+                                              &result, &results);
+    if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
+    if (results == 0)
+      return Error::say(name, ": cuBLASLt has no algorithm for a product of ", product.m, " x ",
+                        product.k, " and ", product.k, " x ", product.n);
+    found = {key, result.algo, result.workspaceSize};
+    if (count_ < most_known) known_[count_++] = found;
+    return {};
+  }
+
+  void swap(CudaProducts& other) {
+    const cublasLtHandle_t handle = handle_;
+    const std::size_t count = count_;
+    handle_ = other.handle_, count_ = other.count_;
+    other.handle_ = handle, other.count_ = count;
+    for (std::size_t i = 0; i < most_known; ++i) {
+      const Known known = known_[i];
+      known_[i] = other.known_[i];
+      other.known_[i] = known;
+    }
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::size_t count_ = 0;
+  Known known_[most_known];
+};
+
+namespace detail {
+
+/// Queues a product with what the context was lent.
+template <class T>
+void cuda_multiply(Cuda& cuda, const char* name, const CudaProduct<T>& product) {
+  if (cuda.products() == nullptr)
+    return cuda.note(Error::misuse(name,
+                                   ": the context has nothing to multiply with: lend it "
+                                   "CudaProducts"));
+  cuda.note(cuda.products()->multiply(name, cuda.stream(), product));
+}
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1

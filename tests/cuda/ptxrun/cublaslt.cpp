@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// The functions of cuBLASLt that adacc calls, on the executor's memory: fp32 products.
+//
+// Every algorithm it offers uses all of the workspace that it may, and leaves rubbish there, as a
+// real one might.
+#include <cublasLt.h>
+
+#include <cstring>
+#include <vector>
+
+#include "host.hpp"
+
+using namespace ptxrun;
+
+struct cublasLtContext {
+  int products = 0;
+};
+
+namespace {
+
+struct Task {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  cublasOperation_t left, right;
+  cublasLtEpilogue_t epilogue;
+  const float* bias;
+};
+struct Matrix {
+  cudaDataType_t type;
+  u64 rows, cols;
+  std::int64_t ld;
+};
+struct Wishes {
+  u64 workspace;
+  std::uint32_t boundary[4];
+};
+
+template <class Known, class Opaque>
+Known read(const Opaque& opaque) {
+  static_assert(sizeof(Known) <= sizeof(Opaque));
+  Known known;
+  std::memcpy(&known, &opaque, sizeof known);
+  return known;
+}
+template <class Known, class Opaque>
+void write(Opaque& opaque, const Known& known) {
+  std::memcpy(&opaque, &known, sizeof known);
+}
+template <class Value>
+bool take(Value& to, const void* from, size_t size) {
+  if (size != sizeof to) return false;
+  std::memcpy(&to, from, size);
+  return true;
+}
+cublasStatus_t status_of(bool fine) {
+  return fine ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/// op(stored), row by row.
+std::vector<float> rows_of(const float* stored, const Matrix& m, bool transposed) {
+  std::vector<float> out(m.rows * m.cols);
+  const u64 ld = static_cast<u64>(m.ld);
+  for (u64 c = 0; c < m.cols; ++c)
+    for (u64 r = 0; r < m.rows; ++r)
+      out[transposed ? c * m.rows + r : r * m.cols + c] = stored[c * ld + r];
+  return out;
+}
+bool aligned(const void* p, std::uint32_t boundary) {
+  return reinterpret_cast<u64>(p) % boundary == 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "success";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "the library was not initialized";
+    case CUBLAS_STATUS_INVALID_VALUE: return "an unsupported value or parameter was passed";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "the functionality requested is not supported";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "the GPU program failed to execute";
+    default: return "an error";
+  }
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t task, size_t size,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
+  write(*task, Task{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+  return status_of(size == sizeof *task);
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void* value, size_t size) {
+  Task task = read<Task>(*opaque);
+  bool fine = false;
+  switch (what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: fine = take(task.left, value, size); break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: fine = take(task.right, value, size); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: fine = take(task.epilogue, value, size); break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: fine = take(task.bias, value, size); break;
+    default: break;
+  }
+  write(*opaque, task);
+  return status_of(fine);
+}
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t matrix, size_t size,
+                                                 cudaDataType type, uint64_t rows, uint64_t cols,
+                                                 int64_t ld) {
+  write(*matrix, Matrix{type, rows, cols, ld});
+  return status_of(size == sizeof *matrix && ld >= static_cast<int64_t>(rows));
+}
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t wishes,
+                                                     size_t size) {
+  write(*wishes, Wishes{0, {256, 256, 256, 256}});
+  return status_of(size == sizeof *wishes);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void* value, size_t size) {
+  Wishes wishes = read<Wishes>(*opaque);
+  bool fine = false;
+  switch (what) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      fine = take(wishes.workspace, value, size);
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      fine = take(wishes.boundary[0], value, size);
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      fine = take(wishes.boundary[1], value, size);
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      fine = take(wishes.boundary[2], value, size);
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      fine = take(wishes.boundary[3], value, size);
+      break;
+    default: break;
+  }
+  write(*opaque, wishes);
+  return status_of(fine);
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaque,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* found) {
+  *found = 0;
+  const Task task = read<Task>(*opaque);
+  if (handle == nullptr || wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  if (task.compute != CUBLAS_COMPUTE_32F || task.scale != CUDA_R_32F)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const Wishes wishes = read<Wishes>(*preference);
+  results[0] = {};
+  results[0].workspaceSize = wishes.workspace;
+  write(results[0].algo, wishes);  // what it was chosen for is what it needs
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaque,
+                              const void* alpha, const void* left, cublasLtMatrixLayout_t left_at,
+                              const void* right, cublasLtMatrixLayout_t right_at, const void* beta,
+                              const void* old, cublasLtMatrixLayout_t old_at, void* out,
+                              cublasLtMatrixLayout_t out_at, const cublasLtMatmulAlgo_t* algorithm,
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  if (handle == nullptr || algorithm == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  const Task task = read<Task>(*opaque);
+  const Wishes needs = read<Wishes>(*algorithm);
+  const Matrix l = read<Matrix>(*left_at), r = read<Matrix>(*right_at), o = read<Matrix>(*old_at),
+               d = read<Matrix>(*out_at);
+  const bool turned_l = task.left == CUBLAS_OP_T, turned_r = task.right == CUBLAS_OP_T;
+  const u64 m = turned_l ? l.cols : l.rows, k = turned_l ? l.rows : l.cols;
+  const u64 n = turned_r ? r.rows : r.cols;
+  if (d.rows != m || d.cols != n || (turned_r ? r.cols : r.rows) != k || o.rows != m ||
+      o.cols != n || o.ld != d.ld)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!aligned(left, needs.boundary[0]) || !aligned(right, needs.boundary[1]) ||
+      !aligned(old, needs.boundary[2]) || !aligned(out, needs.boundary[3]) ||
+      workspace_bytes < needs.workspace)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (task.epilogue != CUBLASLT_EPILOGUE_DEFAULT && task.epilogue != CUBLASLT_EPILOGUE_BIAS)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  float factor = 0, kept = 0;
+  std::memcpy(&factor, alpha, sizeof factor), std::memcpy(&kept, beta, sizeof kept);
+  handle->products += 1;
+  const cudaError_t status = enqueue(stream, [=]() -> cudaError_t {
+    const auto span = [](const Matrix& at) {
+      return ((at.cols - 1) * static_cast<u64>(at.ld) + at.rows) * sizeof(float);
+    };
+    const auto device = [](const void* p, u64 bytes, bool writes) {
+      return reinterpret_cast<float*>(device_bytes(p, bytes, writes, "cublasLtMatmul"));
+    };
+    const float* const a = device(left, span(l), false);
+    const float* const b = device(right, span(r), false);
+    const float* const c = kept != 0 ? device(old, span(o), false) : nullptr;
+    const bool biased = task.epilogue == CUBLASLT_EPILOGUE_BIAS;
+    const float* const bias = biased ? device(task.bias, m * sizeof(float), false) : nullptr;
+    if (!a || !b || (kept != 0 && !c) || (biased && !bias)) return cudaErrorIllegalAddress;
+    const std::vector<float> x = rows_of(a, l, turned_l), y = rows_of(b, r, turned_r);
+    std::vector<float> sums(m * n);
+    for (u64 i = 0; i < m; ++i)
+      for (u64 p = 0; p < k; ++p)
+        for (u64 j = 0; j < n; ++j) sums[i * n + j] += x[i * k + p] * y[p * n + j];
+    for (u64 j = 0; j < n; ++j)
+      for (u64 i = 0; i < m; ++i) {
+        float& value = sums[i * n + j];
+        value *= factor;
+        if (kept != 0) value += kept * c[j * static_cast<u64>(o.ld) + i];
+        if (biased) value += bias[i];
+      }
+    if (needs.workspace != 0) {
+      u8* const scratch = device_bytes(workspace, needs.workspace, true, "cublasLtMatmul");
+      if (!scratch) return cudaErrorIllegalAddress;
+      std::memset(scratch, 0xC7, needs.workspace);
+    }
+    float* const to = device(out, span(d), true);
+    if (!to) return cudaErrorIllegalAddress;
+    for (u64 j = 0; j < n; ++j)
+      for (u64 i = 0; i < m; ++i) to[j * static_cast<u64>(d.ld) + i] = sums[i * n + j];
+    return cudaSuccess;
+  });
+  return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // extern "C"

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT
+/// Whole training steps on the device: a GPT and a perceptron against the CPU's fp32, recomputing
+/// against retaining bit for bit, bytes used against bytes promised, blobs against the CPU's.
+/// Skipped (77) without a device.
+#include <adacc/adacc.cuh>
+#include <adacc/core/device_block.cuh>
+#include <adacc/layer/layers.cuh>
+#include <adacc/train/adamw.cuh>
+#include <adacc/train/gradient_norm.cuh>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "steps_cases.hpp"
+
+namespace {
+
+using namespace steps;
+
+int failures = 0;
+
+template <class... Arguments>
+void expect(bool holds, const char* format, const Arguments&... arguments) {
+  if (holds) return;
+  ++failures;
+  std::printf("FAILED: ");
+  std::printf(format, arguments...);
+  std::printf("\n");
+}
+bool fine(const Error& error) {
+  expect(!error, "%s", error.text());
+  return !error;
+}
+bool fine(cudaError_t status) {
+  expect(status == cudaSuccess, "%s", cudaGetErrorString(status));
+  return status == cudaSuccess;
+}
+
+struct Setting {
+  cudaStream_t stream;
+  CudaProducts* products;
+};
+
+/// A step with its memory. The arena is nothing but allocated, so that the executor sees who reads
+/// what nobody wrote.
+template <class Case>
+class Trainer {
+ public:
+  using Number = typename Case::Number;
+  static constexpr std::size_t guard = 4096;
+
+  Trainer(const Setting& setting, Dispatch<float, Cuda> dispatch, const Program& program)
+      : cuda_(setting.stream, setting.products) {
+    auto made = Step<float, Cuda>::make(static_cast<Dispatch<float, Cuda>&&>(dispatch), program);
+    if (!fine(made.error)) return;
+    step_ = static_cast<Step<float, Cuda>&&>(*made);
+    cuda_.key.seed = seed;
+    const std::size_t elems = step_.graph().parameter_elems;
+    fine(cudaMalloc(&arena_, step_.arena_bytes() + guard));
+    for (DeviceBlock<float>& block : blocks_) take(block, elems);
+    take(places_, gradient_norm_places + 1);
+    take(input_, Case::inputs(0).size());
+    take(targets_, Case::targets(0).size());
+    const std::vector<float> first = initial_params<Case>();
+    fine(copy_to_device(cuda_, View<const float>(first.data(), Shape(elems)), params()));
+    fine(step_.bind(arena(), params(), blocks_[1].view()));
+    fine(step_.bind_loss(Cuda::Loss(places_.data() + gradient_norm_places, setting.stream)));
+  }
+  ~Trainer() { cudaFree(arena_); }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  void load(std::uint32_t s) {
+    cuda_.key.step = s;
+    const auto x = Case::inputs(s), y = Case::targets(s);
+    fine(copy_to_device(cuda_, View<const Number>(x.data(), Shape(x.size())), input_.view()));
+    fine(copy_to_device(cuda_, View<const Number>(y.data(), Shape(y.size())), targets_.view()));
+  }
+  View<const Number> input() { return {input_.data(), Case::shape()}; }
+  View<const Number> targets() { return {targets_.data(), step_.graph().loss.targets}; }
+
+  /// Norm, clipping and update, all on the device.
+  void update(std::uint64_t number) {
+    const View<float> state[] = {blocks_[2].view(), blocks_[3].view()};
+    gradient_norm(cuda_, blocks_[1].view(), places_.view());
+    CudaUpdateTerms terms;
+    terms.number = number, terms.rate = rate;
+    terms.norm = places_.data(), terms.clip = clip;
+    optimizer_kernel<AdamW, Cuda>::update(adamw, cuda_, step_.graph().parameters,
+                                          UpdateBlocks<float>{params(), blocks_[1].view(), state},
+                                          terms);
+    fine(cuda_.take_error());
+  }
+
+  Trained train(int count) {
+    Trained trained;
+    for (int s = 0; s < count; ++s) {
+      load(static_cast<std::uint32_t>(s));
+      const Result<double> loss = step_.run(cuda_, input(), targets());
+      if (!fine(loss.error)) return trained;
+      trained.losses.push_back(*loss);
+      update(static_cast<std::uint64_t>(s + 1));
+    }
+    trained.params = list(params());
+    return trained;
+  }
+
+  template <class T>
+  std::vector<T> list(View<T> view) {
+    std::vector<T> to(view.size());
+    fine(copy_to_host(cuda_, view, View<T>(to.data(), view.shape())));
+    return to;
+  }
+
+  Step<float, Cuda>& step() { return step_; }
+  Cuda& cuda() { return cuda_; }
+  View<float> params() { return blocks_[0].view(); }
+  View<float> gradients() { return blocks_[1].view(); }
+  Bytes arena() { return {arena_, Shape(step_.arena_bytes())}; }
+  Bytes guarded() { return {arena_, Shape(step_.arena_bytes() + guard)}; }
+
+ private:
+  template <class T>
+  static void take(DeviceBlock<T>& block, std::size_t elems) {
+    auto made = DeviceBlock<T>::make(elems, "a test's tensor");
+    if (fine(made.error)) block = static_cast<DeviceBlock<T>&&>(*made);
+  }
+
+  Cuda cuda_;
+  Step<float, Cuda> step_;
+  std::byte* arena_ = nullptr;
+  DeviceBlock<float> blocks_[4];  ///< parameters, gradients, moments
+  DeviceBlock<double> places_;    ///< norm, loss
+  DeviceBlock<Number> input_, targets_;
+};
+
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return !a.empty() && a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+bool same(const Trained& a, const Trained& b) {
+  return same(a.losses, b.losses) && same(a.params, b.params);
+}
+
+void expect_near(const char* what, const Trained& gpu, const Trained& cpu, double tolerance) {
+  expect(gpu.losses.size() == cpu.losses.size() && !cpu.losses.empty(), "%s: %zu steps of %zu",
+         what, gpu.losses.size(), cpu.losses.size());
+  double worst = 0;
+  for (std::size_t s = 0; s < gpu.losses.size() && s < cpu.losses.size(); ++s) {
+    const double distance = std::fabs(gpu.losses[s] - cpu.losses[s]);
+    if (!(distance <= worst)) worst = distance;
+  }
+  expect(worst <= tolerance, "%s: losses differ by up to %g", what, worst);
+  std::printf("%s: losses %.5f to %.5f, at most %.2g from the CPU's\n", what, gpu.losses.front(),
+              gpu.losses.back(), worst);
+}
+
+/// The step changes the arena's last byte and nothing behind it.
+template <class Case>
+void check_use(const char* what, Trainer<Case>& trainer) {
+  const std::size_t promised = trainer.step().arena_bytes();
+  std::size_t used = 0;
+  trainer.load(0);
+  for (const int pattern : {0x5A, 0xC3}) {
+    fine(cudaMemsetAsync(trainer.guarded().data(), pattern, trainer.guarded().size(),
+                         trainer.cuda().stream()));
+    fine(trainer.step().submit(trainer.cuda(), trainer.input(), trainer.targets()));
+    const std::vector<std::byte> bytes = trainer.list(trainer.guarded());
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (bytes[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
+  }
+  expect(used == promised, "%s: %zu bytes were promised, and %zu were used", what, promised, used);
+}
+
+struct Gpt {
+  decltype(Language::network()) net = Language::network();
+
+  Dispatch<float, Cuda> dispatch() const {
+    auto made = make_dispatch<float, Cuda>(net);
+    made.add_codec<Int8Outlier>();
+    made.add_codec<Int4Outlier>();
+    return made;
+  }
+  Result<Program> program(const char* plan) const {
+    auto graph = make_graph<Cuda>(net, Language::shape());
+    if (!graph) return graph.error;
+    return make_program(*graph,
+                        gpt::named_plan(plan, Language::config(), Language::batch, Language::time));
+  }
+};
+
+/// Every blob that a step makes has the bytes that the CPU makes of the same activation.
+void check_blobs(const char* plan, Trainer<Language>& trainer) {
+  Step<float, Cuda>& step = trainer.step();
+  const Program& program = step.program();
+  trainer.load(0);
+  fine(step.begin(trainer.input(), trainer.targets()));
+  std::size_t blobs = 0;
+  for (std::size_t i = 0; i < step.instruction_count(); ++i) {
+    const Instruction& run = program.schedule.instructions[i];
+    const auto buffer = [&](int id) {
+      const auto at = static_cast<std::size_t>(id);
+      return Bytes(trainer.arena().data() + program.layout.offsets[at],
+                   Shape(program.schedule.buffers[at].bytes));
+    };
+    std::vector<float> x;
+    Shape shape;
+    if (run.op == Op::encode) {
+      const Shape output = program.graph.node(run.node).output;
+      shape = Shape(output.rows(), output.cols());
+      x = trainer.list(View<float>(reinterpret_cast<float*>(buffer(run.x).data()), shape));
+    }
+    step.execute(trainer.cuda(), i);
+    if (run.op != Op::encode) continue;
+    ++blobs;
+    const std::vector<std::byte> blob = trainer.list(buffer(run.blob));
+    const char* codec = program.plan[run.node].codec()->name;
+    expect(same(blob, cpu_encode(codec, trainer.cuda().key, x, shape, blob.size())),
+           "plan %s: the blob of activation %d (%s) differs from the CPU's", plan, run.node, codec);
+  }
+  expect(blobs > 0, "plan %s encodes nothing", plan);
+  fine(step.error());
+}
+
+void check_gpt(const Setting& setting) {
+  const Gpt gpt;
+  const auto trainer = [&](const char* plan) {
+    auto program = gpt.program(plan);
+    fine(program.error);
+    return Trainer<Language>(setting, gpt.dispatch(), *program);
+  };
+  Trained retain;
+  {
+    Trainer<Language> keeps = trainer("retain");
+    retain = keeps.train(10);
+    expect_near("GPT, retain", retain, cpu_train<Language>(10), 1e-4);
+    check_use("GPT, retain", keeps);
+  }
+  {
+    Trainer<Language> again = trainer("recompute");
+    expect(same(again.train(10), retain), "GPT: recompute has other bits than retain");
+    check_use("GPT, recompute", again);
+  }
+  for (const char* plan : {"mixed", "int4"}) {
+    Trainer<Language> coded = trainer(plan);
+    expect_near(plan, coded.train(3), cpu_train_gpt(plan, 3), 2e-3);
+    check_blobs(plan, coded);
+    check_use(plan, coded);
+  }
+}
+
+template <class Policy>
+Trained train_perceptron(const Setting& setting, int count) {
+  using Case = Perceptron<Policy>;
+  const auto net = Case::network();
+  auto program = make_program<Cuda>(net, Case::shape());
+  if (!fine(program.error)) return {};
+  Trainer<Perceptron<Retain>> trainer(setting, make_dispatch<float, Cuda>(net), *program);
+  const Trained trained = trainer.train(count);
+  check_use("perceptron", trainer);
+  return trained;
+}
+
+void check_perceptron(const Setting& setting) {
+  const Trained retain = train_perceptron<Retain>(setting, 5);
+  expect_near("perceptron with dropout", retain, cpu_train<Perceptron<Retain>>(5), 1e-5);
+  expect(same(train_perceptron<Recompute>(setting, 5), retain),
+         "perceptron: recompute has other bits than retain");
+}
+
+/// Steps that nobody waits for, and one that is replayed as a graph, have the same bits.
+void check_queued(const Setting& setting) {
+  const Gpt gpt;
+  auto program = gpt.program("mixed");
+  if (!fine(program.error)) return;
+  Trainer<Language> waits(setting, gpt.dispatch(), *program);
+  const Trained waited = waits.train(3);
+  Trainer<Language> queues(setting, gpt.dispatch(), *program);
+  for (std::uint32_t s = 0; s < 3; ++s) {
+    queues.load(s);
+    fine(queues.step().submit(queues.cuda(), queues.input(), queues.targets()));
+    queues.update(s + 1);
+  }
+  expect(same(queues.list(queues.params()), waited.params),
+         "steps that were only queued have other bits");
+
+  Trainer<Language> replays(setting, gpt.dispatch(), *program);
+  replays.load(0);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  fine(cudaStreamBeginCapture(setting.stream, cudaStreamCaptureModeThreadLocal));
+  fine(replays.step().submit(replays.cuda(), replays.input(), replays.targets()));
+  fine(cudaStreamEndCapture(setting.stream, &graph));
+  if (!fine(cudaGraphInstantiate(&executable, graph, 0))) return;
+  for (std::uint64_t s = 1; s <= 3; ++s) {
+    replays.load(static_cast<std::uint32_t>(s - 1));
+    fine(cudaGraphLaunch(executable, setting.stream));
+    expect(replays.step().loss() == waited.losses[s - 1], "a replayed step has another loss");
+    replays.update(s);
+  }
+  expect(same(replays.list(replays.params()), waited.params), "replayed steps have other bits");
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+}  // namespace
+
+int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: there is no CUDA device\n");
+    return 77;
+  }
+  cudaStream_t stream = nullptr;
+  if (!fine(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) return 1;
+  {
+    auto products = CudaProducts::make();
+    if (!fine(products.error)) return 1;
+    const Setting setting{stream, &*products};
+    check_perceptron(setting);
+    check_gpt(setting);
+    check_queued(setting);
+  }
+  cudaStreamDestroy(stream);
+  if (failures != 0) return 1;
+  std::printf("training steps on the device agree with the CPU's\n");
+  return 0;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/// The networks that are trained on the device and, for comparison, on the CPU (steps_cpu.cpp, which
+/// the host's compiler compiles, as users have it).
+#pragma once
+
+#include <adacc/core/random.hpp>
+#include <adacc/layer/dropout.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/relu.hpp>
+#include <adacc/layer/rms_norm.hpp>
+#include <adacc/layer/silu.hpp>
+#include <adacc/train/adamw.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace steps {
+
+using namespace adacc;
+
+inline constexpr double rate = 3e-3, clip = 1;
+inline const AdamW adamw{.weight_decay = 0.1F};
+inline constexpr std::uint64_t seed = 11;
+
+/// A GPT with its batches.
+struct Language {
+  static constexpr std::size_t batch = 2, time = 64, vocab = 61;
+  static gpt::Config config() { return {2, 4, 64, time, vocab}; }
+  static auto network() { return gpt::make(config()); }
+  static Shape shape() { return Shape(batch, time); }
+  using Number = std::int32_t;
+  /// Tokens and, one place further, targets of a step.
+  static std::vector<std::int32_t> numbers(std::uint32_t step, std::size_t shift) {
+    std::vector<std::int32_t> list;
+    for (std::size_t i = 0; i < batch * time; ++i)
+      list.push_back(static_cast<std::int32_t>(
+          random_word({.seed = 9, .step = step}, (i + shift) / 3) % vocab));
+    return list;
+  }
+  static std::vector<std::int32_t> inputs(std::uint32_t step) { return numbers(step, 0); }
+  static std::vector<std::int32_t> targets(std::uint32_t step) { return numbers(step, 1); }
+};
+
+/// A perceptron with every other kind of layer, odd sizes and dropout.
+template <class Policy>
+struct Perceptron {
+  static auto network() {
+    return Network{Sequential{layer<Policy>(Linear{.out = 37}), layer<Policy>(RmsNorm{}),
+                              layer<Policy>(Silu{}), layer<Policy>(Dropout{.rate = 0.2F}),
+                              Residual{layer<Policy>(Linear{.out = 37, .bias = false}),
+                                       layer<Policy>(Relu{}), layer<Policy>(Linear{.out = 37})},
+                              layer<Policy>(Linear{.out = 5})},
+                   MeanSquaredError{}};
+  }
+  static Shape shape() { return Shape(45, 7); }
+  using Number = float;
+  static std::vector<float> numbers(std::uint32_t step, std::size_t count) {
+    std::vector<float> list;
+    for (std::size_t i = 0; i < count; ++i)
+      list.push_back(2 * unit_float(random_word({.seed = 8, .step = step}, i)) - 1);
+    return list;
+  }
+  static std::vector<float> inputs(std::uint32_t step) { return numbers(step, 45 * 7); }
+  static std::vector<float> targets(std::uint32_t step) { return numbers(step, 45 * 5); }
+};
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<float> params;
+};
+
+/// What the parameters are at first; the same for every plan.
+template <class Case>
+std::vector<float> initial_params();
+
+/// Steps on the CPU, under the policies of the types.
+template <class Case>
+Trained cpu_train(int count);
+/// Of the GPT under a named plan.
+Trained cpu_train_gpt(const std::string& plan, int count);
+
+/// The CPU's bytes for an activation; empty if it has no such codec.
+std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,
+                                  const std::vector<float>& x, Shape shape, std::size_t bytes);
+
+}  // namespace steps

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "steps_cases.hpp"
+
+#include <adacc/adacc.hpp>
+#include <adacc/core/block.hpp>
+#include <adacc/train/gradient_norm.hpp>
+#include <adacc/train/initialize.hpp>
+
+#include <cstring>
+
+namespace steps {
+
+namespace {
+
+template <class Case>
+Trained train(Dispatch<float, Cpu> dispatch, const Program& program, int count) {
+  auto step = Step<>::make(static_cast<Dispatch<float, Cpu>&&>(dispatch), program);
+  const std::size_t elems = step->graph().parameter_elems;
+  auto arena = Block<std::byte>::make(step->arena_bytes(), "arena");
+  Block<float> blocks[4];
+  for (Block<float>& block : blocks)
+    block = static_cast<Block<float>&&>(*Block<float>::make(elems, "p"));
+  const std::vector<float> first = initial_params<Case>();
+  std::memcpy(blocks[0].data(), first.data(), elems * sizeof(float));
+  const View<float> params = blocks[0].view(), gradients = blocks[1].view();
+  const View<float> moments[] = {blocks[2].view(), blocks[3].view()};
+  Trained trained;
+  if (step->bind(arena->view(), params, gradients)) return trained;
+  Cpu cpu;
+  cpu.key.seed = seed;
+  for (int s = 0; s < count; ++s) {
+    cpu.key.step = static_cast<std::uint32_t>(s);
+    const auto x = Case::inputs(cpu.key.step), y = Case::targets(cpu.key.step);
+    using Number = typename Case::Number;
+    auto input = Block<Number>::make(x.size(), "x"), targets = Block<Number>::make(y.size(), "y");
+    std::memcpy(input->data(), x.data(), x.size() * sizeof(Number));
+    std::memcpy(targets->data(), y.data(), y.size() * sizeof(Number));
+    const auto loss = step->run(cpu, View<const Number>(input->data(), Case::shape()),
+                                View<const Number>(targets->data(), step->graph().loss.targets));
+    if (!loss) return trained;
+    trained.losses.push_back(*loss);
+    const double norm = gradient_norm(cpu, gradients);
+    adamw.update(cpu, step->graph().parameters, UpdateBlocks<float>{params, gradients, moments},
+                 {static_cast<std::uint64_t>(s + 1), rate, clip_scale(norm, clip)});
+  }
+  trained.params.assign(params.begin(), params.end());
+  return trained;
+}
+
+}  // namespace
+
+template <class Case>
+std::vector<float> initial_params() {
+  const auto net = Case::network();
+  const auto graph = make_graph(net, Case::shape());
+  auto params = Block<float>::make(graph->parameter_elems, "parameters");
+  Cpu cpu;
+  initialize_parameters(cpu, graph->parameters, params->view(), 5);
+  return {params->data(), params->data() + params->size()};
+}
+
+template <class Case>
+Trained cpu_train(int count) {
+  const auto net = Case::network();
+  return train<Case>(make_dispatch<float, Cpu>(net), *make_program(net, Case::shape()), count);
+}
+
+Trained cpu_train_gpt(const std::string& plan, int count) {
+  const auto net = Language::network();
+  auto dispatch = make_dispatch<float, Cpu>(net);
+  dispatch.add_codec<Int8Outlier>();
+  dispatch.add_codec<Int4Outlier>();
+  const auto program =
+      make_program(*make_graph(net, Language::shape()),
+                   gpt::named_plan(plan, Language::config(), Language::batch, Language::time));
+  return train<Language>(static_cast<Dispatch<float, Cpu>&&>(dispatch), *program, count);
+}
+
+std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,
+                                  const std::vector<float>& x, Shape shape, std::size_t bytes) {
+  auto blob = Block<std::byte>::make(bytes, "blob");
+  Cpu cpu;
+  cpu.key = key;
+  const View<const float> view(x.data(), shape);
+  Error why = Error::say("no such codec");
+  if (codec == Int8Outlier::name) why = Int8Outlier::encode<float>(cpu, view, blob->view());
+  if (codec == Int4Outlier::name) why = Int4Outlier::encode<float>(cpu, view, blob->view());
+  if (codec == Bf16::name) why = Bf16::encode<float>(cpu, view, blob->view());
+  if (why) return {};
+  return {blob->data(), blob->data() + bytes};
+}
+
+template std::vector<float> initial_params<Language>();
+template std::vector<float> initial_params<Perceptron<Retain>>();
+template Trained cpu_train<Language>(int);
+template Trained cpu_train<Perceptron<Retain>>(int);
+
+}  // namespace steps
