@@ -60,10 +60,12 @@ inline adacc::Error capture(adacc::Training<>& training, adacc::View<const std::
   const adacc::Program& program = step.program();
   const auto& instructions = program.schedule.instructions;
   if (adacc::Error why = step.begin(input, targets)) return why;
-  for (std::size_t i = 0; i < step.instruction_count(); ++i) {
+  for (adacc::Position at; at.instruction < step.instruction_count();) {
+    const std::size_t i = at.instruction;
     const Instruction& run = instructions[i];
     if (run.op == Op::loss_gradient) break;
-    step.execute(training.context(), i);
+    at = step.execute(training.context(), at);
+    if (at.part != 0) continue;
     const bool sum_follows =
         instructions[i + 1].op == Op::add && instructions[i + 1].node == run.node;
     if ((run.op != Op::forward && run.op != Op::add) || sum_follows) continue;

@@ -31,6 +31,7 @@ struct Setting {
   gpt::Config network{6, 6, 384, 256, 256};
   std::size_t batch = 4, seq = 256;
   int threads = 2;
+  int parts = 1;  ///< that layers are cut into
 };
 
 /// A network's step with its memory and a fixed batch.
@@ -70,13 +71,13 @@ class Contestant {
   void profile(std::map<std::string, double>& split) {
     adacc::Step<>& step = training_.compiled();
     if (step.begin(input(), target())) return;
-    for (std::size_t i = 0; i < step.instruction_count(); ++i) {
-      const adacc::Instruction& run = step.program().schedule.instructions[i];
+    for (adacc::Position at; at.instruction < step.instruction_count();) {
+      const adacc::Instruction& run = step.program().schedule.instructions[at.instruction];
       const bool loss = run.op == adacc::Op::loss_gradient;
       const std::string name = std::string(run.again ? "again " : "") + name_of(run.op) + " " +
                                (loss ? step.graph().loss.name : step.graph().node(run.node).name);
       const double start = now_ms();
-      step.execute(training_.context(), i);
+      at = step.execute(training_.context(), at);
       split[name] += now_ms() - start;
     }
   }
@@ -84,7 +85,7 @@ class Contestant {
  private:
   adacc::Error set_up(const Setting& setting, adacc::Plan plan) {
     using namespace adacc;
-    auto graph = make_graph(network_, shape_, {.workers = setting.threads});
+    auto graph = make_graph(network_, shape_, {.workers = setting.threads, .parts = setting.parts});
     if (!graph) return graph.error;
     auto program = make_program(*graph, std::move(plan));
     if (!program) return program.error;

@@ -101,6 +101,9 @@ int main(int argc, char** argv) {
   app.add_option("--seq", o.seq)->check(CLI::PositiveNumber);
   app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
+  app.add_option("--parts", o.parts,
+                 "that layers are cut into for planned steps, so that these have loops over rows")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--rounds", o.rounds, "in which every plan runs one step")
       ->check(CLI::Range(1, 100000));
   app.add_option("--budgets", o.budgets,
@@ -120,11 +123,20 @@ int main(int argc, char** argv) {
   for (const char* name : uniform) {
     Entry entry;
     entry.name = name;
-    entry.contestant = std::make_unique<Contestant>(o, contest::named_plan(name, o), cpu);
+    contest::Setting whole = o;
+    whole.parts = 1;
+    entry.contestant = std::make_unique<Contestant>(whole, contest::named_plan(name, o), cpu);
     if (entry.contestant->error()) return fail(entry.contestant->error());
     entries.push_back(std::move(entry));
   }
-  auto graph = gpt::graph<gpt::PlannedSet>(o.network, o.batch, o.seq, o.threads);
+  if (o.parts > 1) {
+    Entry entry;
+    entry.name = "retain, cut";
+    entry.contestant = std::make_unique<Contestant>(o, contest::named_plan("retain", o), cpu);
+    if (entry.contestant->error()) return fail(entry.contestant->error());
+    entries.push_back(std::move(entry));
+  }
+  auto graph = gpt::graph<gpt::PlannedSet>(o.network, o.batch, o.seq, o.threads, o.parts);
   if (!graph) return fail(graph.error);
   auto profile = entries[0].contestant->measure(*graph, o.measure);
   if (!profile) return fail(profile.error);

@@ -86,10 +86,11 @@ int main(int argc, char** argv) {
     if (compiled.begin(batch_view, batch_view)) return 1;
     double encoding = 0;
     const double start = adacc::steady_seconds();
-    for (std::size_t run = 0; run < compiled.instruction_count(); ++run) {
-      const bool encodes = compiled.program().schedule.instructions[run].op == Op::encode;
+    for (Position at; at.instruction < compiled.instruction_count();) {
+      const bool encodes =
+          compiled.program().schedule.instructions[at.instruction].op == Op::encode;
       const double before = encodes ? adacc::steady_seconds() : 0;
-      compiled.execute(training->context(), run);
+      at = compiled.execute(training->context(), at);
       if (encodes) encoding += adacc::steady_seconds() - before;
     }
     const double middle = adacc::steady_seconds();

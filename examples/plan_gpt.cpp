@@ -32,7 +32,7 @@ namespace gpt = adacc::gpt;
 struct Options {
   gpt::Config network{12, 12, 768, 0, 50257};
   std::size_t batch = 8, seq = 1024;
-  int threads = 1;
+  int threads = 1, parts = 1;
   adacc::Budget budget{0, 0.5};
   double tolerance = 1e-2;
   double gap = 2e-3;
@@ -134,14 +134,15 @@ int run(Options options) {
   if (options.network.channels % options.network.heads != 0)
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
-  auto graph =
-      gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
+  auto graph = gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq,
+                                           options.threads, options.parts);
   if (!graph) return fail(graph.error);
   CostProfile profile = estimated_profile(*graph, {.bytes_per_second = 1e9 * options.gbps,
                                                    .operations_per_second = 1e9 * options.gflops});
   if (!options.profile.empty()) {
-    auto loaded = load_profile(options.profile, *graph,
-                               {machine_name(), gpt::describe(options.network), options.threads});
+    std::string model = gpt::describe(options.network);
+    if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
+    auto loaded = load_profile(options.profile, *graph, {machine_name(), model, options.threads});
     if (!loaded) return fail(loaded.error);
     profile = std::move(*loaded);
   }
@@ -152,11 +153,14 @@ int run(Options options) {
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
   support::choose_solver(options.solver, request);
-  auto retain = make_program(*graph, retain_all(*graph));
-  if (!retain) return fail(retain.error);
-  request.budget_bytes = options.budget.of(retain->peak_bytes());
-  const auto found = make_plan(*graph, profile, request);
+  const auto whole =
+      gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
+  if (!whole) return fail(whole.error);
+  const std::size_t retain = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
+  request.budget_bytes = options.budget.of(retain);
+  auto found = make_plan(*graph, profile, request);
   if (!found) return fail(found.error);
+  found->retain_peak_bytes = retain;
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
   if (options.json) print_json(request.budget_bytes, *smallest, *found);
@@ -186,6 +190,11 @@ int main(int argc, char** argv) {
   app.add_option("--seq", options.seq, "tokens per sequence")->check(size);
   app.add_option("--threads", options.threads, "workers that workspaces are sized for")
       ->check(CLI::Range(1, 256));
+  app.add_option(
+         "--parts", options.parts,
+         "that layers are cut into, so that loops over rows need less memory; best so that a "
+         "part has about 256 rows, and as many parts as sequences")
+      ->check(CLI::Range(1, 1 << 16));
   support::add_budget(
       app, options.budget,
       "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "

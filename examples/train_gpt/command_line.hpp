@@ -103,6 +103,12 @@ inline void declare(CLI::App& app, Options& options) {
                  "for auto: plan for workspaces of this many threads, if that is more than "
                  "--threads; with --profile, too, the plan then does not depend on --threads")
       ->check(CLI::Range(0, 256));
+  app.add_option(
+         "--parts", options.parts,
+         "for auto: cut layers into so many parts and run them in loops over rows, which "
+         "takes less memory and a few per cent of time; best as many as sequences, if these "
+         "have about 256 tokens")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_flag("--fixed-costs", options.fixed_costs,
                "for auto: never measure times anew, so that runs with the same --profile, and "
                "resumed ones, give the same bits however fast the machine is");
@@ -164,7 +170,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
   for (const char* name : {"--budget", "--tolerance", "--solver", "--offload", "--plan-threads",
-                           "--fixed-costs", "--profile"})
+                           "--parts", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   return std::nullopt;
 }

@@ -29,6 +29,7 @@ struct Options {
   std::uint64_t seed = 1;
   int threads = 1;
   int plan_threads = 0;
+  int parts = 1;
   std::string policy = "auto";
   adacc::Budget budget;  ///< of the activations, for the policy auto
   std::string budget_text = "100%";
@@ -95,6 +96,7 @@ struct Notes {
     if (!options.offload_limit_text.empty())
       notes.options.emplace_back("--offload-limit", options.offload_limit_text);
     number("--plan-threads", options.plan_threads);
+    if (options.parts > 1) number("--parts", options.parts);
     if (options.fixed_costs) notes.options.emplace_back("--fixed-costs", "true");
     return notes;
   }

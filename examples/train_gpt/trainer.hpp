@@ -212,7 +212,9 @@ class Trainer {
   static constexpr std::byte pattern{0xA5};
 
   adacc::ProfileSource source() const {
-    return {adacc::machine_name(), adacc::gpt::describe(options_.network), options_.threads};
+    std::string model = adacc::gpt::describe(options_.network);
+    if (options_.parts > 1) model += ", in " + std::to_string(options_.parts) + " parts";
+    return {adacc::machine_name(), model, options_.threads};
   }
 
   /// The steps and their memory. Costs are read from --profile if `fresh`.
@@ -260,7 +262,8 @@ class Trainer {
   adacc::Error plan(bool fresh) {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
-                                             std::max(options_.threads, options_.plan_threads));
+                                             std::max(options_.threads, options_.plan_threads),
+                                             options_.parts);
     if (!graph) return graph.error;
     TrainingOptions<Cpu, AdamW> how{.budget_bytes = options_.budget.of(retain_peak_),
                                     .tolerance = options_.tolerance,

@@ -19,6 +19,14 @@ constexpr std::size_t part(std::size_t rows, std::size_t cols, Dtype dtype) {
   return rows * cols * bytes_of(dtype) * Num / Den + More;
 }
 
+constexpr std::size_t rows_of(std::size_t rows, std::size_t) { return rows; }
+constexpr std::size_t row_elements(std::size_t cols) { return cols; }
+
+/// The same, cut by rows.
+template <std::size_t Num, std::size_t Den, std::size_t More>
+inline constexpr CodecInfo cut_codec{"cut",    &part<Num, Den, More>, false, true,         0,
+                                     &rows_of, "offload_cut",         0,     &row_elements};
+
 inline constexpr CodecInfo codecs[] = {
     {"half", &part<1, 2, 0>, false, true},     {"quarter", &part<1, 4, 24>, false, true},
     {"eighth", &part<1, 8, 70>, false, true},  {"mask", &part<1, 32, 8>, true, false},
@@ -103,6 +111,24 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     else ++free;
   }
   return graph;
+}
+
+/// Cuts most layers of `graph`, and its loss, into `parts` parts, for loops. Encoding is cut with
+/// those codecs that can be.
+inline void cut(Source& random, Graph& graph, int parts) {
+  graph.parts = parts;
+  const auto count = static_cast<std::size_t>(parts);
+  for (Node& node : graph.nodes)
+    if (!random.one_in(6))
+      node.cut = make_cut(Split::rows, node.output.rows(), count, node.input.cols() * 4,
+                          node.output.cols() * 4);
+  if (!random.one_in(3)) {
+    const Shape last = graph.output();
+    graph.loss.cut = make_cut(Split::rows, last.rows(), count, last.cols() * 4, 0);
+  }
+  for (const CodecInfo*& codec : graph.candidates)
+    if (codec->keeps_values && random.one_in(2))
+      codec = random.one_in(2) ? &cut_codec<1, 2, 0> : &cut_codec<1, 4, 24>;
 }
 
 /// `graph` with its first `count` nodes, each changed by change(node), as a chain without sums.

@@ -123,10 +123,16 @@ class Replay {
       }
       case Op::add_gradient: {
         CHECK(at(run.dx).what == Held::gradient);
-        CHECK(at(run.dx).activation == k);
         CHECK(at(run.dy).what == Held::gradient);
-        CHECK(graph_.adds(at(run.dy).activation).contains(k));
-        ++at(run.dx).sums;
+        const bool along = at(run.dy).activation == k;  // to what came along the sum
+        const Held& end = along ? at(run.dx) : at(run.dy);
+        CHECK(graph_.adds(end.activation).contains(k));
+        CHECK(end.sums == gradient_parts(end.activation));
+        const Held& mine = along ? at(run.dy) : at(run.dx);
+        CHECK(mine.activation == k);
+        const std::size_t sums = mine.sums + 1;
+        at(run.dx) = {Held::gradient, k, sums};
+        if (along) at(run.dy) = {};
         break;
       }
       case Op::hand_over: FAIL("the network has a loss"); break;

@@ -291,7 +291,7 @@ TEST_CASE(
   bound.step.abandon();  // nothing to give up: the arena is not its own any more
   CHECK(arena.busy());
   CHECK(says(bound.step.begin(bound.input(), bound.targets()), "bind() must"));
-  for (std::size_t i = 0; i < moved.instruction_count(); ++i) moved.execute(bound.cpu, i);
+  for (Position at; at.instruction < moved.instruction_count();) at = moved.execute(bound.cpu, at);
   CHECK_FALSE(arena.busy());
   REQUIRE_FALSE(moved.begin(bound.input(), bound.targets()));
   { const Step<> gone = std::move(moved); }

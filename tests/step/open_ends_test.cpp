@@ -138,11 +138,11 @@ TEST_CASE("what a step without a loss can be asked, and what not") {
   CHECK(run.step.hand_over() + 1 < run.step.instruction_count());
   // By hand: forward, then the gradient, then backward.
   REQUIRE_FALSE(run.step.begin(input));
-  std::size_t i = 0;
-  for (; i <= run.step.hand_over(); ++i) run.step.execute(cpu, i);
+  Position at;
+  while (at.instruction <= run.step.hand_over()) at = run.step.execute(cpu, at);
   CHECK(run.step.output()[0] == 0.5F);
   cpu.fill(run.step.output_gradient(), 1.0F);
-  for (; i < run.step.instruction_count(); ++i) run.step.execute(cpu, i);
+  while (at.instruction < run.step.instruction_count()) at = run.step.execute(cpu, at);
   CHECK_FALSE(run.step.active());
   const auto* gradients = reinterpret_cast<const float*>(run.gradients.data);
   CHECK(gradients[0] == 2);  // of Shift's bias: one for each row

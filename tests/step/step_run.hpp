@@ -42,16 +42,15 @@ struct Outcome {
 
 /// One step in an arena filled with `pattern` and followed by a guard; `drive(step, cpu, input,
 /// targets)` runs it and returns its Result<double>.
-template <class Drive>
-Outcome run_step(const random_model::Network& network, Shape shape, int workers, int parts,
-                 int pattern, const Drive& drive) {
+template <class Net, class Drive>
+Outcome run_program(const Net& network, const Program& program, int workers, int pattern,
+                    const Drive& drive) {
   Backwards executor{workers};
   Cpu cpu{ExecutorRef(executor)};
   cpu.key.seed = 7;
-  auto program = make_program(network, shape, {.workers = workers, .parts = parts});
-  REQUIRE_MESSAGE(program, program.error.text());
-  auto step = Step<>::make(network, *program);
+  auto step = Step<>::make(network, program);
   REQUIRE_MESSAGE(step, step.error.text());
+  const Shape shape = program.graph.input;
 
   constexpr std::size_t guard = 4096;
   const std::size_t bytes = step->arena_bytes(), elems = step->graph().parameter_elems;
@@ -84,12 +83,21 @@ Outcome run_step(const random_model::Network& network, Shape shape, int workers,
   return outcome;
 }
 
+template <class Drive>
+Outcome run_step(const random_model::Network& network, Shape shape, int workers, int parts,
+                 int pattern, const Drive& drive) {
+  auto program = make_program(network, shape, {.workers = workers, .parts = parts});
+  REQUIRE_MESSAGE(program, program.error.text());
+  return run_program(network, *program, workers, pattern, drive);
+}
+
+/// All of it at once.
+constexpr auto whole = [](Step<>& step, Cpu& cpu, View<const float> input,
+                          View<const float> targets) { return step.run(cpu, input, targets); };
+
 inline Outcome run_step(const random_model::Network& network, Shape shape, int workers, int parts,
                         int pattern) {
-  return run_step(network, shape, workers, parts, pattern,
-                  [](Step<>& step, Cpu& cpu, View<const float> input, View<const float> targets) {
-                    return step.run(cpu, input, targets);
-                  });
+  return run_step(network, shape, workers, parts, pattern, whole);
 }
 
 inline std::size_t predicted(const random_model::Network& network, Shape shape, int workers,

@@ -73,6 +73,7 @@ struct Bf16 {
   static constexpr std::size_t split_items(std::size_t rows, std::size_t cols) {
     return detail::span_count(rows, cols);
   }
+  static constexpr std::size_t item_elements(std::size_t) { return detail::elements_per_tile; }
 
   template <class T>
   static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {

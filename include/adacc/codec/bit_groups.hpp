@@ -140,6 +140,7 @@ class BitGroupCodec {
   static constexpr std::size_t split_items(std::size_t rows, std::size_t cols) {
     return span_count(rows, cols);
   }
+  static constexpr std::size_t item_elements(std::size_t) { return elements_per_tile; }
 
   template <class T>
   static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {

@@ -13,6 +13,7 @@
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
+///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
 ///                                                    // where its bits do not tell (estimate.hpp)
 ///
@@ -27,7 +28,10 @@
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
 /// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts
-/// together, in any order, write what the whole call does. x and blob are always whole.
+/// together, in any order, write what the whole call does. x and blob are always whole. One with
+/// item_elements says that item i stands for elements [i n, (i + 1) n) of x, row by row, n being
+/// item_elements(x.cols()), and touches no others: of x then only those need to be in memory, and
+/// it may take part in loops over rows (program/loops.hpp).
 #pragma once
 
 #include <cstddef>
@@ -54,6 +58,8 @@ struct CodecInfo {
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
   const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
   double noise = 0;                              ///< as declared; 0: follows from its bits
+  /// Elements of x that an item stands for; null if it does not say.
+  std::size_t (*item_elements)(std::size_t cols) = nullptr;
 };
 
 namespace detail {
@@ -96,6 +102,10 @@ struct CodecInfoFor {
     if constexpr (splits) return &Codec::split_items;
     else return nullptr;
   }
+  static constexpr auto item_elements() -> std::size_t (*)(std::size_t) {
+    if constexpr (requires { Codec::item_elements(std::size_t{1}); }) return &Codec::item_elements;
+    else return nullptr;
+  }
   static constexpr double noise() {
     if constexpr (requires { Codec::noise; }) return Codec::noise;
     else return 0;
@@ -110,7 +120,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       fnv1a(Codec::name),
                                       CodecInfoFor<Codec>::split_items(),
                                       detail::offloaded_name<Codec>.text,
-                                      CodecInfoFor<Codec>::noise()};
+                                      CodecInfoFor<Codec>::noise(),
+                                      CodecInfoFor<Codec>::item_elements()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

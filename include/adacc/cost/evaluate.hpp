@@ -53,8 +53,8 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
 /// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included. The
 /// largest number there is if the plan's room is too small for it.
 constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
-  const Result<Schedule> schedule = make_schedule_with_transfers(graph, plan);
-  return schedule ? make_layout(*schedule).arena_bytes : static_cast<std::size_t>(-1);
+  const Result<PlacedSchedule> placed = place_schedule(graph, plan);
+  return placed ? placed->layout.arena_bytes : static_cast<std::size_t>(-1);
 }
 
 /// visit(k, column, error) for each activation whose value in backward is not the one of forward,

@@ -28,7 +28,8 @@ struct MeasureOptions {
 
 namespace detail {
 
-/// One step, each instruction's seconds in `seconds`; an error of a codec, or of the clock.
+/// One step, each instruction's seconds, of all its parts, in `seconds`; an error of a codec, or of
+/// the clock.
 template <class T, class Context>
 Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyView targets,
                  ClockRef now, Array<double>& seconds) {
@@ -36,10 +37,12 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
   const double start = now();
   double then = start;
   bool steady = true;
-  for (std::size_t i = 0; i < step.instruction_count(); ++i) {
-    step.execute(context, i);
+  for (double& sum : seconds) sum = 0;
+  for (Position at; at.instruction < step.instruction_count();) {
+    double& sum = seconds[at.instruction];
+    at = step.execute(context, at);
     const double after = now();
-    seconds[i] = after - then;
+    sum += after - then;
     steady = steady && after >= then;
     then = after;
   }

@@ -91,6 +91,9 @@ struct CausalAttention {
   /// Blocks of queries, head after head.
   constexpr std::size_t split_items(Shape in) const { return in[0] * heads * div_up(in[1], block); }
 
+  /// Those of a sequence.
+  constexpr std::size_t entry_items(Shape in) const { return heads * div_up(in[1], block); }
+
   constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
     return in[0] * heads * in[1] * bytes_of(scalar);
   }

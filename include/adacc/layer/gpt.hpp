@@ -134,10 +134,11 @@ auto make(const Config& config) {
 template <class Set>
 using Gpt = decltype(make<Set>(Config{}));
 
-/// The graph of the network for `batch` sequences of `time` tokens.
+/// The graph of the network for `batch` sequences of `time` tokens, cut into `parts` parts.
 template <class Set = RetainSet>
-Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, int workers) {
-  return make_graph(make<Set>(config), Shape(batch, time), {.workers = workers});
+Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, int workers,
+                    int parts = 1) {
+  return make_graph(make<Set>(config), Shape(batch, time), {.workers = workers, .parts = parts});
 }
 
 /// The plan that the types of a set spell out for `graph`, which may come from any set.

@@ -38,6 +38,8 @@
 ///
 ///     static constexpr auto split = Split::rows;       // how it may be called in parts,
 ///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
+///     constexpr std::size_t entry_items(Shape in) const;   // likewise: how many of them, one after
+///                                              // the other, make up an entry of the first extent
 ///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
@@ -134,6 +136,7 @@ struct layer_traits {
   static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
   static constexpr bool has_split_items = requires(const F& f, Shape in) { f.split_items(in); };
+  static constexpr bool has_entry_items = requires(const F& f, Shape in) { f.entry_items(in); };
   static constexpr bool has_operations = requires(const F& f, Shape in) { f.operations(in); };
   static constexpr bool has_aux_bytes = requires(const F& f, Shape in) {
     f.aux_bytes(in, Dtype::f32);

@@ -52,6 +52,7 @@ struct LayerSignature {
 struct LayerNeeds {
   Error (*validate)(const AnyFunctor&, Shape in) = nullptr;
   std::size_t (*split_items)(const AnyFunctor&, Shape in) = nullptr;
+  std::size_t (*entry_items)(const AnyFunctor&, Shape in) = nullptr;
   std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
   std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
   double (*operations)(const AnyFunctor&, Shape in) = nullptr;
@@ -89,6 +90,9 @@ struct Answers {
   }
   static constexpr std::size_t split_items(const AnyFunctor& any, Shape in) {
     return functor_in<F>(any).split_items(in);
+  }
+  static constexpr std::size_t entry_items(const AnyFunctor& any, Shape in) {
+    return functor_in<F>(any).entry_items(in);
   }
   static constexpr std::size_t aux_bytes(const AnyFunctor& any, Shape in, Dtype scalar) {
     return functor_in<F>(any).aux_bytes(in, scalar);
@@ -143,6 +147,7 @@ constexpr LayerNeeds make_needs() {
   if constexpr (Twin::has_validate) needs.validate = &Twin::validate;
   else if constexpr (traits::has_validate) needs.validate = &Answers<F>::validate;
   if constexpr (traits::has_split_items) needs.split_items = &Answers<F>::split_items;
+  if constexpr (traits::has_entry_items) needs.entry_items = &Answers<F>::entry_items;
   if constexpr (traits::has_aux_bytes) needs.aux_bytes = &Answers<F>::aux_bytes;
   if constexpr (Twin::has_workspace_bytes) needs.workspace_bytes = &Twin::workspace_bytes;
   else if constexpr (traits::has_workspace_bytes)

@@ -71,7 +71,8 @@ struct Node {
   bool value_outside = false;
   /// The caller runs backward in memory of its own: there are no gradients in the arena.
   bool gradient_outside = false;
-  bool recomputable = true;  ///< its forward can run again in backward
+  bool recomputable = true;        ///< its forward can run again in backward
+  bool shares_parameters = false;  ///< another node, or the loss, has one of its parameters, too
   /// The node before it whose forward makes this activation as well, and those in between; -1: its
   /// own. They run together, from the same sources.
   int made_by = -1;
@@ -102,6 +103,7 @@ struct LossNode {
   Cut cut;
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
+  bool shares_parameters = false;  ///< some node has one of its parameters, too
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
 };

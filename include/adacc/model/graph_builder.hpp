@@ -118,11 +118,26 @@ class GraphBuilder {
   constexpr Result<Graph> finish() {
     if (error_) return error_;
     if (const Error why = check(graph_)) return why;
+    mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
     return static_cast<Graph&&>(graph_);
   }
 
  private:
+  /// Of each parameter that has its owner's place, both.
+  constexpr void mark_shared_parameters() {
+    const auto mark = [&](const Parameter& parameter) {
+      if (parameter.node < 0) graph_.loss.shares_parameters = true;
+      else graph_.nodes[static_cast<std::size_t>(parameter.node)].shares_parameters = true;
+    };
+    for (const Parameter& parameter : graph_.parameters) {
+      if (parameter.owner) continue;
+      mark(parameter);
+      for (const Parameter& other : graph_.parameters)
+        if (other.owner && other.offset == parameter.offset) mark(other);
+    }
+  }
+
   constexpr void add_layer(const detail::AnyFunctor& functor,
                            const detail::LayerDeclarations& declared, const Policy& policy) {
     const int layer = layer_++;
@@ -158,6 +173,7 @@ class GraphBuilder {
                                                            : needs.split_items(functor, shape_);
     node.cut = cut(signature.split, items, node.name, node.output,
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
+    if (needs.entry_items != nullptr) node.cut.entry_items = needs.entry_items(functor, shape_);
     set_needs(node, functor, needs,
               id == 0 && node.accepts_empty_dx && !graph_.gives_input_gradient
                   ? Pass::backward_without_dx

@@ -26,6 +26,10 @@ enum class Split : std::uint8_t {
   batch,  ///< calls with x (n, …) for any n of the first extent; output and targets likewise
   own     ///< calls with whole tensors; `part` of the context names a run of split_items(in) items
 };
+/// A layer with Split::own that declares entry_items(in) promises that so many items touch one entry
+/// of the first extent of input and output each, and no other. If it is called for whole entries,
+/// nothing else of its tensors needs to be in memory, and it may take part in loops over rows
+/// (program/loops.hpp).
 
 constexpr const char* name_of(Split split) {
   constexpr const char* names[] = {"none", "rows", "batch", "own"};
@@ -42,6 +46,10 @@ struct Cut {
   Split split = Split::none;
   std::size_t items = 1;
   std::size_t part_items = 1;
+  std::size_t entry_items =
+      0;  ///< of Split::own: items of an entry of the first extent; 0: unknown
+
+  friend constexpr bool operator==(const Cut&, const Cut&) = default;
 
   constexpr std::size_t parts() const { return div_up(items, part_items); }
   constexpr std::size_t first(std::size_t part) const { return part * part_items; }

@@ -162,11 +162,10 @@ class Proposals {
   constexpr const Proposal& offer(Plan plan, const char* by) {
     last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
     if (check(graph_, last_.plan)) return last_;  // a mistake of the search
-    const Result<Schedule> schedule = make_schedule_with_transfers(graph_, last_.plan);
-    if (!schedule) return last_;
-    const Layout layout = make_layout(*schedule);
-    last_.cost = evaluate(graph_, profile_, last_.plan, *schedule, request_.link);
-    last_.arena_bytes = layout.arena_bytes;
+    const Result<PlacedSchedule> placed = place_schedule(graph_, last_.plan);
+    if (!placed) return last_;
+    last_.cost = evaluate(graph_, profile_, last_.plan, placed->schedule, request_.link);
+    last_.arena_bytes = placed->layout.arena_bytes;
     if (last_.cost.error > request_.tolerance) return last_;
     if (!smallest_offered_ &&
         (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))

@@ -21,7 +21,7 @@ enum class Op : std::uint8_t {
   loss_gradient,  ///< mean loss of x, and its gradient dx
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
-  add_gradient,   ///< dx += dy, the other branch of a Residual
+  add_gradient,   ///< dx += dy, where the branches of a Residual meet
   write_begin,    ///< blob, a value or an encoded one, begins to go to the store
   write_wait,     ///< it is there: blob's place in the arena is free
   read_begin,     ///< blob begins to come back
@@ -47,6 +47,7 @@ struct Instruction {
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
   int transfer = -1;  ///< into Schedule::transfers: that of a write_ or read_ instruction
+  int loop = -1;      ///< into Schedule::loops: that which it is part of; -1: none
 };
 
 constexpr bool is_transfer(Op op) {
@@ -73,6 +74,7 @@ struct Buffer {
   int first = 0;
   int last = 0;
   bool travels = false;  ///< it goes to a store, or comes from there
+  bool tile = false;     ///< it lives within a loop, and holds one part of the tensor at a time
 
   /// What it is aligned to in the arena.
   constexpr std::size_t unit() const { return travels ? transfer_alignment : alignment; }
@@ -87,10 +89,25 @@ struct Transfer {
   std::size_t bytes = 0;   ///< a multiple of transfer_alignment
 };
 
+/// Instructions first..last, run for one part of their rows after the other: all of them for the
+/// first part, then all of them for the second. What lives only in between needs the bytes of one
+/// part (Buffer::tile); all else that they name lives as long as the loop.
+struct Loop {
+  int first = 0, last = 0;
+  int parts = 1;
+};
+
+/// What runs next in a step: a part of an instruction.
+struct Position {
+  std::size_t instruction = 0;
+  std::size_t part = 0;
+};
+
 struct Schedule {
   Array<Instruction> instructions;
   Array<Buffer> buffers;
   Array<Transfer> transfers;
+  Array<Loop> loops;            ///< one behind the other
   std::size_t store_bytes = 0;  ///< that the store must have room for
   /// The buffer with the last activation: in Mode::infer at the end, and in a training step without
   /// a loss at Op::hand_over; -1 otherwise.
@@ -99,6 +116,21 @@ struct Schedule {
   int input_gradient = -1;   ///< of the gradient of the step's input, at the end
 
   constexpr const Buffer& buffer(int id) const { return buffers[static_cast<std::size_t>(id)]; }
+
+  /// What follows `at`, one after the other from {0, 0} on; behind the last part of a step, the
+  /// number of instructions. The only order in which a step may run.
+  constexpr Position next(Position at) const {
+    const Instruction& run = instructions[at.instruction];
+    if (run.loop < 0) {
+      if (at.part + 1 < static_cast<std::size_t>(run.parts)) return {at.instruction, at.part + 1};
+      return {at.instruction + 1, 0};
+    }
+    const Loop& loop = loops[static_cast<std::size_t>(run.loop)];
+    if (at.instruction < static_cast<std::size_t>(loop.last)) return {at.instruction + 1, at.part};
+    if (at.part + 1 < static_cast<std::size_t>(loop.parts))
+      return {static_cast<std::size_t>(loop.first), at.part + 1};
+    return {at.instruction + 1, 0};
+  }
 };
 
 /// train: forward, loss and backward. evaluate: forward and loss (without a loss, as infer). infer:

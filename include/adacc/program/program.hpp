@@ -43,17 +43,18 @@ constexpr auto& array_of(Program& program) {
   else if constexpr (index == 6) return program.schedule.buffers;
   else if constexpr (index == 7) return program.layout.offsets;
   else if constexpr (index == 8) return program.exact;
-  else return program.schedule.transfers;
+  else if constexpr (index == 9) return program.schedule.transfers;
+  else return program.schedule.loops;
 }
-inline constexpr std::size_t array_count = 10;
+inline constexpr std::size_t array_count = 11;
 
 }  // namespace detail
 
-/// The schedule of a step of `graph` under `plan`, which has passed check(graph, plan), with what
-/// goes to a store and comes back. Fails if the plan's room is too small for that.
-constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, const Plan& plan,
-                                                        Mode mode = Mode::train) {
-  Schedule schedule = make_schedule(graph, plan, mode);
+namespace detail {
+
+/// `schedule` with what `plan` sends to a store. Fails if the plan's room is too small for that.
+constexpr Result<Schedule> with_transfers(const Graph& graph, const Plan& plan, Mode mode,
+                                          Schedule schedule) {
   bool travels = false;
   for (const Policy& policy : plan.policies) travels = travels || policy.travels();
   if (!travels || mode != Mode::train) return schedule;
@@ -66,14 +67,48 @@ constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, cons
                     " of live bytes, and needs at least ", shown(pass.smallest_limit()));
 }
 
+}  // namespace detail
+
+/// The schedule of a step of `graph` under `plan`, which has passed check(graph, plan), with what
+/// goes to a store and comes back. Fails if the plan's room is too small for that.
+constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, const Plan& plan,
+                                                        Mode mode = Mode::train) {
+  return detail::with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
+}
+
+/// A schedule and where its buffers lie.
+struct PlacedSchedule {
+  Schedule schedule;
+  Layout layout;
+};
+
+/// What a step of `graph` under `plan` runs. Loops lower live bytes; if their layout has gaps that
+/// take more than that, there are none: so no arena is larger than it would be without loops.
+constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& plan,
+                                                Mode mode = Mode::train) {
+  Result<Schedule> schedule = make_schedule_with_transfers(graph, plan, mode);
+  if (!schedule) return schedule.error;
+  PlacedSchedule placed{static_cast<Schedule&&>(*schedule), {}};
+  placed.layout = make_layout(placed.schedule);
+  if (placed.schedule.loops.empty()) return placed;
+  Result<Schedule> straight =
+      detail::with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
+  // An arena ends with its last byte, live bytes with the padding behind it.
+  if (!straight || live_bytes(*straight) >= placed.layout.arena_bytes + alignment) return placed;
+  Layout layout = make_layout(*straight);
+  if (layout.arena_bytes < placed.layout.arena_bytes)
+    placed = {static_cast<Schedule&&>(*straight), static_cast<Layout&&>(layout)};
+  return placed;
+}
+
 /// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
   if (const Error why = check(graph, plan)) return Error::misuse(why.text());
-  Result<Schedule> schedule = make_schedule_with_transfers(graph, plan, mode);
-  if (!schedule) return schedule.error;
+  Result<PlacedSchedule> placed = place_schedule(graph, plan, mode);
+  if (!placed) return placed.error;
   Program program;
-  program.schedule = static_cast<Schedule&&>(*schedule);
-  program.layout = make_layout(program.schedule);
+  program.schedule = static_cast<Schedule&&>(placed->schedule);
+  program.layout = static_cast<Layout&&>(placed->layout);
   program.exact = exact_in_backward(graph, plan);
   program.graph = static_cast<Graph&&>(graph);
   program.plan = static_cast<Plan&&>(plan);

@@ -2,6 +2,7 @@
 /// From graph and plan to the instructions of a step, written down.
 #pragma once
 
+#include "loops.hpp"
 #include "scheduler.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -19,8 +20,9 @@ struct ScheduleWriter : Lifetimes {
 
 }  // namespace detail
 
-/// The instructions of one step. `plan` must have passed check(graph, plan).
-constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
+/// The instructions of one step, without loops. `plan` must have passed check(graph, plan).
+constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
+                                          Mode mode = Mode::train) {
   detail::ScheduleWriter writer;
   writer.instructions.reserve(graph.nodes.size() * 5 + 8);
   writer.buffers.reserve(graph.nodes.size() * 5 + 8);
@@ -32,6 +34,14 @@ constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode
   schedule.output = scheduler.output();
   schedule.output_gradient = scheduler.output_gradient();
   schedule.input_gradient = scheduler.input_gradient();
+  return schedule;
+}
+
+/// The same with loops, if layers are cut and that lowers the bytes that live.
+constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
+  Schedule schedule = make_straight_schedule(graph, plan, mode);
+  const detail::LoopRules rules(graph);
+  if (rules.active()) detail::LoopPass(rules, plan, schedule).run();
   return schedule;
 }
 

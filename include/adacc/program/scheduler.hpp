@@ -12,6 +12,9 @@
 ///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
 ///     produced together, by one instruction each, the last of which runs it;
 ///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
+///   - where a residual sum's gradients meet, that which came along the sum is added to that of the
+///     branch; with layers in parts the other way round, if nobody else waits for the former: then
+///     one buffer goes from sum to sum, and what comes out of a branch may die in a loop;
 ///   - the loss writes its gradient over its input if it may;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
 ///     its last reader in forward, and there again, without an instruction, for its readers in
@@ -45,6 +48,14 @@ constexpr Cut codec_cut(const Graph& graph, int id, const CodecInfo& codec) {
       codec.split_items == nullptr ? 1 : codec.split_items(shape.rows(), shape.cols());
   return make_cut(Split::own, items, graph.parts < 1 ? 1 : static_cast<std::size_t>(graph.parts), 0,
                   0);
+}
+
+/// How a residual sum of tensors of shape `shape` is cut: like layers that keep the shape.
+constexpr Cut sum_cut(const Graph& graph, Shape shape) {
+  const std::size_t row_bytes = shape.cols() * bytes_of(graph.scalar);
+  return make_cut(Split::rows, shape.rows(),
+                  graph.parts < 1 ? 1 : static_cast<std::size_t>(graph.parts), row_bytes,
+                  row_bytes);
 }
 
 /// A sink that keeps the buffers' lifetimes, and of the instructions only their number.
@@ -227,12 +238,8 @@ class Scheduler {
     return static_cast<int>(codec_cut(graph_, id, *policy(id).codec()).parts());
   }
 
-  /// A sum is cut like the layers, down to a few thousand elements.
   constexpr int sum_parts(Shape shape) const {
-    if (graph_.parts <= 1) return 1;
-    const std::size_t most = div_up(shape.elems(), 4096);
-    const auto wanted = static_cast<std::size_t>(graph_.parts);
-    return static_cast<int>(most < wanted ? most : wanted);
+    return graph_.parts <= 1 ? 1 : static_cast<int>(sum_cut(graph_, shape).parts());
   }
 
   /// Once node k has run forward, some of what it read has no further reader there.
@@ -383,13 +390,30 @@ class Scheduler {
     return false;
   }
 
+  /// Whether of all sums that end at node `end`, that from `source` is the last to hand it on.
+  constexpr bool last_to_add(int source, int end) const {
+    int same = 0;  // a Residual of a Residual adds its input twice
+    for (const int other : list(node_of(end).adds)) {
+      if (other < source && wants_gradient(other)) return false;
+      same += other == source ? 1 : 0;
+    }
+    return same == 1;
+  }
+
   constexpr void add_residual_gradients(int source) {
     for (int edge = state(source).first_add; edge >= 0;
          edge = next_add_[static_cast<std::size_t>(edge)]) {
       const Shape shape = source == step_input ? graph_.input : node_of(source).output;
       Instruction sum{Op::add_gradient, false, source == step_input ? 0 : source, sum_parts(shape)};
-      sum.dx = state(source).gradient;
-      sum.dy = state(add_node_[static_cast<std::size_t>(edge)]).gradient;
+      const int end = add_node_[static_cast<std::size_t>(edge)];
+      int& mine = state(source).gradient;
+      sum.dx = mine;
+      sum.dy = state(end).gradient;
+      if (graph_.parts > 1 && last_to_add(source, end)) {
+        sum.dx = sum.dy;
+        sum.dy = mine;
+        mine = sum.dx;
+      }
       sink_.append(sum);
     }
   }

@@ -12,6 +12,9 @@
 ///   - a read begins as soon as there is room for it until its reader, those that are wanted first
 ///     first, and not before its write has been waited for;
 ///   - it is waited for in front of its reader.
+///
+/// All of this happens between loops, never in one: to a loop, what lives at any of its instructions
+/// lives at all of them.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +33,7 @@ class TransferPass {
     const int count = static_cast<int>(in_.instructions.size());
     while (forward_end_ < count && !of_backward(in_.instructions[index(forward_end_)]))
       ++forward_end_;
+    if (forward_end_ < count) forward_end_ = behind(forward_end_, forward_end_);
     find_items(plan);
   }
 
@@ -72,6 +76,17 @@ class TransferPass {
     return run.op == Op::backward || run.op == Op::decode || run.again;
   }
 
+  /// The gap in front of instruction i, or of its loop.
+  constexpr int before(int i) const {
+    const int loop = in_.instructions[index(i)].loop;
+    return loop < 0 ? i : in_.loops[index(loop)].first;
+  }
+  /// The gap behind its loop, or `otherwise`.
+  constexpr int behind(int i, int otherwise) const {
+    const int loop = in_.instructions[index(i)].loop;
+    return loop < 0 ? otherwise : in_.loops[index(loop)].last + 1;
+  }
+
   constexpr void find_items(const Plan& plan) {
     Array<int> kept(graph_.nodes.size());  // by activation: the buffer in which it waits
     for (int& buffer : kept) buffer = -1;
@@ -89,13 +104,14 @@ class TransferPass {
     for (int i = 0; i < static_cast<int>(in_.instructions.size()); ++i) {
       const auto used = [&](int id) {
         if (id == step_input || kept[index(id)] < 0) return;
-        if (i < forward_end_) sent[index(id)] = i + 1;
-        else if (wanted[index(id)] < 0) wanted[index(id)] = i;
+        if (i < forward_end_) sent[index(id)] = behind(i, i + 1);
+        else if (wanted[index(id)] < 0) wanted[index(id)] = before(i);
       };
       const Instruction& run = in_.instructions[index(i)];
       const auto named = [&](int buffer) {
         if (buffer < 0) return;
-        const int id = buffers_[index(buffer)].activation;  // none: the gradient of the step's input
+        const int id =
+            buffers_[index(buffer)].activation;  // none: the gradient of the step's input
         if (id != step_input && kept[index(id)] == buffer) used(id);
       };
       named(run.x), named(run.y), named(run.dx), named(run.dy), named(run.blob);
@@ -122,6 +138,12 @@ class TransferPass {
     live.sum();
     live_.resize(live.size());
     for (std::size_t i = 0; i < live.size(); ++i) live_[i] = live[i];
+    for (const Loop& loop : in_.loops) {
+      std::size_t most = 0;
+      for (int i = loop.first; i <= loop.last; ++i)
+        if (live_[index(i)] > most) most = live_[index(i)];
+      for (int i = loop.first; i <= loop.last; ++i) live_[index(i)] = most;
+    }
   }
   constexpr std::size_t most() {
     sum_live();
@@ -207,6 +229,7 @@ class TransferPass {
     out.output_gradient = in_.output_gradient;
     out.input_gradient = in_.input_gradient;
     out.buffers = buffers_;
+    out.loops = in_.loops;
     Array<int> transfer(items_.size()), again(items_.size());
     Array<int> stands_for(buffers_.size());  // the buffer that an instruction's operand is by now
     for (std::size_t b = 0; b < stands_for.size(); ++b) stands_for[b] = static_cast<int>(b);
@@ -221,6 +244,10 @@ class TransferPass {
       for (int* id : {&run.x, &run.y, &run.dx, &run.dy, &run.blob})
         if (*id >= 0) *id = stands_for[index(*id)];
       out.instructions.push_back(run);
+    }
+    for (Loop& loop : out.loops) {
+      loop.first = position[index(loop.first)];
+      loop.last = position[index(loop.last)];
     }
     settle_lives(out, position, again);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "../program/program.hpp"
 #include "dispatch_table.hpp"
@@ -25,27 +26,25 @@ struct BoundProgram {
     return {arena.data() + program.layout.offsets[i], Shape(program.schedule.buffers[i].bytes)};
   }
 
-  /// A buffer as a flat tensor.
-  View<T> tensor(int id) const {
-    const Bytes raw = bytes(id);
-    return {reinterpret_cast<T*>(raw.data()), Shape(raw.size() / sizeof(T))};
+  /// A buffer as a tensor of `shape`, for part `part`. Of one that holds a part at a time the
+  /// tensor begins where it would begin if it were all there: the part has its own place in it.
+  View<T> tensor(int id, Shape shape, std::size_t part = 0) const {
+    if (id < 0) return {};
+    const Buffer& buffer = program.schedule.buffer(id);
+    auto place = reinterpret_cast<std::uintptr_t>(bytes(id).data());
+    if (buffer.tile) place -= part * buffer.bytes;
+    return {reinterpret_cast<T*>(place), shape};
   }
-  View<T> tensor(int id, Shape shape) const {
-    return id < 0 ? View<T>{} : View<T>(tensor(id).data(), shape);
-  }
-  View<T> matrix(int node, int id) const {
+  View<T> matrix(int node, int id, std::size_t part) const {
     const Shape shape = program.graph.node(node).output;
-    return tensor(id, Shape(shape.rows(), shape.cols()));
-  }
-  View<const T> input_tensor() const {
-    return {static_cast<const T*>(input), Shape(program.graph.input.elems())};
+    return tensor(id, Shape(shape.rows(), shape.cols()), part);
   }
 
   /// The arguments of forward: part `part` of a layer's work.
   KernelArgs<T> of_forward(const Instruction& run, std::size_t part) const {
     const Node& node = program.graph.node(run.node);
     KernelArgs<T> args = of_layer(run, node, part);
-    args.out = cut_view(node.cut, tensor(run.y, node.output), part);
+    args.out = cut_view(node.cut, tensor(run.y, node.output, part), part);
     return args;
   }
 
@@ -54,10 +53,24 @@ struct BoundProgram {
     const Node& node = program.graph.node(run.node);
     KernelArgs<T> args = of_layer(run, node, part);
     if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
-    args.y = cut_view(node.cut, tensor(run.y, node.output), part);
-    args.dy = cut_view(node.cut, tensor(run.dy, node.output), part);
-    args.out = cut_view(node.cut, tensor(run.dx, node.input), part);
+    args.y = cut_view(node.cut, tensor(run.y, node.output, part), part);
+    args.dy = cut_view(node.cut, tensor(run.dy, node.output, part), part);
+    args.out = cut_view(node.cut, tensor(run.dx, node.input, part), part);
     return args;
+  }
+
+  /// What a residual sum adds, and to what.
+  struct Sum {
+    View<const T> from;
+    View<T> to;
+  };
+  Sum of_sum(const Instruction& run, std::size_t part) const {
+    const int to = run.op == Op::add ? run.y : run.dx, from = run.op == Op::add ? run.x : run.dy;
+    const Shape shape = detail::LoopRules::shape_of(program.graph, program.schedule.buffer(to));
+    const Cut cut = sum_cut(program.graph, shape);
+    const View<const T> whole = from < 0 ? View<const T>(static_cast<const T*>(input), shape)
+                                         : View<const T>(tensor(from, shape, part));
+    return {cut_view(cut, whole, part), cut_view(cut, tensor(to, shape, part), part)};
   }
 
   /// Those of the loss, with its gradient or without.
@@ -67,10 +80,10 @@ struct BoundProgram {
     const Shape output = program.graph.output();
     KernelArgs<T> args;
     set_parameters(args, node.first_parameter, node.parameter_count);
-    const View<T> x = cut_view(cut, tensor(run.x, output), part);
+    const View<T> x = cut_view(cut, tensor(run.x, output, part), part);
     args.x = x.data();
     args.x_shape = x.shape();
-    args.out = cut_view(cut, tensor(run.dx, output), part);
+    args.out = cut_view(cut, tensor(run.dx, output, part), part);
     args.workspace = bytes(run.workspace);
     const std::size_t elems = node.targets.elems();
     args.targets = static_cast<const std::byte*>(targets) +
@@ -88,7 +101,8 @@ struct BoundProgram {
   }
 
   /// The items of part `part` of a tensor that holds `whole`.
-  static View<T> cut_view(const Cut& cut, View<T> whole, std::size_t part) {
+  template <class U>
+  static View<U> cut_view(const Cut& cut, View<U> whole, std::size_t part) {
     if (whole.data() == nullptr || cut.parts() == 1) return whole;
     return {whole.data() + cut.offset(whole.size(), cut.first(part)),
             cut.shape(whole.shape(), cut.count(part))};
@@ -100,7 +114,9 @@ struct BoundProgram {
     const Cut& cut = node.cut;
     args.x_shape = cut.shape(node.input, cut.count(part));
     const bool reads_step_input = program.graph.input_of(run.node) == step_input;
-    const void* x = run.x >= 0 ? tensor(run.x).data() : reads_step_input ? input : nullptr;
+    const void* x = run.x >= 0         ? tensor(run.x, node.input, part).data()
+                    : reads_step_input ? input
+                                       : nullptr;
     const std::size_t x_bytes = reads_step_input ? bytes_of(program.graph.input_dtype) : sizeof(T);
     if (x != nullptr)
       args.x = static_cast<const std::byte*>(x) +

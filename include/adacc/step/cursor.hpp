@@ -58,7 +58,7 @@ class Cursor {
     if (const Error why = step_->begin(input, targets)) return why;
     if (programs_ != step_->programs()) fit();
     number_ = step_->begun();
-    instruction_ = part_ = 0;
+    at_ = {};
     return {};
   }
 
@@ -69,17 +69,17 @@ class Cursor {
     Slice slice;
     std::int64_t start = now();
     while (!slice.ended) {
-      if (!step_->ready(instruction_)) {
+      if (!step_->ready(at_.instruction)) {
         slice.waiting = true;
         return slice;
       }
-      const std::int64_t known = times_[instruction_];
+      const std::int64_t known = times_[at_.instruction];
       if (start >= deadline || known > deadline - start) {
         slice.stalled = slice.parts == 0 && start < deadline;
         slice.longest = known;
         return slice;
       }
-      const std::size_t running = instruction_;
+      const std::size_t running = at_.instruction;
       advance(context, slice);
       const std::int64_t end = now();
       if (end - start > times_[running]) times_[running] = end - start;
@@ -93,11 +93,11 @@ class Cursor {
     if (const Error why = check()) return why;
     Slice slice;
     while (slice.parts < count && !slice.ended && !slice.waiting) {
-      slice.waiting = !step_->ready(instruction_);
+      slice.waiting = !step_->ready(at_.instruction);
       if (!slice.waiting) advance(context, slice);
     }
     if (!slice.ended) {
-      slice.longest = times_[instruction_];
+      slice.longest = times_[at_.instruction];
       return slice;
     }
     return finish(slice);
@@ -108,7 +108,7 @@ class Cursor {
 
   /// Forgets how long the parts of the next instruction took.
   void forget() {
-    if (instruction_ < times_.size()) times_[instruction_] = 0;
+    if (at_.instruction < times_.size()) times_[at_.instruction] = 0;
   }
   /// Forgets all times: each instruction may then pass a deadline once.
   void forget_all() {
@@ -116,8 +116,8 @@ class Cursor {
   }
 
   /// The next instruction, and its next part.
-  std::size_t instruction() const { return instruction_; }
-  std::size_t part() const { return part_; }
+  std::size_t instruction() const { return at_.instruction; }
+  std::size_t part() const { return at_.part; }
   /// Ticks that a part of instruction i has taken at most; 0 if run_until() never ran one.
   std::int64_t longest(std::size_t i) const { return i < times_.size() ? times_[i] : 0; }
 
@@ -130,7 +130,7 @@ class Cursor {
     times_.clear();
     times_.resize(step_->instruction_count());
     programs_ = step_->programs();
-    instruction_ = part_ = 0;
+    at_ = {};
   }
 
   Error check() const {
@@ -144,13 +144,10 @@ class Cursor {
   }
 
   void advance(Context& context, Slice& slice) {
-    step_->execute(context, instruction_, part_);
+    at_ = step_->execute(context, at_);
     ++slice.parts;
-    if (++part_ < step_->parts(instruction_)) return;
-    part_ = 0;
-    if (++instruction_ < step_->instruction_count()) return;
-    instruction_ = 0;
-    slice.ended = true;
+    slice.ended = at_.instruction == step_->instruction_count();
+    if (slice.ended) at_ = {};
   }
 
   Result<Slice> finish(const Slice& slice) {
@@ -163,8 +160,7 @@ class Cursor {
   Array<std::int64_t> times_;   ///< by instruction
   std::uint64_t number_ = 0;    ///< which of the step's steps is ours
   std::uint64_t programs_ = 0;  ///< Step::programs() when times_ were made
-  std::size_t instruction_ = 0;
-  std::size_t part_ = 0;
+  Position at_;                 ///< what runs next
   double loss_ = 0;
 };
 

@@ -224,22 +224,20 @@ class Step {
   /// False if instruction i would wait for the store.
   bool ready(std::size_t i) const { return transfers_.ready(at_.program.schedule.instructions[i]); }
 
-  /// Runs instruction i, 0 <= i < instruction_count(), in order, once begin() has succeeded.
-  void execute(Context& context, std::size_t i) {
-    for (std::size_t part = 0; part < parts(i); ++part) execute(context, i, part);
-  }
-
-  /// Runs one of its parts, in order too. After the last one of the last instruction the step has
-  /// ended.
-  void execute(Context& context, std::size_t i, std::size_t part) {
-    const Instruction& run = at_.program.schedule.instructions[i];
+  /// Runs the part of an instruction at `at`, once begin() has succeeded, and returns what to run
+  /// next: from {0, 0} on, until its instruction is instruction_count(). The step has then ended.
+  Position execute(Context& context, Position at) {
+    const Schedule& schedule = at_.program.schedule;
+    const Instruction& run = schedule.instructions[at.instruction];
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(run.node);
-    perform(context, run, part);
-    if (i + 1 != instruction_count() || part + 1 != parts(i)) return;
+    perform(context, run, at.part);
+    const Position next = schedule.next(at);
+    if (next.instruction < instruction_count()) return next;
     take_error(context);
     abandon();
     ++ended_;
+    return next;
   }
 
   /// One whole step; the mean loss. Gradients are added to what the gradient block holds.
@@ -352,18 +350,18 @@ class Step {
       case Op::read_wait:
         return note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
       case Op::add:
-        return accumulate(context, run, part, run.x < 0 ? at_.input_tensor() : at_.tensor(run.x),
-                          at_.tensor(run.y));
-      case Op::add_gradient:
-        return accumulate(context, run, part, at_.tensor(run.dy), at_.tensor(run.dx));
+      case Op::add_gradient: {
+        const auto sum = at_.of_sum(run, part);
+        return context.accumulate(sum.from, sum.to);
+      }
       case Op::encode:
-        note(codec(run).encode(context, at_.matrix(run.node, run.x), at_.bytes(run.blob),
+        note(codec(run).encode(context, at_.matrix(run.node, run.x, part), at_.bytes(run.blob),
                                codec_part(run, part)));
         if (part + 1 == static_cast<std::size_t>(run.parts)) look(run);
         return;
       case Op::decode:
-        return note(codec(run).decode(context, at_.bytes(run.blob), at_.matrix(run.node, run.y),
-                                      codec_part(run, part)));
+        return note(codec(run).decode(context, at_.bytes(run.blob),
+                                      at_.matrix(run.node, run.y, part), codec_part(run, part)));
       case Op::loss:
       case Op::loss_gradient: return loss(context, run, part);
     }
@@ -434,23 +432,15 @@ class Step {
     call(dispatch_.loss.functor, context, at_.of_loss(run, part), loss_);
   }
 
-  static void accumulate(Context& context, const Instruction& run, std::size_t part,
-                         View<const T> from, View<T> to) {
-    const std::size_t share = div_up(to.size(), static_cast<std::size_t>(run.parts));
-    const std::size_t first = least(part * share, to.size());
-    const Shape size(least(share, to.size() - first));
-    context.accumulate(View<const T>(from.data() + first, size), View<T>(to.data() + first, size));
-  }
-  static constexpr std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
-
   View<T> tensor(int buffer, Shape shape) const { return at_.tensor(buffer, shape); }
 
-  /// `after(i)` follows instruction i.
+  /// `after(i)` follows each part of instruction i.
   template <class After>
   Error queue_all(Context& context, AnyView input, AnyView targets, const After& after) {
     if (const Error why = begin(input, targets)) return why;
-    for (std::size_t i = 0; i < instruction_count(); ++i) {
-      execute(context, i);
+    for (Position at; at.instruction < instruction_count();) {
+      const std::size_t i = at.instruction;
+      at = execute(context, at);
       after(i);
     }
     return error_;

@@ -41,9 +41,11 @@ template <class Network>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     const Network& network, Shape input, Options options) {
   const int workers = options.context.workers();
-  Result<Graph> graph = make_graph<Context>(
-      network, input,
-      {.scalar = dtype_of<T>, .workers = options.workers > workers ? options.workers : workers});
+  Result<Graph> graph =
+      make_graph<Context>(network, input,
+                          {.scalar = dtype_of<T>,
+                           .workers = options.workers > workers ? options.workers : workers,
+                           .parts = options.parts});
   if (!graph) return graph.error;
   return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
 }

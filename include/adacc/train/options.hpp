@@ -51,6 +51,10 @@ struct TrainingOptions {
   const LinearSolver* linear_solver = nullptr;  ///< as in PlanRequest: &lp_solve(), if it is linked
   double gap = 2e-3;             ///< plans within this share of the best step time are good enough
   double deadline_seconds = 10;  ///< of planning, with a clock
+  /// Layers are cut into so many parts, and steps have loops over rows (docs/tile.md): plans fit into
+  /// less, and take a few per cent longer. Losses of our layers do not depend on it if the rows of a
+  /// part are a multiple of 32.
+  int parts = 1;
   int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
   /// Where the plan may send activations (docs/offload.md); it outlives the training. How fast it is
   /// is measured before anything is planned, with the clock, unless `link` says so; a run that goes

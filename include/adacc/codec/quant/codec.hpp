@@ -161,6 +161,7 @@ struct PackedQuantCodec {
   static constexpr std::size_t split_items(std::size_t rows, std::size_t) {
     return div_up(rows, detail::block_rows);
   }
+  static constexpr std::size_t item_elements(std::size_t cols) { return detail::block_rows * cols; }
 
   /// T is float, double or bfloat16; numbers are quantized as floats.
   template <class T>

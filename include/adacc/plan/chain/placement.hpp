@@ -18,6 +18,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct PlacementLimits {
   bool smallest = false;  ///< look for the smallest need, whatever its time
+  /// If so, bytes that a unit of error is worth when too many partial plans are known to keep all.
+  double error_price = 0;
   SignedBytes budget = 0;
   double tolerance = 0;
   std::size_t needs = 1;     ///< ranges, per boundary and state
@@ -87,6 +89,7 @@ class Placement {
     double seconds = 0;
     double error = 0;
     double score = 0;  ///< a bound for every plan that it is part of
+    double rank = 0;   ///< the less, the more promising
     std::size_t trace = 0;
     int pattern = 0;
   };
@@ -164,6 +167,7 @@ class Placement {
     }
     label.score = limits_.smallest ? peak(label) : score(label);
     if (label.score >= limits_.cutoff) return drop(label.score);
+    label.rank = label.score + (limits_.smallest ? limits_.error_price * label.error : 0);
     label.trace = behind.trace;
     label.pattern = arc.pattern;
     needs_seen_.add(place_of(label));
@@ -232,13 +236,13 @@ class Placement {
         holder = label;
         return;
       }
-      if (worst == 0 || holder.score > kept_[worst - 1].score) worst = at;
+      if (worst == 0 || holder.rank > kept_[worst - 1].rank) worst = at;
     }
     if (count < limits_.labels) {
       kept_.push_back(label);
       next_in_slot_.push_back(slot);
       slot = kept_.size();
-    } else if (Label& holder = kept_[worst - 1]; label.score < holder.score) {
+    } else if (Label& holder = kept_[worst - 1]; label.rank < holder.rank) {
       drop(holder.score);
       holder = label;
     } else {

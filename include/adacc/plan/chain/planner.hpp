@@ -69,6 +69,15 @@ class ChainPlanner {
     limits.smallest = true;
     limits.tolerance = request_.tolerance;
     std::size_t least = propose_smaller(chain, limits, found);
+    // In a long chain, what spends the tolerance on its end leaves none for its beginning.
+    if (request_.tolerance > 0)
+      for (const double factor : tuning_.error_prices) {
+        if (least >= smallest.arena_bytes) break;
+        limits.error_price =
+            factor * static_cast<double>(smallest.arena_bytes) / request_.tolerance;
+        raise(least, propose_smaller(chain, limits, found));
+      }
+    limits.error_price = 0;
     if (least < smallest.arena_bytes && chain.size() <= tuning_.smallest_segments) {
       limits.cutoff = static_cast<double>(smallest.arena_bytes);
       limits.needs = limits.labels = 4;
@@ -111,6 +120,7 @@ class ChainPlanner {
 
   /// Behind any one buffer.
   std::size_t most_padding() const {
+    if (graph_.parts > 1) return alignment - 1;  // parts of buffers may have any
     std::size_t most = 0;
     const auto add = [&](std::size_t bytes) { raise(most, align_up(bytes) - bytes); };
     for (int k = 0; k < graph_.node_count(); ++k) {

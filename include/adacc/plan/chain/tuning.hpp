@@ -56,6 +56,8 @@ struct ChainTuning {
   int layouts = 16;                       ///< tried of the plans that one search finds
 
   // The smallest plan.
+  double error_prices[4] = {0.1, 0.5, 2,
+                            10};       ///< of the tolerance, in smallest arenas found so far
   std::size_t smallest_layouts = 64;   ///< tried, in a graph of less than
   std::size_t smallest_many = 1000;    ///< activations; 4 in a larger one
   std::size_t smallest_segments = 64;  ///< up to which a second, wider search looks for it

@@ -5,7 +5,9 @@
 /// or to produce another again, comes after it, so when its turn comes it is known whether backward
 /// needs it, when first and when last. What is still open costs nothing in bytes and time, which is
 /// the scheduler's own rule (program/scheduler.hpp); here its lifetimes are summed. That relaxation
-/// can only be smaller, at every instruction, than any completion.
+/// can only be smaller, at every instruction, than any completion. With layers in parts, what may
+/// come to live within a loop (program/loops.hpp) takes one part's bytes: a completion has more
+/// instructions, which may end a loop and never join what these do not.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +40,16 @@ struct PartialCost {
 class PartialPlan {
  public:
   constexpr PartialPlan(const Graph& graph, const CostProfile& profile)
-      : graph_(graph), profile_(profile), facts_(graph.nodes.size()),
+      : graph_(graph), profile_(profile), facts_(graph.nodes.size()), loop_rules_(graph),
         scheduler_(graph, Mode::train, lifetimes_), first_decided_(graph.node_count()) {
     plan_.made_for = graph.fingerprint;
     plan_.policies.resize(graph.nodes.size());
-    for (int k = 0; k < graph.node_count(); ++k) add_options(k);
+    lifetimes_.plan = &plan_;
+    lifetimes_.rules = &loop_rules_;
     for (int k = graph.node_count() - 1; k >= 0; --k)
       for (const int id : graph.backward_reads(k)) fact(id).last_reader = k;
+    note_tiles();
+    for (int k = 0; k < graph.node_count(); ++k) add_options(k);
     int latest = -1;
     for (Fact& mine : facts_) {
       mine.prefix_reader = latest;
@@ -175,6 +180,11 @@ class PartialPlan {
     Array<int> open;  ///< buffers with values of open activations
     Array<int> forward_at, backward_at;
     int forward_end = 0;  ///< the first instruction behind forward and loss
+    const detail::LoopRules* rules = nullptr;
+    // By instruction, if there can be loops:
+    Array<int> run_of;            ///< those with equal numbers may be in one loop
+    Array<detail::Share> shares;  ///< what their parts are
+    int segment = -1;
 
     constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
       const int buffer = Lifetimes::add_buffer(kind, activation, bytes);
@@ -184,10 +194,30 @@ class PartialPlan {
 
     constexpr void append(const Instruction& run) {
       Lifetimes::append(run);
+      if (rules->active()) note_run(run);
       const auto k = static_cast<std::size_t>(run.node);
       if (run.op == Op::backward) backward_at[k] = count - 1;
       else if (run.op == Op::loss_gradient || run.op == Op::hand_over) forward_end = count;
       else if (run.op == Op::forward && !run.again) forward_at[k] = count - 1, forward_end = count;
+    }
+
+    constexpr void note_run(const Instruction& run) {
+      const detail::Share share = rules->share(run, *plan, buffers);
+      const int mine = rules->segment(run, segment);
+      const bool joins = !shares.empty() && share == shares.back() && mine == segment;
+      run_of.push_back(run_of.empty() ? 0 : run_of.back() + (joins ? 0 : 1));
+      shares.push_back(share);
+      segment = mine;
+    }
+
+    /// One part's bytes for what may live within a loop.
+    constexpr void shrink_tiles() {
+      for (Buffer& buffer : buffers) {
+        if (buffer.first < 0 || !detail::LoopRules::can_be_tile(buffer)) continue;
+        const auto first = static_cast<std::size_t>(buffer.first);
+        if (shares[first] && run_of[first] == run_of[static_cast<std::size_t>(buffer.last)])
+          buffer.bytes = shares[first].of(buffer.bytes);
+      }
     }
   };
 
@@ -204,7 +234,7 @@ class PartialPlan {
       option.policy = policy;
       option.seconds = seconds_of(graph_, profile_, k, policy);
       option.stored = stored_bytes(graph_, k, policy);
-      const std::size_t value = align_up(graph_.node(k).output_bytes);
+      const std::size_t value = tile_bytes_[static_cast<std::size_t>(k)];
       if (option.stored > value) option.stored = value;
       if (policy.keeps() && !policy.form().lossless())
         option.column = profile_.column(policy.codec());
@@ -216,12 +246,33 @@ class PartialPlan {
   constexpr void run() {
     lifetimes_.clear();
     lifetimes_.open.clear();
-    lifetimes_.plan = &plan_;
+    lifetimes_.run_of.clear();
+    lifetimes_.shares.clear();
     lifetimes_.forward_at.resize(facts_.size());
     lifetimes_.backward_at.resize(facts_.size());
     for (int& at : lifetimes_.forward_at) at = -1;
     for (int& at : lifetimes_.backward_at) at = -1;
     scheduler_.run(plan_);
+    if (loop_rules_.active()) lifetimes_.shrink_tiles();
+  }
+
+  /// Of activations that may live within a loop from forward to backward, what they take there.
+  constexpr void note_tiles() {
+    tile_bytes_.resize(facts_.size());
+    for (int k = 0; k < node_count(); ++k)
+      tile_bytes_[static_cast<std::size_t>(k)] = align_up(graph_.node(k).output_bytes);
+    if (!loop_rules_.active()) return;
+    run();  // all open: nothing comes between that does not in every plan
+    for (int k = 0; k < node_count(); ++k) {
+      const int reader = fact(k).last_reader;
+      const int from = lifetimes_.forward_at[static_cast<std::size_t>(k)];
+      const int to = reader < 0 ? -1 : lifetimes_.backward_at[static_cast<std::size_t>(reader)];
+      if (from < 0 || to < 0) continue;
+      const detail::Share share = lifetimes_.shares[static_cast<std::size_t>(from)];
+      if (share && lifetimes_.run_of[static_cast<std::size_t>(from)] ==
+                       lifetimes_.run_of[static_cast<std::size_t>(to)])
+        tile_bytes_[static_cast<std::size_t>(k)] = align_up(share.of(graph_.node(k).output_bytes));
+    }
   }
 
   /// From `live_`, which is of all buffers.
@@ -251,9 +302,11 @@ class PartialPlan {
   Array<Fact> facts_;
   Array<PlanOption> options_;
   Plan plan_;
+  detail::LoopRules loop_rules_;
   Trace lifetimes_;
   Scheduler<Trace> scheduler_;
   LiveBytes live_, open_live_;
+  Array<std::size_t> tile_bytes_;  ///< by activation: the fewest in which its value may be kept
   double base_seconds_ = 0;
   int first_decided_ = 0;
 };

@@ -187,16 +187,18 @@ class Search {
     if (cost.seconds > limits_.most_seconds || no_better(cost)) return;
     const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
+    PartialCost exact = cost;  // of what may become part of a loop, the bound took one part
+    exact.live_bytes = live_bytes(schedule);
     if (limits_.goal == Goal::arena_bytes) {
-      const std::size_t arena = make_layout(schedule).arena_bytes;
+      const std::size_t arena = peak_bytes(graph_, plan);
       if (result_.found && arena >= result_.arena_bytes) return;
       result_.arena_bytes = arena;
-    } else if (!fits(schedule)) {
+    } else if (no_better(exact) || !fits(schedule)) {
       return;
     }
     result_.found = true;
     result_.plan = plan;
-    best_ = cost;
+    best_ = exact;
   }
 
   /// Whether the layout fits the budget. Often a first placement does, and a search for the best
@@ -205,7 +207,7 @@ class Search {
     const Timeline timeline(schedule);
     return place(schedule, timeline, 16).arena_bytes <= limits_.budget_bytes ||
            place(schedule, timeline, 4).arena_bytes <= limits_.budget_bytes ||
-           make_layout(schedule).arena_bytes <= limits_.budget_bytes;
+           peak_bytes(graph_, partial_.plan()) <= limits_.budget_bytes;
   }
 
   constexpr void count_node() {
