@@ -71,7 +71,7 @@ MUTATIONS = [
     ("step/memory_check.hpp", "return begin < end ? end - begin : 0;",
      "return begin + 1 < end ? end - begin : 0;", "step/memory_test.cpp",
      "blocks that overlap by one byte are refused"),
-    ("stash/stash.hpp", "now_.context->key.activation = static_cast<std::uint32_t>(run.node);",
+    ("stash/stash.hpp", "now_.context->key.activation = static_cast<std::uint32_t>(id);",
      "now_.context->key.activation = 0;", "stash/stash_test.cpp",
      "two stochastic codecs of a stash draw different numbers"),
     ("layer/gelu.hpp", "0.044715L", "0.04472L", "layer/activations_test.cpp", "GELU's constant"),

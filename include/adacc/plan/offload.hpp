@@ -116,7 +116,7 @@ class OffloadPlanner {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
     // A layout may take more than the bytes that live: the room is then smaller by as much.
-    for (int tries = 0; tries < 4 && room > 0; ++tries) {
+    for (int tries = 0; tries < 6 && room > 0; ++tries) {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
       if (proposals_.meets(sent)) return sent.cost.seconds;
       if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)

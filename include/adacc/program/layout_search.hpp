@@ -8,6 +8,10 @@
 /// to order. A try takes time quadratic in the number of buffers, which is why this is for short
 /// schedules. Random numbers come from a fixed seed: the same schedule always gets the same layout,
 /// in the compiler and at run time.
+///
+/// What is sent to a store dies in the order in which it came to life, and comes back in the other:
+/// no stack holds it. So where there are transfers more is tried: early buffers first, and then what
+/// travels before what does not, mended for a millisecond each.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +31,14 @@ class LayoutSearch {
   constexpr LayoutSearch(const Schedule& schedule, std::size_t live_bytes,
                          Array<std::size_t>& offsets, std::size_t& arena_bytes)
       : live_bytes_(live_bytes), best_offsets_(offsets), best_bytes_(arena_bytes),
-        offsets_(schedule.buffers.size()), end_(static_cast<int>(schedule.instructions.size())) {
+        offsets_(schedule.buffers.size()), end_(static_cast<int>(schedule.instructions.size())),
+        has_transfers_(!schedule.transfers.empty()) {
     items_.reserve(schedule.buffers.size());
     for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
       if (buffer.first >= 0)
-        items_.push_back({buffer.room(), buffer.unit(), buffer.first, buffer.last, b});
+        items_.push_back(
+            {buffer.room(), buffer.unit(), buffer.first, buffer.last, b, buffer.travels});
     }
     placed_.reserve(items_.size());
   }
@@ -51,15 +57,25 @@ class LayoutSearch {
       sort_by(round % 2 == 0 ? Rank::life : Rank::area);
       climb(256, good_enough);
     }
+    if (!has_transfers_) return;
+    for (const Rank rank : {Rank::start, Rank::travels}) {
+      sort_by(rank);
+      const std::size_t most = looks_ + (std::size_t{1} << 17U);
+      while (best_bytes_ > live_bytes_ && looks_ < most) {
+        place(best_bytes_ - 1);
+        move(highest_, 0);
+      }
+    }
   }
 
  private:
-  enum class Rank : std::uint8_t { bytes, area, life, start };
+  enum class Rank : std::uint8_t { bytes, area, life, start, travels };
   struct Item {
     std::size_t bytes = 0;
     std::size_t unit = 1;
     int first = 0, last = 0;
     std::size_t buffer = 0;
+    bool travels = false;
   };
   struct Placed {
     std::size_t begin = 0, end = 0;
@@ -79,6 +95,8 @@ class LayoutSearch {
       case Rank::area: return item.bytes * life;
       case Rank::life: return life;
       case Rank::start: return static_cast<std::size_t>(end_ - item.first);
+      case Rank::travels:
+        return static_cast<std::size_t>((item.travels ? 2 * end_ : end_) - item.first);
     }
     return 0;
   }
@@ -162,6 +180,7 @@ class LayoutSearch {
   Array<Placed> placed_;
   Array<std::size_t> offsets_;
   int end_;
+  bool has_transfers_;
   std::size_t highest_ = 0;
   std::size_t looks_ = 0;
   std::uint64_t random_ = 1;
