@@ -112,10 +112,12 @@ int run(const char* what) {
     return say(copy_to_device(lent.cuda, View<const float>(host, Shape(16)),
                               View<float>(host + 16, Shape(16))));
   if (is("stores")) {
-    using Sends =
-        Network<Sequential<Layer<Linear>, Layer<Relu, Offload<>>, Layer<Linear>>, MeanSquaredError>;
-    const Sends net{{{Linear{.out = 4}}, {}, {Linear{.out = 4}}}, {}};
-    auto program = make_program<Cuda>(net, Shape(8, 16));
+    using Hidden = Sequential<Layer<Linear, Offload<>>, Layer<Gelu, Offload<>>>;
+    const Network net{Sequential<Repeat<Hidden>, Layer<Linear>>{
+                          {8, Hidden{{Linear{.out = 64}}, {}}}, {Linear{.out = 1}}},
+                      MeanSquaredError{}};
+    auto program = make_program<Cuda>(net, Shape(64, 64));
+    if (program->schedule.store_bytes == 0) return std::printf("nothing is sent\n"), 1;
     auto step = Step<float, Cuda>::make(net, *program);
     const std::size_t all = step->graph().parameter_elems;
     auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena");
