@@ -14,7 +14,11 @@
 #include "../core/device_block.cuh"
 #include "adamw.cuh"
 #include "gradient_norm.cuh"
+
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
 #include "training.hpp"
+#pragma nv_diagnostic pop
 
 namespace adacc { inline namespace v0_1 {
 
