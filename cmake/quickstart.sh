@@ -10,6 +10,9 @@
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
 #       cuda        that what nvcc compiles does compile; only if named
+#   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
+#                                             training steps on it and compare them with the CPU's,
+#                                             measure the codecs; writes a page to bench/results/
 #
 # Whatever is missing is named before anything is built, and installed with apt-get, as root or
 # through sudo without a password, if there is a network. If nothing is missing no network is used.
@@ -35,7 +38,7 @@ gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | test [quick|clang|asan-ubsan|tsan|tidy|cuda]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda]..." >&2
   exit 2
 }
 
@@ -192,6 +195,38 @@ train() {
   echo "logs and reports: $logs; open \"$logs/auto 30%.html\" in a browser"
 }
 
+gpu() {
+  local device driver page program nvcc status failed=0
+  if ! device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1); then
+    echo "quickstart: nvidia-smi finds no GPU on this machine" >&2
+    exit 1
+  fi
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+  provide need_gxx need_libraries need_nvcc
+  nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON
+  cmake --build --preset release -j "$jobs" \
+    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench
+
+  mkdir -p bench/results
+  page="bench/results/$(date +%Y-%m-%d)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
+  {
+    echo "$device, driver $driver, $("$nvcc" --version | grep release)"
+    echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    for program in tests/cuda/codec_run_gpu tests/cuda/layers_gpu tests/cuda/steps_gpu \
+                   bench/codec_cuda_bench; do
+      echo
+      echo "== $program"
+      status=0
+      "build/release/$program" 2>&1 || status=$?
+      [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
+    done
+    [ "$failed" -eq 0 ]
+  } | tee "$page" || failed=1
+  echo "quickstart: written to $page"
+  exit "$failed"
+}
+
 # run_tests PRESET [ctest option...]: runs the preset's tests and keeps the summary for the end.
 summaries=()
 failed=0
@@ -261,6 +296,7 @@ test_stages() {
 [ $# -ge 1 ] || usage
 case $1 in
   train) [ $# -eq 1 ] || usage; train ;;
+  gpu) [ $# -eq 1 ] || usage; gpu ;;
   test) test_stages "${@:2}" ;;
   *) usage ;;
 esac

@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Every layer's and loss's device twin against the CPU: outputs and all gradients, odd sizes
 /// included. Skipped (77) without a device.
-#include <adacc/core/device_block.cuh>
-#include <adacc/layer/causal_attention.cuh>
-#include <adacc/layer/cross_entropy_head.cuh>
-#include <adacc/layer/dropout.cuh>
-#include <adacc/layer/embedding.cuh>
-#include <adacc/layer/gelu.cuh>
-#include <adacc/layer/layer_norm.cuh>
-#include <adacc/layer/linear.cuh>
-#include <adacc/layer/mean_squared_error.cuh>
-#include <adacc/layer/relu.cuh>
-#include <adacc/layer/rms_norm.cuh>
-#include <adacc/layer/silu.cuh>
-#include <adacc/layer/softmax_cross_entropy.cuh>
-#include <adacc/model/erased_layer.hpp>
+#include <adacc/train.cuh>
 
 #include <cmath>
 #include <cstdio>

@@ -2,11 +2,7 @@
 /// Whole training steps on the device: a GPT and a perceptron against the CPU's fp32, recomputing
 /// against retaining bit for bit, bytes used against bytes promised, blobs against the CPU's.
 /// Skipped (77) without a device.
-#include <adacc/adacc.cuh>
-#include <adacc/core/device_block.cuh>
-#include <adacc/layer/layers.cuh>
-#include <adacc/train/adamw.cuh>
-#include <adacc/train/gradient_norm.cuh>
+#include <adacc/train.cuh>
 
 #include <cmath>
 #include <cstdio>
@@ -171,7 +167,12 @@ void check_use(const char* what, Trainer<Case>& trainer) {
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (bytes[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
   }
-  expect(used == promised, "%s: %zu bytes were promised, and %zu were used", what, promised, used);
+  // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does.
+  cudaDeviceProp device{};
+  fine(cudaGetDeviceProperties(&device, 0));
+  const bool all = std::strstr(device.name, "ptxrun") != nullptr;
+  expect(all ? used == promised : used <= promised,
+         "%s: %zu bytes were promised, and %zu were used", what, promised, used);
 }
 
 struct Gpt {
@@ -270,6 +271,39 @@ void check_perceptron(const Setting& setting) {
          "perceptron: recompute has other bits than retain");
 }
 
+/// A Training draws the parameters, runs and updates as the loop above does.
+void check_training(const Setting& setting) {
+  using Case = Perceptron<Retain>;
+  const auto net = Case::network();
+  Cuda cuda(setting.stream, setting.products);
+  cuda.key.seed = seed;
+  auto made = Training<float, Cuda>::make(net, *make_program<Cuda>(net, Case::shape()), cuda);
+  if (!fine(made.error)) return;
+  Training<float, Cuda>& training = *made;
+  training.optimizer = adamw;
+  training.clip = clip;
+  const Trained cpu = cpu_train<Case>(3);
+  const std::vector<float> first = initial_params<Case>();
+  std::vector<float> drawn(first.size());
+  fine(copy_to_host(cuda, training.params(), View<float>(drawn.data(), Shape(drawn.size()))));
+  expect(!same(drawn, first), "a training draws by the context's seed");
+  fine(copy_to_device(cuda, View<const float>(first.data(), Shape(first.size())),
+                      training.params()));
+  for (std::uint32_t s = 0; s < 3; ++s) {
+    const auto x = Case::inputs(s), y = Case::targets(s);
+    auto input = DeviceBlock<float>::make(x.size(), "x"),
+         to = DeviceBlock<float>::make(y.size(), "y");
+    fine(copy_to_device(cuda, View<const float>(x.data(), Shape(x.size())), input->view()));
+    fine(copy_to_device(cuda, View<const float>(y.data(), Shape(y.size())), to->view()));
+    const auto outcome = training.step(View<const float>(input->data(), Case::shape()),
+                                       View<const float>(to->data(), Shape(45, 5)), rate);
+    if (!fine(outcome.error)) return;
+    expect(outcome->finite && std::fabs(outcome->loss - cpu.losses[s]) <= 1e-5,
+           "a training's step %u has the loss %g, and the CPU's %g", s, outcome->loss,
+           cpu.losses[s]);
+  }
+}
+
 /// Steps that nobody waits for, and one that is replayed as a graph, have the same bits.
 void check_queued(const Setting& setting) {
   const Gpt gpt;
@@ -322,6 +356,7 @@ int main() {
     check_perceptron(setting);
     check_gpt(setting);
     check_queued(setting);
+    check_training(setting);
   }
   cudaStreamDestroy(stream);
   if (failures != 0) return 1;

@@ -50,8 +50,8 @@ class Block {
     std::size_t bytes = 0;
     if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
       return Error::say(what, ": ", elems, " elements are more than can be addressed");
+    if (elems == 0) return Block();
     Block block;
-    if (elems == 0) return block;
     void* data = ::operator new (align_up(bytes), std::align_val_t{boundary}, std::nothrow);
     if (data == nullptr) return Error::say(what, ": there is no memory for ", shown(bytes));
 #if defined(__linux__)

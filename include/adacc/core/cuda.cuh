@@ -165,7 +165,7 @@ class Cuda : public KernelCall {
     Error fault() const {
       if (place_ == nullptr)
         return Error::misuse("the loss has no place: lend a double of device memory (bind_loss)");
-      return memory_fault("loss", place_, sizeof(double));
+      return memory_fault("bytes of the loss", place_, sizeof(double));
     }
 
     double* place() const { return place_; }

@@ -30,8 +30,9 @@ class DeviceBlock {
   }
 
   /// `elems` zeros on the current device; an error if there is no room for them, which names `what`
-  /// they are for.
-  static Result<DeviceBlock> make(std::size_t elems, const char* what) {
+  /// they are for. They start at a multiple of 256 bytes.
+  static Result<DeviceBlock> make(std::size_t elems, const char* what,
+                                  std::size_t /*boundary*/ = alignment) {
     std::size_t bytes = 0;
     if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
       return Error::say(what, ": ", elems, " elements are more than can be addressed");

@@ -25,8 +25,7 @@
 #include "../evolve/evolution.hpp"
 #include "../step/step.hpp"
 #include "adamw.hpp"
-#include "gradient_norm.hpp"
-#include "initialize.hpp"
+#include "memory.hpp"
 #include "options.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -174,7 +173,8 @@ class Training {
     Outcome outcome;
     outcome.batches = batches_;
     outcome.loss = losses_ / n;
-    outcome.grad_norm = gradient_norm(context_, gradients()) / n;
+    outcome.grad_norm = memory_.norm(context_, gradients()) / n;
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) {
       give_up();
@@ -182,6 +182,7 @@ class Training {
     }
     ++updates_;
     run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n});
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
     const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
     batches_ = 0;
     losses_ = seconds_ = 0;
@@ -229,7 +230,7 @@ class Training {
       give_back(arena_);
       take_arena(needed, error);
     }
-    if (!error) error = next->bind(arena(), params(), gradients(), store_);
+    if (!error) error = bind(*next);
     if (!error) {
       step_ = std::move(*next);
       note_steps();
@@ -242,7 +243,7 @@ class Training {
       take_arena(before, again);
       if (again) return again;
     }
-    if (const Error why = step_.bind(arena(), params(), gradients(), store_)) return why;
+    if (const Error why = bind(step_)) return why;
     return error;
   }
 
@@ -288,6 +289,8 @@ class Training {
   using Keeper = detail::PlanKeeper<Training>;
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
   static constexpr std::size_t state_blocks = Optimizer::state_blocks;
+  template <class Element>
+  using Block = typename TrainingMemory<Context>::template Block<Element>;
 
   /// The arena has at least `first_arena` bytes until the program changes.
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
@@ -308,17 +311,25 @@ class Training {
     for (std::size_t i = 0; i < state_blocks; ++i)
       take(made.state_[i], elems, "the optimizer's state", error);
     if (error) return error;
-    error = made.step_.bind(made.arena(), made.params(), made.gradients(), store);
+    error = made.memory_.make(context);
     if (error) return error;
-    initialize_parameters(made.context_, made.step_.graph().parameters, made.params(),
-                          context.key.seed);
+    error = made.bind(made.step_);
+    if (error) return error;
+    error = made.memory_.initialize(made.context_, made.step_.graph().parameters, made.params(),
+                                    context.key.seed);
+    if (error) return error;
     made.note_steps();
-    return made;
+    return static_cast<Training&&>(made);  // nvcc would copy it
   }
 
   void take_arena(std::size_t bytes, Error& error) {
     // What is sent away starts and ends where a disk can be written.
     take(arena_, bytes, "activations", error, store_ ? huge_page : alignment);
+  }
+
+  Error bind(Step<T, Context>& step) {
+    if (const Error why = step.bind(arena(), params(), gradients(), store_)) return why;
+    return memory_.bind(step);
   }
 
   template <class Element>
@@ -417,6 +428,7 @@ class Training {
 
   Context context_;
   StoreRef store_;
+  TrainingMemory<Context> memory_;
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
   Block<T> params_, gradients_, state_[state_blocks + 1];

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+/// The second umbrella on CUDA devices: what trains a network of ready-made layers there.
+///
+/// adacc.cuh and beside it device memory, the twins of the layers and losses, and what updates
+/// parameters. A step is Step<float, Cuda> (core/cuda.cuh); docs/cuda.md has the whole of it. Needs
+/// Eigen, as the layers do; link with cudart and cublasLt.
+#pragma once
+
+#include "adacc.cuh"
+
+#include "core/device_block.cuh"
+
+#include "layer/causal_attention.cuh"
+#include "layer/cross_entropy_head.cuh"
+#include "layer/cuda_products.cuh"
+#include "layer/dropout.cuh"
+#include "layer/embedding.cuh"
+#include "layer/gelu.cuh"
+#include "layer/layer_norm.cuh"
+#include "layer/linear.cuh"
+#include "layer/mean_squared_error.cuh"
+#include "layer/relu.cuh"
+#include "layer/rms_norm.cuh"
+#include "layer/silu.cuh"
+#include "layer/softmax_cross_entropy.cuh"
+
+#include "train/adamw.cuh"
+#include "train/gradient_norm.cuh"
+#include "train/training.cuh"

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+/// What can be wrong when a device, a stream or memory is lent: each an error value in words. argv[1]
+/// says what; the test compares the words. The executor pretends to be the machines that it takes.
+#define ADACC_ASSERT(holds, text) static_cast<void>(0)
+
+#include <adacc/train.cuh>
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using namespace adacc;
+
+int say(const Error& error) {
+  std::printf("%s\n", error ? error.text() : "no error");
+  return error ? 0 : 1;
+}
+
+/// What is wrong with one of its blocks, of a step that has all the others.
+struct Lent {
+  using Net = Network<Sequential<Layer<Linear>, Layer<Relu>>, MeanSquaredError>;
+
+  explicit Lent(bool with_products = true) {
+    products = CudaProducts::make();
+    cuda = *Cuda::make(nullptr, with_products ? &*products : nullptr);
+    auto program = make_program<Cuda>(net, Shape(8, 16));
+    step = static_cast<Step<float, Cuda>&&>(*Step<float, Cuda>::make(net, *program));
+    arena = DeviceBlock<std::byte>::make(step.arena_bytes(), "arena");
+    params = DeviceBlock<float>::make(step.graph().parameter_elems, "parameters");
+    gradients = DeviceBlock<float>::make(step.graph().parameter_elems, "gradients");
+    input = DeviceBlock<float>::make(8 * 16, "input");
+    targets = DeviceBlock<float>::make(8 * 4, "targets");
+    place = DeviceBlock<double>::make(1, "loss");
+  }
+  Error bind() { return step.bind(arena->view(), params->view(), gradients->view()); }
+  Error ready() {
+    if (const Error why = bind()) return why;
+    return step.bind_loss(Cuda::Loss(place->data(), nullptr));
+  }
+  View<const float> x() { return {input->data(), Shape(8, 16)}; }
+  View<const float> y() { return {targets->data(), Shape(8, 4)}; }
+
+  Net net{{{Linear{.out = 4}}, {}}, {}};
+  Result<CudaProducts> products;
+  Cuda cuda;
+  Step<float, Cuda> step;
+  Result<DeviceBlock<std::byte>> arena;
+  Result<DeviceBlock<float>> params, gradients, input, targets;
+  Result<DeviceBlock<double>> place;
+};
+
+alignas(64) float host[1024];
+
+int run(const char* what) {
+  const auto is = [&](const char* name) { return std::strcmp(what, name) == 0; };
+  if (is("device")) return say(Cuda::make(nullptr).error);
+  if (is("stream")) {
+    cudaStream_t stream = nullptr;
+    cudaSetDevice(1);
+    cudaStreamCreate(&stream);
+    cudaSetDevice(0);
+    return say(Cuda::make(stream).error);
+  }
+  if (is("memory")) return say(DeviceBlock<float>::make(1 << 20, "activations").error);
+  if (is("head_size")) {
+    const Network net{Sequential{layer<Retain>(CausalAttention{.heads = 1})}, MeanSquaredError{}};
+    if (make_graph(net, Shape(1, 4, 3 * 200)).error) return 1;
+    return say(make_graph<Cuda>(net, Shape(1, 4, 3 * 200)).error);
+  }
+  Lent lent(!is("products"));
+  const auto elems = lent.params->size();
+  if (is("fine")) {
+    if (lent.ready()) return 1;
+    const Result<double> loss = lent.step.run(lent.cuda, lent.x(), lent.y());
+    std::printf("loss %g\n", loss ? *loss : -1.0);
+    return loss ? 0 : 1;
+  }
+  if (is("host_arena"))
+    return say(lent.step.bind({reinterpret_cast<std::byte*>(host), Shape(sizeof host)},
+                              lent.params->view(), lent.gradients->view()));
+  if (is("host_parameters"))
+    return say(lent.step.bind(lent.arena->view(), View<const float>(host, Shape(elems)),
+                              lent.gradients->view()));
+  if (is("short_gradients"))
+    return say(
+        lent.step.bind(lent.arena->view(), lent.params->view(),
+                       View<float>(reinterpret_cast<float*>(lent.place->data()), Shape(elems))));
+  if (is("other_device")) {
+    cudaSetDevice(1);
+    auto elsewhere = DeviceBlock<std::byte>::make(lent.step.arena_bytes(), "arena");
+    cudaSetDevice(0);
+    return say(lent.step.bind(elsewhere->view(), lent.params->view(), lent.gradients->view()));
+  }
+  if (is("no_loss")) {
+    if (lent.bind()) return 1;
+    return say(lent.step.submit(lent.cuda, lent.x(), lent.y()));
+  }
+  if (is("host_loss")) {
+    if (lent.bind() || lent.step.bind_loss(Cuda::Loss(reinterpret_cast<double*>(host), nullptr)))
+      return 1;
+    return say(lent.step.submit(lent.cuda, lent.x(), lent.y()));
+  }
+  if (lent.ready()) return 1;
+  if (is("host_input"))
+    return say(lent.step.submit(lent.cuda, View<const float>(host, Shape(8, 16)), lent.y()));
+  if (is("products")) return say(lent.step.run(lent.cuda, lent.x(), lent.y()).error);
+  if (is("copy_to_host"))
+    return say(copy_to_host(lent.cuda, lent.params->view(), lent.params->view()));
+  if (is("copy_to_device"))
+    return say(copy_to_device(lent.cuda, View<const float>(host, Shape(16)),
+                              View<float>(host + 16, Shape(16))));
+  if (is("stores")) {
+    using Hidden = Sequential<Layer<Linear, Offload<>>, Layer<Gelu, Offload<>>>;
+    const Network net{Sequential<Repeat<Hidden>, Layer<Linear>>{
+                          {8, Hidden{{Linear{.out = 64}}, {}}}, {Linear{.out = 1}}},
+                      MeanSquaredError{}};
+    auto program = make_program<Cuda>(net, Shape(64, 64));
+    if (program->schedule.store_bytes == 0) return std::printf("nothing is sent\n"), 1;
+    auto step = Step<float, Cuda>::make(net, *program);
+    const std::size_t all = step->graph().parameter_elems;
+    auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena");
+    auto params = DeviceBlock<float>::make(all, "p"),
+         gradients = DeviceBlock<float>::make(all, "g");
+    return say(step->bind(arena->view(), params->view(), gradients->view()));
+  }
+  std::printf("there is no case %s\n", what);
+  return 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) { return run(count > 1 ? arguments[1] : "fine"); }
