@@ -31,7 +31,8 @@ struct Setting {
   gpt::Config network{6, 6, 384, 256, 256};
   std::size_t batch = 4, seq = 256;
   int threads = 2;
-  int parts = 1;  ///< that layers are cut into
+  int parts = 1;      ///< that layers are cut into
+  bool loops = true;  ///< over these parts, as programs have them
 };
 
 /// A network's step with its memory and a fixed batch.
@@ -89,6 +90,10 @@ class Contestant {
     if (!graph) return graph.error;
     auto program = make_program(*graph, std::move(plan));
     if (!program) return program.error;
+    if (!setting.loops) {
+      program->schedule = make_straight_schedule(program->graph, program->plan);
+      program->layout = make_layout(program->schedule);
+    }
     auto dispatch = make_dispatch<float, Cpu>(network_);
     dispatch.add_codec<Int8Outlier>();
     dispatch.add_codec<Int4Outlier>();

@@ -25,8 +25,8 @@ struct Planned {
   CostProfile profile;
   PlanRequest request;
 
-  Planned(const gpt::Config& config, double tolerance) {
-    auto made = gpt::graph<gpt::PlannedSet>(config, Run::batch, Run::time, workers);
+  Planned(const gpt::Config& config, double tolerance, int parts) {
+    auto made = gpt::graph<gpt::PlannedSet>(config, Run::batch, Run::time, workers, parts);
     REQUIRE_MESSAGE(made, made.error.text());
     graph = std::move(*made);
     profile = estimated_profile(graph);
@@ -45,16 +45,17 @@ bool loses_nothing(const Plan& plan) {
   return true;
 }
 
-/// How many of the budgets had a plan that loses nothing.
-int run_all(double tolerance) {
+/// How many of the budgets had a plan that loses nothing; in `smallest` the smallest budget.
+int run_all(double tolerance, int parts, std::size_t& smallest) {
   Run run(3, 32);
-  Planned planned(run.config, tolerance);
+  Planned planned(run.config, tolerance, parts);
   const std::size_t most = planned.request.budget_bytes;
   const auto least = smallest_peak(planned.graph, planned.profile, planned.request);
   REQUIRE_MESSAGE(least, least.error.text());
   REQUIRE(*least < most);
+  smallest = *least;
 
-  const Run::Ran retained = run.run(retain_all(planned.graph));
+  const Run::Ran retained = run.run(planned.graph, retain_all(planned.graph));
   InTurn executor{workers};
   int exact = 0;
   std::size_t last_peak = 0;
@@ -74,7 +75,7 @@ int run_all(double tolerance) {
     Cpu cpu{ExecutorRef(executor)};
     check_arena_use(*step, cpu, run.view(), run.view());  // to the last byte, and none behind it
 
-    const Run::Ran ran = run.run(outcome->plan);
+    const Run::Ran ran = run.run(planned.graph, outcome->plan);
     const bool lossless = loses_nothing(outcome->plan);
     exact += lossless ? 1 : 0;
     CHECK((outcome->error == 0) == lossless);
@@ -88,10 +89,17 @@ int run_all(double tolerance) {
 }  // namespace
 
 TEST_CASE("executed peak == predicted peak <= budget at every budget, lossless ones to the bit") {
-  CHECK(run_all(0) == budgets);
-  const int exact = run_all(1e-2);
-  CHECK(exact > 0);
-  CHECK(exact < budgets);
+  std::size_t smallest[2][2] = {};
+  for (const int parts : {1, static_cast<int>(Run::batch)}) {
+    CAPTURE(parts);
+    CHECK(run_all(0, parts, smallest[parts > 1][0]) == budgets);
+    const int exact = run_all(1e-2, parts, smallest[parts > 1][1]);
+    CHECK(exact > 0);
+    CHECK(exact < budgets);
+  }
+  for (const int lossy : {0, 1})  // loops over two sequences: far below the floor without them
+    CHECK(static_cast<double>(smallest[1][lossy]) <=
+          0.75 * static_cast<double>(smallest[0][lossy]));
 }
 
 }  // namespace every_budget_test

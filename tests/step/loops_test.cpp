@@ -42,6 +42,29 @@ struct Slices {
   }
 };
 
+/// Columns times 1 and a parameter that all such layers share: the sums of its gradient show in which order
+/// they were made.
+struct Shared {
+  static constexpr const char* name = "shared";
+  static constexpr auto split = Split::rows;
+  static constexpr auto backward_reads = reads::input;
+  static constexpr std::array<ParameterSpec, 1> parameters(Shape in) {
+    return {{{"scale", Shape(in.cols()), Init::uniform(0.5F), true, "scale"}}};
+  }
+  template <class T>
+  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (1 + p[0][i % x.cols()]);
+  }
+  template <class T>
+  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      dp[0][i % dy.cols()] += dy[i] * x[i];
+      dx[i] = dy[i] * (1 + p[0][i % dy.cols()]);
+    }
+  }
+};
+
 /// What a plan's loops are worth.
 struct Worth {
   int loops = 0, tiles = 0, lower = 0;
@@ -90,6 +113,20 @@ TEST_CASE("1000 random networks: loops change no bit, raise no peak, and touch w
           " of 1000 peaks lower, to ", worth.share / 1000, " of what they were on average");
   CHECK(worth.loops > 1000);
   CHECK(worth.lower > 200);
+}
+
+TEST_CASE("layers that share a parameter add to its gradient in the order of straight steps") {
+  const Network network{
+      Sequential{layer<Retain>(random_model::Shift{}),
+                 Residual{layer<Recompute>(Shared{}), layer<Recompute>(random_model::Noise{}),
+                          layer<Recompute>(Shared{}), layer<Recompute>(Shared{})}},
+      random_model::HalfSquare{}};
+  const auto program = make_program(network, Shape(96, 16), {.parts = 3});
+  REQUIRE_MESSAGE(program, program.error.text());
+  std::mt19937 random(1);
+  Worth worth;
+  check(network, *program, random, worth);
+  CHECK(worth.loops > 0);
 }
 
 /// A network whose layers and codecs are cut by rows, blocks of rows and spans of elements.

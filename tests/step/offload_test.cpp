@@ -114,7 +114,7 @@ struct Case {
 };
 
 TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over") {
-  int with_transfers = 0;
+  int with_transfers = 0, with_loops = 0;
   std::size_t transfers = 0;
   double waste = 0;
   for (unsigned seed = 5000; seed < 6000; ++seed) {
@@ -136,6 +136,9 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
     CHECK(store.begun() == 4 * count);
     transfers += count;
     with_transfers += count > 0;
+    with_loops += count > 0 && !one.sent.schedule.loops.empty();
+    for (const Instruction& run : one.sent.schedule.instructions)
+      if (is_transfer(run.op)) CHECK(run.loop == -1);
     waste += static_cast<double>(one.sent.layout.arena_bytes) /
              static_cast<double>(one.sent.layout.live_bytes);
   }
@@ -143,6 +146,7 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
           waste / 1000);
   CHECK(with_transfers > 500);
   CHECK(waste < 1050);
+  CHECK(with_loops > 50);
 }
 
 /// Whether some run of `mutated` is noticed: other bits, or an error.

@@ -49,8 +49,10 @@ struct Run {
   };
 
   /// One step under `plan`, without the update.
-  Ran run(const Plan& plan) {
-    auto program = make_program(graph(), plan);
+  Ran run(const Plan& plan) { return run(graph(), plan); }
+  /// The same of a graph that may be in parts.
+  Ran run(const Graph& of, const Plan& plan) {
+    auto program = make_program(of, plan);
     REQUIRE_MESSAGE(program, program.error.text());
     auto step = Step<>::make(dispatch(), *program);
     REQUIRE_MESSAGE(step, step.error.text());

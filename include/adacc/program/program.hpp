@@ -73,7 +73,11 @@ constexpr Result<Schedule> with_transfers(const Graph& graph, const Plan& plan, 
 /// goes to a store and comes back. Fails if the plan's room is too small for that.
 constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, const Plan& plan,
                                                         Mode mode = Mode::train) {
-  return detail::with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
+  Result<Schedule> made =
+      detail::with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
+  if (made || graph.parts <= 1) return made;
+  // Nothing is sent in the middle of a loop: without them the room may do.
+  return detail::with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
 }
 
 /// A schedule and where its buffers lie.
