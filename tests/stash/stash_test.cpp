@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/bf16.hpp>
+#include <adacc/codec/int8_outlier.hpp>
 #include <adacc/core/block.hpp>
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/stash/measure.hpp>
@@ -9,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <random>
@@ -678,6 +680,31 @@ TEST_CASE("what is encoded may lie anywhere that its elements may") {
     REQUIRE_FALSE(stash.enter(1));
     CHECK(std::memcmp(stash.get(few.b)->data(), few.data, 256) == 0);
   }
+}
+
+TEST_CASE("two activations of the same values are rounded by numbers of their own") {
+  using Noisy = Int8OutlierWith<Int8Options{.rounding = Rounding::stochastic}>;
+  StashModel<> model;
+  const int ids[] = {model.add("a", Shape(64, 64), {0}), model.add("b", Shape(64, 64), {0})};
+  for (const int id : ids) model.allow<Noisy>(id, 1e-4);
+  Plan plan = retain_all(*model.graph());
+  for (const int id : ids)
+    plan.policies[static_cast<std::size_t>(id)] = compress(&codec_info<Noisy>);
+  auto stash = Stash<>::make(model, plan);
+  REQUIRE_MESSAGE(stash, std::string(stash.error.text()));
+  std::vector<Line> arena(stash->arena_bytes() / sizeof(Line) + 1);
+  REQUIRE_FALSE(stash->bind({arena[0].bytes, Shape(sizeof(Line) * arena.size())}));
+  std::vector<float> values(64 * 64);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  Cpu cpu;
+  REQUIRE_FALSE(stash->begin(cpu));
+  for (const int id : ids)
+    REQUIRE_FALSE(stash->put(id, View<const float>(values.data(), Shape(64, 64))));
+  REQUIRE_FALSE(stash->enter(0));
+  const auto a = stash->get(ids[0]), b = stash->get(ids[1]);
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(std::memcmp(a->data(), b->data(), 4 * values.size()) != 0);
 }
 
 TEST_CASE("a trainer whose stages are kernels cannot take all pointers of a layer at its top") {
