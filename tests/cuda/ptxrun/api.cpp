@@ -12,6 +12,7 @@
 #include <chrono>
 #include <deque>
 
+#include "counters.hpp"
 #include "run.hpp"
 
 using namespace ptxrun;
@@ -37,6 +38,7 @@ namespace {
 
 struct LoadedModule {
   Module module;
+  std::string_view ptx;
   std::map<std::string, u64> symbols;
   std::map<std::string, Kernel> kernels;
 };
@@ -50,7 +52,7 @@ struct Runtime {
   bool global_capture = false;
 
   ~Runtime() {
-    if (machine.settings.stats) statistics();
+    if (std::getenv("PTXRUN_STATS")) statistics();
     if (machine.problems != 0) {
       std::fprintf(stderr, "ptxrun: %d problems\n", machine.problems);
       std::fflush(nullptr);
@@ -104,6 +106,7 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
       const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
       if (text.find(".version") == std::string_view::npos)
         throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
+      to.ptx = text;
       to.module = Parser(text).run();
       return;
     }
@@ -231,6 +234,36 @@ void Runtime::statistics() {
 }
 
 }  // namespace
+
+namespace ptxrun {
+
+void clear_counts() {
+  rt().machine.settings.stats = true;
+  for (LoadedModule& m : rt().modules)
+    for (auto& [name, k] : m.kernels) k.clear_counts();
+}
+
+std::vector<Counts> counts() {
+  std::vector<Counts> all;
+  for (const LoadedModule& m : rt().modules)
+    for (const auto& [name, k] : m.kernels) {
+      if (k.launches == 0) continue;
+      Counts& c = all.emplace_back();
+      c.name = name, c.shown = k.shown, c.ptx = m.ptx;
+      c.launches = k.launches, c.blocks = k.blocks, c.barriers = k.barriers;
+      c.instructions = k.warp_instructions, c.lanes = k.lane_instructions;
+      for (int i = 0; i < 2; ++i) c.traffic[i] = {k.requests[i], k.sectors[i], k.bytes[i]};
+      c.shared_passes = k.shared_passes, c.shared_ideal = k.shared_ideal;
+      for (std::size_t i = 0; i < k.code.size(); ++i)
+        if (k.executed[i] != 0) {
+          u64& n = c.by_line[k.code[i].st->line];
+          n = std::max(n, k.executed[i]);
+        }
+    }
+  return all;
+}
+
+}  // namespace ptxrun
 
 extern "C" {
 

@@ -64,6 +64,14 @@ struct Kernel {
   u64 requests[2] = {}, sectors[2] = {}, bytes[2] = {};          // global loads, stores
   u64 shared_requests = 0, shared_passes = 0, shared_ideal = 0;  // passes without conflicts
   std::vector<u64> executed;
+
+  void clear_counts() {
+    launches = blocks = warp_instructions = lane_instructions = barriers = 0;
+    std::fill_n(requests, 2, u64{0}), std::fill_n(sectors, 2, u64{0}),
+        std::fill_n(bytes, 2, u64{0});
+    shared_requests = shared_passes = shared_ideal = 0;
+    std::fill(executed.begin(), executed.end(), u64{0});
+  }
 };
 
 struct Group {
