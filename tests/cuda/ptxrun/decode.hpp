@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A function's statements -> instructions with handlers.
 #pragma once
-#include "exec.hpp"
+#include "float_modes.hpp"
 
 namespace ptxrun {
 
@@ -266,6 +266,12 @@ class Decoder {
       three(bits_of(type));
     };
 
+    if (const Fn fn = float_mode(s.op)) {
+      three(32);
+      in.c = a.size() == 4 ? value(a[3], 32) : in.b;
+      in.fn = fn;
+      return in;
+    }
     if (op == "ld" || op == "ldu") return memory(in, s, p, true);
     if (op == "st") return memory(in, s, p, false);
     if (op == "atom" || op == "red") return atomic(in, s, p);
@@ -292,7 +298,8 @@ class Decoder {
         three(bits_of(type));
       else arithmetic([](auto t) -> Fn { return binary<Mul, typename decltype(t)::type>; });
     } else if ((op == "mad" || op == "fma") && !has("wide")) {
-      if (has("sat") || has("cc") || has("rz") || has("relu")) unsupported("modifier");
+      if (has("sat") || has("cc") || has("rz") || has("rm") || has("rp") || has("relu"))
+        unsupported("modifier");
       in.what = has("hi") ? 1 : 0;
       in.fn = numbers(type, [](auto t) -> Fn { return multiply_add<typename decltype(t)::type>; });
       three(bits_of(type));
