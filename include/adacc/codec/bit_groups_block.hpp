@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../core/bytes.hpp"
 #include "../core/config.hpp"
@@ -81,36 +82,36 @@ ADACC_HD void bit_groups_encode_part(
     if (first / Groups::group >= group_count) return;
     // All 16 rows of the group are the tensor's, except in the last group.
     const bool whole = (first / Groups::group + 1) * Groups::group <= n;
-    Packet16<T> in[Groups::per_lane];
     std::uint32_t unfit = 0;
-    if (whole) {
-      ADACC_UNROLL for (std::size_t j = 0; j < Groups::per_lane; ++j) in[j] =
-          load_packet<Packet16<T>>(x + first + j * Groups::lanes);
-    } else {
-      ADACC_UNROLL for (std::size_t j = 0; j < Groups::per_lane; ++j)
+    const auto pack = [&](auto known_whole) {
+      std::uint32_t built[lanes] = {};  // the word that is being filled; above it what overflows
+      std::byte* to = words + 2 * Parts::first_word(part, thread);
+      ADACC_UNROLL for (std::size_t j = 0; j < Groups::per_lane; ++j) {
+        Packet16<T> in;
+        if constexpr (decltype(known_whole)::value) {
+          in = load_packet<Packet16<T>>(x + first + j * Groups::lanes);
+        } else {
           ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) {
-        const std::size_t e = first + j * Groups::lanes + l;
-        in[j].at[l] = bits_as<T>(typename BitPattern<T>::type{0});
-        if (e < n) in[j].at[l] = x[e];
+            const std::size_t e = first + j * Groups::lanes + l;
+            in.at[l] = e < n ? x[e] : bits_as<T>(typename BitPattern<T>::type{0});
+          }
+        }
+        ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) {
+          const T element = in.at[l];
+          unfit += Element::template fits<T>(element) ? 0U : 1U;
+          built[l] |= std::uint32_t{Element::template encode<T>(element)} << Groups::shift_of(j);
+        }
+        if (Groups::shift_of(j) + Element::bits < 16) continue;
+        typename Parts::Words out;
+        ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) {
+          out.at[l] = static_cast<std::uint16_t>(built[l]);
+          built[l] >>= 16;
+        }
+        store_packet(to + 2 * Groups::word_of(j) * Groups::lanes, out);
       }
-    }
-
-    std::uint32_t built[lanes] = {};  // the word that is being filled; above it what overflows
-    std::byte* to = words + 2 * Parts::first_word(part, thread);
-    ADACC_UNROLL for (std::size_t j = 0; j < Groups::per_lane; ++j) {
-      ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) {
-        const T element = in[j].at[l];
-        unfit += Element::template fits<T>(element) ? 0U : 1U;
-        built[l] |= std::uint32_t{Element::template encode<T>(element)} << Groups::shift_of(j);
-      }
-      if (Groups::shift_of(j) + Element::bits < 16) continue;
-      typename Parts::Words out;
-      ADACC_UNROLL for (std::size_t l = 0; l < lanes; ++l) {
-        out.at[l] = static_cast<std::uint16_t>(built[l]);
-        built[l] >>= 16;
-      }
-      store_packet(to + 2 * Groups::word_of(j) * Groups::lanes, out);
-    }
+    };
+    if (whole) pack(std::true_type{});
+    else pack(std::false_type{});
     if (unfit != 0) Block::add(shared.unfit[thread / Parts::threads_per_chunk], unfit);
   });
 

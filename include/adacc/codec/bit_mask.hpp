@@ -42,7 +42,10 @@ struct IsPositive {
 
   template <class T>
   ADACC_HD static constexpr T decode(std::uint16_t code) {
-    if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(code));
+    // All bits of a code of 1: a mask that selects.
+    constexpr std::uint16_t one = to_bfloat16(1.0F).bits;
+    if constexpr (std::is_same_v<T, bfloat16>)
+      return {static_cast<std::uint16_t>((0U - code) & one)};
     else return static_cast<T>(code);
   }
 

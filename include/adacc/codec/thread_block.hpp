@@ -124,6 +124,17 @@ ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected
   return same;
 }
 
+/// Likewise, asked by a block of threads: 16 of them look at a word each.
+template <class Block>
+ADACC_HD bool header_is(Block& block, const std::byte* blob, const BlobHeader& expected) {
+  using Word = SmallPacket<std::uint32_t, 1>;
+  const auto* const wanted = static_cast<const std::byte*>(static_cast<const void*>(&expected));
+  return !block.any([&](int me) {
+    return me < 16 &&
+           load_packet<Word>(blob + 4 * me).at[0] != load_packet<Word>(wanted + 4 * me).at[0];
+  });
+}
+
 /// Writes one of the 16 words of a blob's header.
 ADACC_HD inline void write_header_word(std::byte* blob, const BlobHeader& header, int word) {
   struct Words {

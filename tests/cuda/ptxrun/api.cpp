@@ -14,6 +14,7 @@
 #include <chrono>
 #include <deque>
 
+#include "counters.hpp"
 #include "host.hpp"
 #include "run.hpp"
 
@@ -56,6 +57,7 @@ struct Pretended {
 struct LoadedModule {
   Module module;
   int target = 0;  // of its PTX: 80 for sm_80
+  std::string_view ptx;
   std::map<std::string, u64> symbols;
   std::map<std::string, Kernel> kernels;
 };
@@ -73,7 +75,7 @@ struct Runtime {
   Pretended pretended;
 
   ~Runtime() {
-    if (machine.settings.stats) statistics();
+    if (std::getenv("PTXRUN_STATS")) statistics();
     if (machine.problems != 0) {
       std::fprintf(stderr, "ptxrun: %d problems\n", machine.problems);
       std::fflush(nullptr);
@@ -129,6 +131,7 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
         throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
       const std::size_t target = text.find(".target sm_");
       if (target != std::string_view::npos) to.target = std::atoi(text.data() + target + 11);
+      to.ptx = text;
       to.module = Parser(text).run();
       return;
     }
@@ -290,6 +293,33 @@ u8* device_bytes(const void* p, u64 n, bool writes, const char* who) {
     }
   return at;
 }
+
+void clear_counts() {
+  rt().machine.settings.stats = true;
+  for (LoadedModule& m : rt().modules)
+    for (auto& [name, k] : m.kernels) k.clear_counts();
+}
+
+std::vector<Counts> counts() {
+  std::vector<Counts> all;
+  for (const LoadedModule& m : rt().modules)
+    for (const auto& [name, k] : m.kernels) {
+      if (k.launches == 0) continue;
+      Counts& c = all.emplace_back();
+      c.name = name, c.shown = k.shown, c.ptx = m.ptx;
+      c.launches = k.launches, c.blocks = k.blocks, c.barriers = k.barriers;
+      c.instructions = k.warp_instructions, c.lanes = k.lane_instructions;
+      for (int i = 0; i < 2; ++i) c.traffic[i] = {k.requests[i], k.sectors[i], k.bytes[i]};
+      c.shared_passes = k.shared_passes, c.shared_ideal = k.shared_ideal;
+      for (std::size_t i = 0; i < k.code.size(); ++i)
+        if (k.executed[i] != 0) {
+          u64& n = c.by_line[k.code[i].st->line];
+          n = std::max(n, k.executed[i]);
+        }
+    }
+  return all;
+}
+
 }  // namespace ptxrun
 
 extern "C" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A function's statements -> instructions with handlers.
 #pragma once
-#include "exec.hpp"
+#include "float_modes.hpp"
 
 namespace ptxrun {
 
@@ -275,6 +275,12 @@ class Decoder {
       three(bits_of(type));
     };
 
+    if (const Fn fn = float_mode(s.op)) {
+      three(32);
+      in.c = a.size() == 4 ? value(a[3], 32) : in.b;
+      in.fn = fn;
+      return in;
+    }
     if (op == "ld" || op == "ldu") return memory(in, s, p, true);
     if (op == "st") return memory(in, s, p, false);
     if (op == "atom" || op == "red") return atomic(in, s, p);
@@ -301,15 +307,10 @@ class Decoder {
         three(bits_of(type));
       else arithmetic([](auto t) -> Fn { return binary<Mul, typename decltype(t)::type>; });
     } else if ((op == "mad" || op == "fma") && !has("wide")) {
-      if (has("sat") || has("cc") || has("rz") || has("rp") || has("relu")) unsupported("modifier");
-      if (has("rm")) {
-        if (type != "f32") unsupported("modifier");
-        in.fn = multiply_add_down;
-      } else {
-        in.what = has("hi") ? 1 : 0;
-        in.fn =
-            numbers(type, [](auto t) -> Fn { return multiply_add<typename decltype(t)::type>; });
-      }
+      if (has("sat") || has("cc") || has("rz") || has("rm") || has("rp") || has("relu"))
+        unsupported("modifier");
+      in.what = has("hi") ? 1 : 0;
+      in.fn = numbers(type, [](auto t) -> Fn { return multiply_add<typename decltype(t)::type>; });
       three(bits_of(type));
       in.c = value(a.at(3), bits_of(type));
     } else if (op == "mul" || op == "mad") {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cfenv>
 #include <climits>
 #include <cmath>
 #include <functional>
@@ -65,6 +64,14 @@ struct Kernel {
   u64 requests[2] = {}, sectors[2] = {}, bytes[2] = {};          // global loads, stores
   u64 shared_requests = 0, shared_passes = 0, shared_ideal = 0;  // passes without conflicts
   std::vector<u64> executed;
+
+  void clear_counts() {
+    launches = blocks = warp_instructions = lane_instructions = barriers = 0;
+    std::fill_n(requests, 2, u64{0}), std::fill_n(sectors, 2, u64{0}),
+        std::fill_n(bytes, 2, u64{0});
+    shared_requests = shared_passes = shared_ideal = 0;
+    std::fill(executed.begin(), executed.end(), u64{0});
+  }
 };
 
 struct Group {
@@ -487,18 +494,6 @@ void multiply_add(Machine&, Warp& w, const Inst& in, u32 mask) {
     if constexpr (std::is_floating_point_v<T>) return to_slot<T>(canonical(std::fma(x, y, z)));
     else return to_slot<T>(Add::of(what == 1 ? MulHi::of(x, y) : Mul::of(x, y), z));
   });
-}
-/// a * b + c of floats, rounded down.
-inline void multiply_add_down(Machine&, Warp& w, const Inst& in, u32 mask) {
-  const auto *a = reg<float>(w, in.a), *b = reg<float>(w, in.b), *c = reg<float>(w, in.c);
-  const int before = std::fegetround();
-  std::fesetround(FE_DOWNWARD);
-  lanes_of(reg_out<float>(w, in.d), mask, [=](int l) {
-    volatile float x = from_slot<float>(a[l]), y = from_slot<float>(b[l]),
-                   z = from_slot<float>(c[l]);
-    return to_slot<float>(canonical(std::fma(x, y, z)));
-  });
-  std::fesetround(before);
 }
 /// T is the narrow type.
 template <class T, bool add>

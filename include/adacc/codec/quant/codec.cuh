@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(CudaBlock::threads) quant_prepare_kerne
 }
 
 template <unsigned Bits, std::uint64_t Options, class T>
-static __global__ void __launch_bounds__(CudaBlock::threads, 2)
+static __global__ void __launch_bounds__(CudaBlock::threads, 3)
     quant_encode_kernel(const __grid_constant__ QuantJob<T> job) {
   constexpr QuantOptions options = unpacked_options(Options);
   __shared__ typename CudaBlock::Storage storage;
@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(CudaBlock::threads)
 }
 
 template <unsigned Bits, std::uint64_t Options, class T>
-static __global__ void __launch_bounds__(CudaBlock::threads)
+static __global__ void __launch_bounds__(CudaBlock::threads, 3)
     quant_decode_kernel(const __grid_constant__ QuantJob<T> job, const std::byte* __restrict__ blob,
                         T* __restrict__ x) {
   __shared__ typename CudaBlock::Storage storage;

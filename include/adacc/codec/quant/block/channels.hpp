@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 template <class Tile>
 ADACC_HD int column_level(const Tile& tile, int me) {
   const std::int32_t m = tile.shared.column[me];
-  if (static_cast<std::size_t>(me) >= tile.cols || m <= tile.shared.channel_limit) return -1;
+  if (static_cast<std::size_t>(me) >= tile.cols() || m <= tile.shared.channel_limit) return -1;
   return static_cast<int>(outlier_level(m, tile.shared.channel_limit));
 }
 
@@ -33,35 +33,38 @@ ADACC_HD void place_columns(Tile& tile) {
     if (me == 0) tile.shared.channel_limit = largest_magnitude;
     Tile::strided(me, layout.bytes / 4, [&](std::size_t i) { words(to)[i] = 0; });
   });
+  for (std::size_t p = 0; p < Tile::parts; ++p) {
+    tile.load(tile.index, p);
+    tile.block.each([&](int me) {
+      const auto t = tile.thread_of(me);
+      const auto& part = tile.part[me];
+      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
+        std::int32_t most = 0;
+        ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) if (i < t.count) most =
+            larger_of(most, magnitude_of(ordered(part.at(i, j))));
+        Tile::Block::maximum(tile.shared.column[t.col + j], most);
+      }
+    });
+  }
   tile.block.each([&](int me) {
-    const auto t = tile.thread_of(me);
-    const auto& part = tile.part[me];
-    ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-      std::int32_t most = 0;
-      ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) if (i < t.count) most =
-          larger_of(most, magnitude_of(ordered(part.at(i, j))));
-      Tile::Block::maximum(tile.shared.column[t.col + j], most);
-    }
-  });
-  tile.block.each([&](int me) {
-    if (static_cast<std::size_t>(me) < tile.cols)
+    if (static_cast<std::size_t>(me) < tile.cols())
       Tile::Block::add(tile.shared.exponents[tile.shared.column[me] >> 23], 1);
   });
   // channel_threshold(), all exponents at once.
   tile.block.exclusive_sum([&](int me) { return tile.shared.exponents[me]; },
                            [&](int me, std::uint32_t before, std::uint32_t) {
                              const bool median =
-                                 2 * (before + tile.shared.exponents[me]) >= tile.cols &&
-                                 (me == 0 || 2 * std::size_t{before} < tile.cols);
-                             if (median && me > 0 && me < 254 && tile.cols >= fewest_for_outliers)
+                                 2 * (before + tile.shared.exponents[me]) >= tile.cols() &&
+                                 (me == 0 || 2 * std::size_t{before} < tile.cols());
+                             if (median && me > 0 && me < 254 && tile.cols() >= fewest_for_outliers)
                                tile.shared.channel_limit =
                                    outlier_threshold((me + 1) << 23, Tile::options.outlier_ratio);
                            });
   tile.block.each([&](int me) {
     const std::int32_t m = tile.shared.column[me];
-    if (static_cast<std::size_t>(me) >= tile.cols || m <= tile.shared.channel_limit) return;
+    if (static_cast<std::size_t>(me) >= tile.cols() || m <= tile.shared.channel_limit) return;
     Tile::Block::add(tile.shared.levels[outlier_level(m, tile.shared.channel_limit)], 1);
-    Tile::Block::add(tile.shared.flagged, static_cast<std::uint32_t>(tile.format->rows));
+    Tile::Block::add(tile.shared.flagged, static_cast<std::uint32_t>(tile.rows()));
   });
   tile.block.exclusive_sum(
       [&](int me) {
@@ -85,18 +88,18 @@ ADACC_HD void place_columns(Tile& tile) {
         if (me != 0) return;
         const std::uint32_t used = (total & 0xFFFF) + few(total >> 16);
         tile.shared.exponents[0] = used;
-        tile.shared.used += used * static_cast<std::uint32_t>(tile.format->rows);
+        tile.shared.used += used * static_cast<std::uint32_t>(tile.rows());
         if (layout.places != 0) put(to, used);
       });
   tile.block.each([&](int me) {
-    const std::size_t rows = tile.format->rows;
+    const std::size_t rows = tile.rows();
     Tile::strided(me, tile.shared.exponents[0] * rows, [&](std::size_t i) {
       put(to + QuantSection::values + i * sizeof(typename Tile::Element),
           tile.element(i % rows, tile.shared.places[i / rows]));
     });
     // Elements that are no numbers, and the largest that is one: of columns that are all
     // numbers, it is known.
-    if (static_cast<std::size_t>(me) >= tile.cols) return;
+    if (static_cast<std::size_t>(me) >= tile.cols()) return;
     std::int32_t largest = tile.shared.column[me];
     if (largest > largest_magnitude) {
       largest = 0;

@@ -14,87 +14,159 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+/// What quant_value() makes, in one operation if the device has it: no part of that overflows.
+template <unsigned Bits, bool Symmetric>
+ADACC_HD inline float decoded_value(std::uint32_t code, float scale, float minimum) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (!Symmetric) return __fmaf_rn(scale, static_cast<float>(code), minimum);
+#endif
+  return quant_value<Bits, Symmetric>(static_cast<std::int32_t>(code), scale, minimum);
+}
+
+/// Scales and minima of a thread's columns.
+template <std::size_t P>
+struct DecodedGroups {
+  float scale[P], minimum[P];
+
+  ADACC_HD void set(std::size_t j, bfloat16 s, bfloat16 m) {
+    scale[j] = to_float(s), minimum[j] = to_float(m);
+  }
+  /// A group without numbers has NaN for its scale. What arithmetic makes of it has other bits on a
+  /// GPU than on a CPU, so it is asked for.
+  ADACC_HD bool numbers(std::size_t columns) const {
+    bool all = true;
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) all =
+        all && !(j < columns && is_nan(scale[j]));
+    return all;
+  }
+};
+
+/// A row of a thread's columns from their codes.
+template <unsigned Bits, bool Symmetric, class T, std::size_t P>
+ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
+                                        const DecodedGroups<P>& groups, bool numbers) {
+  ElementWords<T, P> out;
+  ADACC_UNROLL for (std::size_t j = 0; j < P; j += 2) {
+    float pair[2];
+    ADACC_UNROLL for (std::size_t i = 0; i < 2; ++i) pair[i] = decoded_value<Bits, Symmetric>(
+        byte_of(codes[(j + i) / 4], (j + i) % 4), groups.scale[j + i], groups.minimum[j + i]);
+    out.set(j, pair[0], pair[1]);
+  }
+  if (numbers) return out;
+  SmallPacket<T, P> some = out.elements();
+  ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (is_nan(groups.scale[j])) some.at[j] =
+      quiet_nan<T>();
+  return {bits_as<decltype(out.packet)>(some)};
+}
+
+/// What a thread has of a tile: all of its rows and columns, and all of it aligned, if Whole.
+template <bool Whole, unsigned Bits, QuantOptions O, class T>
+ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
+                            std::size_t cols, bool valid, const std::byte* bytes, T* x) {
+  using Thread = TileThread<T>;
+  constexpr std::size_t P = Thread::packet, R = Thread::most_rows;
+  const std::size_t columns = Whole ? P : thread.columns(cols), col = left + thread.col;
+  if (columns == 0) return;
+  constexpr bfloat16 nan = {0x7FC0}, zero = {0};
+  const auto parameter = [&](std::size_t array, std::size_t group) {
+    return bfloat16{get<std::uint16_t>(bytes + array + 2 * group)};
+  };
+  DecodedGroups<P> groups;
+  if constexpr (O.group == 0) {
+    using Parameters = SmallPacket<bfloat16, P>;
+    Parameters scales = {}, minima = {};
+    if (Whole) {
+      scales = load_packet<Parameters>(bytes + b.scales + 2 * col);
+      if (!O.symmetric) minima = load_packet<Parameters>(bytes + b.minima + 2 * col);
+    } else {
+      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
+        if (j >= columns) continue;
+        scales.at[j] = parameter(b.scales, col + j);
+        if (!O.symmetric) minima.at[j] = parameter(b.minima, col + j);
+      }
+    }
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j)
+        groups.set(j, valid ? scales.at[j] : nan, minima.at[j]);
+  }
+  bool numbers = O.group == 0 && groups.numbers(columns);
+
+  // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are in
+  // the same bytes.
+  const std::size_t strip = thread.col % strip_cols;
+  const bool whole_strip = thread.col - strip + strip_cols <= cols;
+  const bool codes_aligned =
+      Whole || (columns == P && b.row_bytes % P == 0 && (Bits == 8 || whole_strip));
+  const std::size_t byte = Bits == 8 ? col : (col - strip) / 2 + strip % 16;
+  const unsigned shift = Bits == 8 || strip < 16 ? 0U : 4U;
+  const bool aligned = Whole || (b.cols * sizeof(T) % 16 == 0 && columns == P);
+  const std::byte* codes = bytes + b.codes + thread.row * b.row_bytes;
+  T* to = x + thread.row * b.cols + thread.col;
+  ADACC_UNROLL for (std::size_t r = 0; r < R; ++r, codes += b.row_bytes, to += b.cols) {
+    if (!Whole && r >= thread.count) continue;
+    const std::size_t row = thread.row + r;
+    if constexpr (O.group != 0) {
+      std::size_t g = row;
+      if constexpr (O.group != whole_row) g = row * b.groups_per_row + col / O.group;
+      const bfloat16 s = valid ? parameter(b.scales, g) : nan;
+      const bfloat16 m = O.symmetric ? zero : parameter(b.minima, g);
+      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, s, m);
+      numbers = !is_nan(s);
+    }
+    SmallPacket<std::uint32_t, P / 4> in = {};
+    if (codes_aligned) {
+      in = load_packet<SmallPacket<std::uint32_t, P / 4>>(codes + byte);
+      if (Bits == 4) {
+        ADACC_UNROLL for (std::size_t w = 0; w < P / 4; ++w) in.at[w] =
+            in.at[w] >> shift & 0x0F0F0F0F;
+      }
+    } else {
+      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
+        if (j >= columns) continue;
+        const CodePlace place = code_place(Bits, b.cols, col + j);
+        const std::uint32_t code =
+            get<std::uint8_t>(codes + place.byte) >> place.shift & ((1U << Bits) - 1);
+        in.at[j / 4] |= code << j % 4 * 8;
+      }
+    }
+    auto out = decoded_row<Bits, O.symmetric, T, P>(in.at, groups, numbers);
+    if (aligned) {
+      constexpr std::size_t size = Packet16<T>::size;
+      ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {
+        constexpr std::size_t words = sizeof(out.packet.at) / sizeof(out.packet.at[0]) * size / P;
+        SmallPacket<std::remove_reference_t<decltype(out.packet.at[0])>, words> packet;
+        ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) packet.at[w] =
+            out.packet.at[p * words + w];
+        stream_packet(to + p * size, packet);
+      }
+    } else {
+      const SmallPacket<T, P> elements = out.elements();
+      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (j < columns) to[j] = elements.at[j];
+    }
+  }
+}
+
 /// Part `part` of the blocks times tiles of job.format, to x.
 template <unsigned Bits, QuantOptions O, class T, class Block>
 ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T>& job,
                                 const std::byte* blob, T* to) {
   using Thread = TileThread<T>;
-  constexpr std::size_t P = Thread::packet, R = Thread::most_rows;
-  const std::size_t tiles = job.format.whole.tiles, i = part / tiles, tile = part % tiles;
+  const std::size_t tiles = job.format.whole.tiles;
+  const Divided place = divided(part, tiles);
+  const std::size_t i = place.quotient, tile = place.remainder;
   const QuantBlock& b = job.block(i);
   const std::byte* const bytes = blob + job.format.start_of(i);
   const std::size_t cols = b.cols_of_tile(tile), left = tile * tile_cols;
   T* const x = to + i * block_rows * b.cols + left;
 
+  // Rows of T, of codes and of parameters begin at multiples of 16 bytes.
+  const bool whole = b.rows == block_rows && cols == tile_cols && b.cols % 32 == 0;
+  const bool valid = header_is(block, blob, job.header);
   block.each([&](int me) {
-    const Thread t(static_cast<std::size_t>(me), b.rows);
-    const std::size_t columns = t.columns(cols);
-    if (columns == 0) return;
-    const bool valid = header_is(blob, job.header);
-    const auto parameter = [&](std::size_t array, std::size_t group) {
-      return to_float(bfloat16{get<std::uint16_t>(bytes + array + 2 * group)});
-    };
-    float scale[P], minimum[P];
-    if constexpr (O.group == 0) {
-      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
-        scale[j] = minimum[j] = 0;
-        if (j >= columns) continue;
-        scale[j] = parameter(b.scales, left + t.col + j);
-        if (!O.symmetric) minimum[j] = parameter(b.minima, left + t.col + j);
-      }
-    }
-    // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are
-    // in the same bytes.
-    const std::size_t strip = t.col % strip_cols;
-    const bool whole_strip = t.col - strip + strip_cols <= cols;
-    const bool codes_aligned = columns == P && b.row_bytes % P == 0 && (Bits == 8 || whole_strip);
-    const std::size_t byte = Bits == 8 ? left + t.col : (left + t.col - strip) / 2 + strip % 16;
-    const unsigned shift = Bits == 8 || strip < 16 ? 0U : 4U;
-    const bool aligned = b.cols * sizeof(T) % 16 == 0 && columns == P;
-    ADACC_UNROLL for (std::size_t r = 0; r < R; ++r) {
-      if (r >= t.count) continue;
-      const std::size_t row = t.row + r;
-      if constexpr (O.group != 0) {
-        std::size_t g = row;
-        if constexpr (O.group != whole_row) g = row * b.groups_per_row + (left + t.col) / O.group;
-        const float s = parameter(b.scales, g);
-        const float m = O.symmetric ? 0.0F : parameter(b.minima, g);
-        ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) scale[j] = s, minimum[j] = m;
-      }
-      const std::byte* const codes = bytes + b.codes + row * b.row_bytes;
-      SmallPacket<std::uint8_t, P> in = {};
-      if (codes_aligned) {
-        in = load_packet<SmallPacket<std::uint8_t, P>>(codes + byte);
-        if (Bits == 4) {
-          ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) in.at[j] =
-              static_cast<std::uint8_t>(in.at[j] >> shift & 15);
-        }
-      } else {
-        ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
-          if (j >= columns) continue;
-          const CodePlace place = code_place(Bits, b.cols, left + t.col + j);
-          in.at[j] = static_cast<std::uint8_t>(
-              get<std::uint8_t>(codes + place.byte) >> place.shift & ((1 << Bits) - 1));
-        }
-      }
-      SmallPacket<T, P> out;
-      // A group without numbers has NaN for its scale. What arithmetic makes of it has other bits on
-      // a GPU than on a CPU, so it is said here which NaN comes out.
-      ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) out.at[j] =
-          valid && !is_nan(scale[j])
-              ? from_number<T>(quant_value<Bits, O.symmetric>(in.at[j], scale[j], minimum[j]))
-              : quiet_nan<T>();
-      T* const at = x + row * b.cols + t.col;
-      if (aligned) {
-        constexpr std::size_t size = Packet16<T>::size;
-        ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {
-          Packet16<T> packet;
-          ADACC_UNROLL for (std::size_t j = 0; j < size; ++j) packet.at[j] = out.at[p * size + j];
-          stream_packet(at + p * size, packet);
-        }
-      } else {
-        ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (j < columns) at[j] = out.at[j];
-      }
+    const auto thread = static_cast<std::size_t>(me);
+    ADACC_UNROLL for (std::size_t p = 0; p < Thread::parts; ++p) {
+      if (whole)
+        decode_thread<true, Bits, O>(Thread(thread, block_rows, p), b, left, cols, valid, bytes, x);
+      else decode_thread<false, Bits, O>(Thread(thread, b.rows, p), b, left, cols, valid, bytes, x);
     }
   });
 
@@ -103,7 +175,7 @@ ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T
   const std::byte* const from = bytes + b.section(tile);
   block.each([&](int me) {
     const std::size_t used = get<std::uint32_t>(from);
-    if (used == 0 || !header_is(blob, job.header)) return;
+    if (used == 0 || !valid) return;
     const std::size_t count = used < layout.places ? used : layout.places;
     constexpr bool channels = O.outliers == Outliers::channels;
     const std::size_t values = channels ? count * b.rows : count;

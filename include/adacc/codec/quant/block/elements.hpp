@@ -6,19 +6,26 @@
 #include <cstdint>
 
 #include "../quantize.hpp"
+#include "extremes.hpp"
+#include "groups.hpp"
 #include "outlier_cut.hpp"
 #include "tile.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// From the slices: extremes and thresholds. Whether anything is beyond its threshold.
+/// From the slices: thresholds. Groups with nothing beyond are finished, the others emptied. Whether
+/// there are such.
 template <class Tile>
-ADACC_HD bool find_tile_thresholds(Tile& tile) {
-  typename Tile::Block::template PerThread<bool> beyond;
+ADACC_HD bool find_thresholds(Tile& tile) {
+  struct Found {
+    std::int32_t largest[1];
+    bool beyond;
+  };
+  typename Tile::Block::template PerThread<Found> found;
   tile.block.each([&](int me) {
-    beyond[me] = false;
-    std::int32_t largest = 0;
-    Tile::strided(me, QuantShared::slots, [&](std::size_t slot) {
+    Found& mine = found[me];
+    mine = {{0}, false};
+    tile.for_slots(me, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
       if (size == 0) return;
       std::int32_t m[4], lo = empty_lo, hi = empty_hi;
@@ -36,17 +43,29 @@ ADACC_HD bool find_tile_thresholds(Tile& tile) {
         m[slice] = larger_of(magnitude_of(l), magnitude_of(h));
         lo = smaller_of(lo, l), hi = larger_of(hi, h);
       }
-      const std::int32_t limit =
-          group_threshold(m[0], m[1], m[2], m[3], size, Tile::options.outlier_ratio);
+      std::int32_t limit = largest_magnitude;
+      if (Tile::options.outliers == Outliers::elements)
+        limit = group_threshold(m[0], m[1], m[2], m[3], size, Tile::options.outlier_ratio);
       const std::int32_t most = larger_of(magnitude_of(lo), magnitude_of(hi));
-      tile.shared.lo[slot] = lo, tile.shared.hi[slot] = hi, tile.shared.threshold[slot] = limit;
-      if (most > limit) beyond[me] = true;
-      else largest = larger_of(largest, most);
+      if (most > limit) {
+        tile.shared.threshold[slot] = limit;
+        tile.shared.lo[slot] = empty_lo, tile.shared.hi[slot] = empty_hi;
+        mine.beyond = true;
+      } else {
+        tile.shared.threshold[slot] = nothing_beyond;
+        mine.largest[0] = larger_of(mine.largest[0], most);
+        finish_group(tile, slot, lo, hi);
+      }
     });
-    if (largest != 0)
-      Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
   });
-  return tile.block.any([&](int me) { return beyond[me]; });
+  tile.block.template lanes<32>(
+      [&](int me) -> auto& { return found[me].largest; },
+      [](std::int32_t a, std::int32_t b) { return larger_of(a, b); });
+  return tile.block.any([&](int me) {
+    if (me % 32 == 0)
+      Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(found[me].largest[0]));
+    return found[me].beyond;
+  });
 }
 
 template <class Tile>
@@ -58,13 +77,13 @@ ADACC_HD void clear_section(Tile& tile) {
 }
 
 /// Calls visit(row, column, magnitude, level) for a thread's flagged elements. They are few, and
-/// registers have no index: they are read once more.
+/// read once more.
 template <class Tile, class Visit>
-ADACC_HD void for_flags(const Tile& tile, const typename Tile::Thread& t, std::uint64_t flags,
-                        const Visit& visit) {
+ADACC_HD void for_flags(const Tile& tile, int me, std::uint64_t flags, const Visit& visit) {
   for (; flags != 0; flags &= flags - 1) {
-    const std::size_t bit = lowest_bit(flags), row = t.row + bit / Tile::packet,
-                      col = t.col + bit % Tile::packet;
+    const std::size_t bit = lowest_bit(flags), i = bit / Tile::packet;
+    const auto t = tile.thread_of(me, i / Tile::most_rows);
+    const std::size_t row = t.row + i % Tile::most_rows, col = t.col + bit % Tile::packet;
     const std::int32_t m = magnitude_of(ordered(to_number(tile.element(row, col))));
     visit(row, col, m, outlier_level(m, tile.shared.threshold[Tile::slot_of(row, col)]));
   }
@@ -77,30 +96,26 @@ ADACC_HD void place_elements(Tile& tile) {
   std::byte* const to = tile.section();
   typename Tile::Block::template PerThread<std::uint64_t> flags;
   tile.block.each([&](int me) {
-    Tile::strided(me, QuantShared::slots,
+    Tile::strided(me, QuantShared::slots,  // words of bits
                   [&](std::size_t i) { tile.shared.placed[i] = tile.shared.partly[i] = 0; });
     Tile::strided(me, layout.bytes / 4, [&](std::size_t i) { words(to)[i] = 0; });
     if (me < static_cast<int>(outlier_levels)) tile.shared.levels[me] = 0;
   });
   tile.block.each([&](int me) {
-    const auto t = tile.thread_of(me);
-    const auto& part = tile.part[me];
-    const std::size_t columns = t.columns(tile.cols);
     std::int32_t largest = 0;
     std::uint64_t own = 0;
-    ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
-      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-        if (i >= t.count || j >= columns) continue;
-        const std::int32_t m = magnitude_of(ordered(part.at(i, j)));
-        largest = larger_of(largest, m <= largest_magnitude ? m : 0);
-        if (m > tile.shared.threshold[Tile::slot_of(t.row + i, t.col + j)])
-          own |= std::uint64_t{1} << (i * Tile::packet + j);
-      }
-    }
+    for_open(
+        tile, me,
+        [&](std::size_t row, std::size_t col, float x, std::size_t bit) {
+          const std::int32_t m = magnitude_of(ordered(x));
+          largest = larger_of(largest, m <= largest_magnitude ? m : 0);
+          if (m > tile.shared.threshold[Tile::slot_of(row, col)]) own |= std::uint64_t{1} << bit;
+        },
+        [](std::size_t) {});
     flags[me] = own;
     if (largest != 0)
       Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
-    for_flags(tile, t, own, [&](std::size_t, std::size_t, std::int32_t m, unsigned level) {
+    for_flags(tile, me, own, [&](std::size_t, std::size_t, std::int32_t m, unsigned level) {
       Tile::Block::add(tile.shared.levels[level], 1);
       Tile::Block::add(tile.shared.flagged, 1);
       if (m > largest_magnitude) Tile::Block::add(tile.shared.nonfinite, 1);
@@ -108,7 +123,7 @@ ADACC_HD void place_elements(Tile& tile) {
   });
   tile.block.each([&](int me) {
     const OutlierCut limit = outlier_cut(tile, layout.places);
-    for_flags(tile, tile.thread_of(me), flags[me],
+    for_flags(tile, me, flags[me],
               [&](std::size_t row, std::size_t col, std::int32_t, unsigned level) {
                 const std::uint32_t bit = 1U << col % 32;
                 const std::size_t word = row * 8 + col / 32;

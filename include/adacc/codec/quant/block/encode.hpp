@@ -4,17 +4,18 @@
 /// Three steps, each a kernel: quant_prepare() clears the headers of the blob's blocks;
 /// quant_encode_part() encodes tiles, which add what they counted to these headers (integer sums
 /// and maxima: the order does not matter); quant_sample() completes them. If the scale is of a
-/// whole row, a block of threads has all tiles of 64 rows and reads them again for each step,
-/// otherwise it has one tile and reads it once.
+/// whole row, a block of threads has all tiles of 64 rows, otherwise one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "channels.hpp"
 #include "codes.hpp"
 #include "elements.hpp"
 #include "extremes.hpp"
+#include "groups.hpp"
 #include "sample.hpp"
 #include "tensor_block.hpp"
 #include "tile.hpp"
@@ -34,14 +35,15 @@ ADACC_HD void quant_prepare(Block& block, std::size_t part, const QuantJob<T>& j
 /// Starts extremes and counts, and writes the zeros between the sections of a block.
 template <class Tile>
 ADACC_HD void quant_clear(Tile& tile, bool padding) {
+  // Slices that are found as a whole need no beginning.
+  constexpr bool slices = !Tile::by_column && (Tile::by_row || !Tile::whole);
   tile.block.each([&](int me) {
     QuantShared& s = tile.shared;
-    Tile::strided(me, QuantShared::slots, [&](std::size_t i) {
-      s.lo[i] = empty_lo, s.hi[i] = empty_hi;
-      s.placed[i] = 0, s.partly[i] = 0;
-    });
-    if constexpr (Tile::elements)
-      Tile::strided(me, 4 * QuantShared::slots,
+    if constexpr (Tile::channels)
+      Tile::strided(me, Tile::slots,
+                    [&](std::size_t i) { s.lo[i] = empty_lo, s.hi[i] = empty_hi; });
+    else if constexpr (slices)
+      Tile::strided(me, 4 * Tile::slots,
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = 0;
     if (!padding) return;
@@ -55,48 +57,6 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     fill_zeros(b.section(last) + section.bytes, b.codes);
     fill_zeros(b.codes + b.rows * b.row_bytes, b.bytes);
   });
-}
-
-/// Outliers::none: counts what is no number, and finds the largest that is.
-template <class Tile>
-ADACC_HD void count_numbers(Tile& tile, std::size_t first, std::size_t end) {
-  const bool odd = tile.block.any([&](int me) {
-    bool some = false;
-    std::int32_t largest = 0;
-    Tile::strided(me, QuantShared::slots, [&](std::size_t slot) {
-      if (tile.size_of(slot) == 0) return;
-      const std::int32_t m =
-          larger_of(magnitude_of(tile.shared.lo[slot]), magnitude_of(tile.shared.hi[slot]));
-      if (m > largest_magnitude) some = true;
-      else largest = larger_of(largest, m);
-    });
-    if (largest != 0)
-      Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
-    return some;
-  });
-  for (std::size_t i = first; odd && i < end; ++i) {
-    if (Tile::by_row) tile.load(i);
-    tile.block.each([&](int me) {
-      const auto t = tile.thread_of(me);
-      const auto& part = tile.part[me];
-      const std::size_t columns = t.columns(tile.cols);
-      std::int32_t largest = 0;
-      std::uint32_t count = 0;
-      ADACC_UNROLL for (std::size_t r = 0; r < Tile::most_rows; ++r) {
-        ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-          if (r >= t.count || j >= columns) continue;
-          const std::int32_t m = magnitude_of(ordered(part.at(r, j)));
-          largest = larger_of(largest, m <= largest_magnitude ? m : 0);
-          count += m > largest_magnitude ? 1U : 0U;
-        }
-      }
-      if (largest != 0)
-        Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
-      if (count == 0) return;
-      Tile::Block::add(tile.shared.flagged, count);
-      Tile::Block::add(tile.shared.nonfinite, count);
-    });
-  }
 }
 
 /// Adds what was counted to the header of the block of 64 rows.
@@ -119,45 +79,89 @@ ADACC_HD std::size_t quant_encode_parts(const QuantFormat& format) {
   return format.blocks() * (O.group == whole_row ? 1 : format.whole.tiles);
 }
 
-/// Block `part` of threads, of quant_encode_parts().
-template <unsigned Bits, QuantOptions O, class T, class Block>
-ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
-                                const QuantJob<T>& job) {
-  using Tile = QuantTile<Bits, O, T, Block>;
-  constexpr bool by_row = Tile::by_row;
-  const std::size_t tiles = job.format.whole.tiles;
-  const std::size_t first = by_row ? 0 : part % tiles, end = by_row ? tiles : first + 1;
-  Tile tile{block, shared, job};
-  tile.set_rows(by_row ? part : part / tiles);
-  quant_clear(tile, first == 0);
-
-  for (std::size_t i = first; i < end; ++i) {
-    tile.load(i);
-    if constexpr (Tile::channels) place_columns(tile);
-    if constexpr (Tile::elements) reduce_slices(tile);
-    else widen_groups(tile);
+/// Groups that lie within parts: each part is encoded as it is held, unless something is beyond its
+/// groups. Such parts wait for the places of the tile, and are read again.
+template <class Tile>
+ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
+  std::uint32_t waiting = 0;
+  for (std::size_t p = 0; p < Tile::parts; ++p) {
+    tile.load(index, p);
+    reduce_slices(tile);
+    if (find_thresholds(tile)) waiting |= 1U << p;
+    else encode_part_codes(tile, true);
   }
-  if constexpr (Tile::elements) {
-    const bool any = find_tile_thresholds(tile);
-    if (any) restart_groups(tile);
+  if (waiting == 0) return clear_section(tile);
+  place_elements(tile);
+  widen_open_groups(tile);
+  finish_open_groups(tile);
+  for (std::size_t p = 0; p < Tile::parts; ++p) {
+    if ((waiting >> p & 1) == 0) continue;
+    tile.load(index, p);
+    encode_part_codes(tile, false);
+  }
+}
+
+/// Tiles first … end - 1 of 64 rows, whose parts are read for each step.
+template <class Tile>
+ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
+  const auto for_parts = [&](const auto& step) {
+    for (std::size_t i = first; i < end; ++i)
+      for (std::size_t p = 0; p < Tile::parts; ++p) step(i, p);
+  };
+  bool any = Tile::channels;
+  if constexpr (Tile::channels) {
     for (std::size_t i = first; i < end; ++i) {
-      if (by_row && any) tile.load(i);
-      else tile.set_tile(i);
+      tile.set_tile(i);
+      place_columns(tile);
+      for (std::size_t p = 0; p < Tile::parts; ++p) {
+        if (Tile::parts > 1) tile.load(i, p);
+        widen_groups(tile);
+      }
+    }
+  } else {
+    for_parts([&](std::size_t i, std::size_t p) {
+      tile.load(i, p);
+      reduce_slices(tile);
+    });
+    any = find_thresholds(tile);
+    for (std::size_t i = first; i < end; ++i) {
+      tile.set_tile(i);
       if (any) {
         place_elements(tile);
-        widen_groups(tile);
+        widen_open_groups(tile);
       } else {
         clear_section(tile);
       }
     }
   }
-  if constexpr (O.outliers == Outliers::none) count_numbers(tile, first, end);
-  finish_tile_groups(tile);
-  for (std::size_t i = first; i < end; ++i) {
-    if (by_row) tile.load(i);
-    encode_tile_codes(tile);
-  }
-  quant_report(tile);
+  if (any) finish_open_groups(tile);
+  for_parts([&](std::size_t i, std::size_t p) {
+    tile.load_again(i, p);
+    encode_part_codes(tile, !any);
+  });
+}
+
+/// Block `part` of threads, of quant_encode_parts().
+template <unsigned Bits, QuantOptions O, class T, class Block>
+ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
+                                const QuantJob<T>& job) {
+  constexpr bool by_row = O.group == whole_row;
+  const std::size_t tiles = job.format.whole.tiles, cols = job.format.cols;
+  const Divided place = by_row ? Divided{part, 0} : divided(part, tiles);
+  const std::size_t rows = place.quotient, first = place.remainder;
+  const std::size_t end = by_row ? tiles : first + 1;
+  const bool whole =
+      job.block(rows).rows == block_rows && cols % 32 == 0 && end * tile_cols <= cols;
+  const auto encode = [&](auto known_whole) {
+    QuantTile<Bits, O, T, Block, decltype(known_whole)::value> all{block, shared, job};
+    all.set_rows(rows);
+    quant_clear(all, first == 0);
+    if constexpr (decltype(all)::by_part) encode_by_part(all, first);
+    else encode_by_step(all, first, end);
+    quant_report(all);
+  };
+  if (whole) encode(std::true_type{});
+  else encode(std::false_type{});
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -19,6 +19,20 @@ struct RowExtremes {
   std::int32_t lo[Tile::most_rows], hi[Tile::most_rows];
 };
 
+/// The extremes of a few numbers: of none, +infinity and -infinity. A NaN makes both NaN, which is as
+/// good as its own bits: what has it is beyond every threshold, and no number.
+struct Spread {
+  float lo = bits_as<float>(0x7F800000U), hi = bits_as<float>(0xFF800000U);
+
+  ADACC_HD void add(float x) { lo = least_of(lo, x), hi = most_of(hi, x); }
+};
+
+template <class Tile>
+ADACC_HD void widen_group(Tile& tile, std::size_t slot, const Spread& spread) {
+  Tile::Block::minimum(tile.shared.lo[slot], ordered(spread.lo));
+  Tile::Block::maximum(tile.shared.hi[slot], ordered(spread.hi));
+}
+
 /// Extremes of a thread's rows over columns begin … end - 1 of the tile.
 template <class Tile, class Rows>
 ADACC_HD void reduce_rows(Tile& tile, Rows& rows, std::size_t begin, std::size_t end) {
@@ -26,13 +40,11 @@ ADACC_HD void reduce_rows(Tile& tile, Rows& rows, std::size_t begin, std::size_t
     const auto t = tile.thread_of(me);
     const auto& part = tile.part[me];
     ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
-      std::int32_t lo = empty_lo, hi = empty_hi;
-      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-        const std::int32_t o = ordered(part.at(i, j));
-        const bool in = i < t.count && t.col + j >= begin && t.col + j < end;
-        lo = in ? smaller_of(lo, o) : lo, hi = in ? larger_of(hi, o) : hi;
-      }
-      rows[me].lo[i] = lo, rows[me].hi[i] = hi;
+      Spread spread;
+      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet;
+                        ++j) if (i < t.count && t.col + j >= begin && t.col + j < end)
+          spread.add(part.at(i, j));
+      rows[me].lo[i] = ordered(spread.lo), rows[me].hi[i] = ordered(spread.hi);
     }
   });
 }
@@ -55,7 +67,10 @@ ADACC_HD void reduce_stretch(Tile& tile, std::size_t begin, std::size_t end, std
                              std::size_t k, std::size_t slice) {
   begin = begin < origin ? 0 : begin - origin;
   end = end < origin ? 0 : end - origin;
-  end = end < tile.cols ? end : tile.cols;
+  const std::size_t left = tile.held * Tile::part_cols;
+  const std::size_t right = left + tile.cols_of_part(tile.held);
+  begin = begin < left ? left : begin;
+  end = end < right ? end : right;
   if (begin >= end) return;
   typename Tile::Block::template PerThread<RowExtremes<Tile>> rows;
   reduce_rows(tile, rows, begin, end);
@@ -72,31 +87,47 @@ ADACC_HD void reduce_stretch(Tile& tile, std::size_t begin, std::size_t end, std
   });
 }
 
-/// Extremes of every slice of every group.
+/// Of a thread's columns over its rows, to its band of the slices.
+template <class Tile>
+ADACC_HD void reduce_columns(Tile& tile) {
+  tile.block.each([&](int me) {
+    const auto t = tile.thread_of(me);
+    const auto& part = tile.part[me];
+    using Part = TilePart<typename Tile::Element>;
+    constexpr std::size_t words = Part::words;
+    typename Part::Word lo[words], hi[words];
+    ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) lo[w] = hi[w] = part.rows[0][w];
+    ADACC_UNROLL for (std::size_t i = 1; i < Tile::most_rows; ++i) {
+      if (i >= t.count) continue;
+      ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) lo[w] = least_of(lo[w], part.rows[i][w]),
+                                                           hi[w] = most_of(hi[w], part.rows[i][w]);
+    }
+    SmallPacket<std::int32_t, 4> low, high;
+    ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
+      low.at[j % 4] = t.count == 0 ? empty_lo : ordered(Part::number(lo, j));
+      high.at[j % 4] = t.count == 0 ? empty_hi : ordered(Part::number(hi, j));
+      if (j % 4 != 3) continue;
+      const std::size_t at = t.band * tile_cols + t.col + j - 3;
+      store_packet(&tile.shared.slice.lo[at], low);
+      store_packet(&tile.shared.slice.hi[at], high);
+    }
+  });
+}
+
+/// Extremes of every slice of every group; of groups that have no thresholds, in whatever slices.
 template <class Tile>
 ADACC_HD void reduce_slices(Tile& tile) {
   if constexpr (Tile::by_column) {
-    tile.block.each([&](int me) {
-      const auto t = tile.thread_of(me);
-      const auto& part = tile.part[me];
-      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-        std::int32_t lo = empty_lo, hi = empty_hi;
-        ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
-          if (i >= t.count) continue;
-          const std::int32_t o = ordered(part.at(i, j));
-          lo = smaller_of(lo, o), hi = larger_of(hi, o);
-        }
-        tile.shared.slice.lo[t.band * tile_cols + t.col + j] = lo;
-        tile.shared.slice.hi[t.band * tile_cols + t.col + j] = hi;
-      }
-    });
+    reduce_columns(tile);
   } else if constexpr (Tile::by_row) {
-    for (std::size_t slice = 0; slice < 4; ++slice)
-      reduce_stretch(tile, slice_begin(tile.format->cols, slice),
-                     slice_begin(tile.format->cols, slice + 1), tile.index * tile_cols, 0, slice);
+    constexpr std::size_t slices = Tile::options.outliers == Outliers::none ? 1 : 4;
+    for (std::size_t slice = 0; slice < slices; ++slice)
+      reduce_stretch(tile, slice_begin(tile.format->cols, slice * (4 / slices)),
+                     slice_begin(tile.format->cols, (slice + 1) * (4 / slices)),
+                     tile.index * tile_cols, 0, slice);
   } else {
     constexpr std::size_t quarter = Tile::options.group / 4;
-    const std::size_t full = tile.cols / Tile::options.group * Tile::options.group;
+    const std::size_t full = tile.cols() / Tile::options.group * Tile::options.group;
     typename Tile::Block::template PerThread<RowExtremes<Tile>> rows;
     reduce_rows(tile, rows, 0, full);
     merge_lanes<static_cast<int>(quarter / Tile::packet)>(tile, rows);
@@ -109,11 +140,11 @@ ADACC_HD void reduce_slices(Tile& tile) {
         tile.shared.slice.lo[slice] = rows[me].lo[i], tile.shared.slice.hi[slice] = rows[me].hi[i];
       }
     });
-    if (full == tile.cols) return;
+    if (full == tile.cols()) return;
     for (std::size_t slice = 0; slice < 4; ++slice)
-      reduce_stretch(tile, full + slice_begin(tile.cols - full, slice),
-                     full + slice_begin(tile.cols - full, slice + 1), 0, full / Tile::options.group,
-                     slice);
+      reduce_stretch(tile, full + slice_begin(tile.cols() - full, slice),
+                     full + slice_begin(tile.cols() - full, slice + 1), 0,
+                     full / Tile::options.group, slice);
   }
 }
 
@@ -121,34 +152,32 @@ ADACC_HD void reduce_slices(Tile& tile) {
 template <class Tile>
 ADACC_HD std::uint32_t placed_in(const Tile& tile, std::size_t row, std::size_t col) {
   if constexpr (Tile::options.outliers == Outliers::none) return 0;
-  const std::size_t word = (Tile::elements ? row * 8 : 0) + col / 32;
+  const std::size_t word = (!Tile::channels ? row * 8 : 0) + col / 32;
   return tile.shared.placed[word] >> col % 32;
 }
 
-/// Widens the groups by what has no place.
+/// Whether a slot's extremes are still to be found: without outliers that may have places, they are
+/// those of its slices.
+template <class Tile>
+ADACC_HD bool is_open(const Tile& tile, std::size_t slot) {
+  return Tile::channels || tile.shared.threshold[slot] != nothing_beyond;
+}
+
+/// Widens the groups by what the threads hold and has no place.
 template <class Tile>
 ADACC_HD void widen_groups(Tile& tile) {
   if constexpr (Tile::by_column) {
     tile.block.each([&](int me) {
       const auto t = tile.thread_of(me);
       const auto& part = tile.part[me];
-      const std::size_t columns = t.columns(tile.cols);
-      std::int32_t lo[Tile::packet], hi[Tile::packet];
-      ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) lo[j] = empty_lo,
-                                                                  hi[j] = empty_hi;
-      ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
-        if (i >= t.count) continue;
-        const std::uint32_t placed = placed_in(tile, t.row + i, t.col);
-        ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-          const std::int32_t o = ordered(part.at(i, j));
-          const bool in = (placed >> j & 1) == 0;
-          lo[j] = in ? smaller_of(lo[j], o) : lo[j], hi[j] = in ? larger_of(hi[j], o) : hi[j];
-        }
-      }
+      const std::size_t columns = t.columns(tile.cols());
       ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
         if (j >= columns) continue;
-        Tile::Block::minimum(tile.shared.lo[t.col + j], lo[j]);
-        Tile::Block::maximum(tile.shared.hi[t.col + j], hi[j]);
+        Spread spread;
+        ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows;
+                          ++i) if (i < t.count && (placed_in(tile, t.row + i, t.col) >> j & 1) == 0)
+            spread.add(part.at(i, j));
+        widen_group(tile, t.col + j, spread);
       }
     });
   } else {
@@ -158,22 +187,20 @@ ADACC_HD void widen_groups(Tile& tile) {
     tile.block.each([&](int me) {
       const auto t = tile.thread_of(me);
       const auto& part = tile.part[me];
-      const std::size_t columns = t.columns(tile.cols);
+      const std::size_t columns = t.columns(tile.cols());
       ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
-        std::int32_t lo = empty_lo, hi = empty_hi;
+        Spread spread;
         const std::uint32_t placed = i < t.count ? placed_in(tile, t.row + i, t.col) : 0;
-        ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
-          const std::int32_t o = ordered(part.at(i, j));
-          const bool in = i < t.count && j < columns && (placed >> j & 1) == 0;
-          lo = in ? smaller_of(lo, o) : lo, hi = in ? larger_of(hi, o) : hi;
-        }
-        rows[me].lo[i] = lo, rows[me].hi[i] = hi;
+        ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet;
+                          ++j) if (i < t.count && j < columns && (placed >> j & 1) == 0)
+            spread.add(part.at(i, j));
+        rows[me].lo[i] = ordered(spread.lo), rows[me].hi[i] = ordered(spread.hi);
       }
     });
     merge_lanes<static_cast<int>(width)>(tile, rows);
     tile.block.each([&](int me) {
       const auto t = tile.thread_of(me);
-      if (static_cast<std::size_t>(me) % width != 0 || t.col >= tile.cols) return;
+      if (static_cast<std::size_t>(me) % width != 0 || t.col >= tile.cols()) return;
       ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
         if (i >= t.count) continue;
         Tile::Block::minimum(tile.shared.lo[Tile::slot_of(t.row + i, t.col)], rows[me].lo[i]);
@@ -183,13 +210,48 @@ ADACC_HD void widen_groups(Tile& tile) {
   }
 }
 
-/// Starts extremes anew, because some of what they hold will get places.
+/// Calls visit(row, column, number, bit) for a thread's elements in open groups and end(slot) behind
+/// those of a group. They are few, and read once more, so that nothing is held for them.
+template <class Tile, class Visit, class End>
+ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& end) {
+  for (std::size_t p = 0; p < Tile::parts; ++p) {
+    const auto t = tile.thread_of(me, p);
+    const std::size_t columns = t.columns(tile.cols());
+    const auto element = [&](std::size_t i, std::size_t j) {
+      const float x = to_number(tile.element(t.row + i, t.col + j));
+      visit(t.row + i, t.col + j, x, (p * Tile::most_rows + i) * Tile::packet + j);
+    };
+    if constexpr (Tile::by_column) {
+      for (std::size_t j = 0; j < columns; ++j) {
+        if (!is_open(tile, t.col + j)) continue;
+        for (std::size_t i = 0; i < t.count; ++i) element(i, j);
+        end(t.col + j);
+      }
+    } else {
+      for (std::size_t i = 0; i < t.count; ++i) {
+        const std::size_t slot = Tile::slot_of(t.row + i, t.col);
+        if (columns == 0 || !is_open(tile, slot)) continue;
+        for (std::size_t j = 0; j < columns; ++j) element(i, j);
+        end(slot);
+      }
+    }
+  }
+}
+
+/// Widens the open groups of all parts by what has no place.
 template <class Tile>
-ADACC_HD void restart_groups(Tile& tile) {
+ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, QuantShared::slots, [&](std::size_t i) {
-      tile.shared.lo[i] = empty_lo, tile.shared.hi[i] = empty_hi;
-    });
+    Spread spread;
+    for_open(
+        tile, me,
+        [&](std::size_t row, std::size_t col, float x, std::size_t) {
+          if ((placed_in(tile, row, col) & 1) == 0) spread.add(x);
+        },
+        [&](std::size_t slot) {
+          widen_group(tile, slot, spread);
+          spread = {};
+        });
   });
 }
 

@@ -2,9 +2,10 @@
 /// How a block of threads divides the tiles of the quantizing codecs, and what its threads share.
 ///
 /// The bytes are those of codec/quant/layout.hpp, the arithmetic is that of quantize.hpp. A tile is
-/// 64 rows by 256 columns. A thread has a packet of neighbouring columns (4, or 8 of bfloat16) in
-/// some of the rows of one slice, all of which it holds in registers: so a warp reads whole rows,
-/// an element is read from memory once, and a slice's extremes need few threads to agree.
+/// 64 rows by 256 columns, of which the threads hold 128 (of bfloat16: all) at a time. A thread has a
+/// packet of neighbouring columns (4, or 8 of bfloat16) in 8 rows of one slice in its registers: so a
+/// warp reads whole rows, and a slice's extremes need few threads to agree. If groups lie within what
+/// is held and nothing is beyond them, an element is read from memory once.
 #pragma once
 
 #include <cstddef>
@@ -39,24 +40,114 @@ ADACC_HD inline std::size_t lowest_bit(std::uint64_t word) {
 #endif
 }
 
-/// Which elements of a tile a thread has: `packet` columns from col in `count` rows from row.
+/// N elements as words of the device: two bfloat16 in one, others as they are.
+template <class T, std::size_t N>
+struct ElementWords {
+  static constexpr bool pairs = std::is_same_v<T, bfloat16>;
+  SmallPacket<std::conditional_t<pairs, std::uint32_t, T>, pairs ? N / 2 : N> packet;
+
+  /// Elements j and j + 1; j is even.
+  ADACC_HD void set(std::size_t j, float a, float b) {
+    if constexpr (!pairs) {
+      packet.at[j] = from_number<T>(a), packet.at[j + 1] = from_number<T>(b);
+    } else {
+#if defined(__CUDA_ARCH__)
+      // A NaN becomes the one that to_bfloat16() makes of the device's own.
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packet.at[j / 2]) : "f"(b), "f"(a));
+#else
+      packet.at[j / 2] = std::uint32_t{to_bfloat16(b).bits} << 16 | to_bfloat16(a).bits;
+#endif
+    }
+  }
+  ADACC_HD SmallPacket<T, N> elements() const { return bits_as<SmallPacket<T, N>>(packet); }
+};
+
+/// Byte k of a word.
+ADACC_HD inline std::uint32_t byte_of(std::uint32_t word, unsigned k) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x4440 | k);
+#else
+  return word >> 8 * k & 0xFF;
+#endif
+}
+
+/// The lower or the upper of two bfloat16 in a word.
+ADACC_HD inline float half_of_pair(std::uint32_t pair, std::size_t upper) {
+  return bits_as<float>(upper != 0 ? pair & 0xFFFF0000 : pair << 16);
+}
+
+// The smaller and the larger of two numbers, or of each half of two pairs of bfloat16; a NaN if one
+// of both is. -0 is below 0.
+
+ADACC_HD inline float least_of(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+  return least;
+#else
+  return a != a || (b == b && ordered(a) < ordered(b)) ? a : b;
+#endif
+}
+ADACC_HD inline float most_of(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+  return most;
+#else
+  return a != a || (b == b && ordered(a) > ordered(b)) ? a : b;
+#endif
+}
+ADACC_HD inline std::uint32_t least_of(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t least;
+  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(least) : "r"(a), "r"(b));
+  return least;
+#else
+  return bits_as<std::uint32_t>(least_of(half_of_pair(a, 1), half_of_pair(b, 1))) |
+         bits_as<std::uint32_t>(least_of(half_of_pair(a, 0), half_of_pair(b, 0))) >> 16;
+#endif
+}
+ADACC_HD inline std::uint32_t most_of(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t most;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+  return most;
+#else
+  return bits_as<std::uint32_t>(most_of(half_of_pair(a, 1), half_of_pair(b, 1))) |
+         bits_as<std::uint32_t>(most_of(half_of_pair(a, 0), half_of_pair(b, 0))) >> 16;
+#endif
+}
+
+/// Quotient and remainder; a division of 64 bits is a hundred instructions, and hardly ever needed.
+struct Divided {
+  std::size_t quotient, remainder;
+};
+ADACC_HD inline Divided divided(std::size_t a, std::size_t b) {
+  if ((a | b) >> 32 != 0) return {a / b, a % b};
+  const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b);
+  return {x / y, x % y};
+}
+
+/// Which elements of a part of a tile a thread has: `packet` columns from col in `count` rows from row.
+/// A part is what the threads hold at a time: 64 rows by as many columns as a warp reads at once, half
+/// a tile (of bfloat16 all of it).
 template <class T>
 struct TileThread {
   static constexpr std::size_t packet = std::is_same_v<T, bfloat16> ? 8 : 4;
-  static constexpr std::size_t per_row = tile_cols / packet;  ///< threads
-  static constexpr std::size_t bands = 256 / per_row;         ///< of rows: one or two in a slice
+  static constexpr std::size_t part_cols = 32 * packet;
+  static constexpr std::size_t parts = tile_cols / part_cols;
+  static constexpr std::size_t bands = 8;  ///< of rows, one for each warp: two in a slice
   static constexpr std::size_t most_rows = block_rows / bands;
 
   std::size_t band, row, count, col;
 
   /// The tile has `rows` rows.
-  ADACC_HD constexpr TileThread(std::size_t thread, std::size_t rows)
-      : band(thread / per_row), row(0), count(0), col(thread % per_row * packet) {
-    const std::size_t slice = band * 4 / bands;
-    const std::size_t begin = slice_begin(rows, slice), end = slice_begin(rows, slice + 1);
-    const std::size_t middle = bands == 4 ? end : begin + (end - begin + 1) / 2;
-    row = bands == 8 && band % 2 == 1 ? middle : begin;
-    count = (bands == 8 && band % 2 == 0 ? middle : end) - row;
+  ADACC_HD constexpr TileThread(std::size_t thread, std::size_t rows, std::size_t part)
+      : band(thread / 32), row(0), count(0), col(part * part_cols + thread % 32 * packet) {
+    const std::size_t begin = slice_begin(rows, band / 2), end = slice_begin(rows, band / 2 + 1);
+    const std::size_t middle = begin + (end - begin + 1) / 2;
+    row = band % 2 == 0 ? begin : middle;
+    count = (band % 2 == 0 ? middle : end) - row;
   }
 
   /// How many of its columns are among the tile's `cols`.
@@ -65,36 +156,53 @@ struct TileThread {
   }
 };
 
-/// What a thread holds of a tile: numbers, of bfloat16 as they were.
+/// What a thread holds of a part: numbers, of bfloat16 as they were, two in a word.
 template <class T>
 struct TilePart {
   using Thread = TileThread<T>;
-  using Held = std::conditional_t<std::is_same_v<T, bfloat16>, bfloat16, float>;
-  SmallPacket<Held, Thread::packet> rows[Thread::most_rows];
+  static constexpr bool pairs = std::is_same_v<T, bfloat16>;
+  using Word = std::conditional_t<pairs, std::uint32_t, float>;
+  static constexpr std::size_t words = Thread::packet / (pairs ? 2 : 1);
+  Word rows[Thread::most_rows][words];
 
-  ADACC_HD float at(std::size_t row, std::size_t col) const { return to_number(rows[row].at[col]); }
+  ADACC_HD static float number(const Word (&row)[words], std::size_t col) {
+    if constexpr (pairs) return half_of_pair(row[col / 2], col % 2);
+    else return row[col];
+  }
+  ADACC_HD float at(std::size_t row, std::size_t col) const { return number(rows[row], col); }
 
   /// `from` is the thread's first element, `columns` how many of a row there are. Aligned: rows
   /// begin at multiples of 16 bytes.
   ADACC_HD void load(const T* from, std::size_t stride, std::size_t count, std::size_t columns,
                      bool aligned) {
-    ADACC_UNROLL for (std::size_t i = 0; i < Thread::most_rows; ++i) {
-      ADACC_UNROLL for (std::size_t j = 0; j < Thread::packet; ++j) rows[i].at[j] = Held{};
+    constexpr std::size_t size = Packet16<T>::size;
+    ADACC_UNROLL for (std::size_t i = 0; i < Thread::most_rows; ++i, from += stride) {
+      ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) rows[i][w] = Word{};
       if (i >= count || columns == 0) continue;
-      if (aligned) {
-        constexpr std::size_t size = Packet16<T>::size;
+      if (aligned && pairs) {
+        const auto in = load_packet<Packet16<Word>>(from);
+        ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) rows[i][w] = in.at[w];
+      } else if (aligned) {
         ADACC_UNROLL for (std::size_t p = 0; p < Thread::packet / size; ++p) {
-          const auto in = load_packet<Packet16<T>>(from + i * stride + p * size);
-          ADACC_UNROLL for (std::size_t j = 0; j < size; ++j) rows[i].at[p * size + j] =
-              static_cast<Held>(in.at[j]);
+          const auto in = load_packet<Packet16<T>>(from + p * size);
+          ADACC_UNROLL for (std::size_t j = 0; j < size; ++j) set(i, p * size + j, in.at[j]);
         }
       } else {
-        ADACC_UNROLL for (std::size_t j = 0; j < Thread::packet; ++j) if (j < columns) rows[i]
-            .at[j] = static_cast<Held>(from[i * stride + j]);
+        ADACC_UNROLL for (std::size_t j = 0; j < Thread::packet; ++j) if (j < columns)
+            set(i, j, from[j]);
       }
     }
   }
+
+ private:
+  ADACC_HD void set(std::size_t row, std::size_t col, T x) {
+    if constexpr (pairs) rows[row][col / 2] |= std::uint32_t{x.bits} << col % 2 * 16;
+    else rows[row][col] = static_cast<Word>(x);
+  }
 };
+
+/// A threshold that no magnitude exceeds.
+inline constexpr std::int32_t nothing_beyond = 0x7FFFFFFF;
 
 /// Shared memory of a block that encodes. Groups of a tile have slots: a column's is the column,
 /// that of group k of a row is row * slots_per_row + k.
@@ -106,11 +214,12 @@ struct QuantShared {
   };
   // Of every slot four slices, or of every column eight bands; later the codes of the tile.
   union {
-    Slices slice;
+    alignas(16) Slices slice;
     alignas(16) std::uint8_t codes[block_rows][tile_cols];
   };
-  std::int32_t lo[slots], hi[slots], threshold[slots];
-  float base[slots], inverse[slots];
+  std::int32_t lo[slots], hi[slots];
+  std::int32_t threshold[slots];  ///< of a slot with nothing beyond it: nothing_beyond
+  alignas(16) float base[slots], inverse[slots];
   // Bit c % 32 of word 8 * row + c / 32: has a place; is of the level of which only some have one.
   std::uint32_t placed[slots], partly[slots];
   std::uint32_t levels[outlier_levels];

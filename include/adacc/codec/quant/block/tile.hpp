@@ -17,14 +17,16 @@ inline ADACC_HD std::uint32_t* words(std::byte* at) {
   return static_cast<std::uint32_t*>(static_cast<void*>(at));
 }
 
-template <unsigned Bits, QuantOptions O, class T, class ThreadBlock>
+/// Whole: 64 rows by 256 columns, and rows of elements and codes begin at multiples of 16 bytes. Then
+/// nothing asks for bounds.
+template <unsigned Bits, QuantOptions O, class T, class ThreadBlock, bool Whole>
 struct QuantTile {
   using Element = T;
   using Block = ThreadBlock;
   using Thread = TileThread<T>;
   static constexpr unsigned bits = Bits;
   static constexpr QuantOptions options = O;
-  static constexpr bool elements = O.outliers == Outliers::elements;
+  static constexpr bool whole = Whole;
   static constexpr bool channels = O.outliers == Outliers::channels;
   static constexpr bool by_column = O.group == 0;
   static constexpr bool by_row = O.group == whole_row;
@@ -32,7 +34,13 @@ struct QuantTile {
     if constexpr (by_column || by_row) return std::size_t{1};
     else return tile_cols / O.group;
   }();
+  /// Of a tile of 64 rows.
+  static constexpr std::size_t slots = by_column ? tile_cols : block_rows * slots_per_row;
   static constexpr std::size_t most_rows = Thread::most_rows, packet = Thread::packet;
+  static constexpr std::size_t parts = Thread::parts, part_cols = Thread::part_cols;
+  /// Whether a group is all in one part, so that parts are encoded one after the other.
+  static constexpr bool by_part =
+      !channels && (by_column || (Whole && !by_row && O.group <= part_cols));
 
   Block& block;
   QuantShared& shared;
@@ -40,9 +48,12 @@ struct QuantTile {
   const QuantBlock* format = nullptr;  ///< of the 64 rows
   std::byte* bytes = nullptr;          ///< of their blob
   std::size_t row = 0;                 ///< of the tensor, the first
-  std::size_t index = 0, cols = 0;     ///< of the tile
-  // Zeros, though load() is what fills it: without them Int4Outlier of bfloat16 spills registers.
-  typename Block::template PerThread<TilePart<T>> part = {};
+  std::size_t index = 0, columns = 0;  ///< of the tile
+  std::size_t held = 0;                ///< the part of it that threads hold
+  typename Block::template PerThread<TilePart<T>> part{};
+
+  ADACC_HD std::size_t rows() const { return Whole ? block_rows : format->rows; }
+  ADACC_HD std::size_t cols() const { return Whole ? tile_cols : columns; }
 
   ADACC_HD void set_rows(std::size_t i) {
     format = &job.block(i);
@@ -51,28 +62,39 @@ struct QuantTile {
   }
   ADACC_HD void set_tile(std::size_t tile) {
     index = tile;
-    cols = format->cols_of_tile(tile);
+    columns = format->cols_of_tile(tile);
   }
-  ADACC_HD void load(std::size_t tile) {
+  ADACC_HD void load(std::size_t tile, std::size_t p) {
     set_tile(tile);
-    const bool aligned = format->cols * sizeof(T) % 16 == 0 && cols % packet == 0;
+    held = p;
+    const bool aligned = Whole || (format->cols * sizeof(T) % 16 == 0 && cols() % packet == 0);
     block.each([&](int me) {
       const Thread t = thread_of(me);
       const T* from = job.x + (row + t.row) * format->cols + index * tile_cols + t.col;
-      part[me].load(from, format->cols, t.count, t.columns(cols), aligned);
+      part[me].load(from, format->cols, t.count, t.columns(cols()), aligned);
     });
   }
+  /// Likewise, if it is not the last that was loaded.
+  ADACC_HD void load_again(std::size_t tile, std::size_t p) {
+    if constexpr (parts > 1 || by_row) load(tile, p);
+  }
 
-  ADACC_HD Thread thread_of(int me) const {
-    return Thread(static_cast<std::size_t>(me), format->rows);
+  ADACC_HD Thread thread_of(int me) const { return thread_of(me, held); }
+  ADACC_HD Thread thread_of(int me, std::size_t p) const {
+    return Thread(static_cast<std::size_t>(me), rows(), p);
+  }
+  /// Columns of part p.
+  ADACC_HD std::size_t cols_of_part(std::size_t p) const {
+    const std::size_t left = cols() < p * part_cols ? 0 : cols() - p * part_cols;
+    return left < part_cols ? left : part_cols;
   }
   ADACC_HD const T& element(std::size_t r, std::size_t c) const {
     return job.x[(row + r) * format->cols + index * tile_cols + c];
   }
-  ADACC_HD QuantSection section_layout() const { return section_layout_of(cols); }
+  ADACC_HD QuantSection section_layout() const { return section_layout_of(cols()); }
   /// Of a tile of `c` columns.
   ADACC_HD QuantSection section_layout_of(std::size_t c) const {
-    return QuantSection(O, format->rows, c, sizeof(T));
+    return QuantSection(O, rows(), c, sizeof(T));
   }
   ADACC_HD std::byte* section() const { return bytes + format->section(index); }
 
@@ -84,13 +106,13 @@ struct QuantTile {
   /// Whether a slot has a group in the tile, and of how many elements (of the whole row by_row).
   ADACC_HD std::size_t size_of(std::size_t slot) const {
     if constexpr (by_column) {
-      return slot < cols ? format->rows : 0;
+      return slot < cols() ? rows() : 0;
     } else if constexpr (by_row) {
-      return slot < format->rows ? format->cols : 0;
+      return slot < rows() ? format->cols : 0;
     } else {
       const std::size_t r = slot / slots_per_row, c = slot % slots_per_row * O.group;
-      if (r >= format->rows || c >= cols) return 0;
-      return cols - c < O.group ? cols - c : O.group;
+      if (r >= rows() || c >= cols()) return 0;
+      return cols() - c < O.group ? cols() - c : O.group;
     }
   }
   ADACC_HD std::size_t group_of(std::size_t slot) const {
@@ -99,6 +121,20 @@ struct QuantTile {
     else
       return slot / slots_per_row * format->groups_per_row + index * slots_per_row +
              slot % slots_per_row;
+  }
+
+  /// Calls each(slot) for thread `me`'s share of the slots; of those of the part, if by_part.
+  template <class Each>
+  ADACC_HD void for_slots(int me, const Each& each) const {
+    if constexpr (!by_part) {
+      strided(me, slots, each);
+    } else if constexpr (by_column) {
+      strided(me, part_cols, [&](std::size_t i) { each(held * part_cols + i); });
+    } else {
+      constexpr std::size_t n = slots_per_row / parts;
+      strided(me, block_rows * n,
+              [&](std::size_t i) { each(i / n * slots_per_row + held * n + i % n); });
+    }
   }
 
   /// Thread `me`'s share of 0 … n - 1.

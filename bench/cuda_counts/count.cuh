@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+/// Runs the kernels of a codec on the executor and takes what it counted.
+#pragma once
+
+#include <adacc/adacc.cuh>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "../codec_cuda_cases.hpp"
+#include "counted.hpp"
+
+namespace cuda_counts {
+
+using namespace adacc;
+
+inline void ok(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "cuda_counts: %s\n", cudaGetErrorString(status));
+  std::exit(1);
+}
+inline void ok(const Error& error) {
+  if (!error) return;
+  std::fprintf(stderr, "cuda_counts: %s\n", error.text());
+  std::exit(1);
+}
+
+/// Rows are whole packets and whole tiles: what activations of models look like.
+inline constexpr Shape counted_shape(256, 1024);
+
+template <class T>
+std::vector<T> numbers(bool outliers) {
+  const RandomKey key{.seed = 1, .purpose = Purpose::data};
+  std::vector<T> x(counted_shape.elems());
+  for (std::size_t e = 0; e < x.size(); ++e) {
+    float sum = -2;
+    for (const std::uint32_t word : random_block(key, e).word) sum += unit_float(word);
+    if (outliers && random_word(key, e) % 16384 == 0) sum *= 300;
+    x[e] = detail::from_number<T>(sum);
+  }
+  return x;
+}
+
+template <class Codec, class T>
+void count_both_ways(bool outliers, std::vector<Counted>& all) {
+  const std::vector<T> x = numbers<T>(outliers);
+  const std::size_t tensor_bytes = x.size() * sizeof(T);
+  const std::size_t blob_bytes =
+      Codec::encoded_bytes(counted_shape.rows(), counted_shape.cols(), dtype_of<T>);
+  void *device_x = nullptr, *device_blob = nullptr;
+  ok(cudaMalloc(&device_x, tensor_bytes));
+  ok(cudaMalloc(&device_blob, blob_bytes));
+  ok(cudaMemcpy(device_x, x.data(), tensor_bytes, cudaMemcpyHostToDevice));
+  Cuda cuda(nullptr);
+  const View<T> tensor(static_cast<T*>(device_x), counted_shape);
+  const Bytes blob(static_cast<std::byte*>(device_blob), Shape(blob_bytes));
+  const auto take = [&](bool encode) {
+    ok(cudaDeviceSynchronize());
+    all.push_back({Codec::name, name_of(dtype_of<T>), encode, outliers, x.size(), tensor_bytes,
+                   blob_bytes, ptxrun::counts()});
+  };
+  using Kernel = codec_kernel<Codec, Cuda>;
+  ptxrun::clear_counts();
+  ok(Kernel::template encode<T>(cuda, View<const T>(tensor), blob));
+  take(true);
+  ptxrun::clear_counts();
+  ok(Kernel::template decode<T>(cuda, blob, tensor));
+  take(false);
+  ok(cudaFree(device_x));
+  ok(cudaFree(device_blob));
+}
+
+/// Clean numbers, and for what keeps outliers also those that have some.
+template <class... Case>
+void count_cases(codec_cuda_bench::Cases<Case...>, bool outliers, std::vector<Counted>& all) {
+  for (int with = 0; with <= (outliers ? 1 : 0); ++with)
+    (
+        [&] {
+          count_both_ways<typename Case::Codec, float>(with != 0, all);
+          count_both_ways<typename Case::Codec, bfloat16>(with != 0, all);
+        }(),
+        ...);
+}
+
+}  // namespace cuda_counts
