@@ -7,7 +7,8 @@
 ///   planner_peers [--layers 12] --evaluate plans.json >costs.json
 ///
 /// The first prints the graph as a chain of segments, with each segment's options (seconds beyond
-/// retaining, bytes stored and needed, and the activations recomputed), and the planner's own plans.
+/// retaining, bytes stored and needed, and the activations recomputed), and the planner's own plans,
+/// also those of the same network in four parts, with loops over rows.
 /// The second reads plans, each the list of activations that are recomputed, and prints what they
 /// cost: seconds, live bytes, and the arena once laid out.
 #include <adacc/plan/chain/planner.hpp>
@@ -42,10 +43,10 @@ struct Options {
   std::string plans;
 };
 
-Result<Graph> lossless_graph(int layers) {
+Result<Graph> lossless_graph(int layers, int parts) {
   const gpt::Config config{
       .layers = layers, .heads = 6, .channels = 384, .context = 256, .vocab = 256};
-  auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1);
+  auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1, parts);
   if (!graph) return graph.error;
   for (Node& node : graph->nodes) node.candidate_count = 0;
   return graph;
@@ -219,18 +220,21 @@ int main(int argc, char** argv) {
   app.add_option("--evaluate", options.plans, "Prints what the plans of this file cost")
       ->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
-  const auto graph = lossless_graph(options.layers);
-  if (!graph) return std::fprintf(stderr, "%s\n", graph.error.text()), 2;
+  const auto graph = lossless_graph(options.layers, 1);
+  const auto cut = lossless_graph(options.layers, 4);
+  if (!graph || !cut) return std::fprintf(stderr, "%s\n", graph.error.text()), 2;
   const CostProfile profile = estimated_profile(*graph);
   if (!options.plans.empty()) return evaluate_plans(*graph, profile, options.plans);
   const Plan all = retain_all(*graph);
   const std::size_t retain = peak_bytes(*graph, all);
-  const json out = {{"layers", options.layers},
-                    {"retain_seconds", evaluate(*graph, profile, all).seconds},
-                    {"retain_bytes", retain},
-                    {"activations", activations_of(*graph, profile)},
-                    {"segments", segments_of(*graph, profile)},
-                    {"plans", own_plans(*graph, profile, options, retain)}};
+  const json out = {
+      {"layers", options.layers},
+      {"retain_seconds", evaluate(*graph, profile, all).seconds},
+      {"retain_bytes", retain},
+      {"activations", activations_of(*graph, profile)},
+      {"segments", segments_of(*graph, profile)},
+      {"plans", own_plans(*graph, profile, options, retain)},
+      {"plans_with_loops", own_plans(*cut, estimated_profile(*cut), options, retain)}};
   std::cout << out.dump(1) << '\n';
   return 0;
 }

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Our planner beside others: the same GPT, the same costs, and only retain or recompute to choose from.
 
+    ours    make_plan's search; "with loops" with layers in four parts (docs/tile.md), which costs 3 to 6
+            per cent of time that these estimates do not know.
     rotor   the exact dynamic program for chains of Beaumont et al. (package rockmate, its C version).
             It may recompute an activation more than once. Its stages are our segments, and the
             solutions of a stage our lossless patterns of that segment. Memory is counted in --units
@@ -204,10 +206,11 @@ def compare(options, layers, rotor, knapsacks, figures):
             note = "VIOLATED" + (", " + note if note else "")
         print(f"{layers:6} {share:5.0f} % {name:22} {took} {over} {used}  {note}", flush=True)
 
-    for own in data["plans"]:
+    for own, looped in zip(data["plans"], data["plans_with_loops"]):
         budget = own["budget"]
-        show(budget, "ours", own["plan_seconds"], own.get("seconds"), own.get("peak_bytes"),
-             f"gap {100 * own['gap']:.2f} %" if "gap" in own else "")
+        for name, plan in ("ours", own), ("ours, with loops", looped):
+            show(budget, name, plan["plan_seconds"], plan.get("seconds"), plan.get("peak_bytes"),
+                 f"gap {100 * plan['gap']:.2f} %" if "gap" in plan else "")
         if rotor:
             start = time.process_time()
             found = rotor_plan(rotor, data["segments"], budget, options.units)
