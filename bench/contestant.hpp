@@ -103,8 +103,8 @@ class Contestant {
     training_.clip = 1;
     const RandomKey key{.purpose = Purpose::data};
     const std::size_t tokens = shape_.elems();
-    inputs_ = std::move(*Block<std::int32_t>::make(tokens, "inputs"));
-    targets_ = std::move(*Block<std::int32_t>::make(tokens, "targets"));
+    inputs_ = *Block<std::int32_t>::make(tokens, "inputs");
+    targets_ = *Block<std::int32_t>::make(tokens, "targets");
     for (std::size_t i = 0; i < tokens; ++i) {
       inputs_[i] = static_cast<std::int32_t>(random_word(key, i) % setting.network.vocab);
       targets_[i] = static_cast<std::int32_t>(random_word(key, tokens + i) % setting.network.vocab);

@@ -73,9 +73,10 @@ struct Timed {
     REQUIRE_FALSE(
         step.begin(View<const float>(x.data(), shape), View<const float>(y.data(), Shape(64, 1))));
     const double start = clock.time;
-    for (std::size_t i = 0; i < step.instruction_count(); ++i) {
-      step.execute(cpu, i);
-      clock.time += seconds_of(profile, program.plan, program.schedule.instructions[i]);
+    for (Position at; at.instruction < step.instruction_count();) {
+      const Instruction& run = program.schedule.instructions[at.instruction];
+      at = step.execute(cpu, at);
+      clock.time += seconds_of(profile, program.plan, run) / run.parts;
     }
     REQUIRE_FALSE(step.error());
     return clock.time - start;

@@ -199,12 +199,12 @@ void check_blobs(const char* plan, Trainer<Language>& trainer) {
   trainer.load(0);
   fine(step.begin(trainer.input(), trainer.targets()));
   std::size_t blobs = 0;
-  for (std::size_t i = 0; i < step.instruction_count(); ++i) {
-    const Instruction& run = program.schedule.instructions[i];
+  for (Position at; at.instruction < step.instruction_count();) {
+    const Instruction& run = program.schedule.instructions[at.instruction];
     const auto buffer = [&](int id) {
-      const auto at = static_cast<std::size_t>(id);
-      return Bytes(trainer.arena().data() + program.layout.offsets[at],
-                   Shape(program.schedule.buffers[at].bytes));
+      const auto b = static_cast<std::size_t>(id);
+      return Bytes(trainer.arena().data() + program.layout.offsets[b],
+                   Shape(program.schedule.buffers[b].bytes));
     };
     std::vector<float> x;
     Shape shape;
@@ -213,7 +213,7 @@ void check_blobs(const char* plan, Trainer<Language>& trainer) {
       shape = Shape(output.rows(), output.cols());
       x = trainer.list(View<float>(reinterpret_cast<float*>(buffer(run.x).data()), shape));
     }
-    step.execute(trainer.cuda(), i);
+    at = step.execute(trainer.cuda(), at);
     if (run.op != Op::encode) continue;
     ++blobs;
     const std::vector<std::byte> blob = trainer.list(buffer(run.blob));
