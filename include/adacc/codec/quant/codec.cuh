@@ -23,8 +23,14 @@ static __global__ void __launch_bounds__(CudaBlock::threads) quant_prepare_kerne
     quant_prepare(block, part, job);
 }
 
+/// Blocks an SM shall hold that encode: so many registers they have, and none is spilled.
+ADACC_HD constexpr int encode_blocks(const QuantOptions& o) {
+  return o.group == 0 && o.rounding == Rounding::nearest ? 3 : 2;
+}
+
 template <unsigned Bits, std::uint64_t Options, class T>
-static __global__ void __launch_bounds__(CudaBlock::threads, 3)
+static __global__ void __launch_bounds__(CudaBlock::threads,
+                                         encode_blocks(unpacked_options(Options)))
     quant_encode_kernel(const __grid_constant__ QuantJob<T> job) {
   constexpr QuantOptions options = unpacked_options(Options);
   __shared__ typename CudaBlock::Storage storage;
@@ -47,7 +53,7 @@ static __global__ void __launch_bounds__(CudaBlock::threads)
 }
 
 template <unsigned Bits, std::uint64_t Options, class T>
-static __global__ void __launch_bounds__(CudaBlock::threads, 3)
+static __global__ void __launch_bounds__(CudaBlock::threads, sizeof(T) == 2 ? 2 : 3)
     quant_decode_kernel(const __grid_constant__ QuantJob<T> job, const std::byte* __restrict__ blob,
                         T* __restrict__ x) {
   __shared__ typename CudaBlock::Storage storage;
