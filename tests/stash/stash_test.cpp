@@ -526,6 +526,8 @@ TEST_CASE("the exact planner finds the best plan of a stash, as brute force does
 }
 
 /// Three activations, of which the last may be kept by Bf16, and one that nothing reads.
+namespace {
+
 struct Few {
   StashModel<> model;
   int a = model.add("a", Shape(2, 32), {0, 1});
@@ -556,6 +558,8 @@ struct Few {
     REQUIRE_FALSE(stash.put(unread, View<const float>(data, Shape(3, 4))));
   }
 };
+
+}  // namespace
 
 TEST_CASE("uses out of order are errors that change nothing") {
   Few few;
