@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../../tests/cuda/ptxrun/counters.hpp"
+#include "../../support/ptxrun/counters.hpp"
 
 namespace cuda_counts {
 

@@ -2,7 +2,7 @@
 /// What the codecs' kernels do for each element, counted without a GPU:
 /// cuda_counts [--kernels] [--check FILE | --write FILE] [--ptxas PROGRAM] [--arch sm_90].
 ///
-/// The executor of tests/cuda/ptxrun runs them on 256 x 1024 elements and counts; ptxas says what
+/// The executor of support/ptxrun runs them on 256 x 1024 elements and counts; ptxas says what
 /// machine code they become (machine_code.hpp). Columns:
 ///
 ///     issue   machine instructions per element, of one of 32 lanes; in brackets PTX instructions

@@ -149,7 +149,7 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
     }
   }
   CHECK(waste <= 1.05);
-  CHECK(waste_of_loops <= 1.06);
+  CHECK(waste_of_loops <= 1.07);
   MESSAGE(searched << " searches over " << plans << " plans, " << refused
                    << " budgets refused; arena over live bytes at worst " << waste
                    << ", with loops " << waste_of_loops);

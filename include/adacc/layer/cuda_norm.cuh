@@ -5,6 +5,7 @@
 /// the cache. RMS norm is layer norm around 0 instead of the mean, without a bias.
 #pragma once
 
+#include "../model/parameter.hpp"
 #include "cuda_sums.cuh"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
