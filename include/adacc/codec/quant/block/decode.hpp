@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../../float_bits.hpp"
 #include "tensor_block.hpp"
@@ -132,7 +133,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     if (aligned) {
       constexpr std::size_t size = Packet16<T>::size;
       ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {
-        constexpr std::size_t words = sizeof(out.packet.at) / sizeof(out.packet.at[0]) * size / P;
+        constexpr std::size_t words = std::extent_v<decltype(out.packet.at)> * size / P;
         SmallPacket<std::remove_reference_t<decltype(out.packet.at[0])>, words> packet;
         ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) packet.at[w] =
             out.packet.at[p * words + w];

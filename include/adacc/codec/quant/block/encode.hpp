@@ -45,6 +45,9 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     else if constexpr (slices)
       Tile::strided(me, 4 * Tile::slots,
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
+    // Columns are read four at a time, those beyond the last one as well.
+    if constexpr (Tile::by_column && !Tile::whole)
+      Tile::strided(me, Tile::slots, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;
