@@ -64,7 +64,7 @@ struct LayerCounter {
 /// As far as a compiler looks, and the plan of the types if it finds none.
 constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& profile,
                                       double tolerance) {
-  SmallestPlan smallest = smallest_plan(graph, profile, tolerance, 200);
+  SmallestPlan smallest = smallest_plan(graph, profile, tolerance, 80);
   if (!smallest.plan.policies.empty()) return smallest;
   smallest.plan = plan_from_types(graph);
   smallest.arena_bytes = peak_bytes(graph, smallest.plan);

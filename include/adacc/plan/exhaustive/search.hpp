@@ -187,10 +187,11 @@ class Search {
     if (cost.seconds > limits_.most_seconds || no_better(cost)) return;
     const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
-    PartialCost exact = cost;  // of what may become part of a loop, the bound took one part
-    exact.live_bytes = live_bytes(schedule);
+    PartialCost exact = cost;
+    // Of what may become part of a loop, the bound took one part.
+    if (graph_.parts > 1) exact.live_bytes = live_bytes(schedule);
     if (limits_.goal == Goal::arena_bytes) {
-      const std::size_t arena = peak_bytes(graph_, plan);
+      const std::size_t arena = arena_of(schedule, plan);
       if (result_.found && arena >= result_.arena_bytes) return;
       result_.arena_bytes = arena;
     } else if (no_better(exact) || !fits(schedule)) {
@@ -201,13 +202,18 @@ class Search {
     best_ = exact;
   }
 
+  /// Of a plan's schedule: with loops, that without them may need less.
+  constexpr std::size_t arena_of(const Schedule& schedule, const Plan& plan) const {
+    return schedule.loops.empty() ? make_layout(schedule).arena_bytes : peak_bytes(graph_, plan);
+  }
+
   /// Whether the layout fits the budget. Often a first placement does, and a search for the best
   /// one, dear in constant expressions, would say nothing new.
   constexpr bool fits(const Schedule& schedule) const {
     const Timeline timeline(schedule);
     return place(schedule, timeline, 16).arena_bytes <= limits_.budget_bytes ||
            place(schedule, timeline, 4).arena_bytes <= limits_.budget_bytes ||
-           peak_bytes(graph_, partial_.plan()) <= limits_.budget_bytes;
+           arena_of(schedule, partial_.plan()) <= limits_.budget_bytes;
   }
 
   constexpr void count_node() {
