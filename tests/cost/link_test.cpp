@@ -8,15 +8,12 @@
 
 #include <string>
 
+#include "../store/made_up_clock.hpp"
+
 namespace link_test { namespace {
 
 using namespace adacc;
-
-struct MadeUpClock {
-  double time = 0;
-  double operator()() const { return time; }
-  static void pass(void* self, double until) { static_cast<MadeUpClock*>(self)->time = until; }
-};
+using sample::MadeUpClock;
 
 Instruction transfer(Op op, int number) {
   Instruction run{op};

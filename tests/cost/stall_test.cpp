@@ -13,15 +13,12 @@
 #include <cmath>
 #include <vector>
 
+#include "../store/made_up_clock.hpp"
+
 namespace stall_test { namespace {
 
 using namespace adacc;
-
-struct MadeUpClock {
-  double time = 0;
-  double operator()() const { return time; }
-  static void pass(void* self, double until) { static_cast<MadeUpClock*>(self)->time = until; }
-};
+using sample::MadeUpClock;
 
 using Hidden = Layer<plain::Linear, Offload<>>;
 using Net = Network<Sequential<Repeat<Hidden>, Layer<plain::Linear>>, plain::MeanSquaredError>;

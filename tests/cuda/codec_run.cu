@@ -8,6 +8,7 @@
 #include <new>
 
 #include "codec_run_cases.hpp"
+#include "on_device.hpp"
 
 namespace {
 
@@ -150,23 +151,17 @@ void check_all(cudaStream_t stream) {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: there is no CUDA device\n");
-    return 77;
-  }
-  cudaStream_t stream = nullptr;
-  if (!ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) return 1;
-  check_all<codec_run::Default>(stream);
-  check_all<codec_run::Stochastic>(stream);
-  check_all<codec_run::Group32>(stream);
-  check_all<codec_run::Channels>(stream);
-  check_all<codec_run::Rows>(stream);
-  check_all<codec_run::Bf16>(stream);
-  check_all<codec_run::Mask>(stream);
-  check_all<codec_run::Index5>(stream);
-  cudaStreamDestroy(stream);
-  if (failures != 0) return 1;
-  std::printf("the GPU makes the CPU's bytes\n");
-  return 0;
+  return on_device([](cudaStream_t stream) {
+    check_all<codec_run::Default>(stream);
+    check_all<codec_run::Stochastic>(stream);
+    check_all<codec_run::Group32>(stream);
+    check_all<codec_run::Channels>(stream);
+    check_all<codec_run::Rows>(stream);
+    check_all<codec_run::Bf16>(stream);
+    check_all<codec_run::Mask>(stream);
+    check_all<codec_run::Index5>(stream);
+    if (failures != 0) return 1;
+    std::printf("the GPU makes the CPU's bytes\n");
+    return 0;
+  });
 }

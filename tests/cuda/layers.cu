@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "layers_cases.hpp"
+#include "on_device.hpp"
 
 namespace {
 
@@ -209,18 +210,12 @@ void check_all(const Setting& setting) {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: there is no CUDA device\n");
-    return 77;
-  }
-  cudaStream_t stream = nullptr;
-  if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return 1;
-  auto products = CudaProducts::make();
-  if (!products) return std::printf("FAILED: %s\n", products.error.text()), 1;
-  check_all({stream, &*products});
-  cudaStreamDestroy(stream);
-  if (failures != 0) return 1;
-  std::printf("%d cases agree with the CPU\n", cases);
-  return 0;
+  return on_device([](cudaStream_t stream) {
+    auto products = CudaProducts::make();
+    if (!products) return std::printf("FAILED: %s\n", products.error.text()), 1;
+    check_all({stream, &*products});
+    if (failures != 0) return 1;
+    std::printf("%d cases agree with the CPU\n", cases);
+    return 0;
+  });
 }

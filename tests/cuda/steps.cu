@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "on_device.hpp"
 #include "steps_cases.hpp"
 
 namespace {
@@ -342,14 +343,7 @@ void check_queued(const Setting& setting) {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: there is no CUDA device\n");
-    return 77;
-  }
-  cudaStream_t stream = nullptr;
-  if (!fine(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) return 1;
-  {
+  return on_device([](cudaStream_t stream) {
     auto products = CudaProducts::make();
     if (!fine(products.error)) return 1;
     const Setting setting{stream, &*products};
@@ -357,9 +351,8 @@ int main() {
     check_gpt(setting);
     check_queued(setting);
     check_training(setting);
-  }
-  cudaStreamDestroy(stream);
-  if (failures != 0) return 1;
-  std::printf("training steps on the device agree with the CPU's\n");
-  return 0;
+    if (failures != 0) return 1;
+    std::printf("training steps on the device agree with the CPU's\n");
+    return 0;
+  });
 }

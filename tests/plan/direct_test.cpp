@@ -8,7 +8,7 @@
 
 #include "brute_force.hpp"
 #include "random_graph.hpp"
-#include "test_size.hpp"
+#include "../test_size.hpp"
 
 namespace direct_test {
 

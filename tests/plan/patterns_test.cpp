@@ -7,7 +7,7 @@
 #include "brute_force.hpp"
 #include "gpt_graphs.hpp"
 #include "random_graph.hpp"
-#include "test_size.hpp"
+#include "../test_size.hpp"
 
 #include <string>
 

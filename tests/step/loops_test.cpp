@@ -11,7 +11,7 @@
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 
-#include "../plan/test_size.hpp"
+#include "../test_size.hpp"
 #include "step_run.hpp"
 
 namespace loops_test {
@@ -97,9 +97,8 @@ void check(const Net& network, const Program& program, std::mt19937& random, Wor
 }  // namespace
 
 TEST_CASE("1000 random networks: loops change no bit, raise no peak, and touch what they promise") {
-  constexpr unsigned networks = 1000 * test_graphs / 600;
   Worth worth;
-  for (unsigned seed = 7000; seed < 7000 + networks; ++seed) {
+  for (unsigned seed = 7000; seed < 7000 + test_networks; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
     const auto network = random_model::draw(seed, seed % 3 == 0);
@@ -112,9 +111,10 @@ TEST_CASE("1000 random networks: loops change no bit, raise no peak, and touch w
     check(network, *program, random, worth);
   }
   MESSAGE(worth.loops, " loops with ", worth.tiles, " buffers of one part; ", worth.lower, " of ",
-          networks, " peaks lower, to ", worth.share / networks, " of what they were on average");
-  CHECK(worth.loops > static_cast<int>(networks));
-  CHECK(worth.lower > static_cast<int>(networks / 5));
+          test_networks, " peaks lower, to ", worth.share / test_networks,
+          " of what they were on average");
+  CHECK(worth.loops > static_cast<int>(test_networks));
+  CHECK(worth.lower > static_cast<int>(test_networks / 5));
 }
 
 TEST_CASE("layers that share a parameter add to its gradient in the order of straight steps") {

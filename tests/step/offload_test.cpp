@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <adacc/store/memory_store.hpp>
 
-#include "../plan/test_size.hpp"
+#include "../test_size.hpp"
 #include "step_run.hpp"
 
 namespace offload_test { namespace {
@@ -115,11 +115,10 @@ struct Case {
 };
 
 TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over") {
-  constexpr unsigned networks = 1000 * test_graphs / 600;
   unsigned with_transfers = 0, with_loops = 0;
   std::size_t transfers = 0;
   double waste = 0;
-  for (unsigned seed = 5000; seed < 5000 + networks; ++seed) {
+  for (unsigned seed = 5000; seed < 5000 + test_networks; ++seed) {
     CAPTURE(seed);
     const int workers = 1 + static_cast<int>(seed % 16);
     const Case one(seed, workers);
@@ -145,10 +144,10 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
              static_cast<double>(one.sent.layout.live_bytes);
   }
   MESSAGE(with_transfers, " plans sent ", transfers, " activations; arena over live bytes ",
-          waste / networks);
-  CHECK(with_transfers > networks / 2);
-  CHECK(waste < 1.05 * networks);
-  CHECK(with_loops > networks / 20);
+          waste / test_networks);
+  CHECK(with_transfers > test_networks / 2);
+  CHECK(waste < 1.05 * test_networks);
+  CHECK(with_loops > test_networks / 20);
 }
 
 /// Whether some run of `mutated` is noticed: other bits, or an error.

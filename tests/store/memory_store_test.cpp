@@ -8,17 +8,13 @@
 #include <cstring>
 #include <string>
 
+#include "made_up_clock.hpp"
+
 namespace memory_store_test { namespace {
 
 using namespace adacc;
+using sample::MadeUpClock;
 using Direction = StoreTransfer::Direction;
-
-/// Stands still unless it is told to pass.
-struct MadeUpClock {
-  double time = 0;
-  double operator()() const { return time; }
-  static void pass(void* self, double until) { static_cast<MadeUpClock*>(self)->time = until; }
-};
 
 struct Rig {
   Block<std::byte> room = *Block<std::byte>::make(1 << 16, "store");

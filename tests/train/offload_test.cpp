@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "support.hpp"
+#include "../store/made_up_clock.hpp"
 
 namespace offload_training_test {
 
 using namespace adacc;
+using sample::MadeUpClock;
 
 namespace {
 
@@ -163,12 +165,6 @@ TEST_CASE("with a clock the store is measured") {
 }
 
 namespace {
-
-struct MadeUpClock {
-  double time = 0;
-  double operator()() const { return time; }
-  static void pass(void* self, double until) { static_cast<MadeUpClock*>(self)->time = until; }
-};
 
 constexpr double forward_seconds = 1e-3;
 

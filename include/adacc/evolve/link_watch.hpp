@@ -18,6 +18,7 @@
 #include "../cost/link.hpp"
 #include "../program/instruction.hpp"
 #include "../store/transfers_under_way.hpp"
+#include "drift.hpp"
 #include "options.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -135,11 +136,8 @@ class LinkWatch {
     void add(double slowdown) { seen.push_back(slowdown); }
     /// Whether it is off.
     bool check(const EvolutionOptions& options) {
-      sort(seen, [](double a, double b) { return a < b; });
-      median = seen[seen.size() / 2];
-      seen.clear();
-      const double limit = 1 + options.drift;
-      return median > limit || median * limit < 1;
+      median = detail::take_median(seen);
+      return detail::is_off(median, options);
     }
   };
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "drift.hpp"
 #include "options.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -19,12 +20,9 @@ class TimeWatch {
   void observe(double times_predicted, const EvolutionOptions& options) {
     times_.push_back(times_predicted);
     if (times_.size() < static_cast<std::size_t>(options.timed_steps)) return;
-    sort(times_, [](double a, double b) { return a < b; });
-    const double now = times_[times_.size() / 2];
-    times_.clear();
+    const double now = detail::take_median(times_);
     if (!(usual_ > 0)) usual_ = now;
-    const double ratio = now / usual_, limit = 1 + options.drift;
-    off_ = ratio > limit || ratio * limit < 1 ? off_ + 1 : 0;
+    off_ = detail::is_off(now / usual_, options) ? off_ + 1 : 0;
     drifted_ = drifted_ || off_ >= options.checks;
   }
 

@@ -136,6 +136,8 @@ class InputFile {
   }
 
  private:
+  friend class MappedFile;
+
   std::string path_;
   const char* expected_ = "";
   detail::FileDescriptor fd_;
@@ -283,6 +285,11 @@ inline bool same_file(const std::string& a, const std::string& b) {
   const auto folder = [&](const std::string& path) { return path.substr(0, cut(path)) + "."; };
   return a.substr(cut(a)) == b.substr(cut(b)) && ::stat(folder(a).c_str(), &x) == 0 &&
          ::stat(folder(b).c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+inline bool is_folder(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 /// Writes all of `text` to `path`, beside it first: what was there stays until all is written.

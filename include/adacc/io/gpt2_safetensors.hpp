@@ -6,8 +6,6 @@
 /// head is the token embedding's matrix; masks that older files carry are not looked at.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -48,9 +46,7 @@ inline constexpr Gpt2Name gpt2_names[llmc_groups] = {
 template <class Graph, class Visit>
 bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit) {
   const std::set<LlmcPlace> order = llmc_order(graph);
-  std::size_t count = 0;
-  for (std::size_t g = 0; g < llmc_groups; ++g) count += llmc_group({}, g).per_layer ? layers : 1;
-  if (order.size() != count) return false;
+  if (order.size() != llmc_parameters(layers)) return false;
   auto place = order.begin();
   for (std::size_t g = 0; g < llmc_groups; ++g) {
     const bool per_layer = llmc_group({}, g).per_layer;
@@ -64,8 +60,7 @@ bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& vi
 }
 
 inline std::string folder_of(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return path + "/";
+  if (is_folder(path)) return path + "/";
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
@@ -123,13 +118,7 @@ inline Result<LlmcHeader> read_gpt2_config(const MappedFile& file) {
 /// Whether `path` looks like a model in this format rather than one of llm.c's: a folder, a file of
 /// safetensors, or an index of some.
 inline bool is_gpt2_safetensors(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return true;
-  for (const std::string_view suffix : {".safetensors", ".json"})
-    if (path.size() > suffix.size() &&
-        path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0)
-      return true;
-  return false;
+  return is_folder(path) || path.ends_with(".safetensors") || path.ends_with(".json");
 }
 
 /// The shape of the model at `path`, from the config.json in its folder.

@@ -68,6 +68,13 @@ constexpr LlmcGroup llmc_group(const LlmcHeader& h, std::size_t i) {
   return groups[i];
 }
 
+/// How many parameters a model of so many layers has.
+constexpr std::size_t llmc_parameters(std::size_t layers) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < llmc_groups; ++i) count += llmc_group({}, i).per_layer ? layers : 1;
+  return count;
+}
+
 /// The size that a file with this header has; false if it does not fit std::size_t.
 constexpr bool llmc_file_bytes(const LlmcHeader& header, std::size_t& bytes) {
   bytes = llmc_header_bytes;
@@ -181,9 +188,7 @@ Error read_llmc_parameters(const std::string& path, const Graph& graph, View<T> 
 
   // Compare all shapes before a number is read.
   const std::set<detail::LlmcPlace> order = detail::llmc_order(graph);
-  std::size_t expected = 0;
-  for (std::size_t g = 0; g < detail::llmc_groups; ++g)
-    expected += detail::llmc_group(header, g).per_layer ? header.layers : 1;
+  const std::size_t expected = detail::llmc_parameters(header.layers);
   if (order.size() != expected)
     return file->fault("holds ", expected, " parameters, this model has ", order.size());
   auto place = order.begin();

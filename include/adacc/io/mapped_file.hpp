@@ -3,7 +3,6 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -23,64 +22,52 @@ class MappedFile {
  public:
   MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept
-      : path_(static_cast<std::string&&>(other.path_)), expected_(other.expected_),
-        data_(other.data_), size_(other.size_) {
+      : file_(static_cast<InputFile&&>(other.file_)), data_(other.data_) {
     other.data_ = nullptr;
-    other.size_ = 0;
   }
   MappedFile& operator=(MappedFile&& other) noexcept {
     if (this == &other) return *this;
     unmap();
-    path_ = static_cast<std::string&&>(other.path_);
-    expected_ = other.expected_;
+    file_ = static_cast<InputFile&&>(other.file_);
     data_ = other.data_;
-    size_ = other.size_;
     other.data_ = nullptr;
-    other.size_ = 0;
     return *this;
   }
   ~MappedFile() { unmap(); }
 
   /// `expected` says in a message what the file should have been.
   static Result<MappedFile> open(const std::string& path, const char* expected) {
-    MappedFile file;
-    file.path_ = path;
-    file.expected_ = expected;
-    const detail::FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd.is_open()) return file.fault("cannot be opened (", std::strerror(errno), ")");
-    struct stat status {};
-    if (::fstat(fd.get(), &status) != 0)
-      return file.fault("cannot be examined (", std::strerror(errno), ")");
-    if (S_ISDIR(status.st_mode)) return file.fault("is a folder");
-    if (!S_ISREG(status.st_mode)) return file.fault("is not a regular file");
-    if (status.st_size == 0) return file.fault("is empty");
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-    if (data == MAP_FAILED) return file.fault("cannot be mapped (", std::strerror(errno), ")");
-    file.data_ = data;
-    file.size_ = size;
-    return file;
+    Result<InputFile> file = InputFile::open(path, expected);
+    if (!file) return file.error;
+    if (file->size() == 0) return file->fault("is empty");
+    void* data = ::mmap(nullptr, file->size(), PROT_READ, MAP_PRIVATE, file->fd_.get(), 0);
+    if (data == MAP_FAILED) return file->fault("cannot be mapped (", std::strerror(errno), ")");
+    file->fd_.close();  // what is mapped stays
+    MappedFile mapped;
+    mapped.file_ = static_cast<InputFile&&>(*file);
+    mapped.data_ = data;
+    return mapped;
   }
 
-  ConstBytes bytes() const { return {static_cast<const std::byte*>(data_), Shape(size_)}; }
-  const std::string& path() const { return path_; }
+  ConstBytes bytes() const {
+    return {static_cast<const std::byte*>(data_), Shape(data_ == nullptr ? 0 : file_.size())};
+  }
+  const std::string& path() const { return file_.path(); }
 
   /// "PATH: pieces…; expected EXPECTED".
   template <class... Pieces>
   Error fault(const Pieces&... pieces) const {
-    return Error::say(one_line(path_).c_str(), ": ", pieces..., "; expected ", expected_);
+    return file_.fault(pieces...);
   }
 
  private:
   void unmap() {
-    if (data_ != nullptr) ::munmap(data_, size_);
+    if (data_ != nullptr) ::munmap(data_, file_.size());
     data_ = nullptr;
   }
 
-  std::string path_;
-  const char* expected_ = "";
+  InputFile file_;  ///< closed: its name and size
   void* data_ = nullptr;
-  std::size_t size_ = 0;
 };
 
 }}  // namespace adacc::v0_1

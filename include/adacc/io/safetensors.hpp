@@ -9,7 +9,7 @@
 /// up is refused in words. Files are mapped, so that a model takes memory only while it is copied.
 #pragma once
 
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -56,8 +56,7 @@ class SafeTensors {
   /// "model.safetensors.index.json" in it.
   static Result<SafeTensors> open(const std::string& path) {
     SafeTensors made;
-    struct stat status {};
-    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
+    if (is_folder(path)) {
       const std::string whole = path + "/model.safetensors";
       if (::access(whole.c_str(), F_OK) == 0) return open(whole);
       const std::string index = whole + ".index.json";
@@ -65,10 +64,8 @@ class SafeTensors {
       return Error::say(one_line(path).c_str(),
                         ": the folder has neither model.safetensors nor an index of that name");
     }
-    constexpr std::string_view json = ".json";
-    const bool index = path.size() >= json.size() &&
-                       path.compare(path.size() - json.size(), json.size(), json) == 0;
-    const Error why = index ? made.read_index(path) : made.read_file(path, nullptr);
+    const Error why =
+        path.ends_with(".json") ? made.read_index(path) : made.read_file(path, nullptr);
     if (why) return why;
     return made;
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "../core/cuda.cuh"
+#include "../core/cuda_handle.cuh"
 #include "../core/dtype.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -43,22 +44,10 @@ constexpr std::size_t cuda_product_bytes(std::size_t m, std::size_t n, std::size
 
 class CudaProducts {
  public:
-  CudaProducts() = default;
-  CudaProducts(const CudaProducts&) = delete;
-  CudaProducts& operator=(const CudaProducts&) = delete;
-  CudaProducts(CudaProducts&& other) noexcept { swap(other); }
-  CudaProducts& operator=(CudaProducts&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~CudaProducts() {
-    if (handle_ != nullptr) static_cast<void>(cublasLtDestroy(handle_));
-  }
-
   /// On the current device.
   static Result<CudaProducts> make() {
     CudaProducts made;
-    if (const cublasStatus_t status = cublasLtCreate(&made.handle_);
+    if (const cublasStatus_t status = cublasLtCreate(made.handle_.place());
         status != CUBLAS_STATUS_SUCCESS)
       return failure("no handle can be made", status);
     return static_cast<CudaProducts&&>(made);  // nvcc would copy it
@@ -99,7 +88,7 @@ class CudaProducts {
     Known known;
     if (const Error why = find(name, product, task, left, right, out, known)) return why;
     const float one = 1, old = product.accumulates ? 1 : 0;
-    status = cublasLtMatmul(handle_, &task, &one, product.b, &left, product.a, &right, &old,
+    status = cublasLtMatmul(handle_.get(), &task, &one, product.b, &left, product.a, &right, &old,
                             product.c, &out, product.c, &out, &known.algorithm,
                             product.workspace.data(), known.workspace_bytes, stream);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
@@ -164,8 +153,8 @@ class CudaProducts {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       wish(what, key.boundary);
     if (status == CUBLAS_STATUS_SUCCESS)
-      status = cublasLtMatmulAlgoGetHeuristic(handle_, &task, &left, &right, &out, &out, &wishes, 1,
-                                              &result, &results);
+      status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), &task, &left, &right, &out, &out,
+                                              &wishes, 1, &result, &results);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
     if (results == 0)
       return Error::say(name, ": cuBLASLt has no algorithm for a product of ", product.m, " x ",
@@ -175,19 +164,7 @@ class CudaProducts {
     return {};
   }
 
-  void swap(CudaProducts& other) {
-    const cublasLtHandle_t handle = handle_;
-    const std::size_t count = count_;
-    handle_ = other.handle_, count_ = other.count_;
-    other.handle_ = handle, other.count_ = count;
-    for (std::size_t i = 0; i < most_known; ++i) {
-      const Known known = known_[i];
-      known_[i] = other.known_[i];
-      other.known_[i] = known;
-    }
-  }
-
-  cublasLtHandle_t handle_ = nullptr;
+  detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
   std::size_t count_ = 0;
   Known known_[most_known];
 };

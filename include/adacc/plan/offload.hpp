@@ -16,8 +16,8 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "../core/extremes.hpp"
 #include "../program/program.hpp"
-#include "extremes.hpp"
 #include "outcome.hpp"
 #include "request.hpp"
 

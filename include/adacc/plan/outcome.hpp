@@ -9,10 +9,10 @@
 #include <cstddef>
 
 #include "../core/bytes.hpp"
+#include "../core/extremes.hpp"
 #include "../cost/evaluate.hpp"
 #include "../program/layout.hpp"
 #include "../program/schedule.hpp"
-#include "extremes.hpp"
 #include "options.hpp"
 #include "request.hpp"
 

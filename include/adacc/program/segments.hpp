@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "../core/extremes.hpp"
 #include "../model/graph.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -34,12 +35,6 @@ struct GraphSegment {
 /// The segments of `graph` in order, as small as they can be.
 constexpr Array<GraphSegment> segments_of(const Graph& graph) {
   const int count = graph.node_count();
-  const auto lower = [](int& least, int value) {
-    if (value < least) least = value;
-  };
-  const auto raise = [](int& most, int value) {
-    if (value > most) most = value;
-  };
   int outputs = count;  // the number of activations; all behind them are stages
   while (outputs > 1 && graph.node(outputs - 1).value_outside &&
          graph.node(outputs - 1).output_bytes == 0)

@@ -20,6 +20,7 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "../core/extremes.hpp"
 #include "liveness.hpp"
 #include "schedule.hpp"
 
@@ -140,8 +141,7 @@ class TransferPass {
     for (std::size_t i = 0; i < live.size(); ++i) live_[i] = live[i];
     for (const Loop& loop : in_.loops) {
       std::size_t most = 0;
-      for (int i = loop.first; i <= loop.last; ++i)
-        if (live_[index(i)] > most) most = live_[index(i)];
+      for (int i = loop.first; i <= loop.last; ++i) detail::raise(most, live_[index(i)]);
       for (int i = loop.first; i <= loop.last; ++i) live_[index(i)] = most;
     }
   }

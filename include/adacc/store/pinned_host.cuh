@@ -17,36 +17,10 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "../core/cuda_handle.cuh"
 #include "store.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-namespace detail {
-
-/// Something of the CUDA runtime, given back when it goes out of scope.
-template <class Handle, cudaError_t (*give_back)(Handle)>
-class CudaHandle {
- public:
-  CudaHandle() = default;
-  CudaHandle(CudaHandle&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
-  CudaHandle& operator=(CudaHandle&& other) noexcept {
-    Handle handle = handle_;
-    handle_ = other.handle_;
-    other.handle_ = handle;
-    return *this;
-  }
-  ~CudaHandle() {
-    if (handle_ != nullptr) static_cast<void>(give_back(handle_));
-  }
-  Handle get() const { return handle_; }
-  /// For the call that makes one; there must be none.
-  Handle* place() { return &handle_; }
-
- private:
-  Handle handle_ = nullptr;
-};
-
-}  // namespace detail
 
 class PinnedHost {
  public:

@@ -4,9 +4,9 @@
 
 #include <utility>
 
+#include "../core/extremes.hpp"
 #include "../cost/estimate.hpp"
 #include "../cost/measure_link.hpp"
-#include "../plan/extremes.hpp"
 #include "../plan/make_plan.hpp"
 #include "evolving.hpp"
 #include "training.hpp"

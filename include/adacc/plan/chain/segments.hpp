@@ -11,10 +11,10 @@
 #include <cstddef>
 
 #include "../../core/array.hpp"
+#include "../../core/extremes.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
 #include "../../program/segments.hpp"
-#include "../extremes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How many random graphs a test draws: fewer under sanitizers, which are twenty times slower.
+/// How many random graphs a test plans, and how many networks it steps: fewer under sanitizers, which are twenty times slower.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -11,7 +11,7 @@
 #endif
 
 #ifdef ADACC_TEST_SANITIZED
-inline constexpr unsigned test_graphs = 40;
+inline constexpr unsigned test_graphs = 40, test_networks = 66;
 #else
-inline constexpr unsigned test_graphs = 600;
+inline constexpr unsigned test_graphs = 600, test_networks = 1000;
 #endif

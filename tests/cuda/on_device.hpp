@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+/// What the programs that run kernels have in common: a stream, or the status of a skipped test.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+
+/// The exit status of a program that is `check(stream)`, which returns its own: on the first device,
+/// if there is one.
+template <class Check>
+int on_device(const Check& check) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: there is no CUDA device\n");
+    return 77;
+  }
+  cudaStream_t stream = nullptr;
+  const cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status != cudaSuccess) {
+    std::printf("FAILED: no stream: %s\n", cudaGetErrorString(status));
+    return 1;
+  }
+  const int result = check(stream);
+  cudaStreamDestroy(stream);
+  return result;
+}
