@@ -3,6 +3,8 @@
 /// what is to be compared with it.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/cost/measure.hpp>
@@ -34,6 +36,16 @@ struct Setting {
   int parts = 1;      ///< that layers are cut into
   bool loops = true;  ///< over these parts, as programs have them
 };
+
+/// Declares the options that say which step is timed.
+inline void add_options(CLI::App& app, Setting& setting) {
+  app.add_option("--layers", setting.network.layers)->check(CLI::Range(1, 4096));
+  app.add_option("--heads", setting.network.heads)->check(CLI::PositiveNumber);
+  app.add_option("--channels", setting.network.channels)->check(CLI::PositiveNumber);
+  app.add_option("--seq", setting.seq)->check(CLI::PositiveNumber);
+  app.add_option("--batch", setting.batch)->check(CLI::PositiveNumber);
+  app.add_option("--threads", setting.threads)->check(CLI::Range(1, 256));
+}
 
 /// A network's step with its memory and a fixed batch.
 class Contestant {

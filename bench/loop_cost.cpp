@@ -62,12 +62,7 @@ int main(int argc, char** argv) {
   o.parts = 4;
   CLI::App app("Times planned steps with loops over rows, and without.", "loop_cost");
   app.option_defaults()->always_capture_default();
-  app.add_option("--layers", o.network.layers)->check(CLI::Range(1, 4096));
-  app.add_option("--heads", o.network.heads)->check(CLI::PositiveNumber);
-  app.add_option("--channels", o.network.channels)->check(CLI::PositiveNumber);
-  app.add_option("--seq", o.seq)->check(CLI::PositiveNumber);
-  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
+  contest::add_options(app, o);
   app.add_option("--parts", o.parts)->check(CLI::Range(2, 1 << 16));
   app.add_option("--rounds", o.rounds)->check(CLI::Range(1, 100000));
   app.add_option("--budgets", o.budgets,

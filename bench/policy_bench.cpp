@@ -95,12 +95,7 @@ int main(int argc, char** argv) {
   CLI::App app("Times planned steps at several budgets, and uniform policies, beside retain's.",
                "policy_bench");
   app.option_defaults()->always_capture_default();
-  app.add_option("--layers", o.network.layers)->check(CLI::Range(1, 4096));
-  app.add_option("--heads", o.network.heads)->check(CLI::PositiveNumber);
-  app.add_option("--channels", o.network.channels)->check(CLI::PositiveNumber);
-  app.add_option("--seq", o.seq)->check(CLI::PositiveNumber);
-  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
+  contest::add_options(app, o);
   app.add_option("--parts", o.parts,
                  "that layers are cut into for planned steps, so that these have loops over rows")
       ->check(CLI::Range(1, 1 << 16));

@@ -81,12 +81,7 @@ int main(int argc, char** argv) {
   std::string json;
   CLI::App app("Times a GPT's training step against Eigen's SGEMM, in pairs.", "step_bench");
   app.option_defaults()->always_capture_default();
-  app.add_option("--layers", s.network.layers)->check(CLI::Range(1, 4096));
-  app.add_option("--heads", s.network.heads)->check(CLI::PositiveNumber);
-  app.add_option("--channels", s.network.channels)->check(CLI::PositiveNumber);
-  app.add_option("--seq", s.seq)->check(CLI::PositiveNumber);
-  app.add_option("--batch", s.batch)->check(CLI::PositiveNumber);
-  app.add_option("--threads", s.threads)->check(CLI::Range(1, 256));
+  contest::add_options(app, s);
   app.add_option("--pairs", s.pairs, "interleaved pairs, of which the median is taken")
       ->check(CLI::Range(1, 100000));
   app.add_option("--policy", s.policy, "what is compared with retain")
