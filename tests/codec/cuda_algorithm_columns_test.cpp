@@ -8,7 +8,7 @@ namespace cuda_algorithm_columns_test { namespace {
 using namespace cuda_algorithm;
 
 TEST_CASE("quantizing codecs, groups along columns: emulated kernels make the CPU's bytes") {
-  check_options<QuantOptions{}>();
+  check_types<QuantOptions{}>();
   check_options<QuantOptions{.symmetric = true, .rounding = stochastic}>();
   check_options<QuantOptions{.outliers = Outliers::channels, .outliers_per_mille = 20}>();
   check_options<QuantOptions{.outliers = Outliers::none}>();

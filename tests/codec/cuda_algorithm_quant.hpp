@@ -51,14 +51,22 @@ void check_quant() {
     for (const Data data : all_data) compare<Codec, T>(size, data, QuantDevice<Codec, Block>{});
 }
 
+using Scattered = emulated::Block<emulated::Order::scattered>;
+using Descending = emulated::Block<emulated::Order::descending>;
+
 template <QuantOptions O>
 void check_options() {
-  using Scattered = emulated::Block<emulated::Order::scattered>;
-  using Descending = emulated::Block<emulated::Order::descending>;
   check_quant<Int8OutlierWith<O>, float>();
+  check_quant<Int4OutlierWith<O>, bfloat16, Scattered>();
+}
+
+/// With every type of element: what options mean does not depend on it, so that one set of options of
+/// each kind of group is enough.
+template <QuantOptions O>
+void check_types() {
+  check_options<O>();
   check_quant<Int4OutlierWith<O>, float, Descending>();
   check_quant<Int8OutlierWith<O>, bfloat16, Descending>();
-  check_quant<Int4OutlierWith<O>, bfloat16, Scattered>();
   check_quant<Int4OutlierWith<O>, double, Scattered>();
 }
 

@@ -8,7 +8,7 @@ namespace cuda_algorithm_whole_rows_test { namespace {
 using namespace cuda_algorithm;
 
 TEST_CASE("quantizing codecs, scales of whole rows: emulated kernels make the CPU's bytes") {
-  check_options<QuantOptions{.group = whole_row}>();
+  check_types<QuantOptions{.group = whole_row}>();
   check_options<QuantOptions{
       .group = whole_row, .outliers = Outliers::channels, .outliers_per_mille = 8}>();
   check_options<QuantOptions{
