@@ -11,6 +11,8 @@
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
 #       cuda        that what nvcc compiles does compile; only if named
+#       torch       adapter/torch against libtorch; only if named, because Debian's libtorch and what
+#                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs; writes a page to bench/results/
@@ -39,7 +41,7 @@ gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
   exit 2
 }
 
@@ -103,6 +105,8 @@ need_nvcc() {
   command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] ||
     lack "nvcc 12.8 or later, which Debian 12 does not have: install NVIDIA's CUDA toolkit"
 }
+
+need_libtorch() { need_header torch/csrc/autograd/engine.h libtorch-dev; }
 
 need_libraries() {
   need_tool cmake 3.25 --version cmake
@@ -247,6 +251,7 @@ configure() {
   local preset=$1 compiler=$gxx options
   case $1 in
     cuda | tidy) preset=checks ;;
+    torch) preset=quick ;;
     clang | asan-ubsan | tsan) compiler=$clangxx ;;
   esac
   options=("-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}" "-DCMAKE_CXX_COMPILER=$compiler")
@@ -268,6 +273,7 @@ test_stages() {
       quick) checks+=(need_gxx) ;;
       tidy) checks+=(need_gxx need_clang_tidy) ;;
       cuda) checks+=(need_gxx need_nvcc) ;;
+      torch) checks+=(need_gxx need_libtorch) ;;
       clang | asan-ubsan | tsan) checks+=(need_clangxx) ;;
       *) usage ;;
     esac
@@ -281,6 +287,7 @@ test_stages() {
     local options=()
     case $stage in
       cuda | tidy) ;;  # these tests are the compilations
+      torch) cmake --build --preset quick --target torch_test -j "$jobs" ;;
       *) cmake --build --preset "$stage" -j "$jobs" ;;
     esac
     # Tests labelled `compile` call compilers themselves: once is enough. The stage clang has

@@ -2,7 +2,7 @@
 # an installed package. What was found is named by target, never by path, so a package can be moved
 # and the library be somewhere else on the machine that uses it.
 
-set(adacc_components eigen lp_solve cuda)
+set(adacc_components eigen lp_solve cuda torch)
 
 # lp_solve has no CMake package. Debian's is a static library, which wants colamd, dl and m.
 function(adacc_find_lpsolve scope)
@@ -25,6 +25,59 @@ function(adacc_find_lpsolve scope)
   add_library(adacc::lpsolve55 UNKNOWN IMPORTED ${scope})
   set_target_properties(adacc::lpsolve55 PROPERTIES
     IMPORTED_LOCATION "${ADACC_LPSOLVE_LIBRARY}" INTERFACE_LINK_LIBRARIES "${libraries}")
+endfunction()
+
+# adacc::libtorch: what adapter/torch.hpp links. Whoever has called find_package(Torch) before links
+# that. Otherwise libtorch is looked for here: its own package wants a CUDA toolkit if it was built
+# with CUDA, and links what nobody needs on a CPU. `why` is set if there is one that cannot be used.
+function(adacc_find_libtorch scope why)
+  set(${why} "" PARENT_SCOPE)
+  if(TARGET adacc::libtorch)
+    return()
+  endif()
+  if(TARGET torch)
+    add_library(adacc::libtorch INTERFACE IMPORTED ${scope})
+    set_property(TARGET adacc::libtorch PROPERTY INTERFACE_LINK_LIBRARIES torch)
+    return()
+  endif()
+  set(ADACC_TORCH_DIR "" CACHE PATH
+      "Folder with include/ and lib/ of libtorch, such as torch/ of Python's packages")
+  set(folders "${ADACC_TORCH_DIR}" "${TORCH_INSTALL_PREFIX}")
+  if(Torch_DIR)
+    list(APPEND folders "${Torch_DIR}/../../..")
+  endif()
+  find_path(ADACC_TORCH_INCLUDE_DIR torch/csrc/autograd/engine.h HINTS ${folders}
+            PATH_SUFFIXES include)
+  find_library(ADACC_TORCH_CPU_LIBRARY NAMES torch_cpu HINTS ${folders} PATH_SUFFIXES lib)
+  find_library(ADACC_C10_LIBRARY NAMES c10 HINTS ${folders} PATH_SUFFIXES lib)
+  mark_as_advanced(ADACC_TORCH_INCLUDE_DIR ADACC_TORCH_CPU_LIBRARY ADACC_C10_LIBRARY)
+  if(NOT (ADACC_TORCH_INCLUDE_DIR AND ADACC_TORCH_CPU_LIBRARY AND ADACC_C10_LIBRARY))
+    return()
+  endif()
+  # The one function that every error calls takes a std::string: of which ABI, its name says.
+  file(STRINGS "${ADACC_C10_LIBRARY}" old_abi LIMIT_COUNT 1 REGEX "torchCheckFailEPKcS[0-9]_jRKSs")
+  if(old_abi)
+    set(${why} "${ADACC_C10_LIBRARY} was built with the old ABI of std::string \
+(_GLIBCXX_USE_CXX11_ABI=0), which no program of C++20's can link" PARENT_SCOPE)
+    return()
+  endif()
+  set(libraries "${ADACC_TORCH_CPU_LIBRARY}" "${ADACC_C10_LIBRARY}")
+  # Debian's logs by glog, from inline functions.
+  file(STRINGS "${ADACC_TORCH_INCLUDE_DIR}/c10/macros/cmake_macros.h" glog
+       REGEX "^#define C10_USE_GLOG")
+  if(glog)
+    find_library(ADACC_GLOG_LIBRARY NAMES glog)
+    mark_as_advanced(ADACC_GLOG_LIBRARY)
+    list(APPEND libraries "$<$<BOOL:${ADACC_GLOG_LIBRARY}>:${ADACC_GLOG_LIBRARY}>")
+  endif()
+  add_library(adacc::libtorch INTERFACE IMPORTED ${scope})
+  set_target_properties(adacc::libtorch PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES
+      "${ADACC_TORCH_INCLUDE_DIR};${ADACC_TORCH_INCLUDE_DIR}/torch/csrc/api/include"
+    INTERFACE_LINK_LIBRARIES "${libraries}"
+    # at::parallel_for is inline, and has one thread if its caller is compiled without.
+    INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>"
+    INTERFACE_LINK_OPTIONS "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>")
 endfunction()
 
 # adacc_find_component(name missing [GLOBAL]): makes the target adacc::name and empties the variable
@@ -61,6 +114,15 @@ function(adacc_find_component name missing)
       list(APPEND needed CUDA::cublasLt)
     endif()
     set(words "the CUDA toolkit 12.8 or later (set CUDAToolkit_ROOT)")
+  elseif(name STREQUAL "torch")
+    adacc_find_libtorch("${ARGN}" why)
+    if(why)
+      set(${missing} "adacc's component torch: ${why}" PARENT_SCOPE)
+      return()
+    endif()
+    set(needed adacc::libtorch)
+    set(words "libtorch 1.13 or later (Debian: libtorch-dev; elsewhere set ADACC_TORCH_DIR, or call \
+find_package(Torch) before)")
   else()
     list(JOIN adacc_components ", " all)
     set(${missing} "adacc has no component ${name}; it has ${all}" PARENT_SCOPE)

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+/// checkpoint(fn, inputs...): runs fn and keeps nothing of what its operators save but the inputs;
+/// backward runs it again. What torch.utils.checkpoint is in Python, for libtorch, which lacks it
+/// (pytorch/pytorch#52744).
+///
+///     y = adacc::torch::checkpoint([&](const at::Tensor& h) { return block->forward(h); }, h);
+///
+/// In forward, hooks keep a number in place of each saved tensor. The first of them that backward
+/// asks for runs fn again, under hooks that collect the tensors in the same order and end the run at
+/// the last one. So gradients have the bits of a run without a checkpoint, if fn computes the same
+/// when it is called again: random numbers (of the CPU's default generator) and autocast are as they
+/// were. Checkpoints nest, work with torch::autograd::grad, with retain_graph and create_graph, and
+/// with inputs of which none asks for a gradient. The inputs are saved as any operator would save
+/// them: under a SavedTensors outside they are encoded, too. Hooks inside of fn keep what they are
+/// given.
+///
+/// fn and what it refers to must live until backward is over. It may be called several times; what
+/// it changes besides (running statistics of batch norm, counters) is changed each time. It must let
+/// exceptions of unknown type pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include "hooks.hpp"
+#include "surroundings.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+namespace detail {
+
+/// One call of checkpoint(): what it takes to do it again, and what came of that.
+class Recomputation {
+ public:
+  using Inputs = std::vector<at::Tensor>;
+
+  Recomputation(const Inputs& inputs, std::function<void(const Inputs&)> again)
+      : again_(std::move(again)) {
+    for (const at::Tensor& input : inputs) {
+      // Detached, as nobody else keeps a leaf's accumulator for us.
+      inputs_.emplace_back(input.defined() ? input.detach() : input, /*is_output=*/false);
+      asks_gradient_.push_back(input.defined() && input.requires_grad());
+    }
+  }
+
+  /// Forward saves another tensor: its number.
+  std::size_t count(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    saved_.push_back({{}, tensor.sizes().vec(), tensor.scalar_type()});
+    return saved_.size() - 1;
+  }
+
+  /// Backward wants it.
+  at::Tensor take(std::size_t number) {
+    const std::lock_guard lock(mutex_);
+    if (!saved_[number].value.defined()) recompute();
+    return std::exchange(saved_[number].value, at::Tensor());
+  }
+
+ private:
+  struct Saved {
+    at::Tensor value;  // from recomputation until it is taken
+    std::vector<std::int64_t> sizes;
+    at::ScalarType type;
+  };
+  struct AllThere {};  // thrown through fn once the last tensor is there
+
+  /// Collects what a recomputation saves, and also serves a backward inside of fn.
+  class Collector final : public Hooks {
+   public:
+    explicit Collector(Recomputation& of) : of_(of) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      value_ = tensor.detach();
+      of_.collect(value_);
+    }
+    at::Tensor call_unpack_hook() override { return value_; }
+
+   private:
+    Recomputation& of_;
+    at::Tensor value_;
+  };
+
+  void collect(const at::Tensor& value) {
+    TORCH_CHECK(collected_ < saved_.size(), "adacc: checkpoint: its function caught what ends it");
+    Saved& saved = saved_[collected_];
+    TORCH_CHECK(saved.sizes == value.sizes() && saved.type == value.scalar_type(),
+                "adacc: checkpoint: when its function was called again it saved a ",
+                value.scalar_type(), " tensor of sizes ", value.sizes(), " where it had saved a ",
+                saved.type, " tensor of sizes ", at::IntArrayRef(saved.sizes),
+                ": it must do the same each time");
+    saved.value = value;
+    if (++collected_ == saved_.size()) throw AllThere{};
+  }
+
+  void recompute() {
+    for (Saved& saved : saved_) saved.value.reset();
+    collected_ = 0;
+    Inputs inputs;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const at::Tensor input = inputs_[i].unpack();
+      inputs.push_back(input.defined() ? input.detach().requires_grad_(asks_gradient_[i]) : input);
+    }
+    try {
+      const InSurroundings there(surroundings_);
+      const at::AutoGradMode with_grad(true);
+      const HooksScope hooks([this] { return std::make_unique<Collector>(*this); });
+      again_(inputs);
+    } catch (const AllThere&) {
+      return;
+    }
+    TORCH_CHECK(false, "adacc: checkpoint: when its function was called again it saved ",
+                collected_, " tensors where it had saved ", saved_.size(),
+                ": it must do the same each time");
+  }
+
+  std::mutex mutex_;
+  std::function<void(const Inputs&)> again_;
+  std::vector<::torch::autograd::SavedVariable> inputs_;  // through the hooks outside
+  std::vector<bool> asks_gradient_;
+  Surroundings surroundings_;
+  std::vector<Saved> saved_;
+  std::size_t collected_ = 0;
+};
+
+/// In forward: a number.
+class Placeholder final : public Hooks {
+ public:
+  explicit Placeholder(std::shared_ptr<Recomputation> of) : of_(std::move(of)) {}
+  void call_pack_hook(const at::Tensor& tensor) override { number_ = of_->count(tensor); }
+  at::Tensor call_unpack_hook() override { return of_->take(number_); }
+
+ private:
+  std::shared_ptr<Recomputation> of_;
+  std::size_t number_ = 0;
+};
+
+}  // namespace detail
+
+/// fn(inputs...), with nothing saved but the inputs. `fn` is copied and called with tensors (or
+/// undefined ones) as often as backward asks; it may return anything. Without gradients it is just
+/// called.
+template <class Fn, class... Tensors>
+auto checkpoint(Fn fn, const Tensors&... inputs) {
+  static_assert((std::is_convertible_v<const Tensors&, const at::Tensor&> && ...),
+                "adacc: checkpoint(fn, inputs...) takes tensors; let fn capture what is none");
+  static_assert(
+      requires { fn(static_cast<const at::Tensor&>(inputs)...); },
+      "adacc: checkpoint(fn, inputs...) calls fn(const at::Tensor&...)");
+  if (!at::GradMode::is_enabled()) return fn(static_cast<const at::Tensor&>(inputs)...);
+  const auto recomputation = std::make_shared<detail::Recomputation>(
+      std::vector<at::Tensor>{inputs...}, [fn](const std::vector<at::Tensor>& again) mutable {
+        [&]<std::size_t... I>(std::index_sequence<I...>) { static_cast<void>(fn(again[I]...)); }
+        (std::index_sequence_for<Tensors...>{});
+      });
+  const HooksScope hooks(
+      [recomputation] { return std::make_unique<detail::Placeholder>(recomputation); });
+  return fn(static_cast<const at::Tensor&>(inputs)...);
+}
+
+}}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+/// Elements of a tensor in fewer bytes, in the form that a policy chose.
+///
+/// A codec takes rows and columns. A saved tensor has strides, may be a view of something else, and
+/// what is encoded is the part of its storage that anybody saved. Its columns are the innermost
+/// dimensions, merged until there are 128 of them; what does not fill a row is kept as it is. Half
+/// precision, which codecs do not know, passes through floats, a piece of 64 Ki elements at a time,
+/// so that the detour needs little memory.
+///
+/// Blobs are tensors of libtorch's, so whatever counts or limits its memory sees them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "keep.hpp"
+#include "lossless.hpp"
+#include "threads.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// Columns of the matrix that `n` neighbouring elements of `tensor`'s storage are for a codec.
+inline std::size_t codec_columns(const at::Tensor& tensor, std::size_t n) {
+  constexpr std::size_t enough = 128, most = 8192, fewest_rows = 16;
+  const at::Tensor whole = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+  std::vector<std::pair<std::size_t, std::size_t>> dims;  // stride, size
+  for (std::int64_t d = 0; d < whole.dim(); ++d)
+    if (whole.size(d) > 1)
+      dims.emplace_back(static_cast<std::size_t>(whole.stride(d)),
+                        static_cast<std::size_t>(whole.size(d)));
+  std::sort(dims.begin(), dims.end());
+  std::size_t cols = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != cols || cols >= enough || cols * size > most) break;
+    cols *= size;
+  }
+  return cols < 32 || n / cols < fewest_rows ? enough : cols;
+}
+
+/// A run of elements, encoded.
+class EncodedElements {
+ public:
+  /// True if there is nothing here.
+  bool empty() const { return !blob_.defined(); }
+  std::size_t bytes() const { return empty() ? 0 : static_cast<std::size_t>(blob_.numel()); }
+  /// Whether decode gives the bits that encode was given.
+  bool lossless() const { return codec_ == nullptr || codec_->info->lossless; }
+  /// The codec's name; "bits", "narrow" or "none" if there is none.
+  const char* form() const {
+    return empty()             ? "none"
+           : codec_ != nullptr ? codec_->info->name
+           : form_.bits == 1   ? "bits"
+                               : "narrow";
+  }
+
+  /// Encodes `n` elements at `x`, of which `cols` make a row, as `keep` says. Stays empty if that
+  /// would not save anything.
+  void encode(Keep keep, c10::ScalarType type, const void* x, std::size_t n, std::size_t cols) {
+    type_ = type, n_ = n, cols_ = cols, codec_ = nullptr;
+    if (keep.untouched() || n == 0) return;
+    Threads threads;
+    Cpu cpu{ExecutorRef(threads)};
+    form_ = lossless_form(cpu, x, n, elem_bytes(), c10::isIntegralType(type, true),
+                          c10::isSignedType(type));
+    if (form_.bits != 0 && form_.bytes(n) < n * elem_bytes()) {
+      allocate(form_.bytes(n));
+      return pack_lossless(cpu, form_, x, n, elem_bytes(), blob_.data_ptr());
+    }
+    if (keep.codec() != nullptr && has_numbers()) encode_with(cpu, *keep.codec(), x);
+  }
+
+  /// Writes the elements to `x`, 64-byte aligned.
+  void decode(void* x) const {
+    Threads threads;
+    Cpu cpu{ExecutorRef(threads)};
+    if (codec_ == nullptr)
+      return unpack_lossless(cpu, form_, blob_.data_ptr(), n_, elem_bytes(), x);
+    const auto* from = static_cast<const std::byte*>(blob_.data_ptr());
+    const at::Tensor floats = buffer();
+    for_each_piece(*codec_, [&](std::size_t first, Shape shape, std::size_t bytes) {
+      std::byte* to = static_cast<std::byte*>(x) + first * elem_bytes();
+      const ConstBytes blob(from, Shape(bytes));
+      void* here = floats.defined() ? floats.data_ptr() : to;
+      const Error why = codec_->decode(cpu, working_type(), blob, here, shape);
+      TORCH_CHECK(!why, "adacc: ", why.text());
+      if (floats.defined())
+        to_half(cpu, static_cast<const float*>(here), shape.elems(),
+                static_cast<c10::Half*>(static_cast<void*>(to)));
+      from += align_up(bytes);
+    });
+    const std::size_t tail = n_ % cols_ * elem_bytes();
+    std::memcpy(static_cast<std::byte*>(x) + n_ * elem_bytes() - tail, from, tail);
+  }
+
+ private:
+  std::size_t elem_bytes() const { return c10::elementSize(type_); }
+  /// Of a type that codecs take, or are made to.
+  bool has_numbers() const {
+    using enum c10::ScalarType;
+    return type_ == Float || type_ == Double || type_ == BFloat16 || type_ == Half;
+  }
+  bool is_half() const { return type_ == c10::ScalarType::Half; }
+  c10::ScalarType working_type() const { return is_half() ? c10::ScalarType::Float : type_; }
+  Dtype dtype() const {
+    switch (working_type()) {
+      case c10::ScalarType::Double: return Dtype::f64;
+      case c10::ScalarType::BFloat16: return Dtype::bf16;
+      default: return Dtype::f32;
+    }
+  }
+
+  /// Calls piece(first element, shape, its blob's bytes) for all rows.
+  template <class Piece>
+  void for_each_piece(const TensorCodec& codec, const Piece& piece) const {
+    const std::size_t rows = n_ / cols_, step = is_half() ? piece_rows() : rows;
+    for (std::size_t r = 0; r < rows; r += step) {
+      const std::size_t here = std::min(step, rows - r);
+      piece(r * cols_, Shape(here, cols_), codec.info->encoded_bytes(here, cols_, dtype()));
+    }
+  }
+  std::size_t piece_rows() const {
+    return std::max<std::size_t>(1, 64 * KiB / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
+  }
+
+  void encode_with(Cpu& cpu, const TensorCodec& codec, const void* x) {
+    if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return;
+    const std::size_t tail = n_ % cols_ * elem_bytes();
+    std::size_t total = tail;
+    for_each_piece(codec, [&](std::size_t, Shape, std::size_t bytes) { total += align_up(bytes); });
+    if (total >= n_ * elem_bytes()) return;
+    allocate(total);
+    auto* to = static_cast<std::byte*>(blob_.data_ptr());
+    const at::Tensor floats = buffer();
+    Error why;
+    for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
+      if (why) return;
+      const std::byte* from = static_cast<const std::byte*>(x) + first * elem_bytes();
+      const void* here = from;
+      if (floats.defined()) {
+        to_float_buffer(cpu, static_cast<const c10::Half*>(static_cast<const void*>(from)),
+                        shape.elems(), static_cast<float*>(floats.data_ptr()));
+        here = floats.data_ptr();
+      }
+      why = codec.encode(cpu, working_type(), here, shape, Bytes(to, Shape(bytes)));
+      to += align_up(bytes);
+    });
+    if (why) return blob_.reset();  // such a codec takes no such tensor: it stays as it is
+    std::memcpy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail, tail);
+    codec_ = &codec;
+  }
+
+  void allocate(std::size_t bytes) {
+    blob_ = at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
+  }
+  /// Where half precision becomes floats; undefined if it need not.
+  at::Tensor buffer() const {
+    if (!is_half()) return {};
+    const std::size_t rows = std::min(piece_rows(), std::max<std::size_t>(1, n_ / cols_));
+    return at::empty({static_cast<std::int64_t>(rows * cols_)},
+                     at::TensorOptions().dtype(at::kFloat));
+  }
+  static void to_float_buffer(const Cpu& cpu, const c10::Half* from, std::size_t n, float* to) {
+    packing::in_tiles(cpu, n, [&](std::size_t, std::size_t first, std::size_t count) {
+      for (std::size_t i = first; i < first + count; ++i) to[i] = static_cast<float>(from[i]);
+    });
+  }
+  /// What a codec's rounding lifts above the largest number stays finite.
+  static void to_half(const Cpu& cpu, const float* from, std::size_t n, c10::Half* to) {
+    constexpr float largest = 65504;
+    packing::in_tiles(cpu, n, [&](std::size_t, std::size_t first, std::size_t count) {
+      for (std::size_t i = first; i < first + count; ++i)
+        to[i] = static_cast<c10::Half>(
+            std::isfinite(from[i]) ? std::clamp(from[i], -largest, largest) : from[i]);
+    });
+  }
+
+  at::Tensor blob_;
+  c10::ScalarType type_ = c10::ScalarType::Float;
+  std::size_t n_ = 0, cols_ = 1;
+  const TensorCodec* codec_ = nullptr;
+  LosslessForm form_;
+};
+
+}}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+/// In which form a saved tensor waits for backward: what policies return.
+#pragma once
+
+#include <cstddef>
+
+#include <c10/core/ScalarType.h>
+
+#include "../../codec/codec.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// A codec for elements whose type is known at run time. Types other than Float, Double and
+/// BFloat16 are not its own: what can be converted to one of them is (elements.hpp).
+struct TensorCodec {
+  const CodecInfo* info;
+  Error (*encode)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
+  Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
+};
+
+/// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
+template <class Call>
+Error with_element(c10::ScalarType type, const Call& call) {
+  switch (type) {
+    case c10::ScalarType::Float: return call(float{});
+    case c10::ScalarType::Double: return call(double{});
+    case c10::ScalarType::BFloat16: return call(bfloat16{});
+    default: return Error::say("codecs take Float, Double and BFloat16, not ", c10::toString(type));
+  }
+}
+
+template <class Codec>
+inline constexpr TensorCodec tensor_codec{
+    &codec_info<Codec>,
+    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
+      return with_element(type, [&]<class T>(T) {
+        return Codec::encode(cpu, View<const T>(static_cast<const T*>(x), shape), blob);
+      });
+    },
+    [](Cpu& cpu, c10::ScalarType type, ConstBytes blob, void* x, Shape shape) {
+      return with_element(type, [&]<class T>(T) {
+        return Codec::decode(cpu, blob, View<T>(static_cast<T*>(x), shape));
+      });
+    }};
+
+/// A form. Whatever the policy says, masks of two values become bits, because that loses nothing,
+/// unless it says as_is().
+class Keep {
+ public:
+  /// Without loss: masks as bits, integers in as few bytes as their range needs, all else as it is.
+  constexpr Keep() = default;
+  /// The same, and not even looked at.
+  static constexpr Keep as_is() {
+    Keep keep;
+    keep.untouched_ = true;
+    return keep;
+  }
+  /// Encoded by Codec if its elements are floating-point numbers, else without loss.
+  template <class Codec>
+  static constexpr Keep as() {
+    Keep keep;
+    keep.codec_ = &tensor_codec<Codec>;
+    return keep;
+  }
+
+  constexpr bool untouched() const { return untouched_; }
+  /// Null: none.
+  constexpr const TensorCodec* codec() const { return codec_; }
+
+ private:
+  const TensorCodec* codec_ = nullptr;
+  bool untouched_ = false;
+};
+
+}}}  // namespace adacc::v0_1::torch

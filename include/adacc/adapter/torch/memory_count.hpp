@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+/// How many bytes libtorch's tensors take on the CPU, now and at the most: the figure that a budget
+/// is about, where resident memory says what malloc has kept.
+///
+/// An allocator that counts takes the place of libtorch's, once for the process, and stays: memory
+/// that it gave out has to come back to it. It sees every thread, buffers of compiled graphs and the
+/// blobs of saved tensors, but no scratch of MKL's and oneDNN's, which call malloc. What was
+/// allocated before is not counted, nor is its return.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/version.h>
+
+#include "../../core/bytes.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+class MemoryCount {
+ public:
+  /// Starts to count, if that has not happened yet.
+  static void install() {
+    static const bool done = [] {
+      c10::SetCPUAllocator(&allocator(), /*priority=*/100);
+      return true;
+    }();
+    static_cast<void>(done);
+  }
+
+  /// Bytes that are in use; the most since reset_peak().
+  static std::size_t live_bytes() { return counts().live.load(); }
+  static std::size_t peak_bytes() { return counts().peak.load(); }
+  static void reset_peak() { counts().peak.store(counts().live.load()); }
+
+ private:
+  struct Counts {
+    std::atomic<std::size_t> live = 0, peak = 0;
+  };
+  static Counts& counts() {
+    static Counts* const all = new Counts;  // memory comes back after static objects have died
+    return *all;
+  }
+
+  /// Before every block there are 64 bytes with its size.
+  class Allocator final : public c10::Allocator {
+   public:
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 203
+    c10::DataPtr allocate(std::size_t bytes) override { return get(bytes); }
+    void copy_data(void* to, const void* from, std::size_t bytes) const override {
+      std::memcpy(to, from, bytes);
+    }
+#else
+    c10::DataPtr allocate(std::size_t bytes) const override { return get(bytes); }
+#endif
+    c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+   private:
+#if TORCH_VERSION_MAJOR >= 2
+    static std::size_t total(std::size_t bytes) { return bytes; }
+#else
+    static std::int64_t total(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+#endif
+
+    static c10::DataPtr get(std::size_t bytes) {
+      const c10::Device cpu(c10::DeviceType::CPU);
+      if (bytes == 0) return {nullptr, nullptr, &give_back, cpu};
+      auto* const block =
+          static_cast<std::byte*>(std::aligned_alloc(alignment, align_up(bytes) + alignment));
+      TORCH_CHECK(block != nullptr, "adacc: there is no memory for ", bytes, " bytes");
+      std::memcpy(block, &bytes, sizeof bytes);
+      const std::size_t live = counts().live += bytes;
+      std::size_t peak = counts().peak.load();
+      while (live > peak && !counts().peak.compare_exchange_weak(peak, live)) {}
+      void* const data = block + alignment;
+      c10::reportMemoryUsageToProfiler(data, static_cast<std::int64_t>(bytes), total(live), 0, cpu);
+      return {data, data, &give_back, cpu};
+    }
+
+    static void give_back(void* data) {
+      if (data == nullptr) return;
+      std::byte* const block = static_cast<std::byte*>(data) - alignment;
+      std::size_t bytes = 0;
+      std::memcpy(&bytes, block, sizeof bytes);
+      const std::size_t live = counts().live -= bytes;
+      c10::reportMemoryUsageToProfiler(data, -static_cast<std::int64_t>(bytes), total(live), 0,
+                                       c10::Device(c10::DeviceType::CPU));
+      std::free(block);
+    }
+  };
+  static Allocator& allocator() {
+    static auto* const mine = new Allocator;
+    return *mine;
+  }
+};
+
+}}}  // namespace adacc::v0_1::torch

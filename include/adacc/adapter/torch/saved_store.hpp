@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+/// Where saved tensors wait from forward to backward: what hooks, of C++ or of Python, are made of.
+///
+/// **One entry for each storage and version.** Autograd saves q, k and v as three views of one
+/// storage, and a block's input once for a norm and once for a sum. All of them share an entry, which
+/// is encoded once, and decoded once for as long as anybody reads it. So there are never more bytes
+/// than without hooks.
+///
+/// **Encoded when nobody else holds it.** At first an entry holds the storage, as autograd would.
+/// Whenever another tensor is saved or unpacked, entries whose storage has no other owner any more
+/// are encoded. What lives anyway (a parameter without gradient, a batch, an output that the caller
+/// keeps) is never encoded, and its bytes are never there twice; and a policy knows all savers.
+///
+/// **In place.** Under hooks autograd does not notice that a saved tensor was changed afterwards. The
+/// version is compared here, as autograd would: what changed is an error when backward reads it. (An
+/// encoded storage has no owner who could change it.)
+///
+/// Everything is behind one mutex: autograd may unpack on other threads than the one that packed.
+/// What is thrown here (c10::Error, or what a policy throws) leaves through the operator or the
+/// backward that called.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "elements.hpp"
+#include "operators.hpp"
+#include "parameter.hpp"
+#include "policy.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+struct SavedOptions {
+  std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
+};
+
+/// Counts since the store was made.
+struct SavedStatistics {
+  std::size_t packed = 0, unpacked = 0;
+  // Of those packed:
+  std::size_t parameters = 0;  ///< and their views
+  std::size_t small = 0;
+  std::size_t others = 0;    ///< not dense on the CPU
+  std::size_t shared = 0;    ///< views of a storage that another one had saved
+  std::size_t storages = 0;  ///< the rest: entries that were made
+  // Of those storages that were given up to autograd:
+  std::size_t encoded = 0, decoded = 0;
+  std::size_t raw_bytes = 0;      ///< what they took before they were encoded, or kept as they are
+  std::size_t encoded_bytes = 0;  ///< and since
+};
+
+namespace detail {
+
+using StorageImpl = c10::intrusive_ptr<c10::StorageImpl>;
+using WeakStorageImpl = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+/// One storage at one version, as all who saved it or a view of it share it.
+struct SavedStorage {
+  SavedTensor what;
+  std::size_t first = 0, end = 0;  ///< the elements that anybody saved
+  std::size_t columns = 0;
+  std::optional<at::Storage> kept;  ///< until it is encoded
+  EncodedElements encoded;
+  WeakStorageImpl identity{StorageImpl()};  ///< no other storage gets its address while this lives
+  WeakStorageImpl decoded{StorageImpl()};   ///< while somebody reads it
+  c10::VariableVersion version{0};
+  std::uint32_t saved_version = 0;
+  bool waiting = true;  ///< the policy has not been asked yet
+
+  std::size_t elem_bytes() const { return c10::elementSize(what.type); }
+  std::size_t bytes() const { return (end - first) * elem_bytes(); }
+  bool changed() const { return version.current_version() != saved_version; }
+};
+
+inline void check_version(bool changed, const c10::ScalarType type, c10::IntArrayRef sizes) {
+  TORCH_CHECK(!changed,
+              "adacc: one of the variables needed for gradient computation has been modified "
+              "by an inplace operation after it was saved: a ",
+              type, " tensor of sizes ", sizes);
+}
+
+}  // namespace detail
+
+/// What a saved variable holds in place of its tensor.
+class Packed {
+  friend class SavedStore;
+  std::shared_ptr<detail::SavedStorage> storage_;  // null: as it is
+  at::Tensor as_is_;
+  std::int64_t version_ = 0;
+  std::int64_t offset_ = 0;
+  std::vector<std::int64_t> sizes_, strides_;
+};
+
+class SavedStore {
+ public:
+  explicit SavedStore(Policy policy, SavedOptions options = {})
+      : policy_(std::move(policy)), options_(options) {}
+
+  /// Takes `tensor`, which an operator saves on this thread.
+  Packed pack(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    ++counts_.packed;
+    encode_released();
+    Packed packed;
+    const bool dense = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
+                       tensor.has_storage() && !tensor.is_quantized() && !tensor.is_conj() &&
+                       !tensor.is_neg();
+    std::size_t* const reason =
+        !dense                 ? &counts_.others
+        : is_parameter(tensor) ? &counts_.parameters
+        : tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0 ? &counts_.small
+                                                                                  : nullptr;
+    if (reason != nullptr) {
+      ++*reason;
+      packed.as_is_ = tensor.detach();  // never `tensor`: a saved output would own itself
+      packed.version_ = packed.as_is_._version();
+      return packed;
+    }
+    packed.sizes_ = tensor.sizes().vec();
+    packed.strides_ = tensor.strides().vec();
+    packed.offset_ = tensor.storage_offset();
+    packed.storage_ = share(tensor, packed.offset_);
+    if (packed.storage_ == nullptr) packed.storage_ = enter(tensor);
+    return packed;
+  }
+
+  /// The tensor again: the values that were saved if nothing was lost, else those that the codec
+  /// gives. Throws if it was changed in place since.
+  at::Tensor unpack(const Packed& packed) {
+    const std::lock_guard lock(mutex_);
+    ++counts_.unpacked;
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (packed.storage_ == nullptr) {
+      detail::check_version(packed.as_is_._version() != packed.version_,
+                            packed.as_is_.scalar_type(), packed.as_is_.sizes());
+      return packed.as_is_;
+    }
+    encode_released();
+    detail::SavedStorage& mine = *packed.storage_;
+    // Below these keys set_ counts as no change of the tensor.
+    const at::AutoDispatchBelowADInplaceOrView plain;
+    at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(mine.what.type));
+    if (mine.kept) {
+      detail::check_version(mine.changed(), mine.what.type, packed.sizes_);
+      return tensor.set_(*mine.kept, packed.offset_, packed.sizes_, packed.strides_);
+    }
+    return tensor.set_(decode(packed.storage_),
+                       packed.offset_ - static_cast<std::int64_t>(mine.first), packed.sizes_,
+                       packed.strides_);
+  }
+
+  /// Encodes what nobody but autograd holds any more. Called by pack and unpack; worth a call of its
+  /// own where forward has ended and backward does not follow at once.
+  void settle() {
+    const std::lock_guard lock(mutex_);
+    encode_released();
+  }
+  /// The same where nothing may be thrown: what fails is thrown by the next unpack.
+  void settle_later() noexcept {
+    try {
+      settle();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  SavedStatistics statistics() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  using Entry = std::shared_ptr<detail::SavedStorage>;
+
+  /// The entry that `tensor` is a view of, if there is one; `offset` becomes that in its storage.
+  Entry share(const at::Tensor& tensor, std::int64_t& offset) {
+    const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+    const auto found = entries_.find(impl);
+    if (found == entries_.end()) return nullptr;
+    Entry entry = found->second.lock();
+    if (entry == nullptr || entry->what.type != tensor.scalar_type()) return nullptr;
+    const auto [low, end] = extent(tensor);
+    if (entry->kept && entry->identity.lock().get() == impl) {
+      if (entry->saved_version != static_cast<std::uint32_t>(tensor._version())) return nullptr;
+      if (entry->waiting) {
+        entry->first = std::min(entry->first, low);
+        entry->end = std::max(entry->end, end);
+        entry->what.savers.emplace_back(RunningOperators::innermost());
+      }
+    } else if (tensor._version() == 0 && entry->decoded.lock().get() == impl) {
+      offset += static_cast<std::int64_t>(entry->first);  // backward saves what it unpacked
+    } else {
+      return nullptr;
+    }
+    ++counts_.shared;
+    return entry;
+  }
+
+  Entry enter(const at::Tensor& tensor) {
+    auto entry = std::make_shared<detail::SavedStorage>();
+    entry->what.type = tensor.scalar_type();
+    entry->what.sizes = tensor.sizes().vec();
+    entry->what.savers.emplace_back(RunningOperators::innermost());
+    if (const auto& node = tensor.grad_fn()) entry->what.producer = node->name();
+    std::tie(entry->first, entry->end) = extent(tensor);
+    entry->columns =
+        codec_columns(tensor, tensor.storage().nbytes() / c10::elementSize(entry->what.type));
+    entry->kept = tensor.storage();
+    entry->identity = tensor.storage().getWeakStorageImpl();
+    entry->version = ::torch::autograd::impl::version_counter(tensor);
+    entry->saved_version = entry->version.current_version();
+    ++counts_.storages;
+    remember(tensor.storage().unsafeGetStorageImpl(), entry);
+    waiting_.push_back(entry);
+    return entry;
+  }
+
+  /// Elements of its storage from the first to behind the last that a strided tensor reaches.
+  static std::pair<std::size_t, std::size_t> extent(const at::Tensor& tensor) {
+    const auto first = static_cast<std::size_t>(tensor.storage_offset());
+    std::size_t end = first + 1;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d)
+      end += static_cast<std::size_t>((tensor.size(d) - 1) * tensor.stride(d));
+    return {first, end};
+  }
+
+  void remember(const c10::StorageImpl* impl, const Entry& entry) {
+    if (entries_.size() > most_entries_) {  // of graphs that are gone
+      std::erase_if(entries_, [](const auto& pair) { return pair.second.expired(); });
+      most_entries_ = 2 * entries_.size() + 256;
+    }
+    entries_[impl] = entry;
+  }
+
+  void encode_released() {
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      const Entry entry = waiting_[i].lock();
+      if (entry == nullptr) continue;
+      if (entry->kept->use_count() == 1) {
+        // Whatever the policy throws, it is not asked again, and the storage stays as it is.
+        entry->waiting = false;
+        std::weak_ptr<detail::SavedStorage>().swap(waiting_[i]);
+        encode(*entry);
+        continue;
+      }
+      if (left != i) waiting_[left] = std::move(waiting_[i]);
+      ++left;
+    }
+    waiting_.resize(left);
+  }
+
+  void encode(detail::SavedStorage& entry) {
+    counts_.raw_bytes += entry.bytes();
+    entry.what.bytes = entry.bytes();
+    if (!entry.changed()) {
+      const Keep keep = policy_(entry.what);
+      const auto* from =
+          static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data()));
+      entry.encoded.encode(keep, entry.what.type, from + entry.first * entry.elem_bytes(),
+                           entry.end - entry.first, entry.columns);
+    }
+    if (entry.encoded.empty()) {
+      counts_.encoded_bytes += entry.bytes();
+      return;
+    }
+    ++counts_.encoded;
+    counts_.encoded_bytes += entry.encoded.bytes();
+    entry.kept.reset();
+  }
+
+  at::Storage decode(const Entry& entry) {
+    if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
+    const at::Tensor fresh = at::empty({static_cast<std::int64_t>(entry->end - entry->first)},
+                                       at::TensorOptions().dtype(entry->what.type));
+    entry->encoded.decode(fresh.data_ptr());
+    ++counts_.decoded;
+    at::Storage storage = fresh.storage();
+    entry->decoded = storage.getWeakStorageImpl();
+    remember(storage.unsafeGetStorageImpl(), entry);
+    return storage;
+  }
+
+  const Policy policy_;
+  const SavedOptions options_;
+  mutable std::mutex mutex_;
+  SavedStatistics counts_;
+  std::unordered_map<const c10::StorageImpl*, std::weak_ptr<detail::SavedStorage>> entries_;
+  std::size_t most_entries_ = 256;
+  std::vector<std::weak_ptr<detail::SavedStorage>> waiting_;
+  std::exception_ptr failure_;
+};
+
+}}}  // namespace adacc::v0_1::torch
