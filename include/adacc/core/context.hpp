@@ -31,8 +31,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "random.hpp"
+#include "view.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -66,6 +68,22 @@ struct KernelCall {
   /// The stream of random numbers for the activation whose layer is running. Seed, step and
   /// micro-step are the caller's.
   RandomKey key;
+
+  /// The caller's, for the whole step: how many positions of each sequence of the batch are there,
+  /// if sequences end early and are padded; in memory that outlives the step. Empty: all are whole.
+  /// Layers that let positions of a sequence meet look at it if they say so (attention in both
+  /// directions, the mean over time).
+  View<const std::int32_t> lengths;
+
+  /// The length of sequence `entry` of the batch, of `time` positions with room; what `lengths` does
+  /// not name is whole, and what lies outside of 0 to `time` is taken to be the nearer of these.
+  std::size_t length_of(std::size_t entry, std::size_t time) const {
+    if (entry >= lengths.size()) return time;
+    const std::int32_t length = lengths[entry];
+    return length < 0                                ? 0
+           : static_cast<std::size_t>(length) < time ? static_cast<std::size_t>(length)
+                                                     : time;
+  }
 };
 
 /// Calls tile(i, worker) for every i in [0, tiles), on the context's threads if it has some.

@@ -102,6 +102,15 @@ class JsonReader {
     }
   }
 
+  /// Any value, as it is written: for a reader of its own, or none.
+  bool value(std::string& out) {
+    space();
+    const std::size_t begin = at_;
+    if (!skip()) return false;
+    out = text_.substr(begin, at_ - begin);
+    return true;
+  }
+
   /// Whether nothing but spaces follows.
   bool end() {
     space();

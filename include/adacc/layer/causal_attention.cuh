@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Causal attention on a CUDA device, tile by tile: no T x T matrix ever exists.
 ///
-/// The algorithm is that of causal_attention.hpp. Queries and keys come in tiles of 32, of which a
+/// The algorithm is that of attention.hpp. Queries and keys come in tiles of 32, of which a
 /// block of threads holds a pair in shared memory. Each of its four warps owns eight rows of one
 /// side, and its lanes are the rows of the other: a product of two rows is a lane's own sum, maximum
 /// and sum over the other side are shuffles, and what a row gathers from the other side is spread
@@ -315,6 +315,9 @@ struct kernel<CausalAttention, Cuda> {
   static constexpr std::size_t largest_head = 128;
 
   static constexpr Error validate(const CausalAttention& f, Shape in) {
+    if (f.kv_heads != 0 && f.kv_heads != f.heads)
+      return Error::say("attention on a CUDA device has as many heads of keys and values as of ",
+                        "queries, and these are ", f.kv_heads, " and ", f.heads);
     if (in.cols() / 3 / f.heads > largest_head)
       return Error::say("attention on a CUDA device has heads of up to ", largest_head,
                         " channels, and these have ", in.cols() / 3 / f.heads);

@@ -68,6 +68,13 @@ static __global__ void __launch_bounds__(cuda_threads)
 
 template <>
 struct kernel<Embedding, Cuda> {
+  static constexpr Error validate(const Embedding& f, Shape) {
+    if (f.positions && f.types == 0) return {};
+    return Error::say(
+        "embedding on a CUDA device adds tokens and learned positions; token types, or tokens "
+        "alone, are not supported there");
+  }
+
   template <class T>
   static void forward(const Embedding& f, Cuda& cuda, const Params<const T>& params,
                       const View<const std::int32_t>& x, const View<T>& y, const Bytes&,

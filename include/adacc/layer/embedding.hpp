@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Token and position embedding: the rows of two tables, added.
+/// Token, position and token-type embedding: the rows of up to three tables, added.
 ///
 /// Backward scatters into the tables. Tiles are columns, and each goes through all rows in order:
 /// tokens that repeat add up in one order for any number of threads, with no lock and no scratch.
@@ -16,15 +16,18 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels), wpe (context, channels).
-/// A token outside [0, vocab) yields a row of NaN and has no gradient; data readers refuse it
-/// earlier, and here it must neither read foreign memory nor go unseen.
+/// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels); wpe (context, channels) if
+/// positions are learned; wtt (types, channels) if tokens have types: a token w of type k is then
+/// given as w + k vocab. What is no token yields a row of NaN and has no gradient; data readers
+/// refuse it earlier, and here it must neither read foreign memory nor go unseen.
 struct Embedding {
   std::size_t vocab = 0;
   std::size_t context = 0;  ///< the longest sequence
   std::size_t channels = 0;
   const char* tied = "wte";  ///< the name under which a head shares the token table; may be null
-  float init = 0.02F;        ///< standard deviation of both tables before training
+  float init = 0.02F;        ///< standard deviation of the tables before training
+  std::size_t types = 0;     ///< of tokens, as BERT's sentences A and B; 0: tokens have none
+  bool positions = true;     ///< learned ones; else a layer further on sees to them (rotary)
 
   using input_type = std::int32_t;
   static constexpr auto backward_reads = reads::input;
@@ -36,7 +39,7 @@ struct Embedding {
       return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
                         "; each must be at least 1");
     constexpr std::size_t most_tokens = (std::numeric_limits<std::int32_t>::max)();
-    if (vocab > most_tokens)
+    if (vocab > most_tokens / kinds())
       return Error::say("embedding: a vocabulary of ", vocab, " tokens; token ids are 32-bit, so ",
                         most_tokens, " is the limit");
     if (in.rank() != 2)
@@ -48,7 +51,7 @@ struct Embedding {
     if (in[1] > context)
       return Error::say("embedding: sequence length T ", in[1], " exceeds the context ", context);
     if (!fits(Shape(vocab, channels)) || !fits(Shape(context, channels)) ||
-        !fits(in.append(channels)))
+        !fits(Shape(kinds(), channels)) || !fits(in.append(channels)))
       return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
                         " and tokens (", in[0], ", ", in[1], ") need more bytes than can be ",
                         "addressed");
@@ -57,9 +60,23 @@ struct Embedding {
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }
 
-  constexpr std::array<ParameterSpec, 2> parameters(Shape) const {
-    return {ParameterSpec{"wte", Shape(vocab, channels), Init::normal(init), true, tied},
-            ParameterSpec{"wpe", Shape(context, channels), Init::normal(init), true}};
+  /// One to three tables.
+  struct Specs {
+    ParameterSpec spec[3];
+    std::size_t count = 0;
+    constexpr std::size_t size() const { return count; }
+    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
+  };
+
+  constexpr Specs parameters(Shape) const {
+    Specs specs;
+    const auto add = [&](const char* table, std::size_t rows, const char* shared) {
+      specs.spec[specs.count++] = {table, Shape(rows, channels), Init::normal(init), true, shared};
+    };
+    add("wte", vocab, tied);
+    if (positions) add("wpe", context, nullptr);
+    if (types > 0) add("wtt", types, nullptr);
+    return specs;
   }
 
   template <class T>
@@ -68,12 +85,15 @@ struct Embedding {
     const std::size_t time = x.cols();
     detail::for_each_row(cpu, x.size(), channels, [&](std::size_t r) {
       T* const out = y.data() + r * channels;
-      if (known(x[r]))
-        detail::as_array(out, channels) =
-            detail::as_array(params[0].row(static_cast<std::size_t>(x[r])), channels) +
-            detail::as_array(params[1].row(r % time), channels);
-      else
+      if (!known(x[r])) {
         for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
+        return;
+      }
+      const auto row = detail::as_array(params[0].row(word(x[r])), channels);
+      auto sum = detail::as_array(out, channels);
+      if (positions) sum = row + detail::as_array(params[1].row(r % time), channels);
+      else sum = row;
+      if (types > 0) sum += detail::as_array(params[type_table()].row(type(x[r])), channels);
     });
   }
 
@@ -88,15 +108,25 @@ struct Embedding {
       for (std::size_t r = 0; r < rows; ++r) {
         if (!known(x[r])) continue;
         const auto up = detail::as_array(dy.data() + r * channels + first, n);
-        detail::as_array(dparams[0].row(static_cast<std::size_t>(x[r])) + first, n) += up;
-        detail::as_array(dparams[1].row(r % time) + first, n) += up;
+        detail::as_array(dparams[0].row(word(x[r])) + first, n) += up;
+        if (positions) detail::as_array(dparams[1].row(r % time) + first, n) += up;
+        if (types > 0) detail::as_array(dparams[type_table()].row(type(x[r])) + first, n) += up;
       }
     });
   }
 
  private:
+  constexpr std::size_t kinds() const { return types > 0 ? types : 1; }
+  constexpr std::size_t type_table() const { return positions ? 2 : 1; }
+
   constexpr bool known(std::int32_t token) const {
-    return token >= 0 && static_cast<std::size_t>(token) < vocab;
+    return token >= 0 && static_cast<std::size_t>(token) < vocab * kinds();
+  }
+  constexpr std::size_t word(std::int32_t token) const {
+    return static_cast<std::size_t>(token) % vocab;
+  }
+  constexpr std::size_t type(std::int32_t token) const {
+    return static_cast<std::size_t>(token) / vocab;
   }
 
   /// Whether a tensor of doubles of this shape has a size in bytes that pointers can span.

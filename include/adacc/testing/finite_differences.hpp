@@ -37,8 +37,9 @@ struct GradientCheckOptions {
   double parameter_scale = 0.5;  ///< standard deviation of the random parameters
   /// Random tokens are below this; 0: the layer's member `vocab`, or 2 if it has none.
   std::size_t vocab = 0;
-  View<const double> x{};             ///< the input, instead of a random one
-  View<const std::int32_t> tokens{};  ///< the same for layers that take tokens
+  View<const double> x{};              ///< the input, instead of a random one
+  View<const std::int32_t> tokens{};   ///< the same for layers that take tokens
+  View<const std::int32_t> lengths{};  ///< of sequences that end early (KernelCall::lengths)
 };
 
 struct GradientCheckResult {

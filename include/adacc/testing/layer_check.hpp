@@ -91,6 +91,7 @@ class LayerCheck : CheckBase {
     Cpu cpu;
     cpu.training = training;
     cpu.key = key();
+    cpu.lengths = options_.lengths;
     return cpu;
   }
 
@@ -214,6 +215,7 @@ class LayerCheck : CheckBase {
       Cpu cpu{ExecutorRef(executor)};
       cpu.training = training;
       cpu.key = key();
+      cpu.lengths = options_.lengths;
       Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
       if (!run(cpu, {}, other)) return false;
       if (executor.nested() > 0)

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+/// What the readers of pretrained models share: config.json, and which tensors of a file a network's
+/// parameters are.
+///
+/// A file has matrices of its own for queries, keys and values, or for a gate and what it gates, where
+/// a network here has one linear layer: a parameter is then several tensors, one below the other.
+#pragma once
+
+#include <climits>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "file.hpp"
+#include "json_reader.hpp"
+#include "mapped_file.hpp"
+#include "safetensors.hpp"
+#include "write_safetensors.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// The config.json of a model of Hugging Face's: what its members are, and everything that is wrong
+/// with those that were asked for.
+class ModelConfig {
+ public:
+  /// `path` is the model's folder, or a file in it.
+  static Result<ModelConfig> open(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = is_folder(path)              ? path + "/"
+                               : slash == std::string::npos ? ""
+                                                            : path.substr(0, slash + 1);
+    ModelConfig config;
+    config.path_ = folder + "config.json";
+    const auto file = MappedFile::open(config.path_, "the config.json of a pretrained model");
+    if (!file) return file.error;
+    const void* text = file->bytes().data();
+    JsonReader json(std::string_view(static_cast<const char*>(text), file->bytes().size()));
+    const auto member = [&](const std::string& name) { return json.value(config.members_[name]); };
+    if (!json.object(member) || !json.end()) return file->fault(json.fault().text());
+    return config;
+  }
+
+  /// Whether it has the member, and not null.
+  bool has(const char* name) const { return raw(name) != "null"; }
+
+  /// A whole number from 1 on; `otherwise` if there is none, unless that is 0.
+  std::size_t size(const char* name, std::size_t otherwise = 0) {
+    if (!has(name) && otherwise != 0) return otherwise;
+    std::uint64_t value = 0;
+    const std::string text = raw(name);
+    JsonReader json(text);
+    if (!json.whole_number(value) || !json.end() || value == 0 || value > INT_MAX)
+      say(name, "a whole number from 1 to 2147483647");
+    return static_cast<std::size_t>(value);
+  }
+
+  /// A number above 0.
+  double number(const char* name, double otherwise) {
+    if (!has(name)) return otherwise;
+    std::string text = raw(name), digits;
+    JsonReader json(text);
+    const bool read = json.number(digits) && json.end();
+    const double value = read ? std::strtod(digits.c_str(), nullptr) : 0;
+    if (!(value > 0) || !std::isfinite(value)) say(name, "a number above 0");
+    return value;
+  }
+
+  /// It may be missing, or one of `accepted`, as JSON writes it.
+  void expect(const char* name, std::initializer_list<const char*> accepted) {
+    if (!has(name)) return;
+    std::string list;
+    for (const char* const one : accepted) {
+      if (raw(name) == one) return;
+      list += (list.empty() ? "" : " or ") + std::string(one);
+    }
+    say(name, list.empty() ? "null" : list);
+  }
+
+  /// The value of a member as JSON writes it; "null" if there is none.
+  std::string raw(const char* name) const {
+    const auto found = members_.find(name);
+    return found == members_.end() ? "null" : found->second;
+  }
+
+  void complain(const std::string& problem) { problems_.push_back(problem); }
+  /// One line for each thing that is not as it was asked for.
+  const std::vector<std::string>& problems() const { return problems_; }
+  /// As many of them as fit one error, and all in `list` if it is given; none if nothing is wrong.
+  Error error(std::vector<std::string>* list = nullptr) const {
+    if (list != nullptr) *list = problems_;
+    if (problems_.empty()) return {};
+    std::string all;
+    for (const std::string& problem : problems_) all += (all.empty() ? "" : "; ") + problem;
+    return Error::say(one_line(path_, 80).c_str(), ": ", all.c_str());
+  }
+
+ private:
+  void say(const char* name, const std::string& wanted) {
+    complain(std::string(name) + " is " + (has(name) ? one_line(raw(name), 40) : "missing") +
+             ", and has to be " + wanted);
+  }
+
+  std::string path_;
+  std::map<std::string, std::string> members_;
+  std::vector<std::string> problems_;
+};
+
+/// A parameter of a network: which of its layer's, of which layer (-1: the loss), of which copy of a
+/// repeated block.
+struct ParameterPlace {
+  int layer = 0, copy = 0, index = 0;
+};
+
+/// A tensor that is some rows of a parameter, or all that are left of it.
+struct StoredAs {
+  std::string name;
+  std::size_t rows = 0;  ///< 0: all that are left
+};
+
+/// Calls visit(name, view) for every tensor that the parameters of `graph`, whose block is `params`,
+/// are in a file. `naming(place)` lists the tensors of a parameter from its first row on; of one that is
+/// not in the file, none.
+template <class T, class Graph, class Naming, class Visit>
+void each_stored(const Graph& graph, View<T> params, const Naming& naming, const Visit& visit) {
+  int index = 0;
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const auto& parameter = graph.parameters[i];
+    index = i > 0 && graph.parameters[i - 1].node == parameter.node ? index + 1 : 0;
+    if (!parameter.owner) continue;
+    ParameterPlace place{-1, 0, index};
+    if (parameter.node >= 0) {
+      const auto& node = graph.nodes[static_cast<std::size_t>(parameter.node)];
+      place.layer = node.layer;
+      place.copy = node.copy;
+    }
+    // A vector's rows are its elements.
+    const bool vector = parameter.shape.rank() == 1;
+    const std::size_t all = parameter.shape[0], cols = vector ? 1 : parameter.shape.cols();
+    std::size_t row = 0;
+    for (const StoredAs& stored : naming(place)) {
+      const std::size_t left = row < all ? all - row : 0;
+      const std::size_t rows = stored.rows == 0 || stored.rows > left ? left : stored.rows;
+      visit(stored.name, View<T>(params.data() + parameter.offset + row * cols,
+                                 vector ? Shape(rows) : Shape(rows, cols)));
+      row += rows;
+    }
+  }
+}
+
+/// The tensors that a network wants of a file, to be loaded by load_pretrained().
+template <class T, class Graph, class Naming>
+std::vector<WantedTensor<T>> wanted_tensors(const Graph& graph, View<T> params,
+                                            const Naming& naming) {
+  std::vector<WantedTensor<T>> wanted;
+  each_stored(graph, params, naming, [&](const std::string& name, View<T> to) {
+    wanted.push_back({name, to});
+  });
+  return wanted;
+}
+
+/// load_tensors(), and refuses numbers that are not finite. After an error parameters are as they were,
+/// but if a number was one of these. `problems`, if given, gets a line for each tensor that is missing
+/// or of another shape.
+template <class T>
+Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted,
+                      std::vector<std::string>* problems = nullptr) {
+  if (problems != nullptr) *problems = problems_of(file, wanted);
+  if (const Error why = load_tensors(file, wanted)) return why;
+  for (const WantedTensor<T>& tensor : wanted)
+    for (std::size_t i = 0; i < tensor.to.size(); ++i)
+      if (!std::isfinite(static_cast<double>(tensor.to[i])))
+        return Error::say("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ", i);
+  return {};
+}
+
+/// Writes the parameters as a file that load_pretrained() reads with the same naming.
+template <class T, class Graph, class Naming>
+Error write_pretrained(const std::string& path, const Graph& graph, View<const T> params,
+                       const Naming& naming) {
+  std::vector<NamedTensor> tensors;
+  each_stored(graph, params, naming, [&](const std::string& name, View<const T> from) {
+    tensors.push_back({name, from});
+  });
+  return write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+}}  // namespace adacc::v0_1

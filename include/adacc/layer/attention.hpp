@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: MIT
+/// Multi-head self-attention, computed block by block: no T x T matrix ever exists.
+///
+/// Causal or in both directions; with as many heads of keys and values as of queries, or with fewer,
+/// each of which serves a group of query heads (Ainslie, Lee-Thorp, de Jong, Zemlyanskiy, Lebrón,
+/// Sanghai, "GQA", arXiv 2305.13245). In both directions, sequences may end early: the step's
+/// context says how long each is (KernelCall::lengths).
+///
+/// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax")
+/// and keeps one number per query, the logarithm of the sum of exponentials; backward computes the
+/// probabilities again from it. Algorithm: Rabe and Staats, "Self-attention does not need O(n^2)
+/// memory", arXiv 2112.05682; Dao, Fu, Ermon, Rudra, Ré, "FlashAttention", arXiv 2205.14135, whose
+/// D = rowsum(dO * O) stands for the softmax's inner product.
+///
+/// Scores are kept transposed, keys down and queries across: then maximum, exponential and sum run
+/// over whole vectors of queries with no horizontal step, and of all operands only the queries and
+/// dO are ever laid out anew, once per query block.
+///
+/// Beside queries, keys and values that a lossy codec has changed, the saved logarithm no longer
+/// normalizes the probabilities, and D no longer makes the gradients of a row of scores add up to
+/// zero. So if input or output are not exact, backward computes both again from what it reads,
+/// in one more pass over the keys: the gradient is then the exact one of attention on the decoded
+/// values, and the output is not read at all. On a trained GPT a quarter (int8) to a sixth (int4)
+/// of the squared gradient error remains (docs/codecs.md).
+///
+/// The bound, per head of size d: 2 T^2 d operations in forward and 5 T^2 d in backward at the rate
+/// of the multiply-add units, and T^2 / 2 exponentials in each. At d = 64 these kernels reach
+/// four fifths of it; exponentials are a tenth of forward's bound.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "../codec/bf16.hpp"
+#include "../codec/int4_outlier.hpp"
+#include "../codec/int8_outlier.hpp"
+#include "../core/bytes.hpp"
+#include "../core/cpu.hpp"
+#include "../model/contract.hpp"
+#include "block_product.hpp"
+#include "packet.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Which positions a query attends to.
+enum class Mask : unsigned char {
+  causal,  ///< its own and those before it
+  length   ///< all of its sequence, as far as KernelCall::lengths says that it goes
+};
+
+/// (B, T, (heads + 2 kv_heads) D) -> (B, T, heads D), D channels of a head. A row of the input holds
+/// the queries of all heads, then all keys, then all values, each head's side by side; query head h
+/// meets keys and values of head h / (heads / kv_heads). Scores are scaled by 1 / sqrt(D). Aux:
+/// log-sum-exp of the scaled scores, (B, heads, T). A key or value that is not finite shows at the
+/// positions that attend to it, and under the causal mask may show at up to five before, whose weight
+/// for it is zero. Positions behind a sequence's length yield zeros, and their gradient is zero.
+template <Mask mask>
+struct Attention {
+  std::size_t heads = 1;     ///< of queries
+  std::size_t kv_heads = 0;  ///< of keys and values, a divisor of heads; 0: as many
+
+  static constexpr bool causal = mask == Mask::causal;
+  static constexpr const char* name = causal ? "causal_attention" : "attention";
+  static constexpr auto backward_reads = reads::both;
+  static constexpr auto split = Split::own;
+  /// Scores are exponentiated, so errors of q and k grow with them: ten times as sensitive as
+  /// whatever comes second in a GPT.
+  using input_codecs = CodecList<Int8Outlier, Bf16>;
+  static constexpr double input_sensitivity = 0.95;
+  /// If it is not exact, it is not read: what remains is what the next layer tolerates.
+  using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
+  static constexpr double output_sensitivity = 0;
+
+  /// Queries, and keys, of a block. A multiple of every vector's size.
+  static constexpr std::size_t block = 64;
+
+  constexpr Shape output_shape(Shape in) const { return in.with_cols(heads * head_size(in)); }
+
+  /// Two products over the positions that each query sees: of a causal one half of the sequence on
+  /// average.
+  constexpr double operations(Shape in) const {
+    const std::size_t outputs = in.rows() * heads * head_size(in);
+    return (causal ? 2.0 : 4.0) * static_cast<double>(outputs) * static_cast<double>(in[1]);
+  }
+
+  constexpr Error validate(Shape in) const {
+    if (heads == 0) return Error::say("attention needs at least 1 head, but has 0");
+    if (in.rank() != 3)
+      return Error::say("attention takes (batch, time, 3 * channels), but its input has ",
+                        in.rank(), " extents");
+    if (in.elems() == 0)
+      return Error::say("attention's input (", in[0], ", ", in[1], ", ", in[2],
+                        ") is empty or too large to count");
+    if (heads % key_heads() != 0)
+      return Error::say("attention's ", kv_heads, " heads of keys and values do not divide its ",
+                        heads, " heads of queries");
+    if (key_heads() != heads && in.cols() % all_heads() != 0)
+      return Error::say("attention takes ", heads, " heads of queries and ", kv_heads,
+                        " of keys and of values side by side, but ", in.cols(),
+                        " columns are not divisible by ", all_heads());
+    if (key_heads() == heads && in.cols() % 3 != 0)
+      return Error::say("attention takes queries, keys and values side by side, but ", in.cols(),
+                        " columns are not divisible by 3");
+    if (key_heads() == heads && in.cols() / 3 % heads != 0)
+      return Error::say("attention's ", heads, " heads do not divide its ", in.cols() / 3,
+                        " channels");
+    std::size_t statistics = 0;
+    if (!multiply(in[0] * in[1], heads, statistics) || !multiply(statistics, 8, statistics))
+      return Error::say("attention over ", in[0], " x ", in[1], " positions with ", heads,
+                        " heads is too large to count");
+    return {};
+  }
+
+  /// Blocks of queries, head after head.
+  constexpr std::size_t split_items(Shape in) const { return in[0] * heads * div_up(in[1], block); }
+
+  /// Those of a sequence.
+  constexpr std::size_t entry_items(Shape in) const { return heads * div_up(in[1], block); }
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
+    return in[0] * heads * in[1] * bytes_of(scalar);
+  }
+
+  /// Per worker: in forward a transposed block of queries, a block of probabilities and three
+  /// numbers per query; in backward twice as many blocks.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    return static_cast<std::size_t>(workers) * worker_elems(in, pass) * bytes_of(scalar);
+  }
+
+  template <class T>
+  void forward(Cpu& ctx, Params<const T>, View<const T> qkv, View<T> out, Bytes aux,
+               Bytes workspace) const {
+    const Shape in = qkv.shape();
+    const std::size_t query_blocks = div_up(in[1], block);
+    const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
+    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
+    const Part part = part_of(ctx, in);
+    ctx.parallel(part.count, [&](std::size_t index, int worker) {
+      const std::size_t tile = part.first + index;
+      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
+      const std::size_t head = tile / query_blocks;
+      // Under a causal mask the last queries see the most keys: they go first, so that no thread ends
+      // alone with them.
+      const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
+      const Head at = head_at(ctx, in, head);
+      if (first < at.time)
+        forward_block(at, first, qkv.data(), out.data(), sums.data() + head * in[1], own);
+      for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
+        fill_zero(out.data() + at.o + t * at.out_ld, at.size);
+        sums[head * in[1] + t] = 0;
+      }
+    });
+  }
+
+  template <class T>
+  void backward(Cpu& ctx, Params<const T>, View<const T> qkv, View<const T> out, View<const T> dout,
+                View<T> dqkv, Params<T>, ConstBytes aux, Bytes workspace) const {
+    const Shape in = qkv.shape();
+    const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
+    const bool exact = ctx.exact_input && ctx.exact_output;
+    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
+    const Part part = part_of(ctx, in);
+    const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
+    const std::size_t group_items = heads / key_heads() * query_blocks;
+    const std::size_t first_group = part.first / group_items;
+    // A tile is a head of keys and values with all query heads that it serves, or what the part has of
+    // them: it alone writes their gradients, in a fixed order.
+    ctx.parallel(div_up(end, group_items) - first_group, [&](std::size_t tile, int worker) {
+      const std::size_t begin = (first_group + tile) * group_items;
+      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
+      const std::size_t from = part.first > begin ? part.first : begin;
+      const std::size_t to = end < begin + group_items ? end : begin + group_items;
+      for (std::size_t item = from; item < to; ++item) {
+        const std::size_t head = item / query_blocks, first = item % query_blocks * block;
+        const Head at = head_at(ctx, in, head);
+        if (first < at.time)
+          backward_block(at, first, qkv.data(), exact ? out.data() : nullptr, dout.data(),
+                         dqkv.data(), sums.data() + head * in[1], own);
+        for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
+          T* const row = dqkv.data() + t * at.in_ld;
+          fill_zero(row + at.q, at.size);
+          if (!at.first_of_group) continue;
+          fill_zero(row + at.k, at.size);
+          fill_zero(row + at.v, at.size);
+        }
+      }
+    });
+  }
+
+ private:
+  /// The blocks of queries to work on.
+  Part part_of(const Cpu& ctx, Shape in) const {
+    return ctx.part.whole != 0 ? ctx.part : Part{0, split_items(in), 0};
+  }
+
+  /// Where a head's numbers lie.
+  struct Head {
+    std::size_t time, size;     ///< positions that there are, channels of the head
+    std::size_t in_ld, out_ld;  ///< elements from one position to the next
+    std::size_t q, k, v, o;     ///< offsets of position 0 in the input and in the output
+    std::size_t padded_time;    ///< positions with room; those from `time` on are not there
+    bool first_of_group;        ///< of the query heads that share keys and values
+
+    /// Behind the last position that a query sees, if it is in the block that begins at `first`.
+    std::size_t keys_end(std::size_t first) const { return causal ? first + 1 : time; }
+    /// Of that block, the positions that are not there.
+    std::size_t from_padding(std::size_t first) const { return time < first ? first : time; }
+    std::size_t block_end(std::size_t first) const {
+      return first + positions_in(padded_time, first);
+    }
+  };
+
+  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  constexpr std::size_t all_heads() const { return heads + 2 * key_heads(); }
+  constexpr std::size_t head_size(Shape in) const {
+    return heads == 0 ? 0 : in.cols() / all_heads();
+  }
+
+  template <class T>
+  static void fill_zero(T* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = 0;
+  }
+
+  /// The positions of an entry of the batch that are there.
+  static std::size_t length_of(const Cpu& ctx, std::size_t entry, std::size_t time) {
+    return causal ? time : ctx.length_of(entry, time);
+  }
+
+  constexpr std::size_t worker_elems(Shape in, Pass pass) const {
+    const std::size_t size = head_size(in);
+    return pass == Pass::forward ? block * (size + block + 3) : block * (2 * size + 2 * block + 2);
+  }
+
+  Head head_at(const Cpu& ctx, Shape in, std::size_t head) const {
+    const std::size_t size = head_size(in), width = in.cols(), channels = heads * size;
+    const std::size_t entry = head / heads, query_head = head % heads;
+    const std::size_t group = heads / key_heads(), row = entry * in[1];
+    Head at{};
+    at.time = length_of(ctx, entry, in[1]);
+    at.padded_time = in[1];
+    at.size = size;
+    at.in_ld = width;
+    at.out_ld = channels;
+    at.q = row * width + query_head * size;
+    at.k = row * width + channels + query_head / group * size;
+    at.v = at.k + key_heads() * size;
+    at.o = row * channels + query_head * size;
+    at.first_of_group = query_head % group == 0;
+    return at;
+  }
+
+  /// Positions of the block that begins at `first`.
+  static std::size_t positions_in(std::size_t time, std::size_t first) {
+    return time - first < block ? time - first : block;
+  }
+
+  template <class T>
+  static T inverse_root(std::size_t n) {
+    return T(1) / Eigen::numext::sqrt(static_cast<T>(n));
+  }
+
+  /// On the diagonal, the keys down to which a vector of queries at `lane` needs weights, zeros
+  /// among them: the products read as far as their group of rows.
+  template <class T>
+  static std::size_t visible_keys(std::size_t lane, std::size_t keys, bool diagonal) {
+    constexpr std::size_t group = detail::BlockProduct<T>::tile_rows;
+    const std::size_t end = ((lane + detail::max_lanes<T> - 1) / group + 1) * group;
+    return diagonal && end < keys ? end : keys;
+  }
+
+  template <class T>
+  static void forward_block(const Head& head, std::size_t first, const T* qkv, T* out, T* sums,
+                            T* scratch) {
+    const std::size_t queries = positions_in(head.time, first);
+    T* const query = scratch;                    // (size, block), scaled
+    T* const score = query + head.size * block;  // (keys, block), then probabilities
+    T* const maximum = score + block * block;    // (block) each
+    T* const sum = maximum + block;
+    T* const rescale = sum + block;
+    detail::transpose(qkv + head.q + first * head.in_ld, head.in_ld, queries, head.size,
+                      inverse_root<T>(head.size), query, block, block);
+    for (std::size_t i = 0; i < block; ++i) {
+      maximum[i] = -std::numeric_limits<T>::infinity();
+      sum[i] = 0;
+    }
+
+    T* const rows = out + head.o + first * head.out_ld;
+    for (std::size_t key = 0; key < head.keys_end(first); key += block) {
+      const bool diagonal = causal && key == first;
+      const std::size_t keys = positions_in(head.time, key);
+      by_query(head, key, diagonal, qkv + head.k, query, score);
+      online_softmax(score, keys, diagonal, maximum, sum, rescale);
+      detail::BlockProduct<T>{
+          .rows = queries,
+          .lanes = head.size,
+          .inner = keys,
+          .a = score,
+          .a_row_stride = 1,
+          .a_inner_stride = block,
+          .b = qkv + head.v + key * head.in_ld,
+          .ldb = head.in_ld,
+          .c = rows,
+          .ldc = head.out_ld,
+          .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::scale_and_add,
+          .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none,
+          .scale = rescale}
+          .run();
+    }
+
+    for (std::size_t i = 0; i < queries; ++i) {
+      const T factor = T(1) / sum[i];
+      T* const row = rows + i * head.out_ld;
+      for (std::size_t j = 0; j < head.size; ++j) row[j] *= factor;
+      sums[first + i] = maximum[i] + Eigen::numext::log(sum[i]);
+    }
+  }
+
+  /// Scores (keys, block) become exp(score - maximum); maximum and sum go on to include them, and
+  /// rescale says by what earlier contributions shrink.
+  template <class T>
+  static void online_softmax(T* score, std::size_t keys, bool diagonal, T* maximum, T* sum,
+                             T* rescale) {
+    using V = detail::Widest<T>;
+    const V none = V::all(-std::numeric_limits<T>::infinity());
+    const V zero = V::all(0);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      T* const column = score + lane;
+      const V before = V::load(maximum + lane);
+      V top = before;
+      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(column + k * block));
+      for (std::size_t k = mixed; k < end; ++k)
+        top = larger(
+            top, V::load(column + k * block).unless_less(query, V::all(static_cast<T>(k)), none));
+
+      const V shrink = exp(before - top);
+      V total = V::load(sum + lane) * shrink;
+      for (std::size_t k = 0; k < end; ++k) {
+        V weight = exp(V::load(column + k * block) - top);
+        if (k >= mixed) weight = weight.unless_less(query, V::all(static_cast<T>(k)), zero);
+        weight.store(column + k * block);
+        total = total + weight;
+      }
+      top.store(maximum + lane);
+      total.store(sum + lane);
+      shrink.store(rescale + lane);
+    }
+  }
+
+  /// Products of a block's rows of `of_keys` (keys or values) with the columns of `of_queries`
+  /// (size, block): (keys, block).
+  template <class T>
+  static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
+                       const T* of_queries, T* products) {
+    detail::BlockProduct<T>{
+        .rows = positions_in(head.time, key),
+        .lanes = block,
+        .inner = head.size,
+        .a = of_keys + key * head.in_ld,
+        .a_row_stride = head.in_ld,
+        .a_inner_stride = 1,
+        .b = of_queries,
+        .ldb = block,
+        .c = products,
+        .ldc = block,
+        .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none}
+        .run();
+  }
+
+  /// Of a block of keys and a block of queries, both transposed: scores (keys, block), and into
+  /// `dweight` the gradients of the weights.
+  template <class T>
+  static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv, const T* query,
+                     const T* dout_t, T* score, T* dweight) {
+    by_query(head, key, diagonal, qkv + head.k, query, score);
+    by_query(head, key, diagonal, qkv + head.v, dout_t, dweight);
+  }
+
+  /// log_sum and inner = sum of p dp per query, from one more pass over the keys. The last block
+  /// of keys is the first, whose scores and gradients are left in `score` and `dweight`.
+  template <class T>
+  static void statistics_again(const Head& head, std::size_t first, const T* qkv, const T* query,
+                               const T* dout_t, T* score, T* dweight, T* log_sum, T* inner) {
+    T sum[block];
+    for (std::size_t i = 0; i < block; ++i) {
+      log_sum[i] = -std::numeric_limits<T>::infinity();  // until the end, the maximum
+      sum[i] = inner[i] = 0;
+    }
+    const std::size_t blocks = div_up(head.keys_end(first), block);
+    for (std::size_t next = blocks * block; next > 0; next -= block) {
+      const std::size_t key = next - block;
+      const bool diagonal = causal && key == first;
+      scores(head, key, diagonal, qkv, query, dout_t, score, dweight);
+      online_statistics(score, dweight, positions_in(head.time, key), diagonal, log_sum, inner,
+                        sum);
+    }
+    for (std::size_t i = 0; i < block; ++i) {
+      log_sum[i] += Eigen::numext::log(sum[i]);
+      inner[i] /= sum[i];
+    }
+  }
+
+  /// Maximum, sum of exp(score - maximum) and sum of exp(score - maximum) dweight go on to include
+  /// a block of keys.
+  template <class T>
+  static void online_statistics(const T* score, const T* dweight, std::size_t keys, bool diagonal,
+                                T* maximum, T* inner, T* sum) {
+    using V = detail::Widest<T>;
+    const V none = V::all(-std::numeric_limits<T>::infinity());
+    const V zero = V::all(0);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      const V before = V::load(maximum + lane);
+      V top = before;
+      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(score + k * block + lane));
+      for (std::size_t k = mixed; k < end; ++k)
+        top = larger(
+            top,
+            V::load(score + k * block + lane).unless_less(query, V::all(static_cast<T>(k)), none));
+
+      const V shrink = exp(before - top);
+      V total = V::load(sum + lane) * shrink;
+      V mean = V::load(inner + lane) * shrink;
+      for (std::size_t k = 0; k < end; ++k) {
+        V weight = exp(V::load(score + k * block + lane) - top);
+        V part = weight * V::load(dweight + k * block + lane);
+        if (k >= mixed) {
+          const V key = V::all(static_cast<T>(k));
+          weight = weight.unless_less(query, key, zero);
+          part = part.unless_less(query, key, zero);
+        }
+        total = total + weight;
+        mean = mean + part;
+      }
+      top.store(maximum + lane);
+      total.store(sum + lane);
+      mean.store(inner + lane);
+    }
+  }
+
+  /// `out` is null if statistics and output do not belong to what `qkv` holds.
+  template <class T>
+  static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
+                             const T* dout, T* dqkv, const T* sums, T* scratch) {
+    const std::size_t queries = positions_in(head.time, first);
+    T* const query = scratch;                      // (size, block), scaled
+    T* const dout_t = query + head.size * block;   // (size, block)
+    T* const weight = dout_t + head.size * block;  // (keys, block)
+    T* const dscore = weight + block * block;      // (keys, block)
+    T* const log_sum = dscore + block * block;     // (block)
+    T* const inner = log_sum + block;              // (block): dO . O
+    const T scale = inverse_root<T>(head.size);
+    const T* const query_rows = qkv + head.q + first * head.in_ld;
+    const T* const dout_rows = dout + head.o + first * head.out_ld;
+    detail::transpose(query_rows, head.in_ld, queries, head.size, scale, query, block, block);
+    detail::transpose(dout_rows, head.out_ld, queries, head.size, T(1), dout_t, block, block);
+    const bool again = out == nullptr;
+    if (again) {
+      statistics_again(head, first, qkv, query, dout_t, weight, dscore, log_sum, inner);
+    } else {
+      const T* const out_rows = out + head.o + first * head.out_ld;
+      for (std::size_t i = 0; i < block; ++i) {
+        log_sum[i] = i < queries ? sums[first + i] : T(0);
+        inner[i] = i < queries ? detail::dot(out_rows + i * head.out_ld,
+                                             dout_rows + i * head.out_ld, head.size)
+                               : T(0);
+      }
+    }
+
+    for (std::size_t key = 0; key < head.keys_end(first); key += block) {
+      const bool diagonal = causal && key == first;
+      const std::size_t keys = positions_in(head.time, key);
+      const T* const key_rows = qkv + head.k + key * head.in_ld;
+      const auto from_key = diagonal ? detail::Triangle::inner_from_row : detail::Triangle::none;
+      // A key's first query block is the one on the diagonal, or the first of all.
+      const bool fresh = head.first_of_group && (causal ? diagonal : first == 0);
+      const auto merge_key = fresh ? detail::Merge::overwrite : detail::Merge::add;
+
+      if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, weight, dscore);
+      softmax_gradient(weight, dscore, keys, diagonal, log_sum, inner, scale);
+      const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld, T* to) {
+        detail::BlockProduct<T>{.rows = keys,
+                                .lanes = head.size,
+                                .inner = queries,
+                                .a = factor,
+                                .a_row_stride = block,
+                                .a_inner_stride = 1,
+                                .b = rows,
+                                .ldb = ld,
+                                .c = to + key * head.in_ld,
+                                .ldc = head.in_ld,
+                                .merge = merge_key,
+                                .triangle = from_key}
+            .run();
+      };
+      sum_over_queries(weight, dout_rows, head.out_ld, dqkv + head.v);
+      sum_over_queries(dscore, query_rows, head.in_ld, dqkv + head.k);
+      detail::BlockProduct<T>{
+          .rows = queries,
+          .lanes = head.size,
+          .inner = keys,
+          .a = dscore,
+          .a_row_stride = 1,
+          .a_inner_stride = block,
+          .b = key_rows,
+          .ldb = head.in_ld,
+          .c = dqkv + head.q + first * head.in_ld,
+          .ldc = head.in_ld,
+          .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
+          .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none}
+          .run();
+    }
+  }
+
+  /// Scores become probabilities p; their gradients dp become scale * p * (dp - inner), the
+  /// gradients of the unscaled scores.
+  template <class T>
+  static void softmax_gradient(T* weight, T* dscore, std::size_t keys, bool diagonal,
+                               const T* log_sum, const T* inner, T scale) {
+    using V = detail::Widest<T>;
+    const V zero = V::all(0);
+    const V factor = V::all(scale);
+    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+      const V query = V::count_from(static_cast<T>(lane));
+      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
+      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
+      const V total = V::load(log_sum + lane);
+      const V mean = V::load(inner + lane);
+      for (std::size_t k = 0; k < end; ++k) {
+        T* const w = weight + k * block + lane;
+        T* const d = dscore + k * block + lane;
+        V p = exp(V::load(w) - total);
+        V ds = p * factor * (V::load(d) - mean);
+        if (k >= mixed) {
+          const V key = V::all(static_cast<T>(k));
+          p = p.unless_less(query, key, zero);
+          ds = ds.unless_less(query, key, zero);
+        }
+        p.store(w);
+        ds.store(d);
+      }
+    }
+  }
+};
+
+/// Every position sees every other of its sequence, as in an encoder.
+using BidirectionalAttention = Attention<Mask::length>;
+
+}}  // namespace adacc::v0_1

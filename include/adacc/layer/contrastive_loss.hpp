@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+/// A contrastive loss: each row is to be more like its partner than like any other of the batch.
+///
+///     loss = mean over i of -log softmax over j != i of (scale cos(x_i, x_j)) at j = partner of i
+///
+/// Chen, Kornblith, Norouzi, Hinton, "A simple framework for contrastive learning of visual
+/// representations" (NT-Xent), arXiv 2002.05709; van den Oord, Li, Vinyals, "Representation learning
+/// with contrastive predictive coding", arXiv 1807.03748.
+///
+/// With n_i = x_i / |x_i|, and G the gradient of the loss for the cosines, times scale:
+///
+///     dn_i = sum over j of (G_ij + G_ji) n_j,  dx_i = (dn_i - n_i (n_i . dn_i)) / |x_i|
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "../core/bytes.hpp"
+#include "../model/contract.hpp"
+#include "packet.hpp"
+#include "rows.hpp"
+#include "softmax_cross_entropy.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// x (B, C); targets (B): the row of each row's partner, another one in [0, B). A target that is none
+/// makes the loss NaN. dx may overwrite x.
+struct ContrastiveLoss {
+  float scale = 20;  ///< one over the temperature
+
+  using target_type = std::int32_t;
+  static constexpr const char* name = "contrastive_loss";
+  static constexpr bool dx_overwrites_x = true;
+
+  constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+
+  constexpr Error validate(Shape in) const {
+    if (!(scale > 0)) return Error::say(name, ": the scale must be a number above 0");
+    if (in.rank() != 2 || in[0] < 2 || in[1] == 0)
+      return Error::say(name, ": the input is ", in, "; expected at least 2 rows of channels");
+    std::size_t bytes = 0;
+    if (!multiply(in[0], in[0], bytes) || !multiply(bytes, sizeof(double), bytes))
+      return Error::say(name, ": ", in[0], " rows have more pairs than can be addressed");
+    return {};
+  }
+
+  /// Rows of length 1, their factors, the gradient for all pairs, and each row's loss.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass) const {
+    const std::size_t elem = bytes_of(scalar);
+    return align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
+           align_up(in[0] * sizeof(double));
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const std::int32_t> targets,
+               Bytes workspace, Cpu::Loss& loss) const {
+    run(cpu, x, targets, View<T>(), workspace, loss);
+  }
+
+  template <class T>
+  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x,
+                        View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes workspace,
+                        Cpu::Loss& loss) const {
+    run(cpu, x, targets, dx, workspace, loss);
+  }
+
+ private:
+  template <class T>
+  void run(Cpu& cpu, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
+           Cpu::Loss& loss) const {
+    const std::size_t rows = x.rows(), cols = x.cols();
+    T* const unit = carve<T>(workspace, rows * cols).data();
+    T* const factor = carve<T>(workspace, rows).data();  // 1 / |x_i|
+    T* const pairs = carve<T>(workspace, rows * rows).data();
+    const View<double> losses = carve<double>(workspace, rows);
+    const T share = T(1) / static_cast<T>(rows);
+
+    detail::for_each_row(cpu, rows, cols, [&](std::size_t i) {
+      const T length = std::sqrt(detail::dot(x.row(i), x.row(i), cols));
+      factor[i] = T(1) / (length < T(1e-12) ? T(1e-12) : length);
+      detail::as_array(unit + i * cols, cols) = detail::as_array(x.row(i), cols) * factor[i];
+    });
+    detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
+      T* const row = pairs + i * rows;
+      for (std::size_t j = 0; j < rows; ++j)
+        row[j] = i == j
+                     ? -std::numeric_limits<T>::infinity()
+                     : static_cast<T>(scale) * detail::dot(unit + i * cols, unit + j * cols, cols);
+      const auto partner = static_cast<std::size_t>(targets[i]);
+      const bool is_one = partner < rows && partner != i;
+      detail::SoftmaxSum<T> softmax;
+      softmax.include(row, rows);
+      losses[i] = softmax.loss(is_one ? row[partner] : std::numeric_limits<T>::quiet_NaN());
+      if (dx.empty()) return;
+      softmax.probabilities(row, rows, share, row);
+      if (is_one) row[partner] -= share;
+    });
+    for (const double row : losses) loss.add(row / static_cast<double>(rows));
+    if (dx.empty()) return;
+    detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
+      auto down = detail::as_array(dx.row(i), cols);  // at first, dn_i / scale
+      down.setZero();
+      for (std::size_t j = 0; j < rows; ++j)
+        down +=
+            (pairs[i * rows + j] + pairs[j * rows + i]) * detail::as_array(unit + j * cols, cols);
+      const auto mine = detail::as_array(unit + i * cols, cols);
+      const T along = detail::dot(unit + i * cols, dx.row(i), cols);
+      down = (down - mine * along) * (static_cast<T>(scale) * factor[i]);
+    });
+  }
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+/// Rotary position embedding: queries and keys are turned by angles that grow with their position.
+///
+/// Channels i and i + D/2 of a head of D are a point of the plane, turned at position t by
+/// t base^(-2i/D), so that a product of query and key depends on how far apart they are. Su, Lu, Pan,
+/// Murtadha, Wen, Liu, "RoFormer", arXiv 2104.09864, with the halves paired as Llama's code on the
+/// Hugging Face Hub has them (the paper pairs neighbours: a permutation of the weights' rows).
+///
+/// It stands between the linear layer that makes queries, keys and values, and attention. Backward
+/// turns back and reads nothing, so that queries and keys are kept once, turned.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "../model/contract.hpp"
+#include "rows.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// (B, T, (heads + 2 kv_heads) D) to the same; rows as Attention has them (attention.hpp). Values
+/// pass as they are. Every sequence begins at position 0.
+struct RotaryEmbedding {
+  std::size_t heads = 1;     ///< of queries
+  std::size_t kv_heads = 0;  ///< of keys and values; 0: as many
+  double base = 10000;       ///< of the angles' geometric series
+
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::batch;  // a part must begin at position 0
+  static constexpr const char* name = "rotary_embedding";
+  static constexpr bool dx_overwrites_dy = true;
+
+  constexpr Error validate(Shape in) const {
+    if (heads == 0) return Error::say("rotary_embedding needs at least 1 head, but has 0");
+    if (in.rank() != 3 || in.elems() == 0)
+      return Error::say(
+          "rotary_embedding takes (batch, time, channels of queries, keys and values),"
+          " each at least 1, and got ",
+          in);
+    if (in.cols() % (heads + 2 * key_heads()) != 0 || head_size(in) % 2 != 0)
+      return Error::say("rotary_embedding: ", in.cols(), " columns are not ", heads, " + 2 x ",
+                        key_heads(), " heads of an even number of channels");
+    if (!(base > 0)) return Error::say("rotary_embedding: the base must be a number above 0");
+    return {};
+  }
+
+  template <class T>
+  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
+    turn(cpu, x, y, 1);
+  }
+  template <class T>
+  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
+    turn(cpu, dy, dx, -1);
+  }
+
+ private:
+  static constexpr std::size_t most_pairs = 128;  ///< whose angles are on the stack at a time
+
+  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  constexpr std::size_t head_size(Shape in) const { return in.cols() / (heads + 2 * key_heads()); }
+
+  template <class T>
+  void turn(const Cpu& cpu, View<const T> from, View<T> to, double direction) const {
+    const Shape shape = from.shape();
+    const std::size_t half = head_size(shape) / 2;
+    for (std::size_t first = 0; first < half; first += most_pairs) {
+      const std::size_t pairs = half - first < most_pairs ? half - first : most_pairs;
+      double angle[most_pairs];  // from one position to the next
+      for (std::size_t i = 0; i < pairs; ++i)
+        angle[i] =
+            direction * std::pow(base, -static_cast<double>(first + i) / static_cast<double>(half));
+      cpu.parallel(shape[1], [&](std::size_t position, int) {
+        T cosine[most_pairs], sine[most_pairs];
+        for (std::size_t i = 0; i < pairs; ++i) {
+          const double turned = angle[i] * static_cast<double>(position);
+          cosine[i] = static_cast<T>(std::cos(turned));
+          sine[i] = static_cast<T>(std::sin(turned));
+        }
+        for (std::size_t entry = 0; entry < shape[0]; ++entry) {
+          const std::size_t row = (entry * shape[1] + position) * shape.cols();
+          for (std::size_t head = 0; head < heads + key_heads(); ++head) {
+            const std::size_t at = row + 2 * half * head + first;
+            turn_pairs(from.data() + at, to.data() + at, half, pairs, cosine, sine);
+          }
+          if (first == 0 && from.data() != to.data())
+            copy_values(from.data() + row, to.data() + row, shape);
+        }
+      });
+    }
+  }
+
+  /// May work in place.
+  template <class T>
+  static void turn_pairs(const T* from, T* to, std::size_t half, std::size_t pairs, const T* cosine,
+                         const T* sine) {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const T a = from[i], b = from[i + half];
+      to[i] = a * cosine[i] - b * sine[i];
+      to[i + half] = b * cosine[i] + a * sine[i];
+    }
+  }
+
+  template <class T>
+  void copy_values(const T* from, T* to, Shape shape) const {
+    for (std::size_t c = (heads + key_heads()) * head_size(shape); c < shape.cols(); ++c)
+      to[c] = from[c];
+  }
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes unicode_table.hpp: what BERT's uncased tokenizer has to know of Unicode.
+
+    python3 support/wordpiece/make_unicode.py > support/wordpiece/unicode_table.hpp
+
+From the tables of Python's unicodedata, whose version the file names.
+"""
+import sys
+import unicodedata
+
+LAST = 0x110000
+HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic
+
+
+def fold(code):
+    """Lower case, decomposed, without marks: a list of code points."""
+    text = unicodedata.normalize("NFD", chr(code).lower())
+    return [ord(c) for c in text if unicodedata.category(c) != "Mn"]
+
+
+def ranges(member):
+    found = []
+    for code in range(LAST):
+        if not member(code):
+            continue
+        if found and found[-1][1] == code - 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return found
+
+
+def is_compatible(code):
+    """Of ideographs that are there twice: left out, they stay as they are."""
+    return 0xF900 <= code < 0xFB00 or 0x2F800 <= code < 0x2FA20
+
+
+def singles():
+    """What becomes one other code point, by whether its case alone is changed."""
+    by_case, others = {}, {}
+    for code in range(LAST):
+        if code in HANGUL or is_compatible(code) or 0xD800 <= code < 0xE000:
+            continue
+        to = fold(code)
+        if len(to) == 1 and to[0] != code:
+            (by_case if chr(code).lower() == chr(to[0]) else others)[code] = to[0]
+    return by_case, others
+
+
+def runs():
+    """[first, last, step, delta]: code points from first to last, in steps, become + delta."""
+    deltas = {code: to - code for code, to in singles()[0].items()}
+    found, used = [], set()
+    for code, delta in deltas.items():
+        if code in used:
+            continue
+        best = [code, code, 1]
+        for step in (1, 2):
+            last = code
+            while deltas.get(last + step) == delta and last + step not in used:
+                last += step
+            if last - code > best[1] - best[0]:
+                best = [code, last, step]
+        used.update(range(best[0], best[1] + 1, best[2]))
+        found.append([*best, delta])
+    return found
+
+
+def groups():
+    """Strings whose first letter is what the others become."""
+    sources = {}
+    for code, to in singles()[1].items():
+        sources.setdefault(to, []).append(code)
+    return ["".join(map(chr, [to, *sources[to]])) for to in sorted(sources)]
+
+
+def several():
+    """Strings whose first letter becomes the others."""
+    return ["".join(map(chr, [code, *fold(code)])) for code in range(LAST)
+            if code not in HANGUL and not 0xD800 <= code < 0xE000 and len(fold(code)) > 1]
+
+
+def table(kind, name, entries):
+    print(f"inline constexpr {kind} {name}[] = {{")
+    line = "   "
+    for entry in entries:
+        if isinstance(entry, str):
+            text = " u8\"" + entry + "\","
+        else:
+            numbers = (str(n) if n < 10 else f"0x{n:X}" for n in entry)
+            text = " {" + ", ".join(numbers) + "},"
+        if len(line + text) > 100:
+            print(line)
+            line = "   "
+        line += text
+    print(line.rstrip(",") + "};\n")
+
+
+def of(*wanted):
+    return lambda code: not 0xD800 <= code < 0xE000 and \
+        unicodedata.category(chr(code)).startswith(wanted)
+
+
+def main():
+    print(f"""// SPDX-License-Identifier: MIT
+/// Unicode {unicodedata.unidata_version}, as much of it as BERT's uncased tokenizer looks at. Made by make_unicode.py.
+#pragma once
+
+#include <cstdint>
+
+namespace support::unicode {{
+
+struct Range {{
+  std::uint32_t first, last;
+}};
+struct Run {{
+  std::uint32_t first, last, step;
+  std::int32_t delta;
+}};
+
+// clang-format off""")
+    print("// Of these, every step-th has itself + delta in lower case.")
+    table("Run", "cases", runs())
+    print("// Letters that become the first one of their string: in lower case, without marks.")
+    table("const char8_t* const", "without_marks", groups())
+    print("// The first letter of a string becomes the others.")
+    table("const char8_t* const", "several", several())
+    table("Range", "marks", ranges(of("Mn")))
+    table("Range", "punctuation", ranges(of("P")))
+    table("Range", "controls", ranges(of("Cc", "Cf", "Co")))
+    table("Range", "spaces", ranges(of("Zs")))
+    print("// clang-format on\n\n}  // namespace support::unicode")
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")
+    main()

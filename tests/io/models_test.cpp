@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT
+// Pretrained models: files are written under the names that Hugging Face has, read, and what the
+// networks compute is compared with another program's numbers (bench/peers/model_reference.py).
+#include <doctest/doctest.h>
+
+#include <adacc/core/block.hpp>
+#include <adacc/io/bert_safetensors.hpp>
+#include <adacc/io/gpt2_safetensors.hpp>
+#include <adacc/io/llama_safetensors.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/pooling.hpp>
+#include <adacc/step/step.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../train/support.hpp"
+#include "models_reference.hpp"
+
+namespace models_test {
+namespace {
+
+using namespace adacc;
+using train_test::Folder;
+using train_test::write_file;
+
+constexpr std::size_t heads = 4, kv_heads = 2, channels = 32, hidden = 48, vocab = 50;
+constexpr std::size_t context = 16, types = 2, batch = 2, time = 12;
+constexpr int layers = 2;
+
+// The numbers of the reference: drawn from a name.
+std::uint64_t word(const std::string& name, std::size_t i) {
+  std::uint64_t z = 0xCBF29CE484222325;
+  for (const char c : name) z = (z ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  z += (i + 1) * 0x9E3779B97F4A7C15;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+  z = (z ^ z >> 27) * 0x94D049BB133111EB;
+  return z ^ z >> 31;
+}
+double uniform(const std::string& name, std::size_t i) {
+  return static_cast<double>(word(name, i) >> 40) / 16777216.0 - 0.5;
+}
+float weight(const std::string& name, bool vector, std::size_t i) {
+  const bool norm = name.find("norm") != std::string::npos ||
+                    name.find("ln_") != std::string::npos || name.find("Norm") != std::string::npos;
+  const double u = uniform(name, i);
+  if (!vector) return static_cast<float>(0.6 * u);
+  return static_cast<float>(norm && name.find("bias") == std::string::npos ? 1 + 0.2 * u : 0.2 * u);
+}
+
+/// What a model's parameters are called, and where they lie, as the file has them.
+struct Tensor {
+  std::string name;
+  std::size_t offset = 0;
+  Shape shape;
+  bool transposed = false;
+
+  std::size_t rows() const { return shape.rank() == 1 ? shape[0] : shape[transposed ? 1 : 0]; }
+  std::size_t cols() const { return shape.rank() == 1 ? 1 : shape[transposed ? 0 : 1]; }
+  /// Where element i of the file's tensor is.
+  std::size_t place(std::size_t i) const {
+    return offset + (transposed ? i % cols() * rows() + i / cols() : i);
+  }
+};
+
+template <class Naming>
+std::vector<Tensor> tensors_of(const Graph& graph, const Naming& naming) {
+  std::vector<Tensor> tensors;
+  char block[1] = {};
+  each_stored(graph, View<char>(block, Shape(graph.parameter_elems)), naming,
+              [&](const std::string& name, View<char> view) {
+                tensors.push_back(
+                    {name, static_cast<std::size_t>(view.data() - block), view.shape(), false});
+              });
+  return tensors;
+}
+
+/// Writes model.safetensors with the reference's weights.
+void write_weights(const Folder& folder, const std::vector<Tensor>& tensors,
+                   const std::string& prefix = "") {
+  std::vector<std::vector<float>> values;
+  std::vector<NamedTensor> named;
+  for (const Tensor& tensor : tensors) {
+    std::vector<float>& numbers = values.emplace_back(tensor.shape.elems());
+    const bool vector = tensor.shape.rank() == 1;
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = weight(tensor.name, vector, i);
+  }
+  for (std::size_t t = 0; t < tensors.size(); ++t)
+    named.push_back(
+        {prefix + tensors[t].name,
+         View<const float>(values[t].data(), tensors[t].shape.rank() == 1
+                                                 ? tensors[t].shape
+                                                 : Shape(tensors[t].rows(), tensors[t].cols()))});
+  const Error why = write_safetensors(folder / "model.safetensors", named);
+  REQUIRE_MESSAGE(!why, why.text());
+}
+
+std::vector<std::int32_t> drawn_tokens(const std::string& name, std::size_t below = vocab) {
+  std::vector<std::int32_t> tokens(batch * time);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(word(name, i) % below);
+  return tokens;
+}
+
+/// Memory of a step of `network` under `plan`.
+template <class T>
+struct Run {
+  template <class Network>
+  Run(const Network& network, Program program) : made(Step<T>::make(network, std::move(program))) {
+    REQUIRE_MESSAGE(made, made.error.text());
+    const std::size_t elems = made->graph().parameter_elems;
+    arena = std::move(*Block<std::byte>::make(made->arena_bytes(), "arena"));
+    params = std::move(*Block<T>::make(elems, "parameters"));
+    gradients = std::move(*Block<T>::make(elems, "gradients"));
+    for (T& g : gradients.view()) g = 0;
+    const Error why =
+        made->bind({arena.data(), Shape(arena.size())}, params.view(), gradients.view());
+    REQUIRE_MESSAGE(!why, why.text());
+  }
+  Step<T>& step() { return *made; }
+
+  Result<Step<T>> made;
+  Block<std::byte> arena;
+  Block<T> params, gradients;
+};
+
+template <class T>
+constexpr double tolerance = sizeof(T) == 8 ? 1e-9 : 1e-4;
+
+/// Of each tensor, the derivatives along the reference's directions.
+template <class T, std::size_t count>
+void compare_slopes(const models_reference::Slopes (&slopes)[count],
+                    const std::vector<Tensor>& tensors, View<const T> gradients) {
+  std::map<std::string, Tensor> by_name;
+  for (const Tensor& tensor : tensors) by_name[tensor.name] = tensor;
+  CHECK(by_name.size() == count);
+  for (const auto& [name, along] : slopes) {
+    CAPTURE(name);
+    REQUIRE(by_name.count(name) == 1);
+    const Tensor& tensor = by_name[name];
+    for (int k = 0; k < 2; ++k) {
+      double sum = 0, squares = 0;
+      for (std::size_t i = 0; i < tensor.shape.elems(); ++i) {
+        const auto g = static_cast<double>(gradients[tensor.place(i)]);
+        const bool up = word(std::string(name) + "/" + std::to_string(k), i) >> 63 != 0;
+        sum += up ? g : -g;
+        squares += g * g;
+      }
+      CHECK(std::fabs(sum - along[k]) <= 10 * tolerance<T> * (std::sqrt(squares) + 1e-4));
+    }
+  }
+}
+
+gpt::Config gpt_config() { return {layers, heads, channels, context, vocab}; }
+llama::Config llama_config() { return {layers, heads, kv_heads, channels, hidden, context, vocab}; }
+bert::Config bert_config() { return {layers, heads, channels, hidden, context, vocab, types}; }
+auto bert_network() {
+  return Network{Sequential{bert::encoder(bert_config()), layer(MeanOverTime{})},
+                 MeanSquaredError{}};
+}
+
+std::vector<Tensor> gpt2_tensors(const Graph& graph) {
+  std::vector<Tensor> tensors;
+  detail::each_gpt2_parameter(
+      graph, layers, [&](const std::string& name, const Parameter& parameter, bool transposed) {
+        tensors.push_back({name, parameter.offset, parameter.shape, transposed});
+      });
+  return tensors;
+}
+
+template <class T>
+void check_gpt2() {
+  const auto net = gpt::make(gpt_config());
+  Run<T> run(net, *make_program(net, Shape(batch, time), {.scalar = dtype_of<T>}));
+  const Graph& graph = run.step().graph();
+  const Folder folder;
+  write_weights(folder, gpt2_tensors(graph), "transformer.");
+  const Error why = read_gpt2_parameters(folder / "", graph, layers, run.params.view());
+  REQUIRE_MESSAGE(!why, why.text());
+  const auto tokens = drawn_tokens("gpt2"), targets = drawn_tokens("gpt2 targets");
+  Cpu cpu;
+  const Shape shape(batch, time);
+  const auto loss = run.step().run(cpu, View<const std::int32_t>(tokens.data(), shape),
+                                   View<const std::int32_t>(targets.data(), shape));
+  REQUIRE_MESSAGE(loss, loss.error.text());
+  CHECK(*loss == doctest::Approx(models_reference::gpt2_loss).epsilon(tolerance<T>));
+  compare_slopes<T>(models_reference::gpt2_slopes, gpt2_tensors(graph), run.gradients.view());
+}
+
+template <class T>
+void check_llama() {
+  const auto net = llama::make(llama_config());
+  Run<T> run(net, *make_program(net, Shape(batch, time), {.scalar = dtype_of<T>}));
+  const Graph& graph = run.step().graph();
+  const auto tensors = tensors_of(graph, llama::Naming(llama_config()));
+  const Folder folder;
+  write_weights(folder, tensors);
+  const Error why = llama::read_parameters(folder / "", llama_config(), graph, run.params.view());
+  REQUIRE_MESSAGE(!why, why.text());
+  const auto tokens = drawn_tokens("llama"), targets = drawn_tokens("llama targets");
+  Cpu cpu;
+  const Shape shape(batch, time);
+  const auto loss = run.step().run(cpu, View<const std::int32_t>(tokens.data(), shape),
+                                   View<const std::int32_t>(targets.data(), shape));
+  REQUIRE_MESSAGE(loss, loss.error.text());
+  CHECK(*loss == doctest::Approx(models_reference::llama_loss).epsilon(tolerance<T>));
+  compare_slopes<T>(models_reference::llama_slopes, tensors, run.gradients.view());
+}
+
+const std::int32_t lengths[batch] = {12, 7};
+
+/// Words of two types, and what is behind a sequence's end.
+std::vector<std::int32_t> bert_tokens() {
+  std::vector<std::int32_t> tokens = drawn_tokens("bert");
+  const auto kinds = drawn_tokens("types", types);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] += kinds[i] * static_cast<std::int32_t>(vocab);
+  for (std::size_t t = 7; t < time; ++t) tokens[time + t] = 1;
+  return tokens;
+}
+template <class T>
+std::vector<T> bert_targets() {
+  std::vector<T> targets(batch * channels);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    targets[i] = static_cast<T>(uniform("targets", i));
+  return targets;
+}
+
+template <class T>
+double run_bert(Run<T>& run) {
+  const auto tokens = bert_tokens();
+  const auto targets = bert_targets<T>();
+  Cpu cpu;
+  cpu.lengths = View<const std::int32_t>(lengths, Shape(batch));
+  const auto loss = run.step().run(cpu, View<const std::int32_t>(tokens.data(), Shape(batch, time)),
+                                   View<const T>(targets.data(), Shape(batch, channels)));
+  REQUIRE_MESSAGE(loss, loss.error.text());
+  return *loss;
+}
+
+template <class T>
+void check_bert() {
+  const auto net = bert_network();
+  const GraphOptions options{.scalar = dtype_of<T>};
+  Run<T> run(net, *make_program(net, Shape(batch, time), options));
+  const Graph& graph = run.step().graph();
+  const auto tensors = tensors_of(graph, bert::Naming(bert_config(), ""));
+  const Folder folder;
+  for (const char* prefix : {"", "bert."}) {
+    write_weights(folder, tensors, prefix);
+    const Error why = bert::read_parameters(folder / "", bert_config(), graph, run.params.view());
+    REQUIRE_MESSAGE(!why, why.text());
+  }
+  CHECK(run_bert(run) == doctest::Approx(models_reference::bert_loss).epsilon(tolerance<T>));
+  compare_slopes<T>(models_reference::bert_slopes, tensors, run.gradients.view());
+
+  Run<T> infer(net, *make_program(net, Shape(batch, time), options, Mode::infer));
+  std::copy(run.params.view().begin(), run.params.view().end(), infer.params.view().begin());
+  run_bert(infer);
+  const View<const T> output = infer.step().output();
+  for (std::size_t b = 0; b < batch; ++b)
+    for (std::size_t c = 0; c < 4; ++c)
+      CHECK(static_cast<double>(output[b * channels + c]) ==
+            doctest::Approx(models_reference::bert_output[4 * b + c]).epsilon(tolerance<T>));
+}
+
+std::string config_of(const char* type, const char* more) {
+  return std::string("{\"model_type\": \"") + type +
+         "\", \"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+         "\"intermediate_size\": 48, \"max_position_embeddings\": 16, \"vocab_size\": 50" +
+         more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("GPT-2, a Llama and BERT compute what another program computes, gradients too") {
+  check_gpt2<double>();
+  check_gpt2<float>();
+  check_llama<double>();
+  check_llama<float>();
+  check_bert<double>();
+  check_bert<float>();
+}
+
+TEST_CASE("an encoder recomputed, and in parts with loops, has the bits of one that is retained") {
+  constexpr std::size_t longer = 32;  // parts of so many rows change no bit
+  bert::Config config = bert_config();
+  config.context = longer;
+  const Network net{Sequential{bert::encoder(config), layer(MeanOverTime{})}, MeanSquaredError{}};
+  const Shape shape(batch, longer);
+  const std::int32_t shorter[batch] = {longer, 20};
+  std::vector<std::int32_t> tokens(batch * longer);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(word("longer", i) % (vocab * types));
+  const auto targets = bert_targets<float>();
+  const auto run = [&](Run<float>& in) {
+    for (const Tensor& tensor : tensors_of(in.step().graph(), bert::Naming(config, "")))
+      for (std::size_t i = 0; i < tensor.shape.elems(); ++i)
+        in.params.view()[tensor.offset + i] = weight(tensor.name, tensor.shape.rank() == 1, i);
+    Cpu cpu;
+    cpu.lengths = View<const std::int32_t>(shorter, Shape(batch));
+    const auto loss = in.step().run(cpu, View<const std::int32_t>(tokens.data(), shape),
+                                    View<const float>(targets.data(), Shape(batch, channels)));
+    REQUIRE_MESSAGE(loss, loss.error.text());
+    return *loss;
+  };
+  Result<Graph> graph = make_graph(net, shape);
+  REQUIRE(graph);
+  Run<float> retained(net, *make_program(*graph, retain_all(*graph)));
+  const double loss = run(retained);
+  std::size_t before = retained.step().arena_bytes();
+  for (const int parts : {1, 2}) {
+    graph = make_graph(net, shape, {.parts = parts});
+    REQUIRE(graph);
+    Plan plan = retain_all(*graph);
+    for (int k = 0; k < graph->node_count(); ++k)
+      if (std::string(graph->node(k).name) != "layer_norm")
+        plan.policies[static_cast<std::size_t>(k)] = Recompute::value;
+    Run<float> again(net, *make_program(*graph, plan));
+    CHECK(again.step().arena_bytes() < before);  // loops need less still
+    before = again.step().arena_bytes();
+    CHECK(run(again) == loss);
+    CHECK(std::memcmp(retained.gradients.data(), again.gradients.data(),
+                      again.gradients.size() * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("configurations are read, and everything that is wrong with one is listed") {
+  const Folder folder;
+  const auto put = [&](const char* type, const char* more) {
+    write_file(folder / "config.json", config_of(type, more));
+  };
+  put("bert", ", \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-7, \"type_vocab_size\": 3");
+  const auto encoder = bert::read_config(folder / "");
+  REQUIRE_MESSAGE(encoder, encoder.error.text());
+  CHECK(encoder->layers == 2);
+  CHECK(encoder->hidden == 48);
+  CHECK(encoder->types == 3);
+  CHECK(encoder->epsilon == 1e-7F);
+  put("llama", ", \"num_key_value_heads\": 2, \"rope_parameters\": {\"rope_theta\": 5e5}");
+  const auto decoder = llama::read_config(folder / "");
+  REQUIRE_MESSAGE(decoder, decoder.error.text());
+  CHECK(decoder->kv_heads == 2);
+  CHECK(decoder->base == 5e5);
+  CHECK(!decoder->tied_head);
+
+  std::vector<std::string> problems;
+  put("llama",
+      ", \"num_key_value_heads\": 3, \"rope_scaling\": {\"type\": \"linear\"}, "
+      "\"attention_bias\": true, \"rms_norm_eps\": -1");
+  CHECK(llama::read_config(folder / "", &problems).error);
+  REQUIRE(problems.size() == 4);
+  CHECK(problems[0] == "attention_bias is true, and has to be false");
+  CHECK(problems[1].find("rope_scaling is {") == 0);
+  CHECK(problems[2] == "rms_norm_eps is -1, and has to be a number above 0");
+  CHECK(problems[3].find("do not divide one another") != std::string::npos);
+  write_file(folder / "config.json", "{\"model_type\": \"gpt2\", \"vocab_size\": 2.5}");
+  CHECK(bert::read_config(folder / "", &problems).error);
+  CHECK(problems.size() == 7);
+  CHECK(problems[0] == "model_type is \"gpt2\", and has to be \"bert\"");
+  write_file(folder / "config.json", "[1]");
+  CHECK(bert::read_config(folder / "").error);
+}
+
+TEST_CASE("tensors that are missing or of another shape are all named, and nothing is loaded") {
+  const auto net = bert_network();
+  Run<float> run(net, *make_program(net, Shape(batch, time)));
+  const Graph& graph = run.step().graph();
+  auto tensors = tensors_of(graph, bert::Naming(bert_config(), ""));
+  tensors.erase(tensors.begin() + 7);
+  tensors.erase(tensors.begin() + 1);
+  tensors[2].shape = Shape(tensors[2].shape[0], 7);
+  const Folder folder;
+  write_weights(folder, tensors);
+  for (float& value : run.params.view()) value = 42;
+  std::vector<std::string> problems;
+  const Error why =
+      bert::read_parameters(folder / "", bert_config(), graph, run.params.view(), &problems);
+  CHECK(train_test::says(why.text(), "3 of 37 tensors"));
+  REQUIRE(problems.size() == 3);
+  CHECK(problems[0] == "\"embeddings.position_embeddings.weight\" is missing");
+  CHECK(problems[1].find("is (32, 7), not (32)") != std::string::npos);
+  CHECK(problems[2] == "\"encoder.layer.0.attention.self.value.weight\" is missing");
+  for (const float value : run.params.view()) CHECK(value == 42);
+}
+
+TEST_CASE("what is written is read with the same bits") {
+  const auto net = llama::make(llama_config());
+  Run<float> run(net, *make_program(net, Shape(batch, time)));
+  const Graph& graph = run.step().graph();
+  const llama::Naming naming(llama_config());
+  const auto tensors = tensors_of(graph, naming);
+  for (float& value : run.params.view()) value = 0;
+  for (const Tensor& tensor : tensors)
+    for (std::size_t i = 0; i < tensor.shape.elems(); ++i)
+      run.params.view()[tensor.offset + i] = static_cast<float>(i) + 0.25F;
+  const Folder folder;
+  REQUIRE(!write_pretrained<float>(folder / "model.safetensors", graph, run.params.view(), naming));
+  const std::vector<float> before(run.params.view().begin(), run.params.view().end());
+  for (float& value : run.params.view()) value = 0;
+  REQUIRE(!llama::read_parameters(folder / "", llama_config(), graph, run.params.view()));
+  CHECK(std::memcmp(before.data(), run.params.data(), before.size() * sizeof(float)) == 0);
+}
+
+}  // namespace models_test
