@@ -38,6 +38,10 @@ target_compile_options(adacc_warnings INTERFACE
   # With little optimization it sees them as plainly uninitialized.
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${ADACC_QUICK_BUILD}>>:-Wno-uninitialized>")
 
+if(TARGET adacc_c)  # made for everybody, by cmake/package/components.cmake
+  target_link_libraries(adacc_c PRIVATE adacc_warnings)
+endif()
+
 if(ADACC_SANITIZE)
   # Every report is an error: a test that only prints one would pass.
   add_compile_options(-fsanitize=${ADACC_SANITIZE} -fno-sanitize-recover=all

@@ -2,7 +2,7 @@
 # an installed package. What was found is named by target, never by path, so a package can be moved
 # and the library be somewhere else on the machine that uses it.
 
-set(adacc_components eigen lp_solve cuda torch)
+set(adacc_components c eigen lp_solve cuda torch)
 
 # lp_solve has no CMake package. Debian's is a static library, which wants colamd, dl and m.
 function(adacc_find_lpsolve scope)
@@ -80,6 +80,20 @@ function(adacc_find_libtorch scope why)
     INTERFACE_LINK_OPTIONS "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>")
 endfunction()
 
+# What adacc.h declares, compiled for whoever links it: by nobody else, and whatever the flags of the
+# program are, with a NaN that is one.
+function(adacc_make_c)
+  if(DEFINED adacc_SOURCE_DIR)
+    set(folder "${adacc_SOURCE_DIR}/include")
+  else()
+    get_target_property(folder adacc::adacc INTERFACE_INCLUDE_DIRECTORIES)
+  endif()
+  add_library(adacc_c STATIC EXCLUDE_FROM_ALL "${folder}/adacc/adacc.cpp")
+  add_library(adacc::c ALIAS adacc_c)
+  target_link_libraries(adacc_c PUBLIC adacc::adacc)
+  target_compile_options(adacc_c PRIVATE "$<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-fno-fast-math>")
+endfunction()
+
 # adacc_find_component(name missing [GLOBAL]): makes the target adacc::name and empties the variable
 # `missing`, or says in it why it cannot be had.
 function(adacc_find_component name missing)
@@ -88,7 +102,15 @@ function(adacc_find_component name missing)
     return()
   endif()
 
-  if(name STREQUAL "eigen")
+  if(name STREQUAL "c")
+    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+    if("CXX" IN_LIST languages)
+      adacc_make_c()
+    else()
+      set(${missing} "adacc's component c needs CXX among the project's languages" PARENT_SCOPE)
+    endif()
+    return()
+  elseif(name STREQUAL "eigen")
     # What the optional parts layer/ and train/ include.
     if(NOT TARGET Eigen3::Eigen)
       find_package(Eigen3 3.4 QUIET NO_MODULE)

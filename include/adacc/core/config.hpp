@@ -9,6 +9,10 @@
 ///                                 mistake of the calling code, before it returns that as an Error.
 ///                                 Default: assert() of <cassert>; nothing if NDEBUG is defined
 ///
+///     ADACC_POISONS               whether a Stash fills memory with NaN that is its user's no longer,
+///                                 unless poison_dead() says otherwise. Default: true; false if
+///                                 NDEBUG is defined
+///
 /// Ours:
 ///
 ///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
@@ -38,6 +42,14 @@
 #else
 #include <cassert>
 #define ADACC_ASSERT(holds, text) assert((holds) && (text))
+#endif
+#endif
+
+#if !defined(ADACC_POISONS)
+#if defined(NDEBUG)
+#define ADACC_POISONS false
+#else
+#define ADACC_POISONS true
 #endif
 #endif
 

@@ -90,7 +90,7 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     const double moved = detail::bytes_read(graph, k) + value;
     NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
     cost.forward = seconds(node.operations, moved);
-    if (node.value_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
+    if (node.gradient_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
     cost.backward = 2 * cost.forward;
     cost.add = cost.add_gradient = 3 * value * byte;
     const double copy = 2 * value * byte;

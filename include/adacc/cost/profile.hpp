@@ -118,7 +118,7 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
       return Error::say("the profile's times of node ", i, " (", name,
                         ") must be finite and not negative");
     const Node& node = graph.nodes[i];
-    const bool runs = !node.value_outside || (node.recomputable && node.made_by < 0);
+    const bool runs = !node.gradient_outside || (node.recomputable && node.made_by < 0);
     if (node.made_by >= 0 && cost.forward != 0)
       return Error::say("the profile has a time for making activation ", i, " (", name,
                         "), which node ", node.made_by, " makes in its own");

@@ -67,9 +67,9 @@ struct Node {
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
-  /// The caller runs forward in memory of its own, and only what is kept of the output is ours.
+  /// Forward writes to memory of the caller's, and only what is kept of the output is ours.
   bool value_outside = false;
-  /// The caller runs backward in memory of its own: there are no gradients in the arena.
+  /// The caller runs forward and backward, and has the gradients.
   bool gradient_outside = false;
   bool recomputable = true;        ///< its forward can run again in backward
   bool shares_parameters = false;  ///< another node, or the loss, has one of its parameters, too
@@ -249,7 +249,9 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     all.mix(node.output.rows());
     all.mix(node.output.cols());
     all.mix(static_cast<std::uint64_t>(node.reads) | (node.recomputable ? 16U : 0U) |
-            (node.made_by >= 0 ? 32U : 0U));
+            (node.made_by >= 0 ? 32U : 0U) |
+            (node.gradient_outside && !node.value_outside ? 64U : 0U));
+    if (node.gradient_outside && node.backward_workspace > 0) all.mix(node.backward_workspace);
     all.mix(node.candidate_count);
     for (const IdSpan list : {graph.sources(k), graph.adds(k), graph.backward_reads(k)}) {
       all.mix(list.size());
@@ -266,10 +268,10 @@ namespace detail {
 /// Whether node `k` may be made by the node that it names.
 constexpr bool made_by_fits(const Graph& graph, int k) {
   const Node& node = graph.node(k);
-  if (node.made_by < 0 || node.made_by >= k || !node.value_outside) return false;
+  if (node.made_by < 0 || node.made_by >= k || !node.gradient_outside) return false;
   const Node& maker = graph.node(node.made_by);
   const IdSpan mine = graph.sources(k), its = graph.sources(node.made_by);
-  if (maker.made_by != -1 || !maker.value_outside || maker.recomputable != node.recomputable ||
+  if (maker.made_by != -1 || !maker.gradient_outside || maker.recomputable != node.recomputable ||
       graph.maker_of(k - 1) != node.made_by || mine.size() != its.size())
     return false;
   for (std::size_t i = 0; i < mine.size(); ++i)
@@ -312,7 +314,7 @@ constexpr Error check(const Graph& graph) {
       return fault(k, "is said to be made by node ", node.made_by,
                    ", which has to come right before it and what else it makes, have the same "
                    "sources, and be run by the caller");
-    if (node.value_outside) continue;
+    if (node.gradient_outside) continue;
     if (node.sources.count > 1)
       return fault(k, "has ", node.sources.count, " inputs; a layer has 1");
     const int from = graph.input_of(k);

@@ -11,6 +11,8 @@
 ///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
 ///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
 ///     produced together, by one instruction each, the last of which runs it;
+///   - values of a caller's forward that lie in the arena (not Node::value_outside) come and go like
+///     those of layers; of those that one forward makes, all are there from the first one on;
 ///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
 ///   - where a residual sum's gradients meet, that which came along the sum is added to that of the
 ///     branch; with layers in parts the other way round, if nobody else waits for the former: then
@@ -129,6 +131,7 @@ class Scheduler {
         continue;
       }
       produce(k, false);
+      if (node.gradient_outside) begin_together(k);
       retire_sources(k);
       if (state(k).last_forward_reader < 0 && k != last) retire(k);
     }
@@ -208,7 +211,21 @@ class Scheduler {
     if (state(k).needed && policy(k).keeps() && !policy(k).encodes())
       state(k).value = run.y = value_buffer(k);
     sink_.append(run);
+    for (const int source : list(node_of(k).sources)) sink_.touch(value(source));
+    begin_together(k);
     retire(k);
+    retire_sources(k);
+  }
+
+  /// If the caller's forward that makes activation k makes those behind it, too: it writes to those
+  /// of them that lie in the arena before it hands over the first.
+  constexpr void begin_together(int k) {
+    if (node_of(k).made_by >= 0) return;
+    for (int next = k + 1; next < graph_.node_count() && node_of(next).made_by == k; ++next) {
+      if (node_of(next).value_outside) continue;
+      state(next).value = value_buffer(next);
+      sink_.touch(state(next).value);
+    }
   }
 
   /// Forward of node k and the sums that end there; its sources have values.
@@ -218,7 +235,8 @@ class Scheduler {
     State& mine = state(k);
     Instruction run{Op::forward, again, k, static_cast<int>(node.cut.parts())};
     if (!sources.empty()) run.x = value(sources[0]);
-    mine.value = run.y = value_buffer(k);
+    if (again || node.made_by < 0) mine.value = value_buffer(k);
+    run.y = mine.value;
     if (mine.aux < 0 && node.aux_bytes > 0)
       mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
     run.aux = mine.aux;
@@ -362,7 +380,7 @@ class Scheduler {
   constexpr void backward(int k) {
     const Node& node = node_of(k);
     const IdSpan reads = list(node.backward_reads);
-    if (node.gradient_outside && reads.empty()) return;
+    if (node.gradient_outside && reads.empty() && node.backward_workspace == 0) return;
     for (const int id : reads) materialize(id);
     State& mine = state(k);
     const int from = graph_.input_of(k);

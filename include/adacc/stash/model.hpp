@@ -8,7 +8,11 @@
 /// plan, schedule and layout are those of every other step.
 ///
 /// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
-/// them from the highest to the lowest. All that a stage reads is in memory together.
+/// them from the highest to the lowest. All that a stage reads is in memory together, beside the
+/// bytes that it needs for itself (stage_bytes).
+///
+/// Forward's values are the trainer's own memory unless it has the arena hold() them: then they come
+/// and go there, so that the budget is that of values, kept activations and a stage's gradients.
 ///
 /// Activations that are registered alike (name, shape, codecs, the type of the callable and the
 /// shapes that it reads) are copies of one, as those of a trainer's equal layers are: what is
@@ -56,6 +60,8 @@ struct StashRecompute {
   const void* function = nullptr;
   void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
                Bytes workspace) = nullptr;
+  /// What else tells callables of one kind from others that `call` calls, too.
+  void (*kind)() = nullptr;
 };
 
 template <class T = float, class Context = Cpu>
@@ -93,13 +99,12 @@ class StashModel {
         scratch || requires(const View<const T>* from, View<T> y) { function(from, y); },
         "adacc: a callable that recomputes an activation takes (const View<const T>* "
         "sources, View<T> y), and if it has a workspace, Bytes");
-    set_recompute<Function>({id}, sources, function, needs, scratch,
-                            [](const void* f, const View<const T>* from, const View<T>* y,
-                               [[maybe_unused]] Bytes workspace) {
-                              if constexpr (scratch)
-                                (*static_cast<const Function*>(f))(from, *y, workspace);
-                              else (*static_cast<const Function*>(f))(from, *y);
-                            });
+    const auto call = [](const void* f, const View<const T>* from, const View<T>* y,
+                         [[maybe_unused]] Bytes workspace) {
+      if constexpr (scratch) (*static_cast<const Function*>(f))(from, *y, workspace);
+      else (*static_cast<const Function*>(f))(from, *y);
+    };
+    set_recompute({id}, sources, {&function, call}, needs, scratch);
   }
   template <class Function>
   constexpr void recompute(int, const StashList&, const Function&&,
@@ -120,17 +125,51 @@ class StashModel {
                             const View<T>* outputs) { function(from, outputs); },
         "adacc: a callable that recomputes activations together takes (const View<const T>* "
         "sources, const View<T>* outputs), and if it has a workspace, Bytes");
-    set_recompute<Function>(ids, sources, function, needs, scratch,
-                            [](const void* f, const View<const T>* from, const View<T>* outputs,
-                               [[maybe_unused]] Bytes workspace) {
-                              if constexpr (scratch)
-                                (*static_cast<const Function*>(f))(from, outputs, workspace);
-                              else (*static_cast<const Function*>(f))(from, outputs);
-                            });
+    const auto call = [](const void* f, const View<const T>* from, const View<T>* outputs,
+                         [[maybe_unused]] Bytes workspace) {
+      if constexpr (scratch) (*static_cast<const Function*>(f))(from, outputs, workspace);
+      else (*static_cast<const Function*>(f))(from, outputs);
+    };
+    set_recompute(ids, sources, {&function, call}, needs, scratch);
   }
   template <class Function>
   constexpr void recompute_together(const StashList&, const StashList&, const Function&&,
                                     const RecomputeNeeds& = {}) = delete;
+
+  /// The same for a callable whose type is erased already: how.call(how.function, sources, outputs,
+  /// workspace) makes `ids`, of which there may be one.
+  constexpr void recompute_by(const StashList& ids, const StashList& sources,
+                              const StashRecompute<T>& how, const RecomputeNeeds& needs = {}) {
+    set_recompute(ids, sources, how, needs, true);
+  }
+
+  /// Forward's value of activation `id` lies in the arena: from before it is put until all that is
+  /// made from it has been put, Stash::place() says where. That is what recompute() lists as sources;
+  /// an activation that is never recomputed lists them here. Of what one callable makes together,
+  /// some may be held and others not.
+  constexpr void hold(int id, const StashList& sources = {}) {
+    if (!known(id)) return;
+    entry(id).held = true;
+    if (sources.numbers().empty()) return;
+    if (!entry(id).sources.empty() || maker(id).recompute.call != nullptr)
+      return fail(id, "has its sources listed twice");
+    if (check_sources(id, sources)) entry(id).sources = sources.numbers();
+  }
+
+  /// Backward stage `stage` needs `bytes` of the arena for itself, as long as it is on, for gradients
+  /// and scratch: Stash::stage_memory() is where. A caller that has memory of its own for that may
+  /// say so, too: then the budget covers it.
+  constexpr void stage_bytes(int stage, std::size_t bytes) {
+    if (stage < 0 || stage >= most_stages)
+      return fail(
+          "a stage that has bytes for itself has a number that is negative, or a million "
+          "and more");
+    if (bytes > static_cast<std::size_t>(-1) >> 16)
+      return fail("a stage has more bytes for itself than can be addressed");
+    if (stage >= stages_) stages_ = stage + 1;
+    while (stage_bytes_.size() < stage_count()) stage_bytes_.push_back(0);
+    stage_bytes_[static_cast<std::size_t>(stage)] = bytes;
+  }
 
   /// Activation `id` may be kept encoded by `Codec`. What a lossy one costs is yet to be probed
   /// (stash/probe.hpp); until then an estimate stands in.
@@ -174,6 +213,9 @@ class StashModel {
     return graph;
   }
 
+  /// What was wrong with the first registration that made no sense; graph() says so, too.
+  constexpr const Error& error() const { return error_; }
+
   constexpr int activation_count() const { return static_cast<int>(entries_.size()); }
 
   /// Whether activation `id` was registered as bytes.
@@ -204,7 +246,8 @@ class StashModel {
     Shape shape;
     std::size_t elem_bytes = 0;
     Policy policy;
-    int made_by = -1;  ///< the first of those that one callable makes; -1: itself
+    int made_by = -1;   ///< the first of those that one callable makes; -1: itself
+    bool held = false;  ///< forward's value lies in the arena
     Array<int> stages;
     Array<int> sources;
     Array<Allowed> codecs;
@@ -248,10 +291,9 @@ class StashModel {
     return id;
   }
 
-  template <class Function>
   constexpr void set_recompute(const StashList& list, const StashList& sources,
-                               const Function& function, const RecomputeNeeds& needs, bool scratch,
-                               decltype(StashRecompute<T>::call) call) {
+                               const StashRecompute<T>& how, const RecomputeNeeds& needs,
+                               bool scratch) {
     const Array<int>& ids = list.numbers();
     for (const int id : ids)
       if (!known(id)) return;
@@ -262,20 +304,29 @@ class StashModel {
         return fail(ids[i], "is made together with others that were not registered right before");
       if (entry(ids[i]).recompute.call != nullptr || entry(ids[i]).made_by >= 0)
         return fail(ids[i], "was given a way to be recomputed twice");
+      if (!entry(ids[i]).sources.empty()) return fail(ids[i], "has its sources listed twice");
     }
+    if (how.call == nullptr) return fail(first, "is recomputed by a callable that is null");
     if (needs.workspace_bytes > 0 && !scratch)
       return fail(first, "has a workspace, and its callable takes none");
     if (!(needs.operations >= 0 && needs.moved_bytes >= 0))
       return fail(first, "is recomputed at a cost that is negative, or NaN");
-    for (const int source : sources.numbers())
-      if (source < 0 || source >= first)
-        return fail(first, "can be recomputed from activations registered before it alone");
-    entry(first).recompute = {&function, call};
+    if (!check_sources(first, sources)) return;
+    entry(first).recompute = how;
     entry(first).needs = needs;
     for (const int id : ids) {
       entry(id).sources = sources.numbers();
       if (id != first) entry(id).made_by = first;
     }
+  }
+
+  constexpr bool check_sources(int id, const StashList& sources) {
+    for (const int source : sources.numbers())
+      if (source < 0 || source >= id) {
+        fail(id, "can be made from activations registered before it alone");
+        return false;
+      }
+    return true;
   }
 
   template <class Codec>
@@ -309,7 +360,8 @@ class StashModel {
     node.recomputable = maker(id).recompute.call != nullptr;
     node.made_by = entry.made_by;
     node.forward_workspace = entry.needs.workspace_bytes;
-    node.value_outside = node.gradient_outside = true;
+    node.value_outside = !entry.held;
+    node.gradient_outside = true;
     node.first_candidate = graph.candidates.size();
     if (!entry.stages.empty() || read_again(id))
       for (const Allowed& allowed : entry.codecs) graph.candidates.push_back(allowed.codec);
@@ -324,6 +376,8 @@ class StashModel {
     node.policy = retain();
     node.recomputable = false;
     node.value_outside = node.gradient_outside = true;
+    const auto s = static_cast<std::size_t>(stage);
+    if (s < stage_bytes_.size()) node.backward_workspace = stage_bytes_[s];
     Array<int> read;
     for (int id = 0; id < activation_count(); ++id)
       for (const int reader : entry(id).stages)
@@ -342,9 +396,11 @@ class StashModel {
     const int place_a = a.made_by < 0 ? 0 : one - a.made_by;
     const int place_b = b.made_by < 0 ? 0 : other - b.made_by;
     if (__builtin_strcmp(a.name, b.name) != 0 || !(a.shape == b.shape) ||
-        a.elem_bytes != b.elem_bytes || makes_a.recompute.call != makes_b.recompute.call ||
-        !(makes_a.needs == makes_b.needs) || place_a != place_b ||
-        a.sources.size() != b.sources.size() || a.codecs.size() != b.codecs.size())
+        a.elem_bytes != b.elem_bytes || a.held != b.held ||
+        makes_a.recompute.call != makes_b.recompute.call ||
+        makes_a.recompute.kind != makes_b.recompute.kind || !(makes_a.needs == makes_b.needs) ||
+        place_a != place_b || a.sources.size() != b.sources.size() ||
+        a.codecs.size() != b.codecs.size())
       return false;
     for (std::size_t i = 0; i < a.codecs.size(); ++i)
       if (!(a.codecs[i] == b.codecs[i])) return false;
@@ -355,9 +411,9 @@ class StashModel {
 
   /// Whether some recomputation reads activation `id`.
   constexpr bool read_again(int id) const {
-    for (const Entry& entry : entries_)
-      for (const int source : entry.sources)
-        if (source == id) return true;
+    for (int k = id + 1; k < activation_count(); ++k)
+      for (const int source : entry(k).sources)
+        if (source == id && maker(k).recompute.call != nullptr) return true;
     return false;
   }
 
@@ -376,7 +432,8 @@ class StashModel {
 
   Array<Entry> entries_;
   int stages_ = 0;
-  Dispatch<T, Context> dispatch_;  ///< its codecs alone
+  Array<std::size_t> stage_bytes_;  ///< by stage; as many as were said
+  Dispatch<T, Context> dispatch_;   ///< its codecs alone
   Error error_;
 };
 

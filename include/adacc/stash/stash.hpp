@@ -5,16 +5,18 @@
 ///     forward(..., h);  stash.put(H, h);           // as soon as forward has made an activation
 ///     stash.enter(stage);                          // where a backward stage begins
 ///     auto h = stash.get(H);                       // what it reads
+///     stash.leave(stage);                          // where it ends
 ///
 /// `put` copies, encodes or forgets; `enter` decodes or computes again all that the stage reads.
 /// Neither allocates, throws or prints, and neither can pass the arena's size, which was known
 /// before. Uses out of order are mistakes of the calling code (Error::misuse), and change nothing.
 ///
-/// What `get` gives is valid until the next enter() or begin(): memory that a stage has read is
-/// used again by the stages that follow. testing/checked_stash.hpp finds who uses it for longer.
+/// What `get` gives is valid until leave(), the next enter() or begin(): memory that a stage has read
+/// is used again by the stages that follow. In debug builds, or where poison_dead(true) asked for it,
+/// what has died is NaN from then on; testing/checked_stash.hpp looks at more.
 ///
-/// Forward keeps its own memory. If it can write wherever it is told, place() saves the copy of
-/// what is retained.
+/// Forward keeps its own memory, but for what the model hold()s. If it can write wherever it is told,
+/// place() saves the copy of what is retained.
 ///
 /// A plan may send activations to a store that bind() is lent (docs/offload.md). They leave while
 /// forward goes on and come back while backward does; `put` and `enter` wait for them where that is
@@ -74,6 +76,10 @@ class Stash {
   /// Bytes that the stash needs, exactly: its peak.
   std::size_t arena_bytes() const { return program_.peak_bytes(); }
 
+  /// Whether memory that is the caller's no longer, because a stage is over or because forward has no
+  /// more readers of it, is filled with NaN. The default is ADACC_POISONS (core/config.hpp).
+  void poison_dead(bool poison) { poisons_ = poison; }
+
   /// Bytes of a store that it needs; 0 if its plan sends nothing there.
   std::size_t store_bytes() const { return program_.schedule.store_bytes; }
 
@@ -107,14 +113,18 @@ class Stash {
     now_.at = 0;
     now_.next = 0;
     now_.stage = none;
+    now_.left = false;
     return {};
   }
 
   /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
   /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
-  /// retained before backward. What was written there may be read until the first enter(). Under a
-  /// plan that sends activations to a store others were there before, so that it is in the arena
-  /// for none but the next one to be put.
+  /// retained before backward. What was written there may be read until the first enter(). If the
+  /// model holds values, or the plan sends activations to a store, others were there before, so that
+  /// it is in the arena for none but the next one to be put.
+  ///
+  /// What the model holds is in the arena under every plan, from when it, or the first of those that
+  /// one forward makes with it, is the next to be put, until the last one that is made from it is put.
   View<T> place(int id, View<T> scratch) const {
     void* const there = free_place(id, false);
     return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
@@ -131,6 +141,7 @@ class Stash {
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
   /// once this returns (but for what place() gave); they lie anywhere outside of the arena.
   /// Activations are put in the order in which they were registered, each once a step.
+  /// What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
     if (const Error why = check_put(id)) return why;
     if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
@@ -152,18 +163,39 @@ class Stash {
   Error enter(int stage) {
     if (const Error why = check_enter(stage)) return why;
     if (stage == now_.stage) return {};
-    const int node = activations() + stage;
-    for (bool there = graph().backward_reads(node).empty(); !there; ++now_.at) {
-      const Instruction& run = program_.schedule.instructions[now_.at];
-      if (const Error why = execute(run)) return why;
-      there = run.op == Op::backward && run.node == node;
+    end_stage();
+    const int last = stage_at_[static_cast<std::size_t>(stage)];
+    for (; static_cast<int>(now_.at) <= last; ++now_.at) {
+      if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
+      if (static_cast<int>(now_.at) < last) bury(now_.at);
     }
     now_.stage = stage;
+    now_.left = false;
     return {};
   }
 
+  /// Backward stage `stage`, which is on, ends: what get() gave and stage_memory() are the stash's
+  /// again. The next enter(), and begin(), do so, too.
+  Error leave(int stage) {
+    if (const Error why = check_leave(stage)) return why;
+    end_stage();
+    now_.left = true;
+    return {};
+  }
+
+  /// The memory of the backward stage that is on: as many bytes as the model was told that it needs
+  /// for itself (stage_bytes), with any contents, until the stage ends.
+  Result<Bytes> stage_memory() const {
+    if (now_.context == nullptr || now_.stage == none || now_.left)
+      return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
+    const int at = stage_at_[static_cast<std::size_t>(now_.stage)];
+    if (at < 0) return Bytes();
+    const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
+    return memory < 0 ? Bytes() : bytes(memory);
+  }
+
   /// Activation `id` for the backward stage that is on, which was registered to read it; valid
-  /// until the next enter() or begin().
+  /// until leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
     if (const Error why = check_get(id)) return why;
     if (raw_[static_cast<std::size_t>(id)])
@@ -193,7 +225,8 @@ class Stash {
     Context* context = nullptr;  ///< of the step under way
     std::size_t at = 0;          ///< the next instruction
     int next = 0;                ///< the next activation to be put
-    int stage = none;            ///< the backward stage that is on
+    int stage = none;            ///< the backward stage that is on, or was the last one
+    bool left = false;           ///< that stage is over
     bool bound = false;
     Error failed;  ///< a transfer of this step did
   };
@@ -204,10 +237,13 @@ class Stash {
     recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
     raw_ = static_cast<Array<bool>&&>(other.raw_);
     place_ = static_cast<Array<int>&&>(other.place_);
+    stage_at_ = static_cast<Array<int>&&>(other.stage_at_);
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
     outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
+    holds_ = other.holds_;
+    poisons_ = other.poisons_;
     now_ = other.now_;
     other.now_ = {};
   }
@@ -225,25 +261,53 @@ class Stash {
       const int id = static_cast<int>(k);
       recompute_[k] = model.recompute_of(id);
       raw_[k] = model.is_raw(id);
+      holds_ = holds_ || !graph().node(id).value_outside;
       const std::size_t sources = graph().sources(id).size();
       if (sources > most_sources) most_sources = sources;
       outputs = graph().maker_of(id) == id ? 1 : outputs + 1;
       if (outputs > most_outputs) most_outputs = outputs;
     }
-    for (const Instruction& run : program_.schedule.instructions)
+    for (int stage = activations(); stage < graph().node_count(); ++stage) stage_at_.push_back(-1);
+    const Array<Instruction>& list = program_.schedule.instructions;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Instruction& run = list[i];
       if (run.op == Op::forward && !run.again) place_[static_cast<std::size_t>(run.node)] = run.y;
+      if (run.op == Op::backward)
+        stage_at_[static_cast<std::size_t>(run.node - activations())] = static_cast<int>(i);
+    }
     sources_.resize(most_sources);
     outputs_.resize(most_outputs);
   }
 
-  /// The memory of a retained activation that is yet to be put; null if it has none.
+  /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
     if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
     if (place_[k] < 0 || raw_[k] != raw) return nullptr;
     const bool sends = !program_.schedule.transfers.empty();
-    if (sends && (id != now_.next || program_.schedule.buffer(place_[k]).travels)) return nullptr;
+    if (!graph().node(id).value_outside) {
+      if (graph().maker_of(id) != graph().maker_of(now_.next)) return nullptr;
+    } else if ((sends || holds_) &&
+               (id != now_.next || program_.schedule.buffer(place_[k]).travels)) {
+      return nullptr;
+    }
     return address(place_[k]);
+  }
+
+  /// The stage that is on, if one is, needs nothing any more.
+  void end_stage() {
+    if (now_.stage != none && !now_.left && stage_at_[static_cast<std::size_t>(now_.stage)] >= 0)
+      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.stage)]));
+  }
+
+  /// Fills what instruction `at` was the last to name, if the caller wants that.
+  void bury(std::size_t at) {
+    if (!poisons_) return;
+    for (std::size_t b = 0; b < program_.schedule.buffers.size(); ++b) {
+      const Buffer& buffer = program_.schedule.buffers[b];
+      if (buffer.first >= 0 && buffer.last == static_cast<int>(at))
+        std::memset(address(static_cast<int>(b)), 0xFF, buffer.bytes);
+    }
   }
 
   void* address(int buffer) const {
@@ -307,20 +371,32 @@ class Stash {
                            " begins, and forward is not over: ", name(now_.next), " was not put");
     if (now_.stage != none && stage > now_.stage)
       return Error::misuse("backward stage ", stage, " comes before stage ", now_.stage,
-                           ", which is on: they go from the highest number to the lowest");
+                           now_.left ? ", which is over" : ", which is on",
+                           ": they go from the highest number to the lowest");
+    if (now_.left && stage == now_.stage)
+      return Error::misuse("backward stage ", stage, " is over already in this step");
+    return {};
+  }
+
+  Error check_leave(int stage) const {
+    if (now_.failed) return now_.failed;
+    if (now_.context == nullptr || now_.stage == none || now_.left)
+      return Error::misuse("backward stage ", stage, " cannot end: no stage is on");
+    if (stage != now_.stage)
+      return Error::misuse("backward stage ", stage, " cannot end: stage ", now_.stage, " is on");
     return {};
   }
 
   Error check_get(int id) const {
     if (const Error why = check_known("get", id)) return why;
-    if (now_.stage != none && reads(now_.stage, id)) return {};
+    if (now_.stage != none && !now_.left && reads(now_.stage, id)) return {};
     const int last = now_.stage == none ? graph().node_count() - activations() : now_.stage;
     int stage = last - 1;
     while (stage >= 0 && !reads(stage, id)) --stage;
     if (stage < 0)
       return Error::misuse("get of ", name(id), ": none of the backward stages that are left was ",
                            "registered to read it");
-    if (now_.stage == none)
+    if (now_.stage == none || now_.left)
       return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
                            ") begins the first that reads it");
     return Error::misuse("get of ", name(id), ": backward stage ", now_.stage,
@@ -344,37 +420,42 @@ class Stash {
 
   /// Runs the instructions with which activation `id` leaves forward.
   Error keep(int id, const void* from, View<const T> value) {
-    const Array<Instruction>& list = program_.schedule.instructions;
     const int y = place_[static_cast<std::size_t>(id)];
     void* const place = y < 0 ? nullptr : address(y);
     const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
-    std::size_t encode = now_.at + 1;  // behind what makes room for the blob
-    while (encode < list.size() && is_transfer(list[encode].op)) ++encode;
-    if (encode < list.size() && list[encode].op == Op::encode && list[encode].node == id) {
-      ++now_.at;
-      if (const Error why = transfers_here()) return why;
-      now_.at = encode - 1;  // what fails may be put again
-      now_.context->key.activation = static_cast<std::uint32_t>(id);
-      const View<const T> x(value.data(), Shape(value.rows(), value.cols()));
-      if (const Error why = codec(id).encode(*now_.context, x, bytes(list[encode].blob), {}))
-        return named("put", id, why);
-      ++now_.at;
-    } else if (place != nullptr) {
+    if (place != nullptr) {
       if (place != from) std::memcpy(place, from, graph().node(id).output_bytes);
       value_[static_cast<std::size_t>(id)] = y;
     }
-    ++now_.at;
+    if (const Error why = end_forward(value)) return why;
     ++now_.next;
-    return transfers_here();  // what is due in front of the next one, whose place may be asked for
+    return {};
   }
 
-  /// Those that are next.
-  Error transfers_here() {
+  /// Runs what stands behind a forward that is done, the next one's place being asked for afterwards:
+  /// encodes what it was the last to read, and moves what is due. `value` is what was put.
+  Error end_forward(View<const T> value) {
     const Array<Instruction>& list = program_.schedule.instructions;
-    for (; now_.at < list.size() && is_transfer(list[now_.at].op); ++now_.at)
-      if (const Error why = transfer(list[now_.at])) return why;
-    return {};
+    for (;;) {
+      bury(now_.at);
+      if (++now_.at == list.size()) return {};
+      const Instruction& run = list[now_.at];
+      if (is_transfer(run.op)) {
+        if (const Error why = transfer(run)) return why;
+      } else if (run.op == Op::encode) {
+        const View<const T> x = run.x < 0
+                                    ? View<const T>(value.data(), Shape(value.rows(), value.cols()))
+                                    : View<const T>(matrix(run.node, run.x));
+        now_.context->key.activation = static_cast<std::uint32_t>(run.node);
+        if (const Error why = codec(run.node).encode(*now_.context, x, bytes(run.blob), {})) {
+          --now_.at;  // what fails may be put again
+          return named("put", run.node, why);
+        }
+      } else {
+        return {};
+      }
+    }
   }
 
   /// One that begins, or is waited for.
@@ -437,10 +518,13 @@ class Stash {
   Array<StashRecompute<T>> recompute_;
   Array<bool> raw_;               ///< by activation: registered as bytes
   Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
+  Array<int> stage_at_;           ///< by stage: its instruction; -1: none
   Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
   Array<View<T>> outputs_;        ///< likewise
   detail::TransfersUnderWay transfers_;
+  bool holds_ = false;  ///< forward's values lie in the arena, or some of them
+  bool poisons_ = ADACC_POISONS;
   State now_;
 };
 

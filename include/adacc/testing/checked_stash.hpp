@@ -12,8 +12,10 @@
 ///   - callables that leave outputs unwritten, depend on what memory held before, write to their
 ///     sources, or beyond outputs and workspace;
 ///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
-///     0xFF) as soon as the next stage is entered, and is looked at for late writes;
-///   - backward that writes to what it was given to read, and forward that writes beyond its place.
+///     0xFF) as soon as the stage is left or the next one is entered, and is looked at for late
+///     writes; so do the memory of a stage, and what is held once all that is made from it is put;
+///   - backward that writes to what it was given to read, or beyond the memory of its stage, and
+///     forward that writes beyond its place.
 ///
 /// Each is a misuse (Error::misuse) in the words of the activation that it is about, returned by the
 /// call that noticed. check_stash() runs a whole step under two plans.
@@ -48,6 +50,8 @@ class CheckedStash {
       mine.recompute = model.recompute_of(id);
     }
     checked.find_last_uses();
+    for (int k = 0; k < graph.node_count(); ++k)
+      for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
     return checked;
   }
 
@@ -58,6 +62,7 @@ class CheckedStash {
 
   std::size_t store_bytes() const { return stash_.store_bytes(); }
   Error bind(Bytes arena, StoreRef store = {}) { return stash_.bind(arena, store); }
+  void poison_dead(bool fill) { stash_.poison_dead(fill); }
 
   Error begin(Context& context) {
     if (const Error why = end()) return why;
@@ -105,7 +110,20 @@ class CheckedStash {
         return Error::misuse("backward stage ", stage, " would read ", name(id), " with byte ", e,
                              " other than forward put it");
     }
+    stage_memory_ = GuardedBlock(graph().node(activations() + stage).backward_workspace, poison);
     return {};
+  }
+
+  Error leave(int stage) {
+    if (const Error why = check_stage_memory()) return why;
+    if (const Error why = stash_.leave(stage)) return why;
+    end_stage();
+    return {};
+  }
+
+  Result<Bytes> stage_memory() {
+    const Result<Bytes> memory = stash_.stage_memory();
+    return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
   }
 
   /// In memory of its own, valid until the next enter(), begin() or end().
@@ -140,6 +158,7 @@ class CheckedStash {
     bool is_given = false;
     bool raw = false;
     int last_use = -1;  ///< the last stage at which some plan may run its callable; -1: none does
+    int last_forward_reader = -1;  ///< the last activation that is made from it; -1: none is
     StashRecompute<T> recompute;
   };
 
@@ -191,6 +210,13 @@ class CheckedStash {
   Error keep(int id, const void* from) {
     std::memcpy(copies(id).forward.data(), from, copies(id).forward.size());
     ++next_;
+    for (int k = 0; k <= id; ++k) {
+      Copies& mine = copies(k);
+      if (graph().node(k).value_outside || !mine.is_placed || mine.last_forward_reader > id)
+        continue;
+      mine.placed.fill(poison);  // forward has no more use for it
+      mine.is_placed = false;
+    }
     if (graph().made_with_next(id)) return {};
     return check_callable(graph().maker_of(id),
                           "right after forward made it: another arithmetic, a source that is not "
@@ -278,6 +304,11 @@ class CheckedStash {
 
   /// What the caller was given, and what is its no longer, is as it was handed out.
   Error check_stage_memory() {
+    if (!stage_memory_.intact()) {
+      stage_memory_ = GuardedBlock(0);
+      return Error::misuse("backward stage ", stage_,
+                           " wrote beyond the memory that it was said to ", "need for itself");
+    }
     for (int id = 0; id < activations(); ++id) {
       Copies& mine = copies(id);
       if (mine.is_placed && next_ > id && difference(id, mine.placed.data()) < mine.placed.size())
@@ -310,10 +341,12 @@ class CheckedStash {
       if (mine.is_placed) mine.placed.fill(poison);
       mine.is_given = mine.is_placed = false;
     }
+    stage_memory_.fill(poison);
   }
 
   Stash<T, Context> stash_;
   std::vector<Copies> copies_;
+  GuardedBlock stage_memory_{0};
   int next_ = 0;
   int stage_ = -1;
   bool entered_ = false;
@@ -338,7 +371,15 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     if (const Error why = stash->end()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients.clear();
-    for (const View<const T>& part : *made) gradients.emplace_back(part.begin(), part.end());
+    for (const View<const T>& part : *made) {
+      gradients.emplace_back(part.begin(), part.end());
+      for (const T value : part)
+        if (!(value - value == T{}))
+          return Error::misuse(
+              "the gradients are not finite: backward reads what is NaN by now, because its stage "
+              "is "
+              "over, or forward does, or the step started from such values");
+    }
     return {};
   };
   const auto same = [](const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {

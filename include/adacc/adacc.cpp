@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: MIT
+/// The functions of adacc.h. To be compiled once, as C++20, whatever the rest of the program is.
+///
+/// A trainer in C is often built with -Ofast. Codecs look for NaN and infinities by comparing, which
+/// -ffast-math would take for true or false at its pleasure; so this file must do without, and its
+/// copies of the library's inline functions must not be merged with those of other files. Hence the
+/// other name of the namespace. Nor may anything here abort: mistakes are told in words.
+#if defined(__FAST_MATH__)
+#error "adacc.cpp needs -fno-fast-math behind the other options: NaN would not be seen"
+#endif
+
+#define v0_1 v0_1_for_c
+#define ADACC_ASSERT(holds, text) static_cast<void>(0)
+
+#include "adacc.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "codec/bf16.hpp"
+#include "codec/int4_outlier.hpp"
+#include "codec/int8_outlier.hpp"
+#include "core/steady_clock.hpp"
+#include "plan/make_plan.hpp"
+#include "stash/measure.hpp"
+#include "stash/probe.hpp"
+#include "stash/stash.hpp"
+#include "testing/checked_stash.hpp"
+
+using namespace adacc;
+
+namespace {
+
+thread_local char last_error[Error::capacity];
+
+int fail(int code, const char* text) {
+  std::snprintf(last_error, sizeof last_error, "%s", text);
+  return code;
+}
+int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }
+int failed(const Error& why) { return fail(ADACC_FAILED, why.text()); }
+
+/// A kernel in C, and the pointers that it is called with.
+struct Kernel {
+  adacc_kernel function = nullptr;
+  void* user = nullptr;
+  std::vector<const void*> sources;
+  std::vector<void*> outputs;
+
+  static void call(const void* self, const View<const float>* sources, const View<float>* outputs,
+                   Bytes workspace) {
+    Kernel& kernel = *static_cast<Kernel*>(const_cast<void*>(self));  // it was not const
+    for (std::size_t i = 0; i < kernel.sources.size(); ++i) kernel.sources[i] = sources[i].data();
+    for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
+    kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
+  }
+};
+
+/// 64-byte aligned memory for as long as a call takes.
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes)
+      : bytes_(bytes), data_(operator new (bytes + 1, std::align_val_t{alignment})) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { operator delete (data_, std::align_val_t{alignment}); }
+  Bytes bytes() const { return {static_cast<std::byte*>(data_), Shape(bytes_)}; }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+using Checked = testing::CheckedStash<>;
+
+}  // namespace
+
+struct adacc_stash {
+  StashModel<> model;
+  std::deque<std::string> names;  // a deque does not move what it has
+  std::deque<Kernel> kernels;
+  Cpu cpu;
+  // From the first measuring on:
+  bool closed = false;
+  Graph graph;
+  CostProfile profile;
+  bool measured = false;
+  GradientErrors errors;
+  bool planned = false;
+  Stash<> stash;
+  Bytes memory;
+  // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
+  Stash<>* probed = nullptr;
+  Checked* checked = nullptr;
+
+  bool busy() const { return probed != nullptr || checked != nullptr; }
+};
+
+namespace {
+
+/// Runs `call`, which returns what the C function does: nothing thrown in it gets out.
+template <class Value, class Call>
+Value guarded(Value otherwise, const Call& call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    fail(ADACC_FAILED, "there is not enough memory");
+  } catch (...) {
+    fail(ADACC_FAILED, "a C++ exception came out of a callback");
+  }
+  return otherwise;
+}
+
+Error no_stash(const char* function) { return Error::say(function, ": the stash is null"); }
+
+/// What is wrong with a call that registers something; empty if nothing is.
+Error check_open(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (stash->closed)
+    return Error::say(function,
+                      ": the stash is measured or planned already, and what it has is fixed");
+  return {};
+}
+
+/// What is wrong with a list that is to be read.
+Error check_list(const char* function, const char* what, const int* first, std::size_t count) {
+  if (first == nullptr && count > 0) return Error::say(function, ": the ", what, " are null");
+  if (count > Graph::most_nodes)
+    return Error::say(function, ": ", count, " ", what, " are too many");
+  return {};
+}
+
+Error check_id(const adacc_stash* stash, const char* function, int id) {
+  const int count = stash->model.activation_count();
+  if (id >= 0 && id < count) return {};
+  if (count == 0) return Error::say(function, ": activation ", id, ", and none is registered");
+  return Error::say(function, ": there is no activation ", id, "; there are 0 to ", count - 1);
+}
+
+/// Changes a copy of the model, which takes the model's place if that makes sense.
+template <class Change>
+int change(adacc_stash* stash, const Change& change) {
+  StashModel<> changed = stash->model;
+  const int result = change(changed);
+  if (changed.error()) return misuse(changed.error());
+  stash->model = static_cast<StashModel<>&&>(changed);
+  return result;
+}
+
+/// The graph is what it is from now on.
+int close(adacc_stash* stash) {
+  if (stash->closed) return ADACC_OK;
+  Result<Graph> graph = stash->model.graph();
+  if (!graph) return misuse(graph.error);
+  stash->graph = static_cast<Graph&&>(*graph);
+  stash->closed = true;
+  return ADACC_OK;
+}
+
+Error check_idle(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (stash->busy())
+    return Error::say(function, ": adacc_probe or adacc_check is running a step of this stash");
+  return {};
+}
+
+/// What is wrong with a call between adacc_plan and the end.
+Error check_planned(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (!stash->planned && !stash->busy())
+    return Error::say(function, ": there is no plan yet; adacc_plan makes one");
+  return {};
+}
+
+/// use(stash) of whichever is to be used.
+template <class Use>
+auto with_stash(adacc_stash* stash, const Use& use) {
+  if (stash->checked != nullptr) return use(*stash->checked);
+  return use(stash->probed != nullptr ? *stash->probed : stash->stash);
+}
+
+/// An error that a Stash returned: all of them are mistakes but what a codec or a store says, and
+/// here is no store.
+template <class Use>
+int in_step(adacc_stash* stash, const char* function, const Use& use) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_planned(stash, function)) return misuse(why);
+    const Error why = with_stash(stash, use);
+    return why ? misuse(why) : int{ADACC_OK};
+  });
+}
+
+/// The gradients of a step that the trainer ran.
+Result<Array<View<const float>>> run_step(adacc_step step, void* user,
+                                          const adacc_gradient* gradients, std::size_t count) {
+  last_error[0] = '\0';
+  if (const int code = step(user); code != 0)
+    return Error::say("the step that was to be run returned ", code,
+                      last_error[0] != '\0' ? "; before that: " : "", last_error);
+  Array<View<const float>> views;
+  for (std::size_t i = 0; i < count; ++i)
+    views.push_back({gradients[i].values, Shape(gradients[i].count)});
+  return views;
+}
+
+Error check_step(const char* function, adacc_step step, const adacc_gradient* gradients,
+                 std::size_t count) {
+  if (step == nullptr) return Error::say(function, ": the step is null");
+  if (gradients == nullptr || count == 0) return Error::say(function, ": there are no gradients");
+  for (std::size_t i = 0; i < count; ++i)
+    if (gradients[i].values == nullptr || gradients[i].count == 0)
+      return Error::say(function, ": gradient ", i, " is null or empty");
+  return {};
+}
+
+/// Lends the stash `memory`, from its first 64-byte aligned byte on.
+Error lend(Stash<>& stash, Bytes memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::size_t skip = (alignment - address % alignment) % alignment;
+  const std::size_t needed = stash.arena_bytes() + skip;
+  if (memory.size() < needed)
+    return Error::say("the plan needs ", shown(stash.arena_bytes()), ", which with ", skip,
+                      " bytes in front to be aligned are ", shown(needed), ", and the memory has ",
+                      shown(memory.size()));
+  return stash.bind({memory.data() + skip, Shape(memory.size() - skip)});
+}
+
+template <class Codec>
+void allow(StashModel<>& model, int id, double error) {
+  if (error < 0) model.allow<Codec>(id);
+  else model.allow<Codec>(id, error);
+}
+
+const CodecInfo* codec_of(int codec) {
+  switch (codec) {
+    case ADACC_BF16: return &codec_info<Bf16>;
+    case ADACC_INT8: return &codec_info<Int8Outlier>;
+    case ADACC_INT4: return &codec_info<Int4Outlier>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* adacc_error(void) { return last_error; }
+
+adacc_stash* adacc_create(void) {
+  return guarded<adacc_stash*>(nullptr, [] { return new adacc_stash; });
+}
+
+void adacc_destroy(adacc_stash* stash) {
+  if (stash != nullptr && !stash->busy()) delete stash;
+}
+
+int adacc_add(adacc_stash* stash, const char* name, size_t rows, size_t columns, const int* stages,
+              size_t stage_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_add")) return misuse(why);
+    if (name == nullptr) return misuse(Error::say("adacc_add: the name is null"));
+    if (const Error why = check_list("adacc_add", "stages", stages, stage_count))
+      return misuse(why);
+    stash->names.emplace_back(name);
+    return change(stash, [&](StashModel<>& model) {
+      return model.add(stash->names.back().c_str(), Shape(rows, columns), {stages, stage_count});
+    });
+  });
+}
+
+int adacc_add_bytes(adacc_stash* stash, const char* name, size_t bytes, const int* stages,
+                    size_t stage_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_add_bytes")) return misuse(why);
+    if (name == nullptr) return misuse(Error::say("adacc_add_bytes: the name is null"));
+    if (const Error why = check_list("adacc_add_bytes", "stages", stages, stage_count))
+      return misuse(why);
+    stash->names.emplace_back(name);
+    return change(stash, [&](StashModel<>& model) {
+      return model.add_bytes(stash->names.back().c_str(), bytes, {stages, stage_count});
+    });
+  });
+}
+
+int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int* sources,
+                    size_t source_count, adacc_kernel kernel, void* user, size_t workspace_bytes) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_recompute")) return misuse(why);
+    if (kernel == nullptr) return misuse(Error::say("adacc_recompute: the kernel is null"));
+    if (const Error why = check_list("adacc_recompute", "ids", ids, count)) return misuse(why);
+    if (const Error why = check_list("adacc_recompute", "sources", sources, source_count))
+      return misuse(why);
+    stash->kernels.push_back(
+        {kernel, user, std::vector<const void*>(source_count), std::vector<void*>(count)});
+    const int code = change(stash, [&](StashModel<>& model) {
+      // Any function pointer can hold any other; it is compared, never called.
+      const StashRecompute<float> how{&stash->kernels.back(), &Kernel::call,
+                                      reinterpret_cast<void (*)()>(kernel)};
+      model.recompute_by({ids, count}, {sources, source_count}, how,
+                         {.workspace_bytes = workspace_bytes});
+      return int{ADACC_OK};
+    });
+    if (code < 0) stash->kernels.pop_back();
+    return code;
+  });
+}
+
+int adacc_allow(adacc_stash* stash, int id, adacc_codec codec, double error) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_allow")) return misuse(why);
+    if (const Error why = check_id(stash, "adacc_allow", id)) return misuse(why);
+    if (codec_of(codec) == nullptr)
+      return misuse(Error::say("adacc_allow: there is no codec ", static_cast<int>(codec)));
+    return change(stash, [&](StashModel<>& model) {
+      if (codec == ADACC_BF16) allow<Bf16>(model, id, error);
+      else if (codec == ADACC_INT8) allow<Int8Outlier>(model, id, error);
+      else allow<Int4Outlier>(model, id, error);
+      return int{ADACC_OK};
+    });
+  });
+}
+
+int adacc_fix(adacc_stash* stash, int id, int how) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_fix")) return misuse(why);
+    if (const Error why = check_id(stash, "adacc_fix", id)) return misuse(why);
+    const CodecInfo* codec = codec_of(how);
+    if (how != 0 && how != -1 && codec == nullptr)
+      return misuse(Error::say("adacc_fix: there is no codec ", how));
+    return change(stash, [&](StashModel<>& model) {
+      model.fix(id, how == 0 ? retain() : how == -1 ? recompute() : compress(codec));
+      return int{ADACC_OK};
+    });
+  });
+}
+
+int adacc_hold(adacc_stash* stash, int id, const int* sources, size_t source_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_hold")) return misuse(why);
+    if (const Error why = check_id(stash, "adacc_hold", id)) return misuse(why);
+    if (const Error why = check_list("adacc_hold", "sources", sources, source_count))
+      return misuse(why);
+    return change(stash, [&](StashModel<>& model) {
+      model.hold(id, {sources, source_count});
+      return int{ADACC_OK};
+    });
+  });
+}
+
+int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_stage_bytes")) return misuse(why);
+    return change(stash, [&](StashModel<>& model) {
+      model.stage_bytes(stage, bytes);
+      return int{ADACC_OK};
+    });
+  });
+}
+
+int adacc_measure(adacc_stash* stash, double step_seconds) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_measure")) return misuse(why);
+    if (!(step_seconds >= 0 && step_seconds < 1e9))
+      return misuse(Error::say("adacc_measure: the seconds of a step are negative, or no number"));
+    if (const int code = close(stash); code < 0) return code;
+    const Scratch scratch(stash_measure_bytes(stash->graph));
+    Result<CostProfile> profile =
+        measure_stash(stash->model, stash->cpu, scratch.bytes(),
+                      {.now = steady_seconds, .step_seconds = step_seconds});
+    if (!profile) return failed(profile.error);
+    stash->profile = static_cast<CostProfile&&>(*profile);
+    stash->errors.write(stash->graph, stash->profile);  // what was probed before holds
+    stash->measured = true;
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
+                size_t gradient_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_probe")) return misuse(why);
+    if (!stash->measured) return misuse(Error::say("adacc_probe: adacc_measure has to come first"));
+    if (const Error why = check_step("adacc_probe", step, gradients, gradient_count))
+      return misuse(why);
+    const std::size_t bytes = stash_probing_bytes(stash->model);
+    if (bytes == 0) return int{ADACC_OK};  // every error is known
+    const Scratch arena(bytes);
+    const auto run = [&](Stash<>& probed) {
+      stash->probed = &probed;
+      Result<Array<View<const float>>> made = run_step(step, user, gradients, gradient_count);
+      stash->probed = nullptr;
+      return made;
+    };
+    GradientErrors errors = stash->errors;
+    CostProfile profile = stash->profile;
+    if (const Error why =
+            probe_stash(stash->model, stash->cpu, arena.bytes(), run, errors, profile))
+      return failed(why);
+    stash->errors = static_cast<GradientErrors&&>(errors);
+    stash->profile = static_cast<CostProfile&&>(profile);
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
+                size_t gradient_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_check")) return misuse(why);
+    if (const Error why = check_step("adacc_check", step, gradients, gradient_count))
+      return misuse(why);
+    if (const int code = close(stash); code < 0) return code;
+    const auto run = [&](Checked& checked) {
+      stash->checked = &checked;
+      Result<Array<View<const float>>> made = run_step(step, user, gradients, gradient_count);
+      stash->checked = nullptr;
+      return made;
+    };
+    if (const Error why = testing::check_stash(stash->model, run)) return misuse(why);
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_outcome* outcome) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_plan")) return misuse(why);
+    if (!stash->measured) return misuse(Error::say("adacc_plan: adacc_measure has to come first"));
+    if (budget_bytes == 0 || !(tolerance >= 0))
+      return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
+    Result<PlanOutcome> found =
+        make_plan(stash->graph, stash->profile,
+                  {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds});
+    if (!found) return failed(found.error);
+    Result<Stash<>> made = Stash<>::make(stash->model, static_cast<Plan&&>(found->plan));
+    if (!made) return misuse(made.error);
+    stash->stash = static_cast<Stash<>&&>(*made);
+    stash->planned = true;
+    // What is too small stays unbound: adacc_begin says so.
+    if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
+    if (outcome != nullptr)
+      *outcome = {stash->stash.arena_bytes(),
+                  found->retain_peak_bytes,
+                  found->seconds,
+                  found->retain_seconds,
+                  found->error,
+                  found->gap,
+                  found->solve_seconds};
+    return int{ADACC_OK};
+  });
+}
+
+size_t adacc_smallest_budget(adacc_stash* stash, double tolerance) {
+  return guarded(std::size_t{0}, [&]() -> std::size_t {
+    if (const Error why = check_idle(stash, "adacc_smallest_budget")) return misuse(why), 0U;
+    if (!stash->measured)
+      return misuse(Error::say("adacc_smallest_budget: adacc_measure has to come first")), 0U;
+    const Result<std::size_t> smallest =
+        smallest_peak(stash->graph, stash->profile,
+                      {.budget_bytes = 1, .tolerance = tolerance, .clock = steady_seconds});
+    if (!smallest) return misuse(smallest.error), 0U;
+    return *smallest;
+  });
+}
+
+const char* adacc_policy(const adacc_stash* stash, int id) {
+  if (stash == nullptr) return misuse(no_stash("adacc_policy")), nullptr;
+  if (!stash->planned) return misuse(Error::say("adacc_policy: there is no plan yet")), nullptr;
+  if (const Error why = check_id(stash, "adacc_policy", id)) return misuse(why), nullptr;
+  return name_of(stash->stash.plan()[id]);
+}
+
+size_t adacc_arena_bytes(const adacc_stash* stash) {
+  if (stash == nullptr) return misuse(no_stash("adacc_arena_bytes")), 0U;
+  return stash->planned ? stash->stash.arena_bytes() : 0;
+}
+
+int adacc_bind(adacc_stash* stash, void* memory, size_t bytes) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_bind")) return misuse(why);
+    if (const Error why = check_planned(stash, "adacc_bind")) return misuse(why);
+    if (memory == nullptr) return misuse(Error::say("adacc_bind: the memory is null"));
+    const Bytes lent(static_cast<std::byte*>(memory), Shape(bytes));
+    if (const Error why = lend(stash->stash, lent)) return misuse(why);
+    stash->memory = lent;
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_begin(adacc_stash* stash) {
+  return in_step(stash, "adacc_begin", [&](auto& any) { return any.begin(stash->cpu); });
+}
+
+void* adacc_place(adacc_stash* stash, int id, void* scratch) {
+  return guarded(scratch, [&]() -> void* {
+    if (const Error why = check_planned(stash, "adacc_place")) return misuse(why), nullptr;
+    if (const Error why = check_id(stash, "adacc_place", id)) return misuse(why), nullptr;
+    void* const there = with_stash(stash, [&](auto& any) -> void* {
+      if (stash->model.is_raw(id))
+        return any.place_bytes(id, {static_cast<std::byte*>(scratch), Shape(std::size_t{1})})
+            .data();
+      return any.place(id, {static_cast<float*>(scratch), Shape(std::size_t{1})}).data();
+    });
+    if (there == nullptr)
+      misuse(Error::say("adacc_place: ", ActivationName(stash->graph, id),
+                        " has no place now: it is not held, or not the next to be put"));
+    return there;
+  });
+}
+
+int adacc_put(adacc_stash* stash, int id, const void* values) {
+  return in_step(stash, "adacc_put", [&](auto& any) -> Error {
+    if (const Error why = check_id(stash, "adacc_put", id)) return why;
+    const Node& node = stash->graph.node(id);
+    if (values == nullptr)
+      return Error::say("adacc_put of ", ActivationName(stash->graph, id), ": the values are null");
+    if (stash->model.is_raw(id))
+      return any.put_bytes(id, {static_cast<const std::byte*>(values), node.output});
+    return any.put(id, {static_cast<const float*>(values), node.output});
+  });
+}
+
+int adacc_enter(adacc_stash* stash, int stage) {
+  return in_step(stash, "adacc_enter", [&](auto& any) { return any.enter(stage); });
+}
+
+int adacc_leave(adacc_stash* stash, int stage) {
+  return in_step(stash, "adacc_leave", [&](auto& any) { return any.leave(stage); });
+}
+
+const void* adacc_get(adacc_stash* stash, int id) {
+  return guarded<const void*>(nullptr, [&]() -> const void* {
+    if (const Error why = check_planned(stash, "adacc_get")) return misuse(why), nullptr;
+    const Result<ConstBytes> got =
+        with_stash(stash, [&](auto& any) -> Result<ConstBytes> { return any.get_bytes(id); });
+    if (!got) return misuse(got.error), nullptr;
+    return got->data();
+  });
+}
+
+void* adacc_stage_memory(adacc_stash* stash) {
+  return guarded<void*>(nullptr, [&]() -> void* {
+    if (const Error why = check_planned(stash, "adacc_stage_memory")) return misuse(why), nullptr;
+    const Result<Bytes> memory =
+        with_stash(stash, [](auto& any) -> Result<Bytes> { return any.stage_memory(); });
+    if (!memory) return misuse(memory.error), nullptr;
+    if (memory->data() == nullptr || memory->size() == 0)
+      return misuse(Error::say(
+                 "adacc_stage_memory: adacc_stage_bytes gave the stage that is on none")),
+             nullptr;
+    return memory->data();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The stash for trainers written in C: activations kept, encoded or computed again as a plan says,
+ * in one block of memory that the trainer lends (docs/stash.md).
+ *
+ * Compile adacc.cpp, which lies beside this file, once, as C++20 and without -ffast-math, and link it
+ * (with CMake: adacc::c). The trainer itself may be C11 or later, and compiled as it likes.
+ *
+ *     once    adacc_create, adacc_add, adacc_recompute, adacc_allow: which activations there are
+ *             adacc_measure: what it costs; adacc_probe: what codecs do to the gradient
+ *             adacc_plan: within a budget; adacc_bind: the memory that the plan needs
+ *     step    adacc_begin
+ *             forward:   adacc_put(id, values) as soon as an activation is made
+ *             backward:  adacc_enter(stage), adacc_get(id), ..., adacc_leave(stage)
+ *
+ * Functions return ADACC_OK, an id, or something else that is not negative; or one of
+ *
+ *     ADACC_MISUSE   a mistake of the calling code: null, an unknown id, calls in the wrong order.
+ *                    Nothing has changed
+ *     ADACC_FAILED   bad luck: no plan fits into the budget, there is no memory, a step that was to
+ *                    be run failed
+ *
+ * and those that return a pointer return null instead. adacc_error() is the text. Nothing aborts,
+ * prints or calls longjmp, and nothing allocates between adacc_begin and the end of a step. Any number
+ * of stashes may be used at once, each by one thread at a time.
+ */
+#ifndef ADACC_H
+#define ADACC_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct adacc_stash adacc_stash;
+
+enum { ADACC_OK = 0, ADACC_MISUSE = -1, ADACC_FAILED = -2 };
+
+/* Why the last call of this thread that failed did so. */
+const char* adacc_error(void);
+
+/* Null if there is no memory. */
+adacc_stash* adacc_create(void);
+/* Null is allowed. What was lent is the caller's again. */
+void adacc_destroy(adacc_stash* stash);
+
+/* ---- What there is. Until the first adacc_measure or adacc_plan. ---- */
+
+/* An activation of rows x columns floats, in the order in which forward makes them; its id, which
+ * counts from 0. `stages` (`stage_count` of them) are the stages of backward that read it: units of
+ * the trainer's own, numbered from 0 as forward runs. Backward runs them from the highest to the
+ * lowest, and all that one reads is in memory together. Activations that are registered alike (name,
+ * shape, codecs, kernel, shapes of sources) are taken for copies of one. `name` is copied. */
+int adacc_add(adacc_stash* stash, const char* name, size_t rows, size_t columns, const int* stages,
+              size_t stage_count);
+
+/* The same for `bytes` of anything, such as masks or indices. No codec takes it. */
+int adacc_add_bytes(adacc_stash* stash, const char* name, size_t bytes, const int* stages,
+                    size_t stage_count);
+
+/* Makes activations again: writes all of outputs[0], outputs[1], ... from sources[0], sources[1], ...
+ * and from `user`, with the bits that forward gave. It may run whenever backward does, in any order,
+ * on other memory than forward's, so what it reads through `user` (parameters, say) must not change
+ * until backward is over. `workspace` is 64-byte aligned, as are all others. */
+typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const* outputs,
+                             void* workspace);
+
+/* Activations `ids`, which were registered one after the other, are made by one call of `kernel` from
+ * `sources`, which were registered before them. `user` must outlive the stash. */
+int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int* sources,
+                    size_t source_count, adacc_kernel kernel, void* user, size_t workspace_bytes);
+
+typedef enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 } adacc_codec;
+
+/* Activation `id` may be kept encoded. `error` is what that adds to the gradient's relative squared
+ * error, E|g' - g|^2 / |g|^2; negative if it is not known: it is estimated until adacc_probe. */
+int adacc_allow(adacc_stash* stash, int id, adacc_codec codec, double error);
+
+/* Instead of leaving activation `id` to the planner: how == 0 retains it, -1 recomputes it, an
+ * adacc_codec, which was allowed, encodes it. */
+int adacc_fix(adacc_stash* stash, int id, int how);
+
+/* Forward's value of activation `id` lies in the arena, too, from before it is put until the last
+ * activation that is made from it is: adacc_place says where. What it is made from is what
+ * adacc_recompute lists; for an activation without a kernel, `sources`. */
+int adacc_hold(adacc_stash* stash, int id, const int* sources, size_t source_count);
+
+/* Backward stage `stage` needs `bytes` for itself: gradients, scratch. adacc_stage_memory() is where. */
+int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes);
+
+/* ---- What it costs. ---- */
+
+/* Times all kernels and codecs on this machine, on made-up values, in memory that it allocates and
+ * frees. `step_seconds` is the time of the trainer's own step without a stash; 0 if it is not known. */
+int adacc_measure(adacc_stash* stash, double step_seconds);
+
+/* A gradient, or part of it. */
+typedef struct {
+  const float* values;
+  size_t count;
+} adacc_gradient;
+
+/* One step of the trainer, from adacc_begin on, on a fixed batch, from gradients of zero, without an
+ * update of the parameters; 0 if it succeeded. */
+typedef int (*adacc_step)(void* user);
+
+/* Measures what codecs that were allowed without a number do to the gradient, by steps of the trainer
+ * under plans that differ in one kind of activation. A step finds the memory that it needs bound, and
+ * leaves its gradients in `gradients`. Allocates up to as much as retaining everything takes, and frees
+ * it. May be repeated, on other batches: errors are means. */
+int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
+                size_t gradient_count);
+
+/* Runs such a step twice, with everything retained and with all that has a kernel computed again, and
+ * looks at how the stash is used: kernels whose bits are not forward's, that depend on what they do not
+ * list, or write where they should not; pointers that are kept for longer than a stage; gradients that
+ * differ. Allocates. Do this once for every trainer: adacc_error() says what it found. */
+int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
+                size_t gradient_count);
+
+/* ---- A plan, and memory for it. Between steps, as often as you like. ---- */
+
+typedef struct {
+  size_t arena_bytes;     /* that the plan needs, exactly */
+  size_t retain_bytes;    /* that it would need with everything retained */
+  double seconds;         /* predicted, of a step */
+  double retain_seconds;  /* with everything retained */
+  double error;           /* of the gradient, relative and squared */
+  double gap;             /* no plan within budget and tolerance is faster by more than this share */
+  double solve_seconds;   /* that planning took */
+} adacc_outcome;
+
+/* The fastest plan whose arena has at most `budget_bytes` and whose gradient error is at most
+ * `tolerance` (0: every bit as without a stash). `outcome` may be null. Replaces the plan that was
+ * there; if memory is bound and is large enough, it stays bound, else adacc_bind is next. If it fails,
+ * the plan that was there stays. */
+int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_outcome* outcome);
+
+/* The smallest budget that adacc_plan can meet within `tolerance`; 0 if that cannot be said. */
+size_t adacc_smallest_budget(adacc_stash* stash, double tolerance);
+
+/* What becomes of activation `id`: "retain", "recompute", or the name of a codec. */
+const char* adacc_policy(const adacc_stash* stash, int id);
+
+/* The bytes that the plan needs; 0 without a plan. */
+size_t adacc_arena_bytes(const adacc_stash* stash);
+
+/* Lends the stash memory of `bytes`: those that the plan needs, and up to 63 more if it does not start
+ * 64-byte aligned. */
+int adacc_bind(adacc_stash* stash, void* memory, size_t bytes);
+
+/* ---- A step. ---- */
+
+/* A step begins; one that was under way is forgotten. */
+int adacc_begin(adacc_stash* stash);
+
+/* Where forward had best write activation `id`: in the arena, or else `scratch` (which may be null if
+ * `id` is held). What lies there may be read until the first adacc_enter; of a held activation, until
+ * the last one that is made from it is put. */
+void* adacc_place(adacc_stash* stash, int id, void* scratch);
+
+/* Forward has made activation `id`. The values, which may have any address outside of the arena but
+ * that of adacc_place, are the caller's again. In the order of ids, each once a step. */
+int adacc_put(adacc_stash* stash, int id, const void* values);
+
+/* Backward stage `stage` begins: what it reads is there until it ends. It ends with the next one, or
+ * with adacc_leave. */
+int adacc_enter(adacc_stash* stash, int stage);
+int adacc_leave(adacc_stash* stash, int stage);
+
+/* Activation `id`, for the stage that is on, which was registered to read it. Not to be written. */
+const void* adacc_get(adacc_stash* stash, int id);
+
+/* The memory of the stage that is on, as large as adacc_stage_bytes said, 64-byte aligned; it holds
+ * anything. */
+void* adacc_stage_memory(adacc_stash* stash);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
