@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Does a model trained on compressed activations end where the same model trained on exact ones
-/// ends? A paired comparison.
+/// Does a model trained on compressed activations, or with moments of fewer bits, end where the same
+/// model trained on exact ones ends? A paired comparison.
 ///
 /// Seeds differ by more than codecs do, so runs are compared in pairs that share seed, initial
-/// parameters and batches, and differ in the plan alone. What is compared is the loss over all of
+/// parameters and batches, and differ in the plan or in the form of AdamW's moments alone. What is compared is the loss over all of
 /// the validation file, after the rate has decayed: before, losses of neighbouring steps scatter.
 /// Controls are meant to be bad: unless one of them breaks its limit, the comparison shows nothing.
 #include <CLI/CLI.hpp>
@@ -36,6 +36,7 @@ struct Policy {
   Role role;
   const char* limit;                          ///< in words
   bool (*within)(double mean, double error);  ///< both in percent
+  adacc::AnyOptimizer optimizer{};            ///< of a plan that is given
 };
 
 template <class Set>
@@ -52,6 +53,12 @@ const Policy policies[] = {
     {"auto", "planned within the budget, and evolving", nullptr, study::Statistics::again,
      Role::judged, "mean + 2 se at most 0.5 %",
      [](double mean, double error) { return mean + 2 * error <= 0.5; }},
+    {"moments-bf16", "moments in bf16", plan<gpt::RetainSet>, study::Statistics::again,
+     Role::judged, "mean at most 0.3 %", [](double mean, double) { return mean <= 0.3; },
+     adacc::AdamWWith<adacc::Bf16Moments>{}},
+    {"moments-int8", "moments in 8-bit blocks", plan<gpt::RetainSet>, study::Statistics::again,
+     Role::judged, "mean at most 0.3 %", [](double mean, double) { return mean <= 0.3; },
+     adacc::AdamWWith<adacc::Int8Moments>{}},
     {"int4", "stochastic int4 everywhere, saved log-sum-exp",
      plan<gpt::CompressSet<study::Int4Stochastic>>, study::Statistics::saved, Role::control,
      "mean at most 0.5 %", [](double mean, double) { return mean <= 0.5; }},
@@ -75,7 +82,7 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
   if (adacc::Error why = policy.plan == nullptr
                              ? run.set_up_planned(seed, data)
                              : run.set_up(policy.plan(setting.network, setting.batch, setting.seq),
-                                          seed, policy.statistics))
+                                          seed, policy.statistics, policy.optimizer))
     return why;
   if (run.evolution() != nullptr) print_plan("at first", *run.evolution());
   const double start = adacc::steady_seconds();
@@ -84,7 +91,7 @@ adacc::Result<double> train(const study::Setting& setting, const Policy& policy,
     if (!outcome) return outcome.error;
     if (!outcome->finite) return HUGE_VAL;
     if ((step + 1) % 100 == 0)
-      std::fprintf(stderr, "\r%-10s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ",
+      std::fprintf(stderr, "\r%-12s seed %llu  step %5llu of %llu  loss %.4f  %4.0f s ",
                    policy.name, static_cast<unsigned long long>(seed),
                    static_cast<unsigned long long>(step + 1),
                    static_cast<unsigned long long>(setting.steps), outcome->loss,
@@ -107,7 +114,8 @@ int main(int argc, char** argv) {
   study::Setting setting;
   std::uint64_t seeds = 3;
   std::string model, tokens, val, json;
-  std::vector<std::string> wanted{"int8", "tolerated", "auto", "int4", "coarse"};
+  std::vector<std::string> wanted{"int8",         "tolerated", "auto",  "moments-bf16",
+                                  "moments-int8", "int4",      "coarse"};
   CLI::App app("Trains pairs of GPTs, on exact and on compressed activations, and compares them.",
                "fidelity");
   app.option_defaults()->always_capture_default();
@@ -123,7 +131,8 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds)->check(CLI::Range(1, 1000));
   app.add_option("--threads", setting.threads)->check(CLI::Range(1, 256));
   app.add_option("--policies", wanted, "what is compared with retain")
-      ->check(CLI::IsMember({"int8", "tolerated", "auto", "int4", "coarse"}))
+      ->check(CLI::IsMember(
+          {"int8", "tolerated", "auto", "moments-bf16", "moments-int8", "int4", "coarse"}))
       ->delimiter(',');
   support::add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs",
                       "30%");
@@ -164,7 +173,7 @@ int main(int argc, char** argv) {
   std::printf("%s; B %zu, T %zu, %llu steps, %llu seeds\n", gpt::describe(setting.network).c_str(),
               setting.batch, setting.seq, static_cast<unsigned long long>(setting.steps),
               static_cast<unsigned long long>(seeds));
-  std::printf("%-10s %-30s %10s %10s  %s\n", "policy", "validation loss by seed", "gap, mean", "se",
+  std::printf("%-12s %-30s %10s %10s  %s\n", "policy", "validation loss by seed", "gap, mean", "se",
               "limit");
   bool all_within = true, any_control = false, any_caught = false;
   nlohmann::ordered_json figures = nlohmann::ordered_json::array();
@@ -193,7 +202,7 @@ int main(int argc, char** argv) {
       any_caught = any_caught || !within;
       verdict = within ? ": control not caught" : ": control caught";
     }
-    std::printf("%-10s %-30s %8.3f %% %8.3f %%  %s%s\n", policy.name, shown.c_str(), mean, error,
+    std::printf("%-12s %-30s %8.3f %% %8.3f %%  %s%s\n", policy.name, shown.c_str(), mean, error,
                 policy.limit, verdict);
     figures.push_back({{"policy", policy.name},
                        {"what", policy.what},

@@ -13,6 +13,7 @@
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/train/any_optimizer.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 
@@ -34,6 +35,9 @@ using Int4Coarse =
                                               .outliers = adacc::Outliers::none,
                                               .symmetric = true,
                                               .rounding = adacc::Rounding::stochastic}>;
+
+/// By whatever optimizer.
+using Training = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
 
 struct Setting {
   gpt::Config network{4, 4, 128, 64, 256};
@@ -77,15 +81,16 @@ class Run {
   }
 
   /// Parameters from `seed`, and memory for steps under `plan`.
-  adacc::Error set_up(adacc::Plan plan, std::uint64_t seed, Statistics statistics) {
+  adacc::Error set_up(adacc::Plan plan, std::uint64_t seed, Statistics statistics,
+                      const adacc::AnyOptimizer& optimizer = {}) {
     using namespace adacc;
     auto layout = graph();
     if (!layout) return layout.error;
     if (Error why = set_up_evaluation(*layout, seed)) return why;
     auto train = make_program(*layout, std::move(plan));
     if (!train) return train.error;
-    auto made = Training<>::make(dispatch(*layout, statistics), std::move(*train), cpu_,
-                                 evaluate_.arena_bytes());
+    auto made = study::Training::make(dispatch(*layout, statistics), std::move(*train), cpu_,
+                                      evaluate_.arena_bytes(), optimizer);
     if (!made) return made.error;
     training_ = std::move(*made);
     return bind_evaluation();
@@ -102,12 +107,12 @@ class Run {
     auto retain = make_program(*layout, retain_all(*layout));
     if (!retain) return retain.error;
     auto codecs = dispatch(*layout, Statistics::again);
-    auto made = Training<>::make(std::move(codecs), std::move(*layout),
-                                 {.budget_bytes = setting_.budget.of(retain->peak_bytes()),
-                                  .tolerance = setting_.tolerance,
-                                  .clock = steady_seconds,
-                                  .context = cpu_,
-                                  .arena_bytes = evaluate_.arena_bytes()});
+    auto made = study::Training::make(std::move(codecs), std::move(*layout),
+                                      {.budget_bytes = setting_.budget.of(retain->peak_bytes()),
+                                       .tolerance = setting_.tolerance,
+                                       .clock = steady_seconds,
+                                       .context = cpu_,
+                                       .arena_bytes = evaluate_.arena_bytes()});
     if (!made) return made.error;
     training_ = std::move(*made);
     if (Error why = fill_next(data)) return why;
@@ -124,8 +129,8 @@ class Run {
     return adacc::Step<>::make(dispatch(*layout, statistics), std::move(*program));
   }
 
-  /// The next step of AdamW; every seed starts elsewhere in the data.
-  adacc::Result<adacc::Training<>::Outcome> train(const adacc::Tokens& data) {
+  /// The next step; every seed starts elsewhere in the data.
+  adacc::Result<adacc::TrainingOutcome> train(const adacc::Tokens& data) {
     if (adacc::Error why = fill_next(data)) return why;
     auto outcome = training_.step(inputs(), targets(), setting_.rate().at(training_.updates()));
     const adacc::PlanBoundary& boundary = training_.boundary();
@@ -154,8 +159,8 @@ class Run {
   adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
   adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
 
-  adacc::Training<>& training() { return training_; }
-  const adacc::Training<>& training() const { return training_; }
+  Training& training() { return training_; }
+  const Training& training() const { return training_; }
   /// Null if the plan is fixed.
   const adacc::Evolution* evolution() const { return training_.evolution(); }
 
@@ -214,7 +219,7 @@ class Run {
   gpt::Gpt<gpt::RetainSet> network_;
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
-  adacc::Training<> training_;
+  Training training_;
   adacc::Step<> evaluate_;
   adacc::Block<std::int32_t> inputs_, targets_;
 };

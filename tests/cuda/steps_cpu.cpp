@@ -23,7 +23,6 @@ Trained train(Dispatch<float, Cpu> dispatch, const Program& program, int count) 
   const std::vector<float> first = initial_params<Case>();
   std::memcpy(blocks[0].data(), first.data(), elems * sizeof(float));
   const View<float> params = blocks[0].view(), gradients = blocks[1].view();
-  const View<float> moments[] = {blocks[2].view(), blocks[3].view()};
   Trained trained;
   if (step->bind(arena->view(), params, gradients)) return trained;
   Cpu cpu;
@@ -40,8 +39,9 @@ Trained train(Dispatch<float, Cpu> dispatch, const Program& program, int count) 
     if (!loss) return trained;
     trained.losses.push_back(*loss);
     const double norm = gradient_norm(cpu, gradients);
-    adamw.update(cpu, step->graph().parameters, UpdateBlocks<float>{params, gradients, moments},
-                 {static_cast<std::uint64_t>(s + 1), rate, clip_scale(norm, clip)});
+    adamw.step(cpu, params, gradients, blocks[2].view(), blocks[3].view(),
+               step->graph().parameters, static_cast<std::uint64_t>(s + 1), rate,
+               clip_scale(norm, clip));
   }
   trained.params.assign(params.begin(), params.end());
   return trained;

@@ -95,7 +95,7 @@ void mend(std::string& bytes) {
 }
 
 constexpr const char* model_text = "model";
-constexpr std::size_t elems = 5;
+constexpr std::size_t elems = 5, state_bytes = 2 * elems * sizeof(float);
 constexpr float untouched = 0.125F;
 
 bool read_checkpoint(const std::string& bytes) {
@@ -109,10 +109,12 @@ bool read_checkpoint(const std::string& bytes) {
   CheckpointInfo mine;
   mine.model = model_text;
   mine.parameter_elems = elems;
-  mine.state_blocks = 2;
-  const View<float> blocks[] = {part(0), part(1), part(2)};
   Error why = file ? file->check(mine) : file.error;
-  if (!why) why = file->read(blocks, 3);
+  if (!why && file->info().state_bytes != state_bytes)
+    why = Error::say("the state has another size");
+  if (!why)
+    why = file->read(part(0),
+                     Bytes(reinterpret_cast<std::byte*>(part(1).data()), Shape(state_bytes)));
   require_sense(why, !why);
   if (!why)
     require((info->model == model_text || info->model.empty()) && info->parameter_elems == elems &&

@@ -17,20 +17,20 @@ using train_test::read_file;
 using train_test::says;
 using train_test::write_file;
 
-/// The parameters and two blocks of state.
+constexpr const char* optimizer = "AdamW\nfirst moment: full 1\n";
+
+/// The parameters and a state of some odd number of bytes.
 template <class T>
 struct Run {
   explicit Run(std::size_t elems, double start = 0) {
-    int k = 0;
-    for (Block<T>* block : {&params, &m, &v}) {
-      *block = *Block<T>::make(elems, "run");
-      for (std::size_t i = 0; i < elems; ++i)
-        (*block)[i] =
-            static_cast<T>(start == 0 ? 0 : start + 1000 * k + static_cast<double>(i) / 3);
-      ++k;
-    }
+    params = *Block<T>::make(elems, "run");
+    state = *Block<std::byte>::make(2 * elems + 1, "run");
+    for (std::size_t i = 0; i < elems; ++i)
+      params[i] = static_cast<T>(start == 0 ? 0 : start + static_cast<double>(i) / 3);
+    for (std::size_t i = 0; i < state.size(); ++i)
+      state[i] = static_cast<std::byte>(start == 0 ? 0 : start + static_cast<double>(i % 101));
     info.model = "GPT 2 layers, 4 channels";
-    info.optimizer = "AdamW";
+    info.optimizer = optimizer;
     info.plan = "retain\nrecompute\nint8\n";
     info.evolution = "one\ntwo\n";
     info.notes = "--lr 1e-3";
@@ -41,27 +41,23 @@ struct Run {
     info.graph = {4096, 0xABCD};
     info.parameter_elems = elems;
     info.scalar = dtype_of<T>;
-    info.state_blocks = 2;
   }
   Error save(const std::string& path) const {
-    const View<const T> blocks[] = {params.view(), m.view(), v.view()};
-    return save_checkpoint<T>(path, info, blocks, 3);
+    return save_checkpoint<T>(path, info, params.view(), state.view());
   }
   Result<CheckpointInfo> load(const std::string& path) {
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
     if (const Error why = file->check(info)) return why;
-    const View<T> blocks[] = {params.view(), m.view(), v.view()};
-    if (const Error why = file->read(blocks, 3)) return why;
+    if (const Error why = file->read(params.view(), state.view())) return why;
     return file->info();
   }
   bool equals(const Run& other) const {
-    const std::size_t bytes = params.size() * sizeof(T);
-    return std::memcmp(params.data(), other.params.data(), bytes) == 0 &&
-           std::memcmp(m.data(), other.m.data(), bytes) == 0 &&
-           std::memcmp(v.data(), other.v.data(), bytes) == 0;
+    return std::memcmp(params.data(), other.params.data(), params.size() * sizeof(T)) == 0 &&
+           std::memcmp(state.data(), other.state.data(), state.size()) == 0;
   }
-  Block<T> params, m, v;
+  Block<T> params;
+  Block<std::byte> state;
   CheckpointInfo info;
 };
 
@@ -77,12 +73,13 @@ void round_trip(std::size_t elems) {
   CHECK(resumed.equals(run));
   CHECK(info->model == run.info.model);
   CHECK(info->plan == run.info.plan);
-  CHECK(info->optimizer == "AdamW");
+  CHECK(info->optimizer == optimizer);
+  CHECK(info->optimizer_name() == "AdamW");
   CHECK(info->evolution == run.info.evolution);
   CHECK(info->notes == run.info.notes);
   CHECK(info->layout == 0xFEDCBA9876543210);
   CHECK(info->graph == run.info.graph);
-  CHECK(info->state_blocks == 2);
+  CHECK(info->state_bytes == 2 * elems + 1);
   CHECK(info->updates == 123456789012345);
   CHECK(info->data_position == 42);
   CHECK(info->key.seed == 0x123456789ABCDEF0);
@@ -114,17 +111,17 @@ TEST_CASE("the file is laid out as documented") {
   const Run<float> run(3, 1.5);
   REQUIRE(!run.save(folder / "run"));
   const std::string bytes = read_file(folder / "run");
-  CHECK(bytes.size() == 144 + 24 + 8 + 24 + 8 + 16 + 3 * 16 + 8);
+  CHECK(bytes.size() == 144 + 24 + 32 + 24 + 8 + 16 + 16 + 8 + 8);
   CHECK(bytes.substr(0, 8) == "ADACCKPT");
   const auto word = [&](std::size_t at) {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes.data() + at, 8);
     return value;
   };
-  CHECK(word(8) == 2);
+  CHECK(word(8) == 3);
   CHECK(word(16) == bytes.size());
   const std::uint64_t header[] = {3,
-                                  2,
+                                  7,
                                   123456789012345,
                                   42,
                                   0x123456789ABCDEF0,
@@ -134,7 +131,7 @@ TEST_CASE("the file is laid out as documented") {
                                   4096,
                                   0xABCD,
                                   24,
-                                  5,
+                                  27,
                                   22,
                                   8,
                                   9};
@@ -145,11 +142,11 @@ TEST_CASE("the file is laid out as documented") {
   const auto filled = [](const std::string& text, std::size_t size) {
     return text + std::string(size - text.size(), '\0');
   };
-  CHECK(bytes.substr(144, 80) == run.info.model + filled("AdamW", 8) + filled(run.info.plan, 24) +
-                                     run.info.evolution + filled(run.info.notes, 16));
-  CHECK(std::memcmp(bytes.data() + 224, run.params.data(), 12) == 0);
-  CHECK(std::memcmp(bytes.data() + 240, run.m.data(), 12) == 0);
-  CHECK(std::memcmp(bytes.data() + 256, run.v.data(), 12) == 0);
+  CHECK(bytes.substr(144, 104) == run.info.model + filled(optimizer, 32) +
+                                      filled(run.info.plan, 24) + run.info.evolution +
+                                      filled(run.info.notes, 16));
+  CHECK(std::memcmp(bytes.data() + 248, run.params.data(), 12) == 0);
+  CHECK(std::memcmp(bytes.data() + 264, run.state.data(), 7) == 0);
   std::uint64_t sum = 0xcbf29ce484222325;
   for (std::size_t at = 0; at + 8 < bytes.size(); at += 8) {
     sum = (sum ^ word(at)) * 0x100000001b3;
@@ -171,7 +168,7 @@ TEST_CASE("every flipped bit and every truncation is refused, and the model stay
     write_file(path, bad);
     const Result<CheckpointInfo> info = run.load(path);
     if (info ||
-        !says(info.error.text(), path.c_str(), "expected an adacc checkpoint of version 2")) {
+        !says(info.error.text(), path.c_str(), "expected an adacc checkpoint of version 2 or 3")) {
       FAIL("bit ", bit, " was accepted, or not explained: ", info.error.text());
     }
   }
@@ -193,7 +190,7 @@ TEST_CASE("two flipped signs do not cancel in the checksum") {
   const std::string path = folder / "run";
   REQUIRE(!Run<float>(64, 1.5).save(path));
   std::string bytes = read_file(path);
-  for (std::size_t at : {std::size_t{224 + 7}, std::size_t{224 + 15}})
+  for (std::size_t at : {std::size_t{248 + 7}, std::size_t{248 + 15}})
     bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ 0x80U);
   write_file(path, bytes);
   CHECK(says(read_checkpoint_info(path).error.text(), "checksum"));
@@ -229,13 +226,13 @@ TEST_CASE("foreign files and other versions are named") {
   CHECK(says(read_checkpoint_info(folder.path).error.text(), "is a folder"));
   REQUIRE(!Run<float>(5, 1.5).save(path));
   std::string other = read_file(path);
-  for (const int version : {1, 3}) {
+  for (const int version : {1, 4}) {
     other[8] = static_cast<char>(version);
     const std::string of = "of version " + std::to_string(version);
-    CHECK(says(error(other).c_str(), of.c_str(), "reads version 2 alone"));
+    CHECK(says(error(other).c_str(), of.c_str(), "reads versions 2 and 3 alone"));
   }
   other[8] = 1;  // the shortest that version 1 had
-  CHECK(says(error(other.substr(0, 96)).c_str(), "of version 1", "reads version 2 alone"));
+  CHECK(says(error(other.substr(0, 96)).c_str(), "of version 1", "reads versions 2 and 3 alone"));
 }
 
 TEST_CASE("a checkpoint of another model is refused") {
@@ -249,17 +246,15 @@ TEST_CASE("a checkpoint of another model is refused") {
             " is of \"GPT 2 layers, 4 channels\", this model is \"GPT 3 layers, 4 channels\"");
   CHECK(says(Run<float>(6).load(path).error.text(), "holds 5 f32", "has 6 f32"));
   CHECK(says(Run<double>(5).load(path).error.text(), "holds 5 f32", "has 5 f64"));
-  Run<float> unnamed(5), shaped(5), optimized(5), stateless(5);
+  Run<float> unnamed(5), shaped(5), optimized(5);
   unnamed.info.model.clear();
   CHECK(unnamed.load(path));
   shaped.info.layout ^= 1;
   CHECK(says(shaped.load(path).error.text(), "other names or shapes"));
   optimized.info.optimizer = "SGD";
   CHECK(says(optimized.load(path).error.text(), "state of AdamW", "is SGD"));
-  stateless.info.state_blocks = 1;
-  CHECK(says(stateless.load(path).error.text(), "(2 blocks)", "(1)"));
   const Run<float> fresh(5);
-  for (const Run<float>* run : {&shaped, &optimized, &stateless}) CHECK(run->equals(fresh));
+  for (const Run<float>* run : {&shaped, &optimized}) CHECK(run->equals(fresh));
 }
 
 TEST_CASE("a save that fails leaves the old checkpoint readable") {
@@ -270,9 +265,9 @@ TEST_CASE("a save that fails leaves the old checkpoint readable") {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  // 360 KB in all: the disk fills in the header, in each block, and in the checksum.
-  for (rlim_t limit : {rlim_t{10}, rlim_t{150}, rlim_t{100000}, rlim_t{200000}, rlim_t{300000},
-                       rlim_t{224 + 360000 + 4}}) {
+  // 180 KB in all: the disk fills in the header, in each block, and in the checksum.
+  for (rlim_t limit : {rlim_t{10}, rlim_t{150}, rlim_t{100000}, rlim_t{150000},
+                       rlim_t{248 + 120000 + 60008 + 4}}) {
     rlimit lower = before;
     lower.rlim_cur = limit;
     setrlimit(RLIMIT_FSIZE, &lower);
@@ -288,23 +283,45 @@ TEST_CASE("a save that fails leaves the old checkpoint readable") {
   CHECK(says(old.save(folder / "no/run").text(), "/no/run: ", "No such file"));
 }
 
-TEST_CASE("blocks of other sizes are refused") {
+TEST_CASE("memory of other sizes is refused") {
   const Folder folder;
   const std::string path = folder / "run";
-  const Run<float> run(5, 1), other(6, 1);
-  const View<const float> blocks[] = {run.params.view(), other.m.view(), run.v.view()};
-  CHECK(says(save_checkpoint<float>(path, run.info, blocks, 3).text(), "5 parameters",
-             "6 numbers of state 1"));
-  CHECK(says(save_checkpoint<float>(path, run.info, blocks, 0).text(), "0 blocks"));
-  CHECK(folder.entries() == 0);
-  REQUIRE(!run.save(path));
+  REQUIRE(!Run<float>(5, 1).save(path));
   Result<CheckpointFile> file = CheckpointFile::open(path);
   REQUIRE(file);
   Run<float> into(5), wide(6);
-  const View<float> wrong[] = {into.params.view(), wide.m.view(), into.v.view()};
-  CHECK(says(file->read(wrong, 3).text(), "blocks of 5 numbers", "asked for 6"));
-  CHECK(says(file->read(wrong, 2).text(), "has 3 blocks of f32", "asked for 2"));
+  CHECK(says(file->read(wide.params.view(), into.state.view()).text(), "5 parameters",
+             "asked for 6"));
+  CHECK(says(file->read(into.params.view(), wide.state.view()).text(), "11 bytes of state",
+             "asked for 13"));
   CHECK(into.equals(Run<float>(5)));
+}
+
+TEST_CASE("version 2, whose state was blocks as large as the parameters, is read") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  Run<float> run(5, 1.5);
+  run.info.optimizer = "AdamW";
+  run.state = *Block<std::byte>::make(48, "two blocks of five, each filled up to a multiple of 8");
+  for (std::size_t i = 0; i < 48; ++i) run.state[i] = static_cast<std::byte>(i + 1);
+  REQUIRE(!run.save(path));
+  std::string bytes = read_file(path);
+  bytes[8] = 2;
+  bytes[32] = 2;  // blocks
+  std::uint64_t sum = 0xcbf29ce484222325, word = 0;
+  for (std::size_t at = 0; at + 8 < bytes.size(); at += 8) {
+    std::memcpy(&word, bytes.data() + at, 8);
+    sum = (sum ^ word) * 0x100000001b3;
+    sum ^= sum >> 32;
+  }
+  std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+  write_file(path, bytes);
+  Run<float> resumed(5);
+  resumed.state = *Block<std::byte>::make(48, "state");
+  const Result<CheckpointInfo> info = resumed.load(path);
+  REQUIRE_MESSAGE(info, std::string(info.error.text()));
+  CHECK(info->state_bytes == 48);
+  CHECK(resumed.equals(run));
 }
 
 }}  // namespace checkpoint_test

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "support.hpp"
 #include "../store/made_up_clock.hpp"
+#include "support.hpp"
 
 namespace offload_training_test {
 

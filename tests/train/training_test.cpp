@@ -352,12 +352,14 @@ TEST_CASE("SGD computes its formula") {
   const Sgd sgd{.momentum = 0.5F, .weight_decay = 0.1F};
   const train_test::Threads threads{3};
   Cpu cpu{ExecutorRef(threads)};
-  View<float> state[] = {{v.data(), Shape(elems)}};
+  const auto update = UpdateTable::make(sgd, table, Dtype::f32);
+  REQUIRE(update->bytes() == elems * sizeof(float));
+  const Bytes state(reinterpret_cast<std::byte*>(v.data()), Shape(update->bytes()));
   for (std::uint64_t t = 1; t < 5; ++t) {
     for (float& value : g) value = 0.25F * static_cast<float>(t);
-    sgd.update(cpu, table,
-               UpdateBlocks<float>{{p.data(), Shape(elems)}, {g.data(), Shape(elems)}, state},
-               UpdateTerms{t, 0.125, 2});
+    update->update(sgd, cpu, table,
+                   UpdateMemory<float>{{p.data(), Shape(elems)}, {g.data(), Shape(elems)}, state},
+                   UpdateTerms{t, 0.125, 2});
     ve = 0.5 * ve + 2 * 0.25 * static_cast<double>(t);
     pe[0] -= 0.125 * (ve + 0.1 * pe[0]);
     pe[1] -= 0.125 * ve;

@@ -34,6 +34,14 @@ ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
   return {static_cast<std::uint16_t>(nan ? upper | 0x40 : nearest)};
 }
 
+/// One of the two nearest bfloat16, drawn so that its expectation is x: up with the probability of
+/// what is cut off, by 16 random bits. Exact numbers stay. A NaN stays one, as in to_bfloat16().
+ADACC_HD constexpr bfloat16 to_bfloat16(float x, std::uint32_t random16) {
+  const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
+  const bool nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+  return {static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40 : (bits + random16) >> 16)};
+}
+
 /// The smallest bfloat16 >= x, for x that is no NaN: +infinity above the largest finite one.
 ADACC_HD constexpr bfloat16 bfloat16_above(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);

@@ -35,7 +35,15 @@ ADACC_HD constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t k0,
 }
 
 /// What a stream of numbers is for: streams of different purpose never meet.
-enum class Purpose : std::uint8_t { dropout, rounding, initialization, data, sampling, probe };
+enum class Purpose : std::uint8_t {
+  dropout,
+  rounding,
+  initialization,
+  data,
+  sampling,
+  probe,
+  moments
+};
 
 /// Names one stream of random numbers; the element index selects within it.
 struct RandomKey {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 /// Saves a training run so that it can go on, bit for bit, as if it had never stopped.
 ///
-/// The format, all little-endian, blocks of N numbers of s bytes each (padding between parameters
-/// included): the parameters and, behind them, the S blocks of the optimizer's state.
+/// The format, all little-endian: N parameters of s bytes each (padding between them included) and,
+/// behind them, the S bytes of the optimizer's state, as its UpdateTable lays them out.
 ///
 ///     offset  bytes  what
 ///          0      8  "ADACCKPT"
-///          8      4  version, 2
+///          8      4  version, 3
 ///         12      4  scalar: 0 float32 (s = 4), 1 float64 (s = 8)
 ///         16      8  bytes of the whole file
 ///         24      8  N
-///         32      8  S, below 16
+///         32      8  S
 ///         40      8  updates made
 ///         48      8  data position, as the trainer counts it
 ///         56      8  random key: seed
@@ -22,16 +22,18 @@
 ///         88      8  the plan's graph: bytes of its activations
 ///         96      8    hash of its structure (model/fingerprint.hpp)
 ///        104      8  bytes of the model's description
-///        112      8    of the optimizer's name
+///        112      8    of the optimizer: its name and, a line each, what it keeps
 ///        120      8    of the plan (io/plan_text.hpp)
 ///        128      8    of what evolved (io/evolution_text.hpp)
 ///        136      8    of the trainer's notes
 ///        144         these five texts        each of these is filled up
 ///                    parameters, N * s       with zeros to a multiple of 8
-///                    state, S * N * s
+///                    state, S bytes
 ///       last      8  Checksum (file_format.hpp) of everything before it
 ///
-/// Version 1, which knew neither optimizers nor what evolved, is refused. A file is replaced whole
+/// Version 2 had a number of blocks in place of S, each as large as the parameters, and no lines about
+/// them: it is read as well. Version 1, which knew neither optimizers nor what evolved, is refused. A
+/// file is replaced whole
 /// (AtomicFile), and on reading nothing is believed, or copied into the model, before all sizes have
 /// been compared with the file's and the checksum with its bytes.
 #pragma once
@@ -54,7 +56,7 @@ namespace adacc { inline namespace v0_1 {
 /// All of a checkpoint but the numbers.
 struct CheckpointInfo {
   std::string model;      ///< a description; equal text means equal layers
-  std::string optimizer;  ///< its name; equal names mean equal state
+  std::string optimizer;  ///< its name and, behind that, lines about its state (UpdateTable::text)
   std::string plan;       ///< the policy of each activation, one line each
   std::string evolution;  ///< what an evolving plan remembers; empty of a fixed one
   std::string notes;      ///< the trainer's own: its options, say
@@ -65,21 +67,23 @@ struct CheckpointInfo {
   Fingerprint graph;                ///< that the plan was made for
   Dtype scalar = Dtype::f32;        ///< set by save_checkpoint
   std::size_t parameter_elems = 0;  ///< set by save_checkpoint
-  std::size_t state_blocks = 0;     ///< set by save_checkpoint
+  std::size_t state_bytes = 0;      ///< set by save_checkpoint
+
+  std::string optimizer_name() const { return optimizer.substr(0, optimizer.find('\n')); }
 };
 
 namespace detail {
 
-inline constexpr std::uint32_t checkpoint_version = 2;
+inline constexpr std::uint32_t checkpoint_version = 3, checkpoint_version_of_blocks = 2;
 inline constexpr std::size_t checkpoint_header_bytes = 144;
 inline constexpr std::size_t checkpoint_text_limit = 64 * MiB;
 inline constexpr std::size_t checkpoint_most_blocks = 16;
-inline constexpr const char* checkpoint_expected = "an adacc checkpoint of version 2";
+inline constexpr const char* checkpoint_expected = "an adacc checkpoint of version 2 or 3";
 
 struct CheckpointHeader {
   char magic[8];
   std::uint32_t version, scalar;
-  std::uint64_t file_bytes, elems, state_blocks, updates, data_position, seed;
+  std::uint64_t file_bytes, elems, state, updates, data_position, seed;
   std::uint32_t step, micro_step, activation, purpose;
   std::uint64_t layout, graph_bytes, graph_structure;
   std::uint64_t text_bytes[5];
@@ -98,18 +102,22 @@ auto checkpoint_texts(Info& info) {
   return Texts{{&info.model, &info.optimizer, &info.plan, &info.evolution, &info.notes}};
 }
 
-/// The size of the file that this header describes; false if it does not fit, or a text is
-/// longer than any of ours.
-inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& bytes) {
-  std::size_t block = 0, blocks = 0;
+/// The sizes of the state and of the file that this header describes; false if they do not fit, or
+/// a text is longer than any of ours.
+inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& state, std::size_t& bytes) {
+  std::size_t block = 0, most = 0;
   bytes = checkpoint_header_bytes + 8;
   for (const std::uint64_t text : h.text_bytes) {
     if (text > checkpoint_text_limit) return false;
     bytes += to_eight(text);
   }
-  if (h.state_blocks >= checkpoint_most_blocks) return false;
   if (!multiply(h.elems, h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block)) return false;
-  return multiply(block / 8 * 8, h.state_blocks + 1, blocks) && add(bytes, blocks, bytes);
+  block = block / 8 * 8;
+  state = h.state;
+  if (h.version == checkpoint_version_of_blocks &&
+      (h.state >= checkpoint_most_blocks || !multiply(block, h.state, state)))
+    return false;
+  return add(state, 7, most) && add(bytes, block, bytes) && add(bytes, most / 8 * 8, bytes);
 }
 
 /// Writes pieces, each filled up to a multiple of 8, and adds them to the checksum.
@@ -150,19 +158,20 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   }
   if (file.size() >= 12)
     if (Error error = file.read(&header.version, 4)) return error;
-  if (file.size() >= 12 && header.version != checkpoint_version)
-    return file.fault("is of version ", header.version, "; this program reads version ",
-                      checkpoint_version, " alone");
+  if (file.size() >= 12 && header.version != checkpoint_version &&
+      header.version != checkpoint_version_of_blocks)
+    return file.fault("is of version ", header.version, "; this program reads versions ",
+                      checkpoint_version_of_blocks, " and ", checkpoint_version, " alone");
   if (file.size() < checkpoint_header_bytes + 8)
     return file.fault("is truncated: it has ", shown(file.size()));
   if (Error error = file.seek(0)) return error;
   if (Error error = file.read(&header, sizeof header)) return error;
-  std::size_t bytes = 0;
+  std::size_t state = 0, bytes = 0;
   if (header.file_bytes != file.size())
     return file.fault(
         header.file_bytes > file.size() ? "is truncated: " : "is damaged: ", "it has ",
         shown(file.size()), " where its header says ", shown(header.file_bytes));
-  if (header.scalar > 1 || !checkpoint_bytes(header, bytes) || bytes != file.size())
+  if (header.scalar > 1 || !checkpoint_bytes(header, state, bytes) || bytes != file.size())
     return file.fault("is damaged: the sizes in its header do not add up to the file's");
 
   if (Error error = file.seek(0)) return error;
@@ -191,7 +200,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   info.graph = {header.graph_bytes, header.graph_structure};
   info.scalar = header.scalar == 0 ? Dtype::f32 : Dtype::f64;
   info.parameter_elems = header.elems;
-  info.state_blocks = header.state_blocks;
+  info.state_bytes = state;
   if (Error error = file.seek(checkpoint_header_bytes)) return error;
   const auto texts = checkpoint_texts(info);
   for (std::size_t i = 0; i < 5; ++i) {
@@ -214,24 +223,17 @@ Error read_checkpoint_block(InputFile& file, View<T> to) {
 
 }  // namespace detail
 
-/// Saves a run: `info` and `count` blocks of equal size, the parameters and then the optimizer's
-/// state. On an error the file of that name is what it was.
+/// Saves a run: `info`, the parameters and the optimizer's state. On an error the file of that name is
+/// what it was.
 template <class T>
-Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
-                      const View<const T>* blocks, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i)
-    if (blocks[i].size() != blocks[0].size())
-      return Error::misuse(one_line(path).c_str(), ": there are ", blocks[0].size(),
-                           " parameters, and ", blocks[i].size(), " numbers of state ", i);
-  if (count == 0 || count > detail::checkpoint_most_blocks)
-    return Error::misuse(one_line(path).c_str(), ": ", count, " blocks cannot be saved; 1 to ",
-                         detail::checkpoint_most_blocks, " can");
+Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
+                      ConstBytes state) {
   detail::CheckpointHeader header{};
   std::memcpy(header.magic, checkpoint_magic, 8);
   header.version = detail::checkpoint_version;
   header.scalar = sizeof(T) == 4 ? 0 : 1;
-  header.elems = blocks[0].size();
-  header.state_blocks = count - 1;
+  header.elems = params.size();
+  header.state = state.size();
   header.updates = info.updates;
   header.data_position = info.data_position;
   header.seed = info.key.seed;
@@ -244,8 +246,8 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
   header.graph_structure = info.graph.structure;
   const auto texts = detail::checkpoint_texts(info);
   for (std::size_t i = 0; i < 5; ++i) header.text_bytes[i] = texts.of[i]->size();
-  std::size_t bytes = 0;
-  if (!detail::checkpoint_bytes(header, bytes))
+  std::size_t state_bytes = 0, bytes = 0;
+  if (!detail::checkpoint_bytes(header, state_bytes, bytes))
     return Error::say(one_line(path).c_str(), ": a text of more than ",
                       shown(detail::checkpoint_text_limit), " cannot be saved");
   header.file_bytes = bytes;
@@ -256,8 +258,8 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
   if (Error error = out.write(&header, sizeof header)) return error;
   for (const std::string* text : texts.of)
     if (Error error = out.write(text->data(), text->size())) return error;
-  for (std::size_t i = 0; i < count; ++i)
-    if (Error error = out.write(blocks[i].data(), blocks[i].size() * sizeof(T))) return error;
+  if (Error error = out.write(params.data(), params.size() * sizeof(T))) return error;
+  if (Error error = out.write(state.data(), state.size())) return error;
   return out.finish();
 }
 
@@ -278,7 +280,7 @@ class CheckpointFile {
   const CheckpointInfo& info() const { return info_; }
 
   /// An error if it is no checkpoint of what `mine` describes: its model, if both are named, its
-  /// layout of parameters and its optimizer.
+  /// layout of parameters and its optimizer, in whatever forms that keeps its state.
   Error check(const CheckpointInfo& mine) const {
     const std::string path = one_line(file_.path(), 100);
     const bool named = !info_.model.empty() && !mine.model.empty();
@@ -293,28 +295,25 @@ class CheckpointFile {
       return Error::say("checkpoint ", path.c_str(),
                         " holds as many parameters as this model has, ", info_.parameter_elems,
                         ", but of other names or shapes");
-    if (info_.optimizer != mine.optimizer || info_.state_blocks != mine.state_blocks)
+    if (info_.optimizer_name() != mine.optimizer_name())
       return Error::say("checkpoint ", path.c_str(), " holds the state of ",
-                        one_line(info_.optimizer, 40).c_str(), " (", info_.state_blocks,
-                        " blocks), this optimizer is ", one_line(mine.optimizer, 40).c_str(), " (",
-                        mine.state_blocks, ")");
+                        one_line(info_.optimizer_name(), 40).c_str(), ", this optimizer is ",
+                        one_line(mine.optimizer_name(), 40).c_str());
     return {};
   }
 
-  /// Reads the numbers, once: into the parameters and as many blocks of state as there are.
+  /// Reads the numbers, once: the parameters and the optimizer's state, as they were saved.
   template <class T>
-  Error read(const View<T>* blocks, std::size_t count) {
-    if (count != info_.state_blocks + 1 || info_.scalar != dtype_of<T>)
-      return Error::misuse("the checkpoint has ", info_.state_blocks + 1, " blocks of ",
-                           name_of(info_.scalar), ", and was asked for ", count, " of ",
+  Error read(View<T> params, Bytes state) {
+    if (info_.scalar != dtype_of<T> || params.size() != info_.parameter_elems)
+      return Error::misuse("the checkpoint has ", info_.parameter_elems, " parameters of ",
+                           name_of(info_.scalar), ", and was asked for ", params.size(), " of ",
                            name_of(dtype_of<T>));
-    for (std::size_t i = 0; i < count; ++i)
-      if (blocks[i].size() != info_.parameter_elems)
-        return Error::misuse("the checkpoint has blocks of ", info_.parameter_elems,
-                             " numbers, and was asked for ", blocks[i].size());
-    for (std::size_t i = 0; i < count; ++i)
-      if (Error error = detail::read_checkpoint_block(file_, blocks[i])) return error;
-    return {};
+    if (state.size() != info_.state_bytes)
+      return Error::misuse("the checkpoint has ", info_.state_bytes,
+                           " bytes of state, and was asked for ", state.size());
+    if (Error error = detail::read_checkpoint_block(file_, params)) return error;
+    return detail::read_checkpoint_block(file_, state);
   }
 
  private:

@@ -128,22 +128,17 @@ class ContextArchetype : public KernelCall {
 class OptimizerArchetype {
  public:
   static constexpr const char* name = "archetype";
-  static constexpr std::size_t state_blocks = 0;
+  static constexpr std::size_t state_count = 0;
 
   constexpr OptimizerArchetype() = default;  // Options and Result hold one
   constexpr explicit OptimizerArchetype(float factor) : factor_(factor) {}
 
-  template <class Context, class Table, class T>
-  void update(Context&, const Table& table, const UpdateBlocks<T>& blocks,
-              const UpdateTerms& terms) const {
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      if (!table[i].owner) continue;
-      for (std::size_t e = 0; e < table[i].shape.elems(); ++e) {
-        T& gradient = blocks.gradients[table[i].offset + e];
-        blocks.params[table[i].offset + e] -=
-            static_cast<T>(terms.rate * terms.scale) * static_cast<T>(factor_) * gradient;
-        gradient = 0;
-      }
+  template <class T>
+  void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
+    for (std::size_t e = range.first; e < range.first + range.count; ++e) {
+      range.values[e] -=
+          static_cast<T>(terms.rate * terms.scale) * static_cast<T>(factor_) * range.gradient[e];
+      range.gradient[e] = 0;
     }
   }
 

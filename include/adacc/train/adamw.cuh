@@ -11,8 +11,17 @@
 
 #include "../core/cuda.cuh"
 #include "adamw.hpp"
+#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+/// What an update on a device works on: all mirror the parameter table.
+template <class T>
+struct UpdateBlocks {
+  View<T> params;
+  View<T> gradients;
+  const View<T>* state = nullptr;  ///< first and second moments
+};
 
 /// What an update on a device is told.
 struct CudaUpdateTerms : UpdateTerms {
@@ -72,20 +81,26 @@ static __global__ void __launch_bounds__(cuda_threads)
 
 template <>
 struct optimizer_kernel<AdamW, Cuda> {
-  /// For a Training: a step that leaves zeros in the gradients.
+  /// For a Training.
   template <class Table, class T>
-  static void update(const AdamW& adamw, Cuda& cuda, const Table& table,
-                     const UpdateBlocks<T>& blocks, const UpdateTerms& terms) {
+  static void update(const AdamW& adamw, Cuda& cuda, const UpdateTable& state, const Table& table,
+                     const UpdateMemory<T>& memory, const UpdateTerms& terms) {
     CudaUpdateTerms on_device;
     static_cast<UpdateTerms&>(on_device) = terms;
-    update(adamw, cuda, table, blocks, on_device);
+    View<T> moments[2];
+    for (std::size_t i = 0; i < 2; ++i)
+      moments[i] = {static_cast<T*>(static_cast<void*>(memory.state.data() + state.begin(i))),
+                    memory.params.shape()};
+    if (state.bytes() != 2 * memory.params.size() * sizeof(T))
+      return cuda.note(Error::misuse("AdamW's moments do not mirror the parameters"));
+    update(adamw, cuda, table, UpdateBlocks<T>{memory.params, memory.gradients, moments},
+           on_device);
   }
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const Table& table,
                      const UpdateBlocks<T>& blocks, const CudaUpdateTerms& terms) {
-    detail::AdamWTerms<T> shared =
-        adamw.template terms_of<T>(terms.number, terms.rate, terms.scale);
-    shared.decay = static_cast<T>(adamw.weight_decay);
+    const detail::AdamWTerms<T> shared =
+        adamw.template terms_of<T>(ParameterSpec{.decay = true}, terms);
     detail::DecayRuns runs;
     std::size_t first = 0;
     const auto launch = [&] {

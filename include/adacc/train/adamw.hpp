@@ -29,14 +29,12 @@ struct AdamWTerms {
   T scale, beta1, fresh1, beta2, fresh2, correct1, correct2, epsilon, rate, decay;
 };
 
-/// Elements whose roots are taken together: enough that none is loaded from a store in flight.
-inline constexpr std::size_t adamw_lanes = 128;
-
-/// `count` is at most adamw_lanes.
+/// `count` is at most moment_lanes: roots of so many elements are taken together, enough that none is
+/// loaded from a store in flight.
 template <bool clear, class T>
-inline void adamw_lanes_step(const AdamWTerms<T>& a, std::size_t count, T* __restrict p,
-                             T* __restrict g, T* __restrict m, T* __restrict v) {
-  alignas(64) T root[adamw_lanes];
+void adamw_lanes(const AdamWTerms<T>& a, auto count, T* __restrict p, T* __restrict g,
+                 T* __restrict m, T* __restrict v) {
+  alignas(64) T root[moment_lanes];
   for (std::size_t i = 0; i < count; ++i) {
     const T gradient = a.scale * g[i];
     m[i] = a.beta1 * m[i] + a.fresh1 * gradient;
@@ -53,42 +51,56 @@ template <bool clear, class T>
 void adamw_range(const AdamWTerms<T>& a, std::size_t count, T* __restrict p, T* __restrict g,
                  T* __restrict m, T* __restrict v) {
   std::size_t i = 0;
-  for (; i + adamw_lanes <= count; i += adamw_lanes)
-    adamw_lanes_step<clear>(a, adamw_lanes, p + i, g + i, m + i, v + i);
-  if (i < count) adamw_lanes_step<clear>(a, count - i, p + i, g + i, m + i, v + i);
+  for (; i + moment_lanes <= count; i += moment_lanes)
+    adamw_lanes<clear>(a, MomentLanes{}, p + i, g + i, m + i, v + i);
+  if (i < count) adamw_lanes<clear>(a, count - i, p + i, g + i, m + i, v + i);
 }
 
 }  // namespace detail
 
-struct AdamW {
+/// The moments are kept in the forms `First` and `Second`.
+template <class First = FullMoments, class Second = First>
+struct AdamWWith {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
   float weight_decay = 0;       ///< applies if the parameter's spec says `decay`
-  bool clear_gradients = true;  ///< leave zeros in `grads`, ready for the next step
+  bool clear_gradients = true;  ///< of step(): leave zeros in `grads`, ready for the next step
 
   static constexpr const char* name = "AdamW";
-  static constexpr std::size_t state_blocks = 2;  ///< first and second moments
+  static constexpr std::size_t state_count = 2;
 
-  /// Elements in one tile of work.
-  static constexpr std::size_t chunk_elems = 32768;
-
-  /// For a Training (optimizer.hpp): a step that leaves zeros in the gradients.
-  template <class Context, class Table, class T>
-  void update(Context& context, const Table& table, const UpdateBlocks<T>& blocks,
-              const UpdateTerms& terms) const {
-    AdamW clearing = *this;
-    clearing.clear_gradients = true;
-    clearing.step(context, blocks.params, blocks.gradients, blocks.state[0], blocks.state[1], table,
-                  terms.number, terms.rate, terms.scale);
+  static StateSpec state(std::size_t i, const ParameterSpec& parameter) {
+    const std::size_t elems = parameter.shape.elems();
+    if (i == 0) return {"first moment", elems, First::form};
+    return {"second moment", elems, Second::form, true};
   }
 
-  /// What all elements of update `t` share, but for `decay`.
+  /// With g = scale * gradient, t = terms.number and lr = terms.rate:
+  ///
+  ///     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
+  ///     p -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay p)
   template <class T>
-  detail::AdamWTerms<T> terms_of(std::uint64_t t, double lr, double grad_scale) const {
-    const double b1 = beta1, b2 = beta2, steps = static_cast<double>(t);
+  void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
+    const detail::AdamWTerms<T> own = terms_of<T>(range.parameter, terms);
+    const std::size_t elems = range.elems();
+    detail::in_lanes<First, Second>(range, [&](std::size_t i, auto count, const auto& random) {
+      alignas(64) T first[moment_lanes], second[moment_lanes];
+      std::byte *const first_at = range.state(0), *const second_at = range.state(1);
+      T* m = First::template open<false>(first_at, elems, i, count, first);
+      T* v = Second::template open<true>(second_at, elems, i, count, second);
+      detail::adamw_lanes<true>(own, count, range.values + i, range.gradient + i, m, v);
+      First::template close<false, 0>(first_at, elems, i, count, m, random);
+      Second::template close<true, 1>(second_at, elems, i, count, v, random);
+    });
+  }
+
+  /// What all elements of a parameter share in an update.
+  template <class T>
+  detail::AdamWTerms<T> terms_of(const ParameterSpec& parameter, const UpdateTerms& update) const {
+    const double b1 = beta1, b2 = beta2, steps = static_cast<double>(update.number);
     detail::AdamWTerms<T> terms{};
-    terms.scale = static_cast<T>(grad_scale);
+    terms.scale = static_cast<T>(update.scale);
     terms.beta1 = static_cast<T>(b1);
     terms.fresh1 = static_cast<T>(1 - b1);
     terms.beta2 = static_cast<T>(b2);
@@ -96,41 +108,39 @@ struct AdamW {
     terms.correct1 = static_cast<T>(1 / (1 - std::pow(b1, steps)));
     terms.correct2 = static_cast<T>(1 / (1 - std::pow(b2, steps)));
     terms.epsilon = static_cast<T>(epsilon);
-    terms.rate = static_cast<T>(lr);
+    terms.rate = static_cast<T>(update.rate);
+    terms.decay = parameter.decay ? static_cast<T>(weight_decay) : T{0};
     return terms;
   }
 
-  /// One update, with g = grad_scale * grads:
-  ///
-  ///     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
-  ///     p -= lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay p)
-  ///
-  /// All four blocks mirror the parameter table (an Array<Parameter>, or whatever has size() and
-  /// []), which must lie within them. t counts from 1. Tied duplicates share storage and are
-  /// updated once; padding is not touched.
+  /// One update of a trainer's own blocks. All four mirror the parameter table (an Array<Parameter>,
+  /// or whatever has size() and []), which must lie within them. t counts from 1. Tied duplicates
+  /// share storage and are updated once; padding is not touched.
   template <class Context, class Table, class T>
   void step(Context& context, View<T> params, View<T> grads, View<T> m, View<T> v,
             const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {
-    const detail::AdamWTerms<T> terms = terms_of<T>(t, lr, grad_scale);
-    const std::size_t elems = params.size();
-    for_tiles(context, div_up(elems, chunk_elems), [&](std::size_t tile, int) {
-      const std::size_t begin = tile * chunk_elems;
-      const std::size_t end = begin + chunk_elems < elems ? begin + chunk_elems : elems;
+    static_assert(First::form == StateForm::full && Second::form == StateForm::full,
+                  "adacc: AdamW::step() takes moments as they are; UpdateTable has other forms");
+    const UpdateTerms terms{t, lr, grad_scale};
+    const auto range =
+        clear_gradients ? detail::adamw_range<true, T> : detail::adamw_range<false, T>;
+    const std::size_t elems = params.size(), tile = detail::update_tile;
+    for_tiles(context, div_up(elems, tile), [&](std::size_t at, int) {
+      const std::size_t begin = at * tile;
+      const std::size_t end = begin + tile < elems ? begin + tile : elems;
       for (std::size_t i = 0; i < table.size(); ++i) {
         const auto& parameter = table[i];
         const std::size_t last = parameter.offset + parameter.shape.elems();
         const std::size_t from = parameter.offset > begin ? parameter.offset : begin;
         const std::size_t to = last < end ? last : end;
         if (!parameter.owner || from >= to) continue;
-        detail::AdamWTerms<T> own = terms;
-        own.decay = parameter.decay ? static_cast<T>(weight_decay) : T{0};
-        const auto range =
-            clear_gradients ? detail::adamw_range<true, T> : detail::adamw_range<false, T>;
-        range(own, to - from, params.data() + from, grads.data() + from, m.data() + from,
-              v.data() + from);
+        range(terms_of<T>(parameter, terms), to - from, params.data() + from, grads.data() + from,
+              m.data() + from, v.data() + from);
       }
     });
   }
 };
+
+using AdamW = AdamWWith<>;
 
 }}  // namespace adacc::v0_1

@@ -172,7 +172,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     for (int i = 0; i < 3; ++i) {
       const double start = clock_();
       const double norm = gradient_norm(training.context(), training.gradients());
-      training.run_optimizer({1, 0, clip_scale(norm, 1)});
+      training.run_optimizer({1, 0, clip_scale(norm, 1), training.context().key});
       seconds.push_back(clock_() - start);
     }
     const double rest = median(seconds);

@@ -96,11 +96,11 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     first_arena = measuring_bytes(keeper->evolution().graph());
     if (first_arena > request.budget_bytes) first_arena = request.budget_bytes;
   }
-  Result<Training> training = make(std::move(dispatch), std::move(*program), options.context,
-                                   options.arena_bytes, first_arena, options.store);
+  Result<Training> training =
+      make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
+           options.arena_bytes, first_arena, options.store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
-  training->optimizer = options.optimizer;
   training->clip = options.clip;
   training->model = options.model;
   return training;

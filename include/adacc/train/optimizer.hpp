@@ -1,33 +1,77 @@
 // SPDX-License-Identifier: MIT
 /// The optimizer contract: what a Training asks of whoever turns gradients into an update.
 ///
-/// An optimizer is a plain struct of options, and its state is memory of the trainer's:
+/// An optimizer is a plain struct of options. It says what it keeps of a parameter and updates a
+/// range of one; memory, threads, checkpoints and the order of ranges are the library's:
 ///
-///     static constexpr const char* name = "AdamW";    // checkpoints of others are refused
-///     static constexpr std::size_t state_blocks = 2;  // each as large as the parameters
-///     template <class Context, class Table, class T>
-///     void update(Context&, const Table&, const UpdateBlocks<T>&, const UpdateTerms&) const;
+///     static constexpr const char* name = "SGD";     // checkpoints of others are refused
+///     static constexpr std::size_t state_count = 1;  // tensors that it keeps of a parameter
+///     StateSpec state(std::size_t i, const ParameterSpec&) const;  // which; without any, none
+///     template <class T> void update(const ParameterRange<T>&, const UpdateTerms&) const;
 ///
-/// `update` reads scale * gradients, changes parameters and state, and leaves zeros in the gradients.
-/// Blocks mirror the parameter table (an Array<Parameter>, or whatever has size() and []): entries
-/// whose `owner` is false share the storage of an earlier one and are skipped; padding is zero and
-/// stays it. State is zero before the first update. A rate of 0 changes no parameter, and keeps
-/// gradients and state that are zero. The bits depend on the arguments alone, not on the number of
-/// threads. AdamW (adamw.hpp) and Sgd (sgd.hpp) are two; testing::OptimizerArchetype has no more.
+/// `update` reads terms.scale * gradient, changes values and state of its range, and leaves zeros in
+/// the gradient. Ranges run at once and in any order, so one writes what no other reads. State is
+/// zero before the first update. A rate of 0 changes no value, and keeps gradients and state that are
+/// zero. The bits depend on the arguments alone; numbers to be rounded by come from range.key.
+///
+/// One whose update needs sums over the parameter runs in passes, each after the whole of the one
+/// before (Adafactor), and says how each is cut. The gradient is cleared in the last:
+///
+///     static constexpr int passes = 2;                             // else 1
+///     UpdateCut cut(const ParameterSpec&, int pass) const;         // else elements, 32768 at a time
+///
+/// What it may count on: the gradient of the whole parameter, summed over micro-batches. What it
+/// cannot have: other parameters, and the gradients' norm over all of them; clipping by that is the
+/// trainer's, and reaches it as terms.scale. So an update may follow a parameter's last gradient.
+///
+/// AdamW, Sgd, Lion and Adafactor are four (docs/writing_an_optimizer.md);
+/// testing::OptimizerArchetype has no more than this asks for, testing::check_optimizer tries one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
-#include "../core/view.hpp"
+#include "../core/context.hpp"
+#include "../core/random.hpp"
+#include "../model/parameter.hpp"
+#include "moments.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update works on.
+/// A tensor that an optimizer keeps of a parameter. Its name, form and sign are the same for all
+/// parameters.
+struct StateSpec {
+  const char* name = "";
+  std::size_t elems = 0;  ///< 0: nothing is kept of this parameter
+  StateForm form = StateForm::full;
+  bool non_negative = false;  ///< it never is below 0, and 8 bits need none for a sign
+};
+
+/// How a pass over a parameter is cut: `items`, at most `tile` of them in a range.
+struct UpdateCut {
+  std::size_t items = 0, tile = 1;
+
+  constexpr std::size_t tiles() const { return div_up(items, tile); }
+};
+
+/// A range of a parameter that is to be updated.
 template <class T>
-struct UpdateBlocks {
-  View<T> params;
-  View<T> gradients;
-  const View<T>* state = nullptr;  ///< `state_blocks` of them
+struct ParameterRange {
+  const ParameterSpec& parameter;
+  T* values;    ///< of the whole parameter, as
+  T* gradient;  ///< its gradient
+  std::byte* state_memory;
+  const std::size_t* state_at;
+  int pass;
+  std::size_t first, count;  ///< items of this pass: elements, unless cut() says otherwise
+  RandomKey key;             ///< of this update of this parameter; streams of elements
+
+  std::size_t elems() const { return parameter.shape.elems(); }
+  /// Tensor i of the parameter's state.
+  std::byte* state(std::size_t i) const { return state_memory + state_at[i]; }
+  /// The same, if it is kept as it is.
+  T* numbers(std::size_t i) const { return static_cast<T*>(static_cast<void*>(state(i))); }
 };
 
 /// What an update is told.
@@ -35,16 +79,50 @@ struct UpdateTerms {
   std::uint64_t number = 1;  ///< of the update, counted from 1
   double rate = 0;
   double scale = 1;  ///< of the gradients: clipping, and the mean over micro-batches
+  RandomKey key{};   ///< seed and step
 };
 
-/// How an optimizer runs in a context: calls its member, unless specialized (a device twin).
-template <class Optimizer, class Context>
-struct optimizer_kernel {
-  template <class Table, class T>
-  static void update(const Optimizer& optimizer, Context& context, const Table& table,
-                     const UpdateBlocks<T>& blocks, const UpdateTerms& terms) {
-    optimizer.update(context, table, blocks, terms);
-  }
-};
+namespace detail {
+
+inline constexpr std::size_t update_tile = 32768;
+static_assert(update_tile % moment_lanes == 0);
+
+template <class Optimizer>
+int passes_of(const Optimizer& optimizer) {
+  if constexpr (requires { optimizer.passes; }) return optimizer.passes;
+  else return 1;
+}
+
+template <class Optimizer>
+UpdateCut cut_of(const Optimizer& optimizer, const ParameterSpec& parameter, int pass) {
+  if constexpr (requires { optimizer.cut(parameter, pass); }) return optimizer.cut(parameter, pass);
+  else return {parameter.shape.elems(), update_tile};
+}
+
+template <class Optimizer>
+StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpec& parameter) {
+  if constexpr (requires { optimizer.state(i, parameter); }) return optimizer.state(i, parameter);
+  else return {};
+}
+
+/// As many elements as forms take at a time: a constant, so that compilers see whole vectors.
+using MomentLanes = std::integral_constant<std::size_t, moment_lanes>;
+
+/// Moments of a range, moment_lanes at a time: calls step(first, count, random) with the random bits
+/// of these elements, which are drawn if a form among `Forms` rounds. `count` is MomentLanes or, in
+/// the end, a std::size_t.
+template <class... Forms, class T, class Step>
+void in_lanes(const ParameterRange<T>& range, const Step& step) {
+  const auto lanes = [&](std::size_t first, auto count) {
+    if constexpr (((Forms::form == StateForm::full) && ...)) step(first, count, NearestHalves{});
+    else step(first, count, RandomHalves(range.key, first));
+  };
+  const std::size_t end = range.first + range.count;
+  std::size_t first = range.first;
+  for (; first + moment_lanes <= end; first += moment_lanes) lanes(first, MomentLanes{});
+  if (first < end) lanes(first, end - first);
+}
+
+}  // namespace detail
 
 }}  // namespace adacc::v0_1

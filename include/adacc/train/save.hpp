@@ -7,6 +7,7 @@
 
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
+#include "saved_state.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -37,7 +38,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info() const {
   CheckpointInfo info;
   const Graph& graph = step_.graph();
   info.model = model;
-  info.optimizer = Optimizer::name;
+  info.optimizer = table_.text();
   info.plan = plan_text(graph, plan());
   info.updates = updates_;
   info.data_position = data_position;
@@ -47,7 +48,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info() const {
   info.graph = graph.fingerprint;
   info.scalar = dtype_of<T>;
   info.parameter_elems = graph.parameter_elems;
-  info.state_blocks = state_blocks;
+  info.state_bytes = table_.bytes();
   return info;
 }
 
@@ -57,9 +58,7 @@ Error Training<T, Context, Optimizer>::save(const std::string& path,
   CheckpointInfo info = this->info();
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  View<const T> blocks[state_blocks + 1] = {params()};
-  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
-  return save_checkpoint<T>(path, info, blocks, state_blocks + 1);
+  return save_checkpoint<T>(path, info, params(), state_.view());
 }
 
 template <class T, class Context, class Optimizer>
@@ -70,10 +69,13 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
   if (!file) return file.error;
   if (const Error why = file->check(info())) return why;
   const CheckpointInfo& saved = file->info();
+  const auto fail = [&](const Error& why) {
+    return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
+  };
+  auto state = detail::SavedState<T>::make(saved.optimizer, saved.state_bytes, optimizer,
+                                           step_.graph().parameters, table_);
+  if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
-    const auto fail = [&](const Error& why) {
-      return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
-    };
     Array<const CodecInfo*> codecs;
     for (const CodecDispatch<T, Context>& codec : step_.dispatch().codecs)
       codecs.push_back(codec.info);
@@ -86,9 +88,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  View<T> blocks[state_blocks + 1] = {params()};
-  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
-  if (const Error why = file->read(blocks, state_blocks + 1)) return why;
+  if (const Error why = file->read(params(), state->memory(state_.view()))) return why;
+  state->convert(state_.view());
   updates_ = saved.updates;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 
-#include "../core/context.hpp"
 #include "optimizer.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -16,8 +15,8 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 template <class T>
-void sgd_range(std::size_t count, T scale, T momentum, T rate, T decay, T* __restrict p,
-               T* __restrict g, T* __restrict v) {
+void sgd_lanes(auto count, T scale, T momentum, T rate, T decay, T* __restrict p, T* __restrict g,
+               T* __restrict v) {
   for (std::size_t i = 0; i < count; ++i) {
     v[i] = momentum * v[i] + scale * g[i];
     p[i] -= rate * (v[i] + decay * p[i]);
@@ -27,37 +26,35 @@ void sgd_range(std::size_t count, T scale, T momentum, T rate, T decay, T* __res
 
 }  // namespace detail
 
-struct Sgd {
+/// The velocity is kept in the form `Moments`.
+template <class Moments = FullMoments>
+struct SgdWith {
   float momentum = 0.9F;
   float weight_decay = 0;  ///< applies if the parameter's spec says `decay`
 
   static constexpr const char* name = "SGD";
-  static constexpr std::size_t state_blocks = 1;  ///< the velocity
+  static constexpr std::size_t state_count = 1;
 
-  /// Elements in one tile of work.
-  static constexpr std::size_t chunk_elems = 32768;
+  static StateSpec state(std::size_t, const ParameterSpec& parameter) {
+    return {"velocity", parameter.shape.elems(), Moments::form};
+  }
 
-  /// With g = scale * gradients:
+  /// With g = scale * gradient:
   ///
   ///     v = momentum v + g          p -= rate (v + weight_decay p)
-  template <class Context, class Table, class T>
-  void update(Context& context, const Table& table, const UpdateBlocks<T>& blocks,
-              const UpdateTerms& terms) const {
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      const auto& parameter = table[i];
-      if (!parameter.owner) continue;
-      const std::size_t first = parameter.offset, elems = parameter.shape.elems();
-      const T decay = parameter.decay ? static_cast<T>(weight_decay) : T{0};
-      for_tiles(context, div_up(elems, chunk_elems), [&](std::size_t tile, int) {
-        const std::size_t begin = tile * chunk_elems, left = elems - begin;
-        detail::sgd_range(left < chunk_elems ? left : chunk_elems, static_cast<T>(terms.scale),
-                          static_cast<T>(momentum), static_cast<T>(terms.rate), decay,
-                          blocks.params.data() + first + begin,
-                          blocks.gradients.data() + first + begin,
-                          blocks.state[0].data() + first + begin);
-      });
-    }
+  template <class T>
+  void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
+    const T decay = range.parameter.decay ? static_cast<T>(weight_decay) : T{0};
+    detail::in_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
+      T buffer[moment_lanes];
+      T* v = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
+      detail::sgd_lanes(count, static_cast<T>(terms.scale), static_cast<T>(momentum),
+                        static_cast<T>(terms.rate), decay, range.values + i, range.gradient + i, v);
+      Moments::template close<false, 0>(range.state(0), range.elems(), i, count, v, random);
+    });
   }
 };
+
+using Sgd = SgdWith<>;
 
 }}  // namespace adacc::v0_1

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "../core/any_view.hpp"
@@ -27,6 +28,7 @@
 #include "adamw.hpp"
 #include "memory.hpp"
 #include "options.hpp"
+#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -45,6 +47,14 @@ struct PlanBoundary {
   EvolutionUpdate update;  ///< changes, or why one was not made
   bool measured = false;   ///< costs were measured, and the plan was made anew from them
   bool looked = false;     ///< something ran in the arena: what that held is lost
+};
+
+/// What a training holds, in bytes. Set-up takes no block of its own beside these but, with a store
+/// whose link is to be measured, those for it, which are given back before.
+struct TrainingMemoryUse {
+  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
+
+  constexpr std::size_t total() const { return parameters + gradients + moments + arena; }
 };
 
 /// What load() takes from a checkpoint.
@@ -85,7 +95,7 @@ class Training {
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
 
-  Optimizer optimizer;
+  Optimizer optimizer;              ///< its options may change, but for what it keeps
   double clip = 0;                  ///< gradients are scaled down to this L2 norm; 0 is off
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
@@ -108,17 +118,19 @@ class Training {
   /// the step needs if `arena_bytes` says so, for other steps that borrow it.
   template <class Network>
   static Result<Training> make(const Network& network, Program program,
-                               const Context& context = Context{}, std::size_t arena_bytes = 0) {
+                               const Context& context = Context{}, std::size_t arena_bytes = 0,
+                               const Optimizer& optimizer = Optimizer{}) {
     return make(make_dispatch<T, Context>(network), static_cast<Program&&>(program), context,
-                arena_bytes);
+                arena_bytes, optimizer);
   }
   template <class Network>
   static Result<Training> make(const Network&& temporary, Program, const Context& = Context{},
-                               std::size_t = 0) = delete;
+                               std::size_t = 0, const Optimizer& = Optimizer{}) = delete;
 
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
-                               const Context& context, std::size_t arena_bytes = 0) {
-    return make(std::move(dispatch), std::move(program), context, arena_bytes, 0);
+                               const Context& context, std::size_t arena_bytes = 0,
+                               const Optimizer& optimizer = Optimizer{}) {
+    return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0);
   }
 
   /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
@@ -181,7 +193,7 @@ class Training {
       return outcome;
     }
     ++updates_;
-    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n});
+    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n, rounding_key()});
     if (const Error why = memory_.failure(context_)) return give_up(), why;
     const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
     batches_ = 0;
@@ -256,8 +268,8 @@ class Training {
   /// input shape and options, and what changed the plan after it by the clock alone may change it at
   /// other steps (Options::watch_times). Options that differ hold: a plan that another budget or
   /// tolerance was asked for is made anew before the next update. A training under a program of the
-  /// caller's keeps that. Refuses checkpoints of other networks, graphs and optimizers, and then
-  /// changes nothing.
+  /// caller's keeps that. Moments that were saved in other forms are converted. Refuses checkpoints
+  /// of other networks, graphs and optimizers, and then changes nothing.
   Result<CheckpointInfo> load(const std::string& path, Restore what = Restore::all);
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
@@ -281,26 +293,45 @@ class Training {
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }
   View<T> gradients() { return gradients_.view(); }
-  /// Block i of the optimizer's state.
-  View<T> state(std::size_t i) { return state_[i].view(); }
-  View<const T> state(std::size_t i) const { return state_[i].view(); }
+  /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
+  /// bytes in any form. It lies as table() says.
+  template <class Element = T>
+  View<Element> state(std::size_t i) {
+    return state_part<Element>(state_.data(), i);
+  }
+  template <class Element = T>
+  View<const Element> state(std::size_t i) const {
+    return state_part<const Element>(state_.data(), i);
+  }
+  const UpdateTable& table() const { return table_; }
+
+  /// What it holds, in bytes.
+  TrainingMemoryUse memory_use() const {
+    const std::size_t elems = step_.graph().parameter_elems * sizeof(T);
+    return {elems, elems, table_.bytes(), arena_.size()};
+  }
 
  private:
   using Keeper = detail::PlanKeeper<Training>;
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
-  static constexpr std::size_t state_blocks = Optimizer::state_blocks;
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
 
   /// The arena has at least `first_arena` bytes until the program changes.
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
-                               const Context& context, std::size_t arena_bytes,
-                               std::size_t first_arena, StoreRef store = {}) {
+                               const Context& context, const Optimizer& optimizer,
+                               std::size_t arena_bytes, std::size_t first_arena,
+                               StoreRef store = {}) {
     Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
     if (!step) return step.error;
     Training made(context);
     made.step_ = std::move(*step);
     const std::size_t elems = made.step_.graph().parameter_elems;
+    made.optimizer = optimizer;
+    Result<UpdateTable> table =
+        UpdateTable::make(optimizer, made.step_.graph().parameters, dtype_of<T>);
+    if (!table) return table.error;
+    made.table_ = std::move(*table);
     made.least_arena_ = arena_bytes;
     made.store_ = store;
     const std::size_t needed = made.arena_for(made.step_);
@@ -308,8 +339,7 @@ class Training {
     made.take_arena(needed > first_arena ? needed : first_arena, error);
     take(made.params_, elems, "parameters", error);
     take(made.gradients_, elems, "gradients", error);
-    for (std::size_t i = 0; i < state_blocks; ++i)
-      take(made.state_[i], elems, "the optimizer's state", error);
+    take(made.state_, made.table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
     if (error) return error;
@@ -377,6 +407,11 @@ class Training {
     context_.key.activation = 0;
   }
 
+  /// Of the update that is made: the same however its micro-batches ran.
+  RandomKey rounding_key() const {
+    return {context_.key.seed, static_cast<std::uint32_t>(updates_)};
+  }
+
   /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
   /// else has left who knows what in the gradients.
   Error settle() {
@@ -417,11 +452,17 @@ class Training {
   }
 
   void run_optimizer(const UpdateTerms& terms) {
-    View<T> state[state_blocks + 1];
-    for (std::size_t i = 0; i < state_blocks; ++i) state[i] = this->state(i);
-    optimizer_kernel<Optimizer, Context>::update(optimizer, context_, step_.graph().parameters,
-                                                 UpdateBlocks<T>{params(), gradients(), state},
-                                                 terms);
+    optimizer_kernel<Optimizer, Context>::update(
+        optimizer, context_, table_, step_.graph().parameters,
+        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}}, terms);
+  }
+
+  template <class Element, class Byte>
+  View<Element> state_part(Byte* block, std::size_t i) const {
+    using Pointer = std::conditional_t<std::is_const_v<Byte>, const void*, void*>;
+    const std::size_t begin = table_.begin(i), bytes = table_.begin(i + 1) - begin;
+    return {static_cast<Element*>(static_cast<Pointer>(block + begin)),
+            Shape(bytes / sizeof(Element))};
   }
 
   explicit Training(const Context& context) : context_(context) {}
@@ -431,7 +472,9 @@ class Training {
   TrainingMemory<Context> memory_;
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
-  Block<T> params_, gradients_, state_[state_blocks + 1];
+  Block<T> params_, gradients_;
+  UpdateTable table_;
+  Block<std::byte> state_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+/// An optimizer that is chosen at run time, in a type that is not: Training<float, Cpu, AnyOptimizer>
+/// is compiled once, whatever it trains with.
+///
+///     options.optimizer = AdamWWith<Bf16Moments>{.weight_decay = 0.1F};
+///
+/// A range costs one virtual call.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "adamw.hpp"
+#include "optimizer.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+class AnyOptimizer {
+ public:
+  const char* name;
+  std::size_t state_count;
+  int passes;
+
+  AnyOptimizer() : AnyOptimizer(AdamW{}) {}
+
+  /// Any optimizer by optimizer.hpp's contract.
+  template <class Optimizer>
+    requires(!std::is_base_of_v<AnyOptimizer, Optimizer>)
+  AnyOptimizer(Optimizer optimizer)  // an optimizer is one; NOLINT(google-explicit-constructor)
+      : name(optimizer.name), state_count(optimizer.state_count),
+        passes(detail::passes_of(optimizer)),
+        held_(std::make_shared<const Held<Optimizer>>(std::move(optimizer))) {}
+
+  StateSpec state(std::size_t i, const ParameterSpec& parameter) const {
+    return held_->state(i, parameter);
+  }
+  UpdateCut cut(const ParameterSpec& parameter, int pass) const {
+    return held_->cut(parameter, pass);
+  }
+  void update(const ParameterRange<float>& range, const UpdateTerms& terms) const {
+    held_->update(range, terms);
+  }
+  void update(const ParameterRange<double>& range, const UpdateTerms& terms) const {
+    held_->update(range, terms);
+  }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual StateSpec state(std::size_t i, const ParameterSpec&) const = 0;
+    virtual UpdateCut cut(const ParameterSpec&, int pass) const = 0;
+    virtual void update(const ParameterRange<float>&, const UpdateTerms&) const = 0;
+    virtual void update(const ParameterRange<double>&, const UpdateTerms&) const = 0;
+  };
+
+  template <class Optimizer>
+  struct Held final : Interface {
+    explicit Held(Optimizer held) : optimizer(std::move(held)) {}
+    StateSpec state(std::size_t i, const ParameterSpec& parameter) const override {
+      return detail::state_of(optimizer, i, parameter);
+    }
+    UpdateCut cut(const ParameterSpec& parameter, int pass) const override {
+      return detail::cut_of(optimizer, parameter, pass);
+    }
+    void update(const ParameterRange<float>& range, const UpdateTerms& terms) const override {
+      optimizer.update(range, terms);
+    }
+    void update(const ParameterRange<double>& range, const UpdateTerms& terms) const override {
+      optimizer.update(range, terms);
+    }
+    Optimizer optimizer;
+  };
+
+  std::shared_ptr<const Interface> held_;
+};
+
+}}  // namespace adacc::v0_1

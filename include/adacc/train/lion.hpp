@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+/// Lion: steps of one length in the direction of a momentum's signs, with decoupled weight decay.
+///
+/// It keeps one moment where AdamW keeps two. Rates are 3 to 10 times smaller than AdamW's.
+///
+/// Source: Chen, Liang, Huang, Real, Wang, Liu, Pham, Dong, Luong, Hsieh, Lu, Le, "Symbolic discovery
+/// of optimization algorithms", NeurIPS 2023.
+#pragma once
+
+#include <cstddef>
+
+#include "optimizer.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+template <class T>
+struct LionTerms {
+  T scale, beta1, fresh1, beta2, fresh2, rate, decay;
+};
+
+template <class T>
+void lion_lanes(const LionTerms<T>& a, auto count, T* __restrict p, T* __restrict g,
+                T* __restrict m) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T gradient = a.scale * g[i];
+    const T mixed = a.beta1 * m[i] + a.fresh1 * gradient;
+    // What is neither, a NaN, stays to be seen.
+    const T sign = mixed > 0 ? T{1} : mixed < 0 ? T{-1} : mixed;
+    m[i] = a.beta2 * m[i] + a.fresh2 * gradient;
+    p[i] -= a.rate * (sign + a.decay * p[i]);
+    g[i] = 0;
+  }
+}
+
+}  // namespace detail
+
+/// The momentum is kept in the form `Moments`.
+template <class Moments = FullMoments>
+struct LionWith {
+  float beta1 = 0.9F;
+  float beta2 = 0.99F;
+  float weight_decay = 0;  ///< applies if the parameter's spec says `decay`
+
+  static constexpr const char* name = "Lion";
+  static constexpr std::size_t state_count = 1;
+
+  static StateSpec state(std::size_t, const ParameterSpec& parameter) {
+    return {"momentum", parameter.shape.elems(), Moments::form};
+  }
+
+  /// With g = scale * gradient:
+  ///
+  ///     p -= rate (sign(beta1 m + (1 - beta1) g) + weight_decay p)
+  ///     m = beta2 m + (1 - beta2) g
+  template <class T>
+  void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
+    const double b1 = beta1, b2 = beta2;
+    const detail::LionTerms<T> a{static_cast<T>(terms.scale),
+                                 static_cast<T>(b1),
+                                 static_cast<T>(1 - b1),
+                                 static_cast<T>(b2),
+                                 static_cast<T>(1 - b2),
+                                 static_cast<T>(terms.rate),
+                                 range.parameter.decay ? static_cast<T>(weight_decay) : T{0}};
+    detail::in_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
+      T buffer[moment_lanes];
+      T* m = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
+      detail::lion_lanes(a, count, range.values + i, range.gradient + i, m);
+      Moments::template close<false, 0>(range.state(0), range.elems(), i, count, m, random);
+    });
+  }
+};
+
+using Lion = LionWith<>;
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+/// The forms in which an optimizer keeps its moments: as they are, in bfloat16, in blocks of 8 bits.
+///
+/// A moment changes by a thousandth of itself in an update, which a short number cannot hold: rounded
+/// to the nearest it would stand still. So bf16 and int8 round stochastically, up or down with the
+/// probabilities that keep the expectation, by 16 bits that are a function of seed, update, parameter
+/// and element: neither threads nor the order of work can change a bit.
+///
+/// Int8 keeps blocks of 128 numbers with one scale, their largest magnitude, as Dettmers, Lewis,
+/// Shleifer and Zettlemoyer do ("8-bit optimizers via block-wise quantization", ICLR 2022). Their
+/// dynamic code gives each magnitude an exponent; so does ours, by a formula that vectorizes instead
+/// of a table: x is kept as y = 1 + |x| / unit, a float of 4 bits of mantissa and as many of exponent
+/// as are left. Steps are even near 0, as those of subnormal numbers, and grow with the magnitude:
+///
+///     signed:    1 bit of sign, 3 of exponent: y < 2^8,  the smallest step is largest / 3952
+///     unsigned:  4 of exponent:                y < 2^16, the smallest step is largest / 1015792
+///
+/// What our codecs for activations do about outliers, keeping some of them beside the codes, exponents
+/// do here: a number a thousand times larger than all others in its block leaves these their place. A
+/// second moment that is not 0 never becomes 0, by which an update would be divided: it is rounded up
+/// to the smallest step. A block with a NaN or an infinity comes back with nothing finite in it.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/bfloat16.hpp"
+#include "../core/bytes.hpp"
+#include "../core/dtype.hpp"
+#include "../core/random.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// How a tensor of an optimizer's state is kept.
+enum class StateForm : std::uint8_t { full, bf16, int8 };
+
+constexpr const char* name_of(StateForm form) {
+  switch (form) {
+    case StateForm::full: return "full";
+    case StateForm::bf16: return "bf16";
+    case StateForm::int8: return "int8";
+  }
+  return "?";
+}
+
+/// Numbers that forms take at a time, and that share a scale in int8.
+inline constexpr std::size_t moment_lanes = 128;
+
+/// Bytes of `elems` numbers in a form; of a training's scalar type, if they are kept as they are.
+constexpr std::size_t state_bytes(StateForm form, std::size_t elems, Dtype scalar) {
+  switch (form) {
+    case StateForm::full: return elems * bytes_of(scalar);
+    case StateForm::bf16: return elems * sizeof(bfloat16);
+    case StateForm::int8: return align_up(elems) + div_up(elems, moment_lanes) * sizeof(float);
+  }
+  return 0;
+}
+
+/// 16 random bits for each of moment_lanes elements: one half of a word each.
+///
+/// A whole Philox block for every four elements would take as long as the rest of an update. Here one
+/// begins a Weyl sequence, whose terms are mixed (Steele, Lea, Flood, "Fast splittable pseudorandom
+/// number generators", OOPSLA 2014, with the 32-bit mixer of MurmurHash3): as much a function of the
+/// key and the element alone.
+class RandomHalves {
+ public:
+  /// Of elements first … of the stream `key`; `first` is a multiple of moment_lanes.
+  RandomHalves(const RandomKey& key, std::size_t first) {
+    const PhiloxBlock start = random_block(key, first / moment_lanes);
+    const std::uint32_t stride = start.word[1] | 1;
+    for (std::uint32_t i = 0; i < moment_lanes; ++i) {
+      std::uint32_t word = start.word[0] + i * stride;
+      word = (word ^ word >> 16) * 0x85EBCA6B;
+      word = (word ^ word >> 13) * 0xC2B2AE35;
+      words_[i] = word ^ word >> 16;
+    }
+  }
+  template <int half>
+  std::uint32_t get(std::size_t i) const {
+    return half == 0 ? words_[i] >> 16 : words_[i] & 0xFFFF;
+  }
+
+ private:
+  alignas(64) std::uint32_t words_[moment_lanes];
+};
+
+/// To the nearest, for moments that come from another form.
+struct NearestHalves {
+  template <int half>
+  std::uint32_t get(std::size_t) const {
+    return 0x8000;
+  }
+};
+
+/// As they are. Forms have these two functions: `open` gives the numbers [first, first + count) of
+/// `elems`, in `buffer` if they are kept otherwise, and `close` keeps what has become of them. `first`
+/// is a multiple of moment_lanes, and `count`, a std::size_t or a constant, at most that.
+struct FullMoments {
+  static constexpr StateForm form = StateForm::full;
+
+  template <bool non_negative, class T>
+  static T* open(std::byte* state, std::size_t, std::size_t first, auto, T*) {
+    return static_cast<T*>(static_cast<void*>(state)) + first;
+  }
+  template <bool non_negative, int half, class T, class Random>
+  static void close(std::byte*, std::size_t, std::size_t, auto, const T*, const Random&) {}
+};
+
+/// In bfloat16: half the bytes of fp32.
+struct Bf16Moments {
+  static constexpr StateForm form = StateForm::bf16;
+
+  template <bool non_negative, class T>
+  static T* open(std::byte* state, std::size_t, std::size_t first, auto count, T* buffer) {
+    const auto* from = static_cast<const bfloat16*>(static_cast<const void*>(state)) + first;
+    for (std::size_t i = 0; i < count; ++i) buffer[i] = static_cast<T>(to_float(from[i]));
+    return buffer;
+  }
+  template <bool non_negative, int half, class T, class Random>
+  static void close(std::byte* state, std::size_t, std::size_t first, auto count, const T* values,
+                    const Random& random) {
+    auto* to = static_cast<bfloat16*>(static_cast<void*>(state)) + first;
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = to_bfloat16(static_cast<float>(values[i]), random.template get<half>(i));
+  }
+};
+
+/// In blocks of 8 bits: a quarter of fp32's bytes, and 1/32 of a byte a number for scales.
+struct Int8Moments {
+  static constexpr StateForm form = StateForm::int8;
+
+  template <bool non_negative, class T>
+  static T* open(std::byte* state, std::size_t elems, std::size_t first, auto count, T* buffer) {
+    const auto* codes = static_cast<const std::uint8_t*>(static_cast<const void*>(state)) + first;
+    const float unit = units(state, elems)[first / moment_lanes];
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t code = codes[i];
+      const std::uint32_t magnitude = non_negative ? code : code & 0x7F;
+      const float y = detail::bits_as<float>((magnitude << cut) + one);
+      const float x = (y - 1) * unit;
+      const std::uint32_t sign = non_negative ? 0 : (code & 0x80) << 24;
+      buffer[i] = static_cast<T>(detail::bits_as<float>(detail::bits_as<std::uint32_t>(x) | sign));
+    }
+    return buffer;
+  }
+
+  template <bool non_negative, int half, class T, class Random>
+  static void close(std::byte* state, std::size_t elems, std::size_t first, auto count,
+                    const T* values, const Random& random) {
+    constexpr std::uint32_t most = non_negative ? 0xFF : 0x7F;
+    alignas(64) std::uint32_t bits[moment_lanes];
+    // As integers, magnitudes are ordered as their numbers are, with infinities and NaNs on top.
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      bits[i] = detail::bits_as<std::uint32_t>(static_cast<float>(values[i]));
+      const std::uint32_t magnitude = bits[i] & 0x7FFFFFFF;
+      largest = largest < magnitude ? magnitude : largest;
+    }
+    const float top = detail::bits_as<float>((most << cut) + one) - 1;
+    float unit = detail::bits_as<float>(largest) / top;
+    const bool vanishes = unit < 1e-37F;  // its reciprocal would be none
+    if (vanishes) unit = 0;
+    const float reciprocal = vanishes ? 0 : 1 / unit;
+    units(state, elems)[first / moment_lanes] = unit;
+    auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(state)) + first;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t magnitude = bits[i] & 0x7FFFFFFF;
+      const float y = detail::bits_as<float>(magnitude) * reciprocal + 1;
+      // 16 bits, and half of the last one's weight: what has a code keeps it.
+      const std::uint32_t drawn = random.template get<half>(i) << (cut - 16) | 1U << (cut - 17);
+      std::uint32_t code = (detail::bits_as<std::uint32_t>(y) - one + drawn) >> cut;
+      code = code < most ? code : most;
+      if (non_negative) code = code == 0 && magnitude != 0 ? 1 : code;
+      else code |= bits[i] >> 24 & 0x80;
+      codes[i] = static_cast<std::uint8_t>(code);
+    }
+  }
+
+ private:
+  static constexpr int cut = 19;  ///< bits of a float's mantissa that codes do not have
+  static constexpr std::uint32_t one = 0x3F800000;
+
+  /// The scales stand behind the codes.
+  static float* units(std::byte* state, std::size_t elems) {
+    return static_cast<float*>(static_cast<void*>(state + align_up(elems)));
+  }
+};
+
+namespace detail {
+
+/// The numbers [first, first + count) of a tensor in `form` as floats, and the reverse, rounding to
+/// the nearest: for conversions and for tests. As in FullMoments::open.
+template <bool non_negative, class T, class Visit>
+void visit_form(StateForm form, const Visit& visit) {
+  switch (form) {
+    case StateForm::full: return visit(FullMoments{});
+    case StateForm::bf16: return visit(Bf16Moments{});
+    case StateForm::int8: return visit(Int8Moments{});
+  }
+}
+
+template <bool non_negative, class T>
+void convert_state(StateForm from, std::byte* source, StateForm to, std::byte* target,
+                   std::size_t elems) {
+  visit_form<non_negative, T>(from, [&](auto read) {
+    visit_form<non_negative, T>(to, [&](auto written) {
+      using Read = decltype(read);
+      using Written = decltype(written);
+      for (std::size_t i = 0; i < elems; i += moment_lanes) {
+        const std::size_t left = elems - i, count = left < moment_lanes ? left : moment_lanes;
+        T values[moment_lanes], unused[moment_lanes];
+        const T* x = Read::template open<non_negative>(source, elems, i, count, values);
+        if constexpr (Written::form == StateForm::full) {
+          T* place = Written::template open<non_negative>(target, elems, i, count, unused);
+          for (std::size_t j = 0; j < count; ++j) place[j] = x[j];
+        } else {
+          Written::template close<non_negative, 0>(target, elems, i, count, x, NearestHalves{});
+        }
+      }
+    });
+  });
+}
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+/// Where an optimizer's state lies, and the update of all parameters at once.
+///
+/// All state is one block. Tensor i of all parameters comes before tensor i + 1 of any, each starts
+/// 64-byte aligned, so that full moments mirror the block of parameters. Ranges of all parameters and
+/// of a pass are tiles of one parallel loop: small parameters cost no loop of their own. Everything
+/// is laid out once; an update allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "../core/array.hpp"
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+#include "optimizer.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What an update works on: blocks that mirror the parameter table, and `state` as the UpdateTable
+/// lays it out.
+template <class T>
+struct UpdateMemory {
+  View<T> params;
+  View<T> gradients;
+  Bytes state;
+};
+
+class UpdateTable {
+ public:
+  UpdateTable() = default;
+
+  /// For a table of parameters (an Array<Parameter>, or whatever has size() and []), of which those
+  /// that share the storage of an earlier one are skipped.
+  template <class Optimizer, class Table>
+  static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar) {
+    UpdateTable made;
+    made.states_ = optimizer.state_count;
+    made.passes_ = detail::passes_of(optimizer);
+    made.text_ = optimizer.name;
+    for (std::size_t i = 0; i < table.size(); ++i)
+      if (table[i].owner) made.owners_.push_back(i);
+    const std::size_t owners = made.owners_.size();
+    made.at_.resize(owners * made.states_);
+    for (std::size_t s = 0; s < made.states_; ++s) {
+      const std::size_t begin = made.bytes_;
+      made.begins_.push_back(begin);
+      StateSpec all;
+      for (std::size_t o = 0; o < owners; ++o) {
+        const StateSpec spec = detail::state_of(optimizer, s, table[made.owners_[o]]);
+        if (o == 0) all = spec;
+        if (spec.form != all.form || spec.non_negative != all.non_negative)
+          return Error::misuse("tensor ", s, " of the state of ", optimizer.name,
+                               " has another form in one parameter than in another");
+        made.at_[o * made.states_ + s] = made.bytes_;
+        made.bytes_ += align_up(state_bytes(spec.form, spec.elems, scalar));
+      }
+      made.text_ += std::string("\n") + all.name + ": " + name_of(all.form) + ' ' +
+                    std::to_string(made.bytes_ - begin);
+    }
+    made.begins_.push_back(made.bytes_);
+    for (int pass = 0; pass < made.passes_; ++pass) {
+      std::size_t tiles = 0;
+      for (std::size_t o = 0; o < owners; ++o) {
+        made.tiles_.push_back(tiles);
+        tiles += detail::cut_of(optimizer, table[made.owners_[o]], pass).tiles();
+      }
+      made.tiles_.push_back(tiles);
+    }
+    return made;
+  }
+
+  std::size_t bytes() const { return bytes_; }
+  std::size_t states() const { return states_; }
+  /// Where tensor i of all parameters begins; that of `states()` is the end.
+  std::size_t begin(std::size_t i) const { return begins_[i]; }
+  /// Where tensor i of the parameter that is the o-th to own storage begins.
+  std::size_t begin(std::size_t i, std::size_t o) const { return at_[o * states_ + i]; }
+  std::size_t owners() const { return owners_.size(); }
+  std::size_t owner(std::size_t o) const { return owners_[o]; }
+
+  /// The optimizer's name and, a line each, what it keeps: "first moment: bf16 4096" (bytes).
+  const std::string& text() const { return text_; }
+
+  /// One update of everything, by the optimizer and for the table that this was made for.
+  template <class Optimizer, class Context, class Table, class T>
+  void update(const Optimizer& optimizer, Context& context, const Table& table,
+              const UpdateMemory<T>& memory, const UpdateTerms& terms) const {
+    const std::size_t owners = owners_.size();
+    for (int pass = 0; pass < passes_; ++pass) {
+      const std::size_t* tiles = tiles_.data() + static_cast<std::size_t>(pass) * (owners + 1);
+      for_tiles(context, tiles[owners], [&](std::size_t tile, int) {
+        std::size_t low = 0, high = owners;  // the last parameter whose first tile is not behind it
+        while (high - low > 1) {
+          const std::size_t middle = (low + high) / 2;
+          (tiles[middle] <= tile ? low : high) = middle;
+        }
+        const auto& parameter = table[owners_[low]];
+        const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
+        const std::size_t first = (tile - tiles[low]) * cut.tile, left = cut.items - first;
+        const RandomKey key = terms.key.with_purpose(Purpose::moments)
+                                  .with_activation(static_cast<std::uint32_t>(owners_[low]));
+        optimizer.update(ParameterRange<T>{parameter, memory.params.data() + parameter.offset,
+                                           memory.gradients.data() + parameter.offset,
+                                           memory.state.data(), at_.data() + low * states_, pass,
+                                           first, left < cut.tile ? left : cut.tile, key},
+                         terms);
+      });
+    }
+  }
+
+ private:
+  std::size_t bytes_ = 0, states_ = 0;
+  int passes_ = 1;
+  Array<std::size_t> owners_;  ///< entries of the table
+  Array<std::size_t> at_;      ///< owner by tensor: where it begins
+  Array<std::size_t> begins_;
+  Array<std::size_t> tiles_;  ///< pass by owner: the tiles before it; and all
+  std::string text_;
+};
+
+/// How an optimizer runs in a context: on its threads, unless specialized (a device twin).
+template <class Optimizer, class Context>
+struct optimizer_kernel {
+  template <class Table, class T>
+  static void update(const Optimizer& optimizer, Context& context, const UpdateTable& state,
+                     const Table& table, const UpdateMemory<T>& memory, const UpdateTerms& terms) {
+    state.update(optimizer, context, table, memory, terms);
+  }
+};
+
+}}  // namespace adacc::v0_1
