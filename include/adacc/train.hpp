@@ -29,6 +29,7 @@
 #include "layer/gpt.hpp"
 #include "layer/layer_norm.hpp"
 #include "layer/linear.hpp"
+#include "layer/lora_linear.hpp"
 #include "layer/mean_squared_error.hpp"
 #include "layer/relu.hpp"
 #include "layer/rms_norm.hpp"

@@ -214,15 +214,12 @@ Error read_checkpoint_block(InputFile& file, View<T> to) {
 
 }  // namespace detail
 
-/// Saves a run: `info` and `count` blocks of equal size, the parameters and then the optimizer's
-/// state. On an error the file of that name is what it was.
-template <class T>
-Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
-                      const View<const T>* blocks, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i)
-    if (blocks[i].size() != blocks[0].size())
-      return Error::misuse(one_line(path).c_str(), ": there are ", blocks[0].size(),
-                           " parameters, and ", blocks[i].size(), " numbers of state ", i);
+/// Saves a run: `info` and `count` blocks of `elems` numbers, the parameters and then the optimizer's
+/// state: block_at(i) is a View<const T> of block i, valid until it is asked for the next. On an
+/// error the file of that name is what it was.
+template <class T, class BlockAt>
+Error save_checkpoint(const std::string& path, const CheckpointInfo& info, std::size_t elems,
+                      std::size_t count, const BlockAt& block_at) {
   if (count == 0 || count > detail::checkpoint_most_blocks)
     return Error::misuse(one_line(path).c_str(), ": ", count, " blocks cannot be saved; 1 to ",
                          detail::checkpoint_most_blocks, " can");
@@ -230,7 +227,7 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
   std::memcpy(header.magic, checkpoint_magic, 8);
   header.version = detail::checkpoint_version;
   header.scalar = sizeof(T) == 4 ? 0 : 1;
-  header.elems = blocks[0].size();
+  header.elems = elems;
   header.state_blocks = count - 1;
   header.updates = info.updates;
   header.data_position = info.data_position;
@@ -256,9 +253,23 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
   if (Error error = out.write(&header, sizeof header)) return error;
   for (const std::string* text : texts.of)
     if (Error error = out.write(text->data(), text->size())) return error;
-  for (std::size_t i = 0; i < count; ++i)
-    if (Error error = out.write(blocks[i].data(), blocks[i].size() * sizeof(T))) return error;
+  for (std::size_t i = 0; i < count; ++i) {
+    const View<const T> block = block_at(i);
+    if (Error error = out.write(block.data(), elems * sizeof(T))) return error;
+  }
   return out.finish();
+}
+
+/// The same of blocks that are all there.
+template <class T>
+Error save_checkpoint(const std::string& path, const CheckpointInfo& info,
+                      const View<const T>* blocks, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (blocks[i].size() != blocks[0].size())
+      return Error::misuse(one_line(path).c_str(), ": there are ", blocks[0].size(),
+                           " parameters, and ", blocks[i].size(), " numbers of state ", i);
+  return save_checkpoint<T>(path, info, count == 0 ? 0 : blocks[0].size(), count,
+                            [&](std::size_t i) { return blocks[i]; });
 }
 
 /// A checkpoint whose whole file has been checked, before its numbers are read.
@@ -304,23 +315,47 @@ class CheckpointFile {
   /// Reads the numbers, once: into the parameters and as many blocks of state as there are.
   template <class T>
   Error read(const View<T>* blocks, std::size_t count) {
-    if (count != info_.state_blocks + 1 || info_.scalar != dtype_of<T>)
-      return Error::misuse("the checkpoint has ", info_.state_blocks + 1, " blocks of ",
-                           name_of(info_.scalar), ", and was asked for ", count, " of ",
-                           name_of(dtype_of<T>));
+    if (count != info_.state_blocks + 1) return other_blocks<T>(count);
     for (std::size_t i = 0; i < count; ++i)
       if (blocks[i].size() != info_.parameter_elems)
         return Error::misuse("the checkpoint has blocks of ", info_.parameter_elems,
                              " numbers, and was asked for ", blocks[i].size());
-    for (std::size_t i = 0; i < count; ++i)
-      if (Error error = detail::read_checkpoint_block(file_, blocks[i])) return error;
+    return read_each<T>(
+        count, [&](std::size_t i) { return blocks[i]; }, [](std::size_t) {});
+  }
+
+  /// The same of the first `count` blocks, one after the other: block i is read into
+  /// block_at(i), of parameter_elems numbers, and then done(i) is called.
+  template <class T, class BlockAt, class Done>
+  Error read_each(std::size_t count, const BlockAt& block_at, const Done& done) {
+    if (count > info_.state_blocks + 1 || info_.scalar != dtype_of<T>)
+      return other_blocks<T>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (Error error = detail::read_checkpoint_block(file_, block_at(i))) return error;
+      done(i);
+    }
     return {};
   }
 
  private:
+  template <class T>
+  Error other_blocks(std::size_t count) const {
+    return Error::misuse("the checkpoint has ", info_.state_blocks + 1, " blocks of ",
+                         name_of(info_.scalar), ", and was asked for ", count, " of ",
+                         name_of(dtype_of<T>));
+  }
+
   InputFile file_;
   CheckpointInfo info_;
 };
+
+/// Whether the file at `path` begins as a checkpoint does.
+inline bool is_checkpoint(const std::string& path) {
+  char start[sizeof checkpoint_magic] = {};
+  Result<InputFile> file = InputFile::open(path, detail::checkpoint_expected);
+  return file && file->size() >= sizeof start && !file->read(start, sizeof start) &&
+         std::memcmp(start, checkpoint_magic, sizeof start) == 0;
+}
 
 /// What a checkpoint is of, after a check of the whole file: enough to build its model.
 inline Result<CheckpointInfo> read_checkpoint_info(const std::string& path) {

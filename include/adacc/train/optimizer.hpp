@@ -8,7 +8,7 @@
 ///     template <class Context, class Table, class T>
 ///     void update(Context&, const Table&, const UpdateBlocks<T>&, const UpdateTerms&) const;
 ///
-/// `update` reads scale * gradients, changes parameters and state, and leaves zeros in the gradients.
+/// It is told of those parameters alone that are trained. `update` reads scale * gradients, changes parameters and state, and leaves zeros in the gradients.
 /// Blocks mirror the parameter table (an Array<Parameter>, or whatever has size() and []): entries
 /// whose `owner` is false share the storage of an earlier one and are skipped; padding is zero and
 /// stays it. State is zero before the first update. A rate of 0 changes no parameter, and keeps

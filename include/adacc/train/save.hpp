@@ -2,8 +2,11 @@
 /// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
@@ -13,17 +16,47 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+/// Where parameters lie in a file: in their order, whichever of them are frozen.
+inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
+  std::vector<std::size_t> offsets;
+  std::size_t next = 0;
+  const std::size_t unit = alignment / bytes_of(graph.scalar);
+  for (const Parameter& parameter : graph.parameters) {
+    std::size_t mine = next;
+    if (parameter.owner) next += (parameter.shape.elems() + unit - 1) / unit * unit;
+    for (std::size_t i = 0; i < offsets.size() && !parameter.owner; ++i)
+      if (graph.parameters[i].offset == parameter.offset) mine = offsets[i];
+    offsets.push_back(mine);
+  }
+  return offsets;
+}
+
+/// Calls copy(offset in a training's block, offset in a file's, elements) for all parameters that
+/// are in a block of `elems`: of the parameters, or of the optimizer's state, which is that of the
+/// trained ones.
+template <class Copy>
+void each_in_block(const Graph& graph, std::size_t elems, const Copy& copy) {
+  const std::vector<std::size_t> offsets = offsets_in_files(graph);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const Parameter& parameter = graph.parameters[i];
+    if (parameter.owner && parameter.offset < elems)
+      copy(parameter.offset, offsets[i], parameter.shape.elems());
+  }
+}
+
 /// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
 inline std::uint64_t layout_of(const Graph& graph) {
+  const std::vector<std::size_t> offsets = offsets_in_files(graph);
   Mixer all;
   const auto mix = [&](const char* text) {
     for (; *text != '\0'; ++text) all.mix(static_cast<unsigned char>(*text));
     all.mix(256);
   };
-  for (const Parameter& parameter : graph.parameters) {
+  for (std::size_t p = 0; p < offsets.size(); ++p) {
+    const Parameter& parameter = graph.parameters[p];
     mix(parameter.node < 0 ? graph.loss.name : graph.node(parameter.node).name);
     mix(parameter.name);
-    all.mix(parameter.offset);
+    all.mix(offsets[p]);
     all.mix(static_cast<std::uint64_t>(parameter.shape.rank()));
     for (int i = 0; i < parameter.shape.rank(); ++i) all.mix(parameter.shape[i]);
   }
@@ -57,9 +90,20 @@ Error Training<T, Context, Optimizer>::save(const std::string& path,
   CheckpointInfo info = this->info();
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  View<const T> blocks[state_blocks + 1] = {params()};
-  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
-  return save_checkpoint<T>(path, info, blocks, state_blocks + 1);
+  const Graph& graph = step_.graph();
+  const auto mine = [&](std::size_t i) { return i == 0 ? params() : state(i - 1); };
+  if (graph.gradient_elems == graph.parameter_elems)
+    return save_checkpoint<T>(path, info, graph.parameter_elems, state_blocks + 1, mine);
+  std::vector<T> block(graph.parameter_elems);
+  return save_checkpoint<T>(path, info, block.size(), state_blocks + 1, [&](std::size_t i) {
+    std::fill(block.begin(), block.end(), T(0));
+    const View<const T> from = mine(i);
+    detail::each_in_block(graph, from.size(),
+                          [&](std::size_t at, std::size_t in_file, std::size_t n) {
+                            std::memcpy(block.data() + in_file, from.data() + at, n * sizeof(T));
+                          });
+    return View<const T>(block.data(), Shape(block.size()));
+  });
 }
 
 template <class T, class Context, class Optimizer>
@@ -86,9 +130,24 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  View<T> blocks[state_blocks + 1] = {params()};
-  for (std::size_t i = 0; i < state_blocks; ++i) blocks[i + 1] = state(i);
-  if (const Error why = file->read(blocks, state_blocks + 1)) return why;
+  const Graph& graph = step_.graph();
+  const auto mine = [&](std::size_t i) { return i == 0 ? params() : state(i - 1); };
+  const bool all_trained = graph.gradient_elems == graph.parameter_elems;
+  std::vector<T> block(all_trained ? 0 : graph.parameter_elems);
+  const auto read = file->template read_each<T>(
+      state_blocks + 1,
+      [&](std::size_t i) {
+        return all_trained ? mine(i) : View<T>(block.data(), Shape(block.size()));
+      },
+      [&](std::size_t i) {
+        if (all_trained) return;
+        const View<T> to = mine(i);
+        detail::each_in_block(graph, to.size(),
+                              [&](std::size_t at, std::size_t in_file, std::size_t n) {
+                                std::memcpy(to.data() + at, block.data() + in_file, n * sizeof(T));
+                              });
+      });
+  if (read) return read;
   updates_ = saved.updates;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;

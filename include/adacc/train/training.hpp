@@ -221,8 +221,10 @@ class Training {
     Result<Step<T, Context>> next = Step<T, Context>::make(step_.dispatch(), std::move(program));
     if (!next) return next.error;
     if (next->graph().parameter_elems != step_.graph().parameter_elems ||
+        next->graph().gradient_elems != step_.graph().gradient_elems ||
         next->program().mode != Mode::train)
-      return Error::say("training goes on under programs for training the same network");
+      return Error::say(
+          "training goes on under programs for training the same parameters of the same network");
     if (const Error why = settle()) return why;
     const std::size_t before = arena_.size(), needed = arena_for(*next);
     Error error;
@@ -280,8 +282,9 @@ class Training {
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }
+  /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets.
   View<T> gradients() { return gradients_.view(); }
-  /// Block i of the optimizer's state.
+  /// Block i of the optimizer's state: as large, at the same offsets.
   View<T> state(std::size_t i) { return state_[i].view(); }
   View<const T> state(std::size_t i) const { return state_[i].view(); }
 
@@ -300,16 +303,17 @@ class Training {
     if (!step) return step.error;
     Training made(context);
     made.step_ = std::move(*step);
-    const std::size_t elems = made.step_.graph().parameter_elems;
+    const Graph& graph = made.step_.graph();
+    made.trained_ = trained_of(graph);
     made.least_arena_ = arena_bytes;
     made.store_ = store;
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
     made.take_arena(needed > first_arena ? needed : first_arena, error);
-    take(made.params_, elems, "parameters", error);
-    take(made.gradients_, elems, "gradients", error);
+    take(made.params_, graph.parameter_elems, "parameters", error);
+    take(made.gradients_, graph.gradient_elems, "gradients", error);
     for (std::size_t i = 0; i < state_blocks; ++i)
-      take(made.state_[i], elems, "the optimizer's state", error);
+      take(made.state_[i], graph.gradient_elems, "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
     if (error) return error;
@@ -419,12 +423,20 @@ class Training {
   void run_optimizer(const UpdateTerms& terms) {
     View<T> state[state_blocks + 1];
     for (std::size_t i = 0; i < state_blocks; ++i) state[i] = this->state(i);
-    optimizer_kernel<Optimizer, Context>::update(optimizer, context_, step_.graph().parameters,
-                                                 UpdateBlocks<T>{params(), gradients(), state},
-                                                 terms);
+    const View<T> trained(params_.data(), Shape(gradients_.size()));
+    optimizer_kernel<Optimizer, Context>::update(
+        optimizer, context_, trained_, UpdateBlocks<T>{trained, gradients(), state}, terms);
   }
 
   explicit Training(const Context& context) : context_(context) {}
+
+  /// The parameters of `graph` that an optimizer is told of.
+  static Array<Parameter> trained_of(const Graph& graph) {
+    Array<Parameter> trained;
+    for (const Parameter& parameter : graph.parameters)
+      if (!parameter.frozen) trained.push_back(parameter);
+    return trained;
+  }
 
   Context context_;
   StoreRef store_;
@@ -432,6 +444,7 @@ class Training {
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
   Block<T> params_, gradients_, state_[state_blocks + 1];
+  Array<Parameter> trained_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
