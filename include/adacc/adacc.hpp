@@ -39,6 +39,7 @@
 #include "model/codec_traits.hpp"
 #include "model/contract.hpp"
 #include "model/erased_layer.hpp"
+#include "model/frozen.hpp"
 #include "model/graph.hpp"
 #include "model/graph_builder.hpp"
 #include "model/layer.hpp"

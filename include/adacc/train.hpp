@@ -31,6 +31,7 @@
 #include "layer/gpt.hpp"
 #include "layer/layer_norm.hpp"
 #include "layer/linear.hpp"
+#include "layer/lora_linear.hpp"
 #include "layer/mean_squared_error.hpp"
 #include "layer/pooling.hpp"
 #include "layer/relu.hpp"

@@ -3,6 +3,7 @@
 /// included. Skipped (77) without a device.
 #include <adacc/train.cuh>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -70,7 +71,9 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
       forward(scratch(Pass::forward)),
       backward(scratch(call.without_dx ? Pass::backward_without_dx : Pass::backward));
   const Params<const float> p(params.data, inputs.table.data(), inputs.table.size());
-  const Params<float> g(gradients.data, inputs.table.data(), inputs.table.size());
+  std::vector<Parameter> table = inputs.table;
+  for (std::size_t i = 0; i < table.size(); ++i) table[i].frozen = !call.wanted.parameter(i);
+  const Params<float> g(gradients.data, table.data(), table.size());
   const auto bytes = [](const Device<std::byte>& of) { return Bytes(of.data, Shape(of.size)); };
   const Device<float>& dx = !call.in_place ? own_dx : is_loss<F> ? x : dy;
   Outcome outcome;
@@ -98,10 +101,10 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
     kernel<F, Cuda>::template forward<float>(f, cuda, p, input, View<float>(y.data, out),
                                              bytes(aux), bytes(forward));
     outcome.y = y.list();
-    constexpr Reads reads = Traits::backward_reads();
+    const Reads reads = Traits::reads_when(f, call.wanted);
     kernel<F, Cuda>::template backward<float>(
-        f, cuda, p, reads_input(reads) ? input : View<const X>(nullptr, in),
-        reads_output(reads) ? View<const float>(y.data, out) : View<const float>(nullptr, out),
+        f, cuda, p, reads_input(reads) ? input : View<const X>(),
+        reads_output(reads) ? View<const float>(y.data, out) : View<const float>(),
         View<const float>(dy.data, out),
         std::is_same_v<X, float> && !call.without_dx ? View<float>(dx.data, in) : View<float>(), g,
         bytes(aux), bytes(backward));
@@ -159,7 +162,23 @@ void check(const Setting& setting, const F& f, Shape in, double tolerance, Call 
   if constexpr (Traits::accepts_empty_dx) {
     call.without_dx = true;
     same_bits("without dx it has other bits", gpu_run(setting, f, in, data, call));
+    call.without_dx = false;
   }
+  if constexpr (Traits::has_reads_when)
+    for (std::size_t bits = 0; bits + 1 < std::size_t{1} << data.table.size(); ++bits)
+      for (const bool dx : {true, false}) {
+        if (bits == 0 && !dx) continue;
+        call.without_dx = !dx && !is_loss<F>;
+        call.wanted = {dx, bits};
+        const Outcome some = gpu_run(setting, f, in, data, call);
+        std::vector<float> expected = data.gradients;
+        for (std::size_t i = 0; i < data.table.size(); ++i)
+          if (call.wanted.parameter(i))
+            std::copy_n(gpu.gradients.data() + data.table[i].offset, data.table[i].shape.elems(),
+                        expected.data() + data.table[i].offset);
+        if (!same(some.gradients, expected) || (!some.dx.empty() && !same(some.dx, gpu.dx)))
+          fail(name, in, "if some gradients are not wanted, others have other bits");
+      }
 }
 
 void check_all(const Setting& setting) {

@@ -30,6 +30,7 @@ struct Call {
   bool training = true, exact = true;
   bool in_place = false;  ///< dx is dy, or, of a loss, x
   bool without_dx = false;
+  Wanted wanted{};
   RandomKey key{.seed = 5, .step = 4, .micro_step = 3, .activation = 2};
 };
 

@@ -63,7 +63,8 @@ TEST_CASE("a plan is refused by a graph that differs in what plans depend on, an
         std::string::npos);
   const std::string alike =
       "the plan was made for another graph, whose activations take 6.0 KiB (6144 bytes) as this "
-      "one's do, but differ in shapes, readers, or the codecs that those tolerate";
+      "one's do, but differ in shapes, readers, the codecs that those tolerate, or trained "
+      "parameters";
   CHECK(refusal(*make_graph(Plain{}, Shape(32, 16)), plan) == alike);
   CHECK(refusal(*make_graph(Two<Double<Reads::output, Bf16>>{}, Shape(64, 8)), plan) == alike);
   CHECK(refusal(*make_graph(Two<Double<Reads::input, Int8Outlier>>{}, Shape(64, 8)), plan) ==

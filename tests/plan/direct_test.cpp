@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "../test_size.hpp"
 #include "brute_force.hpp"
 #include "random_graph.hpp"
-#include "../test_size.hpp"
 
 namespace direct_test {
 
@@ -36,11 +36,12 @@ std::size_t bytes_behind(const std::string& text, const std::string& words) {
 
 TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the schedule's peak") {
   std::size_t with_loops = 0;
-  for (unsigned seed = 0; seed < 3 * test_graphs; ++seed) {
+  for (unsigned seed = 0; seed < 3 * test_graphs + test_graphs / 2; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     Graph graph = random_graph::draw(random, 11);
     if (seed >= 2 * test_graphs) random_graph::cut(random, graph, 2 << seed % 2);
+    if (seed >= 3 * test_graphs) random_graph::freeze(random, graph);
     const CostProfile profile = random_graph::draw_profile(random, graph, false);
     PartialPlan partial(graph, profile);
     for (int i = 0; i < 8; ++i) {
@@ -97,11 +98,12 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
 TEST_CASE("the exact planner finds what brute force finds, at every budget") {
   std::size_t plans = 0, searched = 0, refused = 0;
   double waste = 0, waste_of_loops = 0;
-  for (unsigned seed = 0; seed < test_graphs + test_graphs / 2; ++seed) {
+  for (unsigned seed = 0; seed < test_graphs * 7 / 4; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     Graph graph = random_graph::draw(random, 1 + static_cast<int>(random.below(8)));
     if (seed >= test_graphs) random_graph::cut(random, graph, 4);
+    if (seed * 2 >= test_graphs * 3) random_graph::freeze(random, graph);
     const CostProfile profile = random_graph::draw_profile(random, graph, seed % 4 == 0);
     AllPlans all(graph, profile);
     plans += all.size();

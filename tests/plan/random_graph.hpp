@@ -131,6 +131,26 @@ inline void cut(Source& random, Graph& graph, int parts) {
       codec = random.one_in(2) ? &cut_codec<1, 2, 0> : &cut_codec<1, 4, 24>;
 }
 
+/// Freezes the first nodes of `graph`, at least one: they have no gradients, and read nothing in
+/// backward. The node behind them is trained.
+inline void freeze(Source& random, Graph& graph) {
+  const std::size_t count = 1 + random.below(graph.nodes.size());
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k) {
+    Node& node = graph.nodes[k];
+    node.read_in_backward = false;
+    if (k >= count) continue;
+    node.runs_backward = false;
+    node.reads = Reads::none;
+    node.backward_reads = {};
+    node.backward_workspace = 0;
+  }
+  for (int k = 0; k < graph.node_count(); ++k)
+    for (const int id : graph.backward_reads(k))
+      graph.nodes[static_cast<std::size_t>(id)].read_in_backward = true;
+  for (Node& node : graph.nodes)
+    if (!node.read_in_backward) node.candidate_count = 0;
+}
+
 /// `graph` with its first `count` nodes, each changed by change(node), as a chain without sums.
 template <class Change>
 inline Graph chain_of(const Graph& graph, std::size_t count, const Change& change) {

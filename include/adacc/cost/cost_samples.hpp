@@ -20,7 +20,7 @@ namespace detail {
 
 /// The middle of some numbers, and how far it may be off.
 struct Typical {
-  double median = 0;  ///< the mean of the two in the middle if their number is even; 0 of none
+  double median = 0;     ///< the mean of the two in the middle if their number is even; 0 of none
   double deviation = 0;  ///< standard deviation of the median, from the quartiles as of a Gaussian
 };
 
@@ -50,13 +50,13 @@ class CostSamples {
     for (const Node& node : graph.nodes)
       if (static_cast<std::size_t>(node.layer) >= layers_)
         layers_ = static_cast<std::size_t>(node.layer) + 1;
+    find_kinds_of_nodes();
     reader_.resize(graph.nodes.size());
     for (int& reader : reader_) reader = -1;
     for (int k = 0; k < graph.node_count(); ++k)
       if (const int input = input_read_by(k); input != step_input)
         reader_[static_cast<std::size_t>(input)] = k;
-    // Node 0 has a place of its own: its backward may do without dx.
-    samples_.resize((layers_ + 1) * kinds());
+    samples_.resize(rows_.size() * kinds());
   }
 
   /// One instruction of a step under `plan` took `seconds`.
@@ -103,9 +103,29 @@ class CostSamples {
   constexpr std::size_t kinds() const { return decode(codecs_.size()); }
 
   constexpr std::size_t place(int node, std::size_t kind) const {
-    const std::size_t layer =
-        node == 0 ? layers_ : static_cast<std::size_t>(graph_.node(node).layer);
-    return layer * kinds() + kind;
+    return row_of_[static_cast<std::size_t>(node)] * kinds() + kind;
+  }
+
+  /// Copies of a layer share their samples, if their backward is asked for the same. Node 0 has a
+  /// place of its own: its backward may do without dx.
+  constexpr void find_kinds_of_nodes() {
+    const auto same = [](const Node& a, const Node& b) {
+      return a.layer == b.layer && a.runs_backward == b.runs_backward &&
+             a.wanted.dx == b.wanted.dx && a.wanted.parameters == b.wanted.parameters;
+    };
+    Array<std::size_t> latest(layers_);  // of each layer, one more than its latest row
+    for (int k = 0; k < graph_.node_count(); ++k) {
+      const Node& node = graph_.node(k);
+      std::size_t& last = latest[static_cast<std::size_t>(node.layer)];
+      std::size_t row = last;
+      while (row > 0 && !same(graph_.node(rows_[row - 1].node), node)) row = rows_[row - 1].before;
+      if (row == 0) {
+        rows_.push_back({k, last});
+        row = rows_.size();
+        if (k != 0) last = row;
+      }
+      row_of_.push_back(row - 1);
+    }
   }
 
   constexpr std::size_t column(const CodecInfo* codec) const {
@@ -138,8 +158,7 @@ class CostSamples {
     const int k = run.node;
     if (const int input = input_read_by(k); input != step_input && is_made(plan[input]))
       return from_input(way_of(plan[input]));
-    if (reads_output(graph_.node(k).reads) && is_made(plan[k]))
-      return from_output(way_of(plan[k]));
+    if (reads_output(graph_.node(k).reads) && is_made(plan[k])) return from_output(way_of(plan[k]));
     return retained;
   }
 
@@ -198,6 +217,12 @@ class CostSamples {
   Array<const CodecInfo*> codecs_;
   Array<int> reader_;  ///< by activation: the layer whose backward reads it as its input; -1: none
   std::size_t layers_ = 0;
+  struct Row {
+    int node = 0;            ///< the first whose samples are in it
+    std::size_t before = 0;  ///< one more than that layer's row before; 0: none
+  };
+  Array<Row> rows_;
+  Array<std::size_t> row_of_;     ///< by node
   Array<Array<double>> samples_;  ///< by place
   Array<double> loss_;
 };

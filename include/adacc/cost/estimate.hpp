@@ -43,6 +43,22 @@ constexpr double bytes_read(const Graph& graph, int k) {
   return bytes;
 }
 
+/// As how many forwards backward of `node` takes: products that make dx, and the gradients of those
+/// matrices that are trained.
+constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
+  if (!node.runs_backward) return 0;
+  if (node.wanted.everything()) return 2;
+  double all = 0, trained = 0;
+  for (std::size_t p = 0; p < node.parameter_count; ++p) {
+    const Parameter& parameter = graph.parameters[node.first_parameter + p];
+    if (parameter.shape.rank() < 2) continue;
+    all += static_cast<double>(parameter.shape.elems());
+    if (!parameter.frozen) trained += static_cast<double>(parameter.shape.elems());
+  }
+  const double forwards = (node.wanted.dx ? 1 : 0) + (all > 0 ? trained / all : 1);
+  return forwards > 0 ? forwards : 0.1;  // sums of dy
+}
+
 }  // namespace detail
 
 /// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation of `shape`: as it declares, or that of
@@ -91,7 +107,7 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
     cost.forward = seconds(node.operations, moved);
     if (node.gradient_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
-    cost.backward = 2 * cost.forward;
+    cost.backward = detail::forwards_of_backward(graph, node) * cost.forward;
     cost.add = cost.add_gradient = 3 * value * byte;
     const double copy = 2 * value * byte;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
@@ -105,14 +121,14 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
   const Node& last = graph.node(graph.node_count() - 1);
   double products = 0;
   for (std::size_t p = 0; p < graph.loss.parameter_count; ++p) {
-    const Shape shape = graph.parameters[graph.loss.first_parameter + p].shape;
-    if (shape.rank() >= 2)
-      products +=
-          6.0 * static_cast<double>(last.output.rows()) * static_cast<double>(shape.elems());
+    const Parameter& parameter = graph.parameters[graph.loss.first_parameter + p];
+    if (parameter.shape.rank() >= 2)
+      products += (parameter.frozen ? 4.0 : 6.0) * static_cast<double>(last.output.rows()) *
+                  static_cast<double>(parameter.shape.elems());
   }
   profile.loss = seconds(products, 4 * static_cast<double>(last.output_bytes));
   // AdamW reads four numbers for each parameter and writes three.
-  profile.rest = 7.0 * static_cast<double>(graph.parameter_elems * bytes_of(graph.scalar)) * byte;
+  profile.rest = 7.0 * static_cast<double>(graph.gradient_elems * bytes_of(graph.scalar)) * byte;
   return profile;
 }
 

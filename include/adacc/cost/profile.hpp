@@ -122,7 +122,8 @@ constexpr Error check(const Graph& graph, const CostProfile& profile) {
     if (node.made_by >= 0 && cost.forward != 0)
       return Error::say("the profile has a time for making activation ", i, " (", name,
                         "), which node ", node.made_by, " makes in its own");
-    if ((runs && cost.forward <= 0) || (!node.gradient_outside && cost.backward <= 0))
+    const bool back = node.runs_backward && !node.gradient_outside;
+    if ((runs && cost.forward <= 0) || (back && cost.backward <= 0))
       return Error::say("the profile says that node ", i, " (", name,
                         ") takes no time: it was not measured");
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {

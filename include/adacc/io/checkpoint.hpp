@@ -321,6 +321,14 @@ class CheckpointFile {
   CheckpointInfo info_;
 };
 
+/// Whether the file at `path` begins as a checkpoint does.
+inline bool is_checkpoint(const std::string& path) {
+  char start[sizeof checkpoint_magic] = {};
+  Result<InputFile> file = InputFile::open(path, detail::checkpoint_expected);
+  return file && file->size() >= sizeof start && !file->read(start, sizeof start) &&
+         std::memcmp(start, checkpoint_magic, sizeof start) == 0;
+}
+
 /// What a checkpoint is of, after a check of the whole file: enough to build its model.
 inline Result<CheckpointInfo> read_checkpoint_info(const std::string& path) {
   Result<CheckpointFile> file = CheckpointFile::open(path);

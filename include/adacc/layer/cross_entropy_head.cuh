@@ -76,7 +76,8 @@ struct kernel<CrossEntropyHead, Cuda> {
                            losses + first, dx.empty() ? nullptr : logits);
       if (dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
-      multiply({vocab, channels, rows, logits, true, x_tile, false, dparams[0].data(), true});
+      if (!dparams[0].empty())
+        multiply({vocab, channels, rows, logits, true, x_tile, false, dparams[0].data(), true});
       multiply({rows, channels, vocab, logits, false, weight, false, dx.data() + first * channels});
     }
     detail::add_losses(cuda, name, all, losses, all_rows, into);

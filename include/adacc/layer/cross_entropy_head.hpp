@@ -34,6 +34,8 @@ struct CrossEntropyHead {
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
+  constexpr Reads reads_when(Wanted) const { return reads::input; }
+
   /// At most so many rows and words have logits at a time: 2 MiB of float.
   static constexpr std::size_t tile_rows = 256;
   static constexpr std::size_t block_words = 2048;
@@ -186,8 +188,9 @@ struct CrossEntropyHead {
           if (target < count) row[target] -= share;
         });
         // The weight's gradient first: dx may overwrite x.
-        gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
-                dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
+        if (!dparams[0].empty())
+          gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
+                  dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
         gemm<T>(ctx, rows, channels, count, {logits, count, 1},
                 {weight + word * channels, channels, 1}, dx_to, channels,
                 word == 0 ? Accumulate::no : Accumulate::yes, workspace);

@@ -105,17 +105,24 @@ void norm_backward(Cuda& cuda, const char* name, const Params<const T>& params, 
                    View<const T> dy, View<T> dx, const Params<T>& dparams, ConstBytes aux,
                    Bytes workspace) {
   const T* const means = reinterpret_cast<const T*>(aux.data());
-  const T* const reciprocals = means + (centered ? x.rows() : 0);
-  const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, x.cols()};
+  const std::size_t rows = dy.rows(), cols = dy.cols();
+  const T* const reciprocals = means + (centered ? rows : 0);
+  const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, cols};
   T* const partials = reinterpret_cast<T*>(workspace.data());
+  T* const dweight = dparams[0].data();
   // Before dx, which may overwrite dy.
-  if constexpr (centered)
-    add_column_sums<T>(cuda, name, x.rows(), x.cols(), body, partials,
-                       {dparams[0].data(), dparams[1].data()});
-  else add_column_sums<T>(cuda, name, x.rows(), x.cols(), body, partials, {dparams[0].data()});
-  norm_backward_kernel<centered>
-      <<<cuda_grid(x.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-          x.rows(), x.cols(), x.data(), dy.data(), params[0].data(), means, reciprocals, dx.data());
+  if constexpr (centered) {
+    T* const dbias = dparams[1].data();
+    if (dweight != nullptr)
+      add_column_sums<T>(cuda, name, rows, cols, body, partials, {dweight, dbias});
+    else if (dbias != nullptr)
+      add_column_sums<T>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials, {dbias});
+  } else if (dweight != nullptr) {
+    add_column_sums<T>(cuda, name, rows, cols, body, partials, {dweight});
+  }
+  if (dx.empty()) return;
+  norm_backward_kernel<centered><<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+      rows, cols, x.data(), dy.data(), params[0].data(), means, reciprocals, dx.data());
   cuda.launched(name);
 }
 

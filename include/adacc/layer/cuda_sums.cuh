@@ -102,7 +102,8 @@ struct AddPartialsBody {
   }
 };
 
-/// to[s][c] += the sums over rows of body's values; the workspace holds CudaChunks::bytes().
+/// to[s][c] += the sums over rows of body's values, where to[s] is not null; the workspace holds
+/// CudaChunks::bytes().
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
                      const Body& body, T* partials, T* const (&to)[Body::sums]) {
@@ -112,9 +113,10 @@ void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
                                                                              partials);
   cuda.launched(name);
   for (std::size_t s = 0; s < Body::sums; ++s)
-    cuda.each_element(
-        name, cols,
-        AddPartialsBody<T>{partials + s * cols, Body::sums * cols, chunks.count(), to[s]});
+    if (to[s] != nullptr)
+      cuda.each_element(
+          name, cols,
+          AddPartialsBody<T>{partials + s * cols, Body::sums * cols, chunks.count(), to[s]});
 }
 
 /// The column sums of a matrix.

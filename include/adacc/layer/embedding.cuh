@@ -89,10 +89,13 @@ struct kernel<Embedding, Cuda> {
                        const View<const std::int32_t>& x, const View<const T>&,
                        const View<const T>& dy, const View<T>&, const Params<T>& dparams,
                        const ConstBytes&, const Bytes&) {
-    detail::embedding_backward_kernel<<<detail::cuda_grid(x.size(), 1), detail::cuda_threads, 0,
-                                        cuda.stream()>>>(x.data(), x.size(), f.vocab, f.channels,
-                                                         dy.data(), dparams[0].data());
-    cuda.launched(Embedding::name);
+    if (!dparams[0].empty()) {
+      detail::embedding_backward_kernel<<<detail::cuda_grid(x.size(), 1), detail::cuda_threads, 0,
+                                          cuda.stream()>>>(x.data(), x.size(), f.vocab, f.channels,
+                                                           dy.data(), dparams[0].data());
+      cuda.launched(Embedding::name);
+    }
+    if (dparams[1].empty()) return;
     cuda.each_element(Embedding::name, x.cols() * f.channels,
                       detail::PositionBody<T>{x.data(), x.size(), f.vocab, x.cols(), f.channels,
                                               dy.data(), dparams[1].data()});

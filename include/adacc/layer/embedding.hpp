@@ -34,6 +34,8 @@ struct Embedding {
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "embedding";
 
+  constexpr Reads reads_when(Wanted) const { return reads::input; }
+
   constexpr Error validate(Shape in) const {
     if (vocab == 0 || context == 0 || channels == 0)
       return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
@@ -102,15 +104,17 @@ struct Embedding {
                 View<const T> dy, View<T>, Params<T> dparams, ConstBytes, Bytes) const {
     constexpr std::size_t tile_cols = 64;  // whole cache lines
     const std::size_t rows = x.size(), time = x.cols();
+    const bool tokens = !dparams[0].empty(), places = positions && !dparams[1].empty();
+    const bool segments = types > 0 && !dparams[type_table()].empty();
     cpu.parallel(div_up(channels, tile_cols), [&](std::size_t tile, int) {
       const std::size_t first = tile * tile_cols;
       const std::size_t n = channels - first < tile_cols ? channels - first : tile_cols;
       for (std::size_t r = 0; r < rows; ++r) {
         if (!known(x[r])) continue;
         const auto up = detail::as_array(dy.data() + r * channels + first, n);
-        detail::as_array(dparams[0].row(word(x[r])) + first, n) += up;
-        if (positions) detail::as_array(dparams[1].row(r % time) + first, n) += up;
-        if (types > 0) detail::as_array(dparams[type_table()].row(type(x[r])) + first, n) += up;
+        if (tokens) detail::as_array(dparams[0].row(word(x[r])) + first, n) += up;
+        if (places) detail::as_array(dparams[1].row(r % time) + first, n) += up;
+        if (segments) detail::as_array(dparams[type_table()].row(type(x[r])) + first, n) += up;
       }
     });
   }

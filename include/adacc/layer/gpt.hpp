@@ -13,6 +13,7 @@
 
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
+#include "../model/frozen.hpp"
 #include "../model/graph_builder.hpp"
 #include "../model/layer.hpp"
 #include "../model/network.hpp"
@@ -30,6 +31,7 @@
 #include "gelu.hpp"
 #include "layer_norm.hpp"
 #include "linear.hpp"
+#include "lora_linear.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace gpt {
 
@@ -104,47 +106,93 @@ struct MixedSet {
   using Output = Retain;
 };
 
-/// The network of `config`. Weights start at 0.02 times a normal number, those that write to the
-/// residual stream smaller by sqrt(2 layers), as GPT-2's.
-template <class Set = RetainSet>
-auto make(const Config& config) {
+/// Adapters beside the linear layers (layer/lora_linear.hpp), all else being frozen.
+struct Lora {
+  std::size_t rank = 0;  ///< 0: there are none
+  float alpha = 16;
+  bool train_a = true;
+};
+
+/// What of a network is trained.
+struct Tuning {
+  Lora lora{};
+  const TrainedSet* trained = nullptr;  ///< as in GraphOptions
+};
+
+namespace detail {
+
+/// The network of `config` with linear layers of linear(out, init_stddev); `rest` is done to all
+/// other layers that have parameters.
+template <class Set, class MakeLinear, class Rest>
+auto make_of(const Config& config, const MakeLinear& linear, const Rest& rest) {
   const std::size_t c = config.channels;
   const float weight = 0.02F;
   const float residual = weight / std::sqrt(2.0F * static_cast<float>(config.layers));
-  const Residual attention{layer<typename Set::Norm>(LayerNorm{}),
-                           layer<typename Set::Qkv>(Linear{.out = 3 * c, .init_stddev = weight}),
+  const Residual attention{rest(layer<typename Set::Norm>(LayerNorm{})),
+                           layer<typename Set::Qkv>(linear(3 * c, weight)),
                            layer<typename Set::Attention>(CausalAttention{.heads = config.heads}),
-                           layer<typename Set::Middle>(Linear{.out = c, .init_stddev = residual})};
-  const Residual mlp{layer<typename Set::Norm>(LayerNorm{}),
-                     layer<typename Set::Hidden>(Linear{.out = 4 * c, .init_stddev = weight}),
+                           layer<typename Set::Middle>(linear(c, residual))};
+  const Residual mlp{rest(layer<typename Set::Norm>(LayerNorm{})),
+                     layer<typename Set::Hidden>(linear(4 * c, weight)),
                      layer<typename Set::Gelu>(Gelu{}),
-                     layer<typename Set::Output>(Linear{.out = c, .init_stddev = residual})};
+                     layer<typename Set::Output>(linear(c, residual))};
   Embedding embedding;
   embedding.vocab = config.vocab;
   embedding.context = config.context;
   embedding.channels = c;
   CrossEntropyHead head;
   head.vocab = config.vocab;
-  return Network{Sequential{layer<typename Set::Output>(embedding),
+  return Network{Sequential{rest(layer<typename Set::Output>(embedding)),
                             repeat(config.layers, Sequential{attention, mlp}),
-                            layer<typename Set::Norm>(LayerNorm{})},
+                            rest(layer<typename Set::Norm>(LayerNorm{}))},
                  head};
+}
+
+}  // namespace detail
+
+/// The network of `config`. Weights start at 0.02 times a normal number, those that write to the
+/// residual stream smaller by sqrt(2 layers), as GPT-2's.
+template <class Set = RetainSet>
+auto make(const Config& config) {
+  return detail::make_of<Set>(
+      config,
+      [](std::size_t out, float stddev) { return Linear{.out = out, .init_stddev = stddev}; },
+      [](const auto& part) { return part; });
+}
+
+/// The same with adapters, which alone are trained. Its nodes are those of the other.
+template <class Set = RetainSet>
+auto make_lora(const Config& config, const Lora& lora) {
+  return detail::make_of<Set>(
+      config,
+      [&](std::size_t out, float stddev) {
+        return LoraLinear{.out = out,
+                          .init_stddev = stddev,
+                          .rank = lora.rank,
+                          .alpha = lora.alpha,
+                          .train_a = lora.train_a};
+      },
+      [](const auto& part) { return frozen(part); });
 }
 
 template <class Set>
 using Gpt = decltype(make<Set>(Config{}));
+template <class Set>
+using LoraGpt = decltype(make_lora<Set>(Config{}, Lora{}));
 
 /// The graph of the network for `batch` sequences of `time` tokens, cut into `parts` parts.
 template <class Set = RetainSet>
 Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, int workers,
-                    int parts = 1) {
-  return make_graph(make<Set>(config), Shape(batch, time), {.workers = workers, .parts = parts});
+                    int parts = 1, const Tuning& tuning = {}) {
+  const GraphOptions options{.workers = workers, .parts = parts, .trained = tuning.trained};
+  if (tuning.lora.rank == 0) return make_graph(make<Set>(config), Shape(batch, time), options);
+  return make_graph(make_lora<Set>(config, tuning.lora), Shape(batch, time), options);
 }
 
 /// The plan that the types of a set spell out for `graph`, which may come from any set.
 template <class Set>
-Plan plan_of(const Config& config, std::size_t batch, std::size_t time) {
-  const auto typed = graph<Set>(config, batch, time, 1);
+Plan plan_of(const Config& config, std::size_t batch, std::size_t time, const Tuning& tuning = {}) {
+  const auto typed = graph<Set>(config, batch, time, 1, 1, tuning);
   return typed ? plan_from_types(*typed) : Plan{};
 }
 
@@ -154,25 +202,29 @@ inline constexpr const char* set_names[] = {"retain", "recompute", "int8",
 
 /// The plan of the set called `name`; empty for names that are not in set_names.
 inline Plan named_plan(const std::string& name, const Config& config, std::size_t batch,
-                       std::size_t time) {
-  if (name == "retain") return plan_of<RetainSet>(config, batch, time);
-  if (name == "recompute") return plan_of<RecomputeSet>(config, batch, time);
-  if (name == "int8") return plan_of<Int8Set>(config, batch, time);
-  if (name == "int4") return plan_of<Int4Set>(config, batch, time);
-  if (name == "tolerated") return plan_of<ToleratedSet>(config, batch, time);
-  if (name == "mixed") return plan_of<MixedSet>(config, batch, time);
+                       std::size_t time, const Tuning& tuning = {}) {
+  if (name == "retain") return plan_of<RetainSet>(config, batch, time, tuning);
+  if (name == "recompute") return plan_of<RecomputeSet>(config, batch, time, tuning);
+  if (name == "int8") return plan_of<Int8Set>(config, batch, time, tuning);
+  if (name == "int4") return plan_of<Int4Set>(config, batch, time, tuning);
+  if (name == "tolerated") return plan_of<ToleratedSet>(config, batch, time, tuning);
+  if (name == "mixed") return plan_of<MixedSet>(config, batch, time, tuning);
   return {};
 }
 
 /// One line that says which network this is; checkpoints are matched by it.
-inline std::string describe(const Config& config) {
-  return "GPT-2, layers " + std::to_string(config.layers) + ", heads " +
-         std::to_string(config.heads) + ", channels " + std::to_string(config.channels) +
-         ", context " + std::to_string(config.context) + ", vocabulary " +
-         std::to_string(config.vocab);
+inline std::string describe(const Config& config, const Lora& lora = {}) {
+  std::string line =
+      "GPT-2, layers " + std::to_string(config.layers) + ", heads " + std::to_string(config.heads) +
+      ", channels " + std::to_string(config.channels) + ", context " +
+      std::to_string(config.context) + ", vocabulary " + std::to_string(config.vocab);
+  if (lora.rank == 0) return line;
+  char alpha[32];
+  std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(lora.alpha));
+  return line + ", LoRA of rank " + std::to_string(lora.rank) + ", alpha " + alpha;
 }
 
-/// The configuration that `describe` described.
+/// The configuration that `describe` described, adapters aside.
 inline std::optional<Config> parse_description(const std::string& text) {
   Config config;
   if (std::sscanf(

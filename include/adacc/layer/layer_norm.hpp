@@ -38,6 +38,11 @@ struct LayerNorm {
   static constexpr const char* name = "layer_norm";
   static constexpr bool dx_overwrites_dy = true;
 
+  /// The bias's gradient is made of dy alone.
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.dx || wanted.parameter(0) ? reads::input : reads::none;
+  }
+
   constexpr Error validate(Shape in) const {
     if (!(epsilon > 0)) return Error::say("layer_norm: epsilon must be a number above 0");
     return detail::check_rows(name, in);
@@ -78,20 +83,23 @@ struct LayerNorm {
   template <class T>
   void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t rows = x.rows(), cols = x.cols();
+    const std::size_t rows = dy.rows(), cols = dy.cols();
+    const bool sums_weight = !dparams[0].empty(), sums_bias = !dparams[1].empty();
     const auto weight = detail::as_array(params[0].data(), cols);
     const T* const means = detail::elements<T>(aux);
     const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
       auto dweight = detail::as_array(partial, cols);
       auto dbias = detail::as_array(partial + cols, cols);
       for (std::size_t r = first; r < last; ++r) {
-        const auto in = detail::as_array(x.data() + r * cols, cols);
         const auto up = detail::as_array(dy.data() + r * cols, cols);
+        if (sums_bias) dbias += up;
+        if (x.empty()) continue;
+        const auto in = detail::as_array(x.data() + r * cols, cols);
         const T mean = means[r], rstd = means[rows + r];
+        if (sums_weight) dweight += up * ((in - mean) * rstd);
+        if (dx.empty()) continue;
         const T mean_g = (up * weight).sum() / static_cast<T>(cols);
         const T mean_gx = (up * weight * (in - mean)).sum() * rstd / static_cast<T>(cols);
-        dweight += up * ((in - mean) * rstd);
-        dbias += up;
         // dy is read for the last time here, element by element: dx may be the same memory.
         detail::as_array(dx.data() + r * cols, cols) =
             (up * weight - mean_g - (in - mean) * (rstd * mean_gx)) * rstd;
@@ -99,8 +107,11 @@ struct LayerNorm {
     };
     detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<T>(workspace), sums_of_chunk,
                           [&](const T* partials, std::size_t count) {
-                            detail::add_partials(cpu, partials, count, 2 * cols, dparams[0]);
-                            detail::add_partials(cpu, partials + cols, count, 2 * cols, dparams[1]);
+                            const std::size_t stride = 2 * cols;
+                            if (sums_weight)
+                              detail::add_partials(cpu, partials, count, stride, dparams[0]);
+                            if (sums_bias)
+                              detail::add_partials(cpu, partials + cols, count, stride, dparams[1]);
                           });
   }
 };

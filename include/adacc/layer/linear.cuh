@@ -47,7 +47,7 @@ struct kernel<Linear, Cuda> {
                        const View<const T>& x, const View<const T>&, const View<const T>& dy,
                        const View<T>& dx, const Params<T>& dparams, const ConstBytes&,
                        const Bytes& workspace) {
-    const std::size_t rows = x.rows(), in = x.cols();
+    const std::size_t rows = dy.rows(), in = params[0].cols();
     if (!dx.empty())
       product(cuda,
               {.m = rows,
@@ -59,18 +59,19 @@ struct kernel<Linear, Cuda> {
                .b_transposed = false,
                .c = dx.data()},
               workspace);
-    product(cuda,
-            {.m = f.out,
-             .n = in,
-             .k = rows,
-             .a = dy.data(),
-             .a_transposed = true,
-             .b = x.data(),
-             .b_transposed = false,
-             .c = dparams[0].data(),
-             .accumulates = true},
-            workspace);
-    if (f.bias)
+    if (!dparams[0].empty())
+      product(cuda,
+              {.m = f.out,
+               .n = in,
+               .k = rows,
+               .a = dy.data(),
+               .a_transposed = true,
+               .b = x.data(),
+               .b_transposed = false,
+               .c = dparams[0].data(),
+               .accumulates = true},
+              workspace);
+    if (f.bias && !dparams[1].empty())
       detail::add_column_sums<T>(cuda, Linear::name, rows, f.out,
                                  detail::MatrixBody<T>{dy.data(), f.out},
                                  reinterpret_cast<T*>(workspace.data()), {dparams[1].data()});

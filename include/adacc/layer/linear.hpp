@@ -57,7 +57,11 @@ struct Linear {
   /// The input's error meets dy in a sum over all rows, where it averages out.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.037;
-  static constexpr bool accepts_empty_dx = true;
+
+  /// dx and the bias's gradient are made of dy alone.
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) ? reads::input : reads::none;
+  }
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
 
@@ -121,13 +125,14 @@ struct Linear {
   template <class T>
   void backward(Cpu& ctx, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes, Bytes workspace) const {
-    const std::size_t rows = x.rows(), in = x.cols();
+    const std::size_t rows = dy.rows(), in = params[0].cols();
     if (!dx.empty())
       gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
               Accumulate::no, workspace);
-    gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
-            Accumulate::yes, workspace);
-    if (bias) detail::add_column_sums(ctx, dy, dparams[1].data());
+    if (!dparams[0].empty())
+      gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
+              Accumulate::yes, workspace);
+    if (bias && !dparams[1].empty()) detail::add_column_sums(ctx, dy, dparams[1].data());
   }
 };
 

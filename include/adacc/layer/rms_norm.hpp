@@ -36,6 +36,8 @@ struct RmsNorm {
   static constexpr const char* name = "rms_norm";
   static constexpr bool dx_overwrites_dy = true;
 
+  constexpr Reads reads_when(Wanted) const { return reads::input; }
+
   constexpr Error validate(Shape in) const {
     if (!(epsilon > 0)) return Error::say("rms_norm: epsilon must be a number above 0");
     return detail::check_rows(name, in);
@@ -75,21 +77,24 @@ struct RmsNorm {
     const std::size_t cols = x.cols();
     const auto weight = detail::as_array(params[0].data(), cols);
     const T* const reciprocals = detail::elements<T>(aux);
+    const bool sums_weight = !dparams[0].empty();
     const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
       auto dweight = detail::as_array(partial, cols);
       for (std::size_t row = first; row < last; ++row) {
         const auto in = detail::as_array(x.data() + row * cols, cols);
         const auto up = detail::as_array(dy.data() + row * cols, cols);
         const T r = reciprocals[row];
+        if (sums_weight) dweight += up * (in * r);
+        if (dx.empty()) continue;
         const T mean_gx = (up * weight * in).sum() * r * r / static_cast<T>(cols);
-        dweight += up * (in * r);
         // dy is read for the last time here, element by element: dx may be the same memory.
         detail::as_array(dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
       }
     };
     detail::sum_over_rows(cpu, x.rows(), cols, detail::elements<T>(workspace), sums_of_chunk,
                           [&](const T* partials, std::size_t count) {
-                            detail::add_partials(cpu, partials, count, cols, dparams[0]);
+                            if (sums_weight)
+                              detail::add_partials(cpu, partials, count, cols, dparams[0]);
                           });
   }
 };

@@ -21,6 +21,8 @@
 /// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again.
 /// Neither may keep state, allocate, throw or print. What else a functor may declare:
 ///
+///     constexpr Reads reads_when(Wanted) const;        // what backward reads of what backward_reads
+///                                                      // names, if not all gradients are wanted
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
@@ -40,6 +42,13 @@
 ///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
 ///     constexpr std::size_t entry_items(Shape in) const;   // likewise: how many of them, one after
 ///                                              // the other, make up an entry of the first extent
+///
+/// If parameters are frozen, backward is not asked for their gradients; nor, if nothing before the
+/// layer is trained, for dx. A layer that declares `reads_when` knows that: what it does not name is
+/// then empty and need not be kept, and where dparams[i] or dx are empty it does without the work
+/// for them. All others get memory for every gradient, whether anybody reads it or not. What is
+/// wanted has the same bits either way. A loss may declare `reads_when`, too, for the sake of
+/// dparams alone: it always reads x, and its dx is always wanted.
 ///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
@@ -88,6 +97,18 @@ inline constexpr Reads both = Reads::both;
 constexpr bool reads_input(Reads reads) { return (static_cast<int>(reads) & 1) != 0; }
 constexpr bool reads_output(Reads reads) { return (static_cast<int>(reads) & 2) != 0; }
 
+/// The gradients that one layer's backward is asked for.
+struct Wanted {
+  bool dx = true;  ///< that of the input
+  /// Bit i: that of parameter i. All from the 64th on share the last bit.
+  std::uint64_t parameters = ~std::uint64_t{0};
+
+  constexpr bool parameter(std::size_t i) const {
+    return (parameters >> (i < 63 ? i : 63) & 1) != 0;
+  }
+  constexpr bool everything() const { return dx && parameters == ~std::uint64_t{0}; }
+};
+
 /// The call a workspace is asked for. A layer that accepts an empty dx is asked for a backward
 /// without one if it comes first.
 enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
@@ -130,7 +151,12 @@ struct layer_traits {
   static constexpr bool takes_tokens = requires { typename F::input_type; };
   static constexpr bool dx_overwrites_dy = requires { requires F::dx_overwrites_dy; };
   static constexpr bool dx_overwrites_x = requires { requires F::dx_overwrites_x; };
-  static constexpr bool accepts_empty_dx = requires { requires F::accepts_empty_dx; };
+  static constexpr bool has_reads_when = requires(const F& f, Wanted wanted) {
+    Reads{f.reads_when(wanted)};
+  };
+  static constexpr bool accepts_empty_dx = has_reads_when || requires {
+    requires F::accepts_empty_dx;
+  };
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };
@@ -166,6 +192,10 @@ struct layer_traits {
                   "backward_reads = adacc::reads::input (or output, both, none)");
     if constexpr (declared) return F::backward_reads;
     else return Reads::both;
+  }
+  static constexpr Reads reads_when(const F& f, Wanted wanted) {
+    if constexpr (has_reads_when) return f.reads_when(wanted);
+    else return backward_reads();
   }
   static constexpr Shape output_shape(const F& f, Shape in) {
     if constexpr (has_output_shape) return f.output_shape(in);

@@ -41,7 +41,12 @@ struct LayerSignature {
   Split split = Split::none;
   Shape (*output_shape)(const AnyFunctor&, Shape in) = nullptr;
   ParameterGetter parameter = nullptr;
+  Reads (*reads_when)(const AnyFunctor&, Wanted) = nullptr;
 
+  /// What backward reads if it is asked for `wanted`.
+  constexpr Reads reads_for(const AnyFunctor& functor, Wanted wanted) const {
+    return reads_when == nullptr || wanted.everything() ? reads : reads_when(functor, wanted);
+  }
   constexpr Shape output_for(const AnyFunctor& functor, Shape in) const {
     return output_shape == nullptr ? in : output_shape(functor, in);
   }
@@ -85,6 +90,9 @@ struct Answers {
     spec = specs[i];
     return true;
   }
+  static constexpr Reads reads_when(const AnyFunctor& any, Wanted wanted) {
+    return functor_in<F>(any).reads_when(wanted);
+  }
   static constexpr Error validate(const AnyFunctor& any, Shape in) {
     return functor_in<F>(any).validate(in);
   }
@@ -118,6 +126,7 @@ constexpr LayerSignature make_signature() {
   LayerSignature signature{traits::name(), traits::backward_reads(), traits::split(), nullptr,
                            parameter_getter<F>()};
   if constexpr (traits::has_output_shape) signature.output_shape = &Answers<F>::output_shape;
+  if constexpr (traits::has_reads_when) signature.reads_when = &Answers<F>::reads_when;
   return signature;
 }
 

@@ -34,8 +34,8 @@ constexpr Error check_made_for(const char* what, const Fingerprint& made_for,
                       shown(made_for.bytes), ", and this graph's ", shown(graph.bytes));
   return Error::say("the ", what, " was made for another graph, whose activations take ",
                     shown(graph.bytes),
-                    " as this one's do, but differ in shapes, readers, or the codecs that those "
-                    "tolerate");
+                    " as this one's do, but differ in shapes, readers, the codecs that those "
+                    "tolerate, or trained parameters");
 }
 
 /// FNV-1a over words of 64 bits, whose upper half is folded in: any one word that differs shows.

@@ -55,14 +55,18 @@ class IdSpan {
 /// One instance of a layer, and the activation that it produces.
 struct Node {
   const char* name = "";
-  int layer = 0;  ///< index of the layer in the model; copies of a repeated block share it
-  int copy = 0;   ///< which copy of the repeated block, 0 outside of Repeat
+  int layer = 0;          ///< index of the layer in the model; copies of a repeated block share it
+  int copy = 0;           ///< which copy of the repeated block, 0 outside of Repeat
+  bool repeated = false;  ///< it is in a Repeat
   Shape input;
   Shape output;
   IdRange sources;            ///< what forward reads: of a layer, its one input
   IdRange adds;               ///< what is added in place to the output: sums of residuals
   IdRange backward_reads;     ///< what backward reads
   Reads reads = Reads::none;  ///< the same as a layer declares it: its own input, its own output
+  Wanted wanted;              ///< the gradients that its backward is asked for
+  /// False if neither it nor what it is made from is trained: its activation needs no gradient.
+  bool runs_backward = true;
   bool read_in_backward = false;  ///< some node's backward reads this activation
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
@@ -81,7 +85,8 @@ struct Node {
   std::size_t aux_bytes = 0;           ///< of all parts
   std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
   std::size_t forward_workspace = 0;   ///< of the part that needs most
-  std::size_t backward_workspace = 0;  ///< likewise
+  std::size_t backward_workspace = 0;  ///< likewise, with what follows
+  std::size_t discarded_bytes = 0;     ///< at its end, for gradients that nobody reads
   Policy policy;                       ///< as fixed in types; planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
@@ -103,7 +108,8 @@ struct LossNode {
   Cut cut;
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
-  bool shares_parameters = false;  ///< some node has one of its parameters, too
+  std::size_t discarded_bytes = 0;  ///< as of a node
+  bool shares_parameters = false;   ///< some node has one of its parameters, too
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
 };
@@ -129,6 +135,7 @@ struct Graph {
   LossNode loss;
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
+  std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
   Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
@@ -259,6 +266,9 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     }
   }
   for (const CodecInfo* codec : graph.candidates) all.mix(codec->id);
+  if (graph.gradient_elems != graph.parameter_elems)  // nobody asks for some gradients
+    for (std::size_t i = 0; i < graph.parameters.size(); ++i)
+      if (graph.parameters[i].frozen) all.mix(i);
   found.structure = all.value();
   return found;
 }

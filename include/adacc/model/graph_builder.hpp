@@ -10,6 +10,7 @@
 #include "../core/cpu.hpp"
 #include "../policy/compress.hpp"
 #include "erased_layer.hpp"
+#include "frozen.hpp"
 #include "graph.hpp"
 #include "network.hpp"
 
@@ -22,6 +23,8 @@ struct GraphOptions {
   int parts = 1;
   /// Backward ends with the gradient of the step's input, in the arena (Step::input_gradient).
   bool input_gradient = false;
+  /// Which parameters are trained, whatever types say; null: as these say. Must outlive the call.
+  const TrainedSet* trained = nullptr;
 };
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
@@ -35,6 +38,7 @@ class GraphBuilder {
     graph_.scalar = graph_.input_dtype = options.scalar;
     graph_.workers = options.workers;
     graph_.gives_input_gradient = options.input_gradient;
+    trained_set_ = options.trained;
     check_size("the step's input", input);
   }
 
@@ -45,6 +49,18 @@ class GraphBuilder {
               detail::layer_declarations<Functor, Context>, PolicyType::value);
   }
 
+  /// What is visited next is frozen as far as this; returns what was said before.
+  constexpr Freeze freeze(Freeze what) {
+    const Freeze before = freeze_;
+    freeze_ = what;
+    return before;
+  }
+
+  template <class Loss, Freeze what>
+  constexpr void loss(const Frozen<Loss, what, false>& frozen) {
+    freeze_ = what;
+    loss(frozen.loss);
+  }
   template <class Loss>
   constexpr void loss(const Loss& functor) {
     using traits = layer_traits<Loss>;
@@ -65,6 +81,7 @@ class GraphBuilder {
     node.first_parameter = graph_.parameters.size();
     parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
       node.target_dtype = dtype_of<typename Loss::target_type>;
@@ -102,6 +119,7 @@ class GraphBuilder {
       return fail("Repeat", Error::say("needs at least 1 copy of its block, and got ", count));
     const int layer = layer_, outer = copy_;
     const Shape shape = shape_;
+    ++depth_;
     for (int i = 0; i < count; ++i) {
       layer_ = layer;
       copy_ = outer * count + i;
@@ -113,17 +131,51 @@ class GraphBuilder {
                                          shape, " into ", shape_));
     }
     copy_ = outer;
+    --depth_;
   }
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
     if (const Error why = check(graph_)) return why;
+    if (const Error why = place_parameters()) return why;
     mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
     return static_cast<Graph&&>(graph_);
   }
 
  private:
+  /// Those that are trained come first, so that gradients and moments mirror the start of the block.
+  constexpr Error place_parameters() {
+    graph_.gradient_elems = graph_.parameter_elems;
+    if (trained_set_ != nullptr && trained_set_->size() != graph_.parameters.size())
+      return Error::misuse("the set of trained parameters is of a network with ",
+                           trained_set_->size(), " parameters, and this one has ",
+                           graph_.parameters.size());
+    if (!freezes_) return {};
+    if (!trains_ && !graph_.gives_input_gradient)
+      return Error::say("all parameters are frozen: there is nothing to train");
+    Array<std::size_t> before;
+    for (const Parameter& parameter : graph_.parameters) before.push_back(parameter.offset);
+    std::size_t next = 0;
+    for (const bool frozen : {false, true}) {
+      for (Parameter& parameter : graph_.parameters) {
+        if (!parameter.owner || parameter.frozen != frozen) continue;
+        parameter.offset = next;
+        next += padded_elems(parameter.shape);
+      }
+      if (!frozen) graph_.gradient_elems = next;
+    }
+    for (std::size_t i = 0; i < before.size(); ++i)
+      for (std::size_t j = 0; j < i && !graph_.parameters[i].owner; ++j)
+        if (graph_.parameters[j].owner && before[j] == before[i])
+          graph_.parameters[i].offset = graph_.parameters[j].offset;
+    return {};
+  }
+
+  constexpr std::size_t padded_elems(Shape shape) const {
+    return align_up(shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
+  }
+
   /// Of each parameter that has its owner's place, both.
   constexpr void mark_shared_parameters() {
     const auto mark = [&](const Parameter& parameter) {
@@ -151,7 +203,7 @@ class GraphBuilder {
     node.copy = copy_;
     node.input = shape_;
     node.policy = policy;
-    node.reads = signature.reads;
+    node.repeated = depth_ > 0;
     node.takes_tokens = declared.takes_tokens;
     node.dx_overwrites_dy = declared.dx_overwrites_dy;
     node.accepts_empty_dx = declared.accepts_empty_dx;
@@ -163,9 +215,6 @@ class GraphBuilder {
     }
     if (needs.validate != nullptr)
       if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
-    settle_candidates(reads_input(node.reads), declared.input_codecs, declared.input_sensitivity);
-    tolerated_output_ = declared.output_codecs;
-    node.sensitivity = reads_output(node.reads) ? declared.output_sensitivity : 0;
     node.output = signature.output_for(functor, shape_);
     if (!check_size(node.name, node.output)) return;
     node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
@@ -174,18 +223,69 @@ class GraphBuilder {
     node.cut = cut(signature.split, items, node.name, node.output,
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
     if (needs.entry_items != nullptr) node.cut.entry_items = needs.entry_items(functor, shape_);
-    set_needs(node, functor, needs,
-              id == 0 && node.accepts_empty_dx && !graph_.gives_input_gradient
-                  ? Pass::backward_without_dx
-                  : Pass::backward);
+    const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for the sake of those before
     node.first_parameter = graph_.parameters.size();
     parameters(functor, signature.parameter, id, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    if (freezes_) ask_for_gradients(node, id, wants_dx);
+    node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;
+    settle_candidates(reads_input(node.reads), declared.input_codecs, declared.input_sensitivity);
+    tolerated_output_ = declared.output_codecs;
+    node.sensitivity = reads_output(node.reads) ? declared.output_sensitivity : 0;
+    const bool without_dx = !node.wanted.dx || (id == 0 && !graph_.gives_input_gradient);
+    set_needs(node, functor, needs,
+              without_dx && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
+      make_room_for_discarded(node);
     node.operations = needs.operations != nullptr ? needs.operations(functor, node.input)
                                                   : product_operations(node);
     shape_ = node.output;
     const int from = current();
     graph_.append(node, {&from, 1});
+  }
+
+  /// Which gradients backward of `node`, number `id`, is asked for, in a network in which something is
+  /// frozen.
+  constexpr void ask_for_gradients(Node& node, int id, bool wants_dx) {
+    bool trained = false;
+    for (std::size_t i = 0; i < node.parameter_count; ++i) {
+      const bool frozen = graph_.parameters[node.first_parameter + i].frozen;
+      trained = trained || !frozen;
+      if (frozen) node.wanted.parameters &= ~(std::uint64_t{1} << (i < 63 ? i : 63));
+    }
+    for (std::size_t i = 63; i < node.parameter_count; ++i)
+      if (!graph_.parameters[node.first_parameter + i].frozen)
+        node.wanted.parameters |= std::uint64_t{1} << 63;
+    if (wants_dx) return;
+    node.wanted.dx = false;
+    for (; first_backward_ < id; ++first_backward_)
+      ask_for_nothing(graph_.nodes[static_cast<std::size_t>(first_backward_)]);
+    if (trained) return;
+    ask_for_nothing(node);
+    first_backward_ = id + 1;
+  }
+
+  constexpr void ask_for_nothing(Node& node) const {
+    node.wanted = {false, 0};
+    node.runs_backward = node.read_in_backward = false;
+    node.reads = Reads::none;
+    node.backward_reads = {};
+    node.backward_workspace = node.discarded_bytes = 0;
+    node.sensitivity = 0;
+  }
+
+  /// Gradients of frozen parameters that the layer computes all the same go to its workspace.
+  template <class AnyNode>
+  constexpr void make_room_for_discarded(AnyNode& node) const {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < node.parameter_count; ++i) {
+      const Parameter& parameter = graph_.parameters[node.first_parameter + i];
+      if (!parameter.frozen) continue;
+      bytes = align_up(bytes) + parameter.shape.elems() * bytes_of(graph_.scalar);
+    }
+    if (bytes == 0) return;
+    node.discarded_bytes = bytes;
+    node.backward_workspace = align_up(node.backward_workspace) + bytes;
   }
 
   constexpr void end(bool has_loss) {
@@ -283,7 +383,7 @@ class GraphBuilder {
       node.aux_bytes = last * align_up(node.part_aux_bytes) + aux(functor, needs, node.cut, last);
     }
     node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
-    node.backward_workspace = workspace(functor, needs, node.cut, backward);
+    if (node.runs_backward) node.backward_workspace = workspace(functor, needs, node.cut, backward);
   }
 
   /// Bytes of aux of one part.
@@ -326,14 +426,24 @@ class GraphBuilder {
         return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
                                     " in one layer and ", spec.shape, " in another"));
       parameter.offset = earlier.offset;
+      parameter.frozen = earlier.frozen;
       parameter.owner = false;
     }
     if (parameter.owner) {
       parameter.offset = graph_.parameter_elems;
-      graph_.parameter_elems +=
-          align_up(spec.shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
+      graph_.parameter_elems += padded_elems(spec.shape);
+      parameter.frozen = is_frozen(spec);
     }
+    (parameter.frozen ? freezes_ : trains_) = true;
     graph_.parameters.push_back(parameter);
+  }
+
+  /// Of the parameter that comes next.
+  constexpr bool is_frozen(const ParameterSpec& spec) const {
+    const std::size_t i = graph_.parameters.size();
+    if (trained_set_ != nullptr) return i < trained_set_->size() && !(*trained_set_)[i];
+    return spec.frozen || freeze_ == Freeze::all ||
+           (freeze_ == Freeze::all_but_biases && !same("bias", spec.name));
   }
 
   static constexpr bool same(const char* a, const char* b) {
@@ -346,7 +456,12 @@ class GraphBuilder {
   Shape shape_;
   int layer_ = 0;
   int copy_ = 0;
-  CodecSpan tolerated_output_;  ///< by the layer visited last
+  int depth_ = 0;  ///< of Repeats
+  const TrainedSet* trained_set_ = nullptr;
+  Freeze freeze_ = Freeze::nothing;
+  bool freezes_ = false, trains_ = false;  ///< some parameter so far
+  int first_backward_ = 0;                 ///< nodes before it are asked for no gradients
+  CodecSpan tolerated_output_;             ///< by the layer visited last
   Error error_;
 };
 

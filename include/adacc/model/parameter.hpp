@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 /// Parameters as layers declare them, and as kernels receive them.
 ///
-/// All parameters of a model live in one block that the trainer owns; gradients and optimizer
-/// moments mirror it. A layer never holds them: they are passed at every call.
+/// All parameters of a model live in one block that the trainer owns: first those that are trained,
+/// then those that are frozen. Gradients and optimizer moments mirror the first part alone. A layer
+/// never holds them: they are passed at every call.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "../core/bytes.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -31,6 +34,8 @@ struct ParameterSpec {
   Init init{};
   bool decay = true;           ///< whether weight decay applies
   const char* tied = nullptr;  ///< layers that give the same non-null name share storage
+  /// It keeps its value: it has no gradient. Where several layers share storage, the first says so.
+  bool frozen = false;
 };
 
 /// A parameter in the model's block.
@@ -40,21 +45,35 @@ struct Parameter : ParameterSpec {
   bool owner = true;       ///< false if an earlier layer brought this storage in
 };
 
-/// One layer's parameters (or their gradients): params[0], params[1], … in declaration order.
+/// One layer's parameters (or their gradients): params[0], params[1], … in declaration order. The
+/// gradient of a frozen one is empty; of layers that do not know that (no `reads_when`), it goes to
+/// scratch that nobody reads.
 template <class T>
 class Params {
  public:
   constexpr Params() = default;
-  constexpr Params(T* block, const Parameter* first, std::size_t count)
-      : block_(block), first_(first), count_(count) {}
+  /// `scratch` has room for the frozen ones, each 64-byte aligned; null: their gradients are empty.
+  constexpr Params(T* block, const Parameter* first, std::size_t count, T* scratch = nullptr)
+      : block_(block), scratch_(scratch), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
   constexpr View<T> operator[](std::size_t i) const {
+    if constexpr (!std::is_const_v<T>)
+      if (first_[i].frozen) return of_frozen(i);
     return {block_ + first_[i].offset, first_[i].shape};
   }
 
  private:
+  constexpr View<T> of_frozen(std::size_t i) const {
+    if (scratch_ == nullptr) return {};
+    std::size_t before = 0;
+    for (std::size_t k = 0; k < i; ++k)
+      if (first_[k].frozen) before += align_up(first_[k].shape.elems() * sizeof(T)) / sizeof(T);
+    return {scratch_ + before, first_[i].shape};
+  }
+
   T* block_ = nullptr;
+  T* scratch_ = nullptr;
   const Parameter* first_ = nullptr;
   std::size_t count_ = 0;
 };

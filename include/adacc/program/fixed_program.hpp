@@ -49,7 +49,7 @@ class FixedProgram {
   struct Sizes {
     bool made = false;
     std::size_t of[detail::array_count] = {};
-    std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0;
+    std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
   };
   template <std::size_t... index>
   static constexpr Sizes measure(std::index_sequence<index...>) {
@@ -60,6 +60,7 @@ class FixedProgram {
     ((found.of[index] = detail::array_of<index>(*result).size()), ...);
     found.peak_bytes = result->peak_bytes();
     found.parameter_elems = result->graph.parameter_elems;
+    found.gradient_elems = result->graph.gradient_elems;
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
@@ -90,6 +91,7 @@ class FixedProgram {
  public:
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
+  static constexpr std::size_t gradient_elems = sizes.gradient_elems;
   static constexpr std::size_t parameter_count = sizes.of[3];
   static constexpr std::size_t instruction_count = sizes.of[5];
   static constexpr std::size_t layer_count = sizes.layers;

@@ -17,6 +17,8 @@
 ///   - where a residual sum's gradients meet, that which came along the sum is added to that of the
 ///     branch; with layers in parts the other way round, if nobody else waits for the former: then
 ///     one buffer goes from sum to sum, and what comes out of a branch may die in a loop;
+///   - backward ends where nothing before is trained: there are no gradients then, nor are there
+///     any along residual sums from there;
 ///   - the loss writes its gradient over its input if it may;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
 ///     its last reader in forward, and there again, without an instruction, for its readers in
@@ -180,7 +182,7 @@ class Scheduler {
   constexpr IdSpan list(const IdRange& range) const { return {ids_ + range.first, range.count}; }
   constexpr int value(int id) { return id == step_input ? -1 : state(id).value; }
   constexpr bool wants_gradient(int id) const {
-    return id != step_input || graph_.gives_input_gradient;
+    return id == step_input ? graph_.gives_input_gradient : nodes_[id].runs_backward;
   }
 
   /// Backward readers first; then, from the end, whatever a needed recomputation reads.
@@ -379,6 +381,7 @@ class Scheduler {
 
   constexpr void backward(int k) {
     const Node& node = node_of(k);
+    if (!node.runs_backward) return;
     const IdSpan reads = list(node.backward_reads);
     if (node.gradient_outside && reads.empty() && node.backward_workspace == 0) return;
     for (const int id : reads) materialize(id);

@@ -79,12 +79,12 @@ struct BoundProgram {
     const Cut& cut = node.cut;
     const Shape output = program.graph.output();
     KernelArgs<T> args;
-    set_parameters(args, node.first_parameter, node.parameter_count);
+    args.workspace = bytes(run.workspace);
+    set_parameters(args, node, run.op == Op::loss_gradient);
     const View<T> x = cut_view(cut, tensor(run.x, output, part), part);
     args.x = x.data();
     args.x_shape = x.shape();
     args.out = cut_view(cut, tensor(run.dx, output, part), part);
-    args.workspace = bytes(run.workspace);
     const std::size_t elems = node.targets.elems();
     args.targets = static_cast<const std::byte*>(targets) +
                    cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype);
@@ -94,10 +94,20 @@ struct BoundProgram {
   }
 
  private:
-  void set_parameters(KernelArgs<T>& args, std::size_t first, std::size_t count) const {
-    const Parameter* table = program.graph.parameters.data() + first;
+  /// Those of a node, or of the loss. In backward the end of the workspace is for gradients that
+  /// nobody reads.
+  template <class AnyNode>
+  void set_parameters(KernelArgs<T>& args, const AnyNode& node, bool backward) const {
+    const Parameter* table = program.graph.parameters.data() + node.first_parameter;
+    const std::size_t count = node.parameter_count;
+    T* scratch = nullptr;
+    if (backward && node.discarded_bytes != 0) {
+      const std::size_t own = args.workspace.size() - node.discarded_bytes;
+      scratch = reinterpret_cast<T*>(args.workspace.data() + own);
+      args.workspace = {args.workspace.data(), Shape(own)};
+    }
     args.params = {params.data(), table, count};
-    args.dparams = {gradients.data(), table, count};
+    args.dparams = {gradients.data(), table, count, scratch};
   }
 
   /// The items of part `part` of a tensor that holds `whole`.
@@ -110,7 +120,8 @@ struct BoundProgram {
 
   KernelArgs<T> of_layer(const Instruction& run, const Node& node, std::size_t part) const {
     KernelArgs<T> args;
-    set_parameters(args, node.first_parameter, node.parameter_count);
+    args.workspace = bytes(run.workspace);
+    set_parameters(args, node, run.op == Op::backward);
     const Cut& cut = node.cut;
     args.x_shape = cut.shape(node.input, cut.count(part));
     const bool reads_step_input = program.graph.input_of(run.node) == step_input;
@@ -128,7 +139,6 @@ struct BoundProgram {
       args.aux = {args.aux.data() + begin,
                   Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
     }
-    args.workspace = bytes(run.workspace);
     return args;
   }
 };

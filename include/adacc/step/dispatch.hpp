@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "../model/frozen.hpp"
 #include "../model/graph.hpp"
 #include "../model/network.hpp"
 #include "dispatch_table.hpp"
@@ -19,8 +20,8 @@ inline Error differences(const LayerSignature& signature, const void* object, co
   const Shape output = signature.output_for(functor, node.input);
   ParameterSpec spec;
   std::size_t count = 0;
-  bool same =
-      signature.reads == node.reads && signature.split == node.cut.split && output == node.output;
+  const Reads reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;
+  bool same = reads == node.reads && signature.split == node.cut.split && output == node.output;
   for (; signature.parameter != nullptr && signature.parameter(functor, node.input, count, spec);
        ++count)
     same = same && count < node.parameter_count &&
@@ -57,6 +58,10 @@ class DispatchBuilder {
   void add(int) {}
 
   void loss(const NoLoss&) {}
+  template <class Loss, Freeze what>
+  void loss(const Frozen<Loss, what, false>& frozen) {
+    loss(frozen.loss);
+  }
   template <class Loss>
   void loss(const Loss& functor) {
     dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};

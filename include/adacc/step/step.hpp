@@ -97,9 +97,9 @@ class Step {
   /// Bytes of a store that the step needs; 0 if its plan sends nothing there.
   std::size_t store_bytes() const { return at_.program.schedule.store_bytes; }
 
-  /// Lends the step its memory: an arena of at least arena_bytes(), the parameters and, for
-  /// training, their gradients, each graph().parameter_elems elements, all 64-byte aligned and
-  /// apart from each other, and, if store_bytes() is not 0, a store of at least that size; the arena
+  /// Lends the step its memory: an arena of at least arena_bytes(), graph().parameter_elems
+  /// parameters and, for training, graph().gradient_elems gradients (as many, unless some are
+  /// frozen), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store of at least that size; the arena
   /// is then aligned to transfer_alignment. The store must outlive the binding, and nobody else uses
   /// it while a step is under way. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
@@ -111,20 +111,16 @@ class Step {
     if (params.size() < graph.parameter_elems)
       return Error::misuse("the network has ", graph.parameter_elems,
                            " parameter elements, padding included, and got ", params.size());
-    if (at_.program.mode == Mode::train && gradients.size() < graph.parameter_elems)
-      return Error::misuse("training needs ", graph.parameter_elems,
+    if (at_.program.mode == Mode::train && gradients.size() < graph.gradient_elems)
+      return Error::misuse("training needs ", graph.gradient_elems,
                            " gradient elements, padding included, and got ", gradients.size());
-    const std::size_t bytes = graph.parameter_elems * sizeof(T);
-    if (const Error why = detail::check_memory(
-            {{"bytes of the arena", arena.data(), arena_bytes()},
-             {"parameters", params.data(), bytes},
-             {"gradients", gradients.data(), gradients.data() == nullptr ? 0 : bytes}}))
-      return why;
-    for (const detail::LentMemory& block :
-         {detail::LentMemory{"bytes of the arena", arena.data(), arena_bytes()},
-          detail::LentMemory{"parameters", params.data(), bytes},
-          detail::LentMemory{"gradients", gradients.data(),
-                             gradients.data() == nullptr ? 0 : bytes}})
+    const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
+    const detail::LentMemory all{"parameters", params.data(), graph.parameter_elems * sizeof(T)};
+    const detail::LentMemory trained{
+        "gradients", gradients.data(),
+        gradients.data() == nullptr ? 0 : graph.gradient_elems * sizeof(T)};
+    if (const Error why = detail::check_memory({whole, all, trained})) return why;
+    for (const detail::LentMemory& block : {whole, all, trained})
       if (const Error why = check_place(block)) return why;
     if (has_memory_of_its_own && store_bytes() != 0)
       return Error::say(
@@ -170,7 +166,7 @@ class Step {
     const detail::LentMemory read[] = {
         {"elements of the input", input.data(), input.bytes(), bytes_of(input.dtype())},
         {"targets", targets.data(), has_targets ? targets.bytes() : 0, bytes_of(targets.dtype())}};
-    const std::size_t elems = at_.program.mode == Mode::train ? graph.parameter_elems : 0;
+    const std::size_t elems = at_.program.mode == Mode::train ? graph.gradient_elems : 0;
     for (const detail::LentMemory& block : read)
       if (const Error why =
               detail::check_memory({block,

@@ -45,6 +45,7 @@ class CheckBase {
     layer_traits<F>::parameters(f, in, [&](const ParameterSpec& spec) {
       Parameter parameter;
       static_cast<ParameterSpec&>(parameter) = spec;
+      parameter.frozen = false;  // as a trainer may have it, whatever the layer says
       parameter.offset = offset;
       offset += align_up(spec.shape.elems() * sizeof(double)) / sizeof(double) + line;
       params_.push_back(parameter);
@@ -61,6 +62,35 @@ class CheckBase {
   }
   Params<double> gradients(GuardedBlock& block) const {
     return {block.as<double>(), params_.data(), params_.size()};
+  }
+
+  /// Calls body(wanted) for every choice of gradients that is not all of them, with the parameters
+  /// that it leaves out frozen. Of more than five parameters those from the sixth on go together.
+  template <class Body>
+  void for_each_choice(const Body& body) {
+    const std::size_t choices = std::size_t{1} << (params_.size() < 6 ? params_.size() : 6);
+    for (std::size_t bits = 0; bits < choices; ++bits) {
+      Wanted wanted;
+      for (std::size_t p = 0; p < params_.size(); ++p) {
+        params_[p].frozen = (bits >> (p < 5 ? p : 5) & 1) == 0;
+        if (params_[p].frozen) wanted.parameters &= ~(std::uint64_t{1} << (p < 63 ? p : 63));
+      }
+      for (const bool dx : {false, true}) {
+        wanted.dx = dx;
+        if (!wanted.everything() && (bits != 0 || dx)) body(wanted);
+      }
+    }
+    for (Parameter& parameter : params_) parameter.frozen = false;
+  }
+
+  /// Whether what is wanted has the bits that it has among all gradients.
+  bool same_wanted(const GuardedBlock& some, const GuardedBlock& all) const {
+    for (const Parameter& p : params_)
+      if (!p.frozen && std::memcmp(some.data() + p.offset * sizeof(double),
+                                   all.data() + p.offset * sizeof(double),
+                                   p.shape.elems() * sizeof(double)) != 0)
+        return false;
+    return true;
   }
 
   /// A block for parameter gradients that are `start` before the call.

@@ -45,6 +45,7 @@ class LayerCheck : CheckBase {
     double gradient_start = 0;
     bool in_place = false;
     bool without_dx = false;
+    Wanted wanted{};
   };
   struct Outcome {
     GuardedBlock y, aux, dx, gradients;
@@ -122,15 +123,16 @@ class LayerCheck : CheckBase {
     if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
 
     // What backward does not read is empty, and NaN to those that look nevertheless.
-    constexpr bool reads_x = reads_input(Traits::backward_reads());
-    constexpr bool reads_y = reads_output(Traits::backward_reads());
+    const Reads reads =
+        how.wanted.everything() ? Traits::backward_reads() : Traits::reads_when(f_, how.wanted);
+    const bool reads_x = reads_input(reads), reads_y = reads_output(reads);
     const GuardedBlock no_x(in_.elems() * sizeof(X)), no_y(y_bytes);
     const View<const X> x(reads_x ? x_.as<X>() : no_x.as<X>(), reads_x ? in_ : Shape());
     const View<const double> y(reads_y ? outcome.y.template as<double>() : no_y.as<double>(),
                                reads_y ? out_ : Shape());
     const View<const double> dy(how.in_place ? outcome.dx.template as<double>() : dy_.as<double>(),
                                 out_);
-    const bool wants_dx = !tokens && !how.without_dx;
+    const bool wants_dx = !tokens && !how.without_dx && how.wanted.dx;
     const View<double> dx =
         wants_dx ? View<double>(outcome.dx.template as<double>(), in_) : View<double>();
     const GuardedBlock y_before = copy(outcome.y), aux_before = copy(outcome.aux);
@@ -193,6 +195,8 @@ class LayerCheck : CheckBase {
                        "gradients have other bits",
                        mode));
     }
+    if constexpr (Traits::has_reads_when)
+      if (!check_wanted(serial, base)) return false;
     if (!check_workers(training, base)) return false;
 
     // Finite differences in evaluation are news only if evaluation differs.
@@ -207,6 +211,27 @@ class LayerCheck : CheckBase {
                              ": a layer keeps no state"));
     if (training) trained_y_ = copy(base.y);
     return true;
+  }
+
+  /// If some gradients are not wanted, the others are what they were, from what is read then.
+  bool check_wanted(const Cpu& cpu, const Outcome& base) {
+    if (Traits::reads_when(f_, Wanted{}) != Traits::backward_reads())
+      return fail(Error::say("reads_when, with all gradients wanted, is not backward_reads"));
+    Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    bool holds = true;
+    for_each_choice([&](Wanted wanted) {
+      const int read = static_cast<int>(Traits::reads_when(f_, wanted));
+      if ((read & ~static_cast<int>(Traits::backward_reads())) != 0)
+        holds = fail(Error::say("reads_when names more than backward_reads"));
+      if (!holds || (tokens && wanted.dx)) return;
+      holds = run(cpu, {.wanted = wanted}, other);
+      if (holds &&
+          !(same_wanted(other.gradients, base.gradients) && (!wanted.dx || other.dx == base.dx)))
+        holds = fail(
+            Error::say("reads_when is declared, but if some gradients are not wanted, others have "
+                       "other bits"));
+    });
+    return holds;
   }
 
   bool check_workers(bool training, const Outcome& base) {

@@ -134,6 +134,18 @@ class LossCheck : CheckBase {
             Error::say("dx_overwrites_x is declared, but forward_backward gives other "
                        "bits if dx is x"));
     }
+    if constexpr (Traits::has_reads_when) {
+      bool holds = true;
+      for_each_choice([&](Wanted wanted) {
+        if (!holds || !wanted.dx) return;
+        holds = run(serial, {}, other);
+        if (holds && !(other.dx == base.dx && same_wanted(other.gradients, base.gradients)))
+          holds = fail(
+              Error::say("reads_when is declared, but if parameters are frozen, other gradients "
+                         "have other bits"));
+      });
+      if (!holds) return false;
+    }
     for (const int workers : {1, 2, options_.workers}) {
       PermutedExecutor executor(workers, options_.seed);
       Cpu cpu{ExecutorRef(executor)};

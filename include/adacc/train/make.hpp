@@ -45,7 +45,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
       make_graph<Context>(network, input,
                           {.scalar = dtype_of<T>,
                            .workers = options.workers > workers ? options.workers : workers,
-                           .parts = options.parts});
+                           .parts = options.parts,
+                           .trained = options.trained});
   if (!graph) return graph.error;
   return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
 }

@@ -9,6 +9,7 @@
 #include "../core/clock.hpp"
 #include "../cost/profile.hpp"
 #include "../evolve/options.hpp"
+#include "../model/frozen.hpp"
 #include "../plan/request.hpp"
 #include "../store/store.hpp"
 
@@ -55,6 +56,9 @@ struct TrainingOptions {
   /// less, and take a few per cent longer. Losses of our layers do not depend on it if the rows of a
   /// part are a multiple of 32.
   int parts = 1;
+  /// Which parameters are trained, whatever types say (model/frozen.hpp); null: as these say. Must
+  /// outlive the call of make().
+  const TrainedSet* trained = nullptr;
   int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
   /// Where the plan may send activations (docs/offload.md); it outlives the training. How fast it is
   /// is measured before anything is planned, with the clock, unless `link` says so; a run that goes

@@ -2,8 +2,10 @@
 /// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
@@ -14,17 +16,44 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+/// Where parameters lie in a file: in their order, whichever of them are frozen.
+inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
+  std::vector<std::size_t> offsets;
+  std::size_t next = 0;
+  const std::size_t unit = alignment / bytes_of(graph.scalar);
+  for (const Parameter& parameter : graph.parameters) {
+    std::size_t mine = next;
+    if (parameter.owner) next += (parameter.shape.elems() + unit - 1) / unit * unit;
+    for (std::size_t i = 0; i < offsets.size() && !parameter.owner; ++i)
+      if (graph.parameters[i].offset == parameter.offset) mine = offsets[i];
+    offsets.push_back(mine);
+  }
+  return offsets;
+}
+
+/// Calls copy(offset in a training's block, offset in a file's, elements) for every parameter.
+template <class Copy>
+void each_parameter(const Graph& graph, const Copy& copy) {
+  const std::vector<std::size_t> offsets = offsets_in_files(graph);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const Parameter& parameter = graph.parameters[i];
+    if (parameter.owner) copy(parameter.offset, offsets[i], parameter.shape.elems());
+  }
+}
+
 /// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
 inline std::uint64_t layout_of(const Graph& graph) {
+  const std::vector<std::size_t> offsets = offsets_in_files(graph);
   Mixer all;
   const auto mix = [&](const char* text) {
     for (; *text != '\0'; ++text) all.mix(static_cast<unsigned char>(*text));
     all.mix(256);
   };
-  for (const Parameter& parameter : graph.parameters) {
+  for (std::size_t p = 0; p < offsets.size(); ++p) {
+    const Parameter& parameter = graph.parameters[p];
     mix(parameter.node < 0 ? graph.loss.name : graph.node(parameter.node).name);
     mix(parameter.name);
-    all.mix(parameter.offset);
+    all.mix(offsets[p]);
     all.mix(static_cast<std::uint64_t>(parameter.shape.rank()));
     for (int i = 0; i < parameter.shape.rank(); ++i) all.mix(parameter.shape[i]);
   }
@@ -38,7 +67,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info() const {
   CheckpointInfo info;
   const Graph& graph = step_.graph();
   info.model = model;
-  info.optimizer = table_.text();
+  info.optimizer = detail::state_text(table_, graph);
   info.plan = plan_text(graph, plan());
   info.updates = updates_;
   info.data_position = data_position;
@@ -58,7 +87,16 @@ Error Training<T, Context, Optimizer>::save(const std::string& path,
   CheckpointInfo info = this->info();
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  return save_checkpoint<T>(path, info, params(), state_.view());
+  const Graph& graph = step_.graph();
+  if (graph.gradient_elems == graph.parameter_elems)
+    return save_checkpoint<T>(path, info, params(), state_.view());
+  Result<adacc::Block<T>> all =
+      adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
+  if (!all) return all.error;
+  detail::each_parameter(graph, [&](std::size_t at, std::size_t in_file, std::size_t n) {
+    std::memcpy(all->data() + in_file, params().data() + at, n * sizeof(T));
+  });
+  return save_checkpoint<T>(path, info, std::as_const(*all).view(), state_.view());
 }
 
 template <class T, class Context, class Optimizer>
@@ -73,7 +111,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
     return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
   };
   auto state = detail::SavedState<T>::make(saved.optimizer, saved.state_bytes, optimizer,
-                                           step_.graph().parameters, table_);
+                                           step_.graph(), table_);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -88,7 +126,18 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  if (const Error why = file->read(params(), state->memory(state_.view()))) return why;
+  const Graph& graph = step_.graph();
+  if (graph.gradient_elems == graph.parameter_elems) {
+    if (const Error why = file->read(params(), state->memory(state_.view()))) return why;
+  } else {
+    Result<adacc::Block<T>> all =
+        adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
+    if (!all) return all.error;
+    if (const Error why = file->read(all->view(), state->memory(state_.view()))) return why;
+    detail::each_parameter(graph, [&](std::size_t at, std::size_t in_file, std::size_t n) {
+      std::memcpy(params().data() + at, all->data() + in_file, n * sizeof(T));
+    });
+  }
   state->convert(state_.view());
   updates_ = saved.updates;
   data_position = saved.data_position;

@@ -3,44 +3,91 @@
 ///
 /// Moments that were saved in another form are converted, rounded to the nearest: from full to 8 bits
 /// to save memory from now on, and back. Saved and kept in the same forms, they are read as they are.
+/// Likewise if other parameters were trained: of those that are not any more nothing is kept.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "../core/array.hpp"
 #include "../core/block.hpp"
 #include "../core/error.hpp"
+#include "../model/graph.hpp"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+inline constexpr char trained_line[] = "\ntrained: ";
+
+/// What a checkpoint says of the state that `table` lays out: UpdateTable::text(), and unless all
+/// parameters are trained the numbers of those that are, counted among those that own storage:
+/// "trained: 2-5 9".
+inline std::string state_text(const UpdateTable& table, const Graph& graph) {
+  std::string numbers;
+  std::size_t owner = 0, first = 0;
+  bool all = true, open = false;
+  const auto close = [&] {
+    if (open && owner - first > 1) numbers += '-' + std::to_string(owner - 1);
+    open = false;
+  };
+  for (const Parameter& parameter : graph.parameters) {
+    if (!parameter.owner) continue;
+    if (parameter.frozen) {
+      all = false;
+      close();
+    } else if (!open) {
+      open = true;
+      first = owner;
+      numbers += (numbers.empty() ? "" : " ") + std::to_string(owner);
+    }
+    ++owner;
+  }
+  close();
+  return all || numbers.empty() ? table.text() : table.text() + trained_line + numbers;
+}
+
 template <class T>
 class SavedState {
  public:
-  /// Of `bytes` bytes that `text` describes (UpdateTable::text, or a name alone: all as it is), for
-  /// the state that `mine` lays out. An error says why they cannot be converted.
-  template <class Optimizer, class Table>
+  /// Of `bytes` bytes that `text` describes (state_text(), or a name alone: all as it is), for the
+  /// state that `mine` lays out of the parameters of `graph` that are trained. An error says why they
+  /// cannot be converted.
+  template <class Optimizer>
   static Result<SavedState> make(const std::string& text, std::size_t bytes,
-                                 const Optimizer& optimizer, const Table& table,
+                                 const Optimizer& optimizer, const Graph& graph,
                                  const UpdateTable& mine) {
     SavedState saved;
-    if (text == mine.text()) return saved;
+    const std::string my_text = state_text(mine, graph);
+    if (text == my_text) return saved;
     saved.converts_ = true;
     const auto other = [&] {
       return Error::say("it keeps another state: \"", in_a_line(text).c_str(),
-                        "\"; this optimizer keeps \"", in_a_line(mine.text()).c_str(), "\"");
+                        "\"; this optimizer keeps \"", in_a_line(my_text).c_str(), "\"");
     };
+    Array<std::size_t> owners;  // entries of graph.parameters
+    for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+      if (graph.parameters[p].owner) owners.push_back(p);
+    // Those whose state was saved.
+    const std::size_t list = text.find(trained_line);
+    Array<bool> was_trained;
+    for (std::size_t o = 0; o < owners.size(); ++o)
+      was_trained.push_back(list == std::string::npos);
+    if (list != std::string::npos &&
+        !read_numbers(text, list + std::string(trained_line).size(), was_trained))
+      return other();
+
     std::size_t line = text.find('\n'), end = 0;
-    const bool named = line != std::string::npos;
+    const bool named = line != list;
     for (std::size_t s = 0; s < mine.states(); ++s) {
       StateForm form = StateForm::full;
-      StateSpec spec;
-      for (std::size_t o = 0; o < mine.owners(); ++o) {
-        spec = state_of(optimizer, s, table[mine.owner(o)]);
+      std::size_t trained = 0;
+      for (std::size_t o = 0; o < owners.size(); ++o) {
+        const Parameter& parameter = graph.parameters[owners[o]];
+        const StateSpec spec = state_of(optimizer, s, parameter);
         if (o == 0 && named) {
-          if (line == std::string::npos) return other();
+          if (line == list) return other();
           const std::string start = std::string("\n") + spec.name + ": ";
           if (text.compare(line, start.size(), start) != 0) return other();
           const std::string name = text.substr(line + start.size(), 5);
@@ -50,12 +97,16 @@ class SavedState {
           else return other();
           line = text.find('\n', line + 1);
         }
-        saved.parts_.push_back(
-            {end, mine.begin(s, o), spec.elems, form, spec.form, spec.non_negative});
-        end += align_up(state_bytes(form, spec.elems, dtype_of<T>));
+        if (was_trained[o]) {
+          if (!parameter.frozen)
+            saved.parts_.push_back(
+                {end, mine.begin(s, trained), spec.elems, form, spec.form, spec.non_negative});
+          end += align_up(state_bytes(form, spec.elems, dtype_of<T>));
+        }
+        trained += parameter.frozen ? 0U : 1U;
       }
     }
-    if (end != bytes || (named && line != std::string::npos)) return other();
+    if (end != bytes || (named && line != list)) return other();
     Result<Block<std::byte>> memory = Block<std::byte>::make(bytes, "the saved state");
     if (!memory) return memory.error;
     saved.memory_ = std::move(*memory);
@@ -65,7 +116,9 @@ class SavedState {
   /// Where the checkpoint is to be read to, if this is not `target` itself; then convert().
   Bytes memory(Bytes target) { return converts_ ? memory_.view() : target; }
 
+  /// What was not trained then starts at zero.
   void convert(Bytes target) {
+    if (converts_) std::memset(target.data(), 0, target.size());
     for (const Part& part : parts_) {
       std::byte *const from = memory_.data() + part.from, *const to = target.data() + part.to;
       if (part.non_negative) convert_state<true, T>(part.saved, from, part.kept, to, part.elems);
@@ -79,6 +132,25 @@ class SavedState {
     StateForm saved, kept;
     bool non_negative;
   };
+
+  /// Reads "2-5 9" up to the end of a line: those become true. False if it is anything else.
+  static bool read_numbers(const std::string& text, std::size_t at, Array<bool>& chosen) {
+    const auto number = [&](std::size_t& n) {
+      const std::size_t start = at;
+      for (n = 0; at < text.size() && text[at] >= '0' && text[at] <= '9' && n < chosen.size(); ++at)
+        n = 10 * n + static_cast<std::size_t>(text[at] - '0');
+      return at > start && n < chosen.size();
+    };
+    for (;;) {
+      std::size_t first = 0;
+      if (!number(first)) return false;
+      std::size_t last = first;
+      if (at < text.size() && text[at] == '-' && (++at, !number(last))) return false;
+      for (std::size_t i = first; i <= last; ++i) chosen[i] = true;
+      if (at == text.size() || text[at] == '\n') return true;
+      if (text[at++] != ' ') return false;
+    }
+  }
 
   static std::string in_a_line(std::string text) {
     for (char& c : text)

@@ -233,8 +233,10 @@ class Training {
     Result<Step<T, Context>> next = Step<T, Context>::make(step_.dispatch(), std::move(program));
     if (!next) return next.error;
     if (next->graph().parameter_elems != step_.graph().parameter_elems ||
+        next->graph().gradient_elems != step_.graph().gradient_elems ||
         next->program().mode != Mode::train)
-      return Error::say("training goes on under programs for training the same network");
+      return Error::say(
+          "training goes on under programs for training the same parameters of the same network");
     if (const Error why = settle()) return why;
     const std::size_t before = arena_.size(), needed = arena_for(*next);
     Error error;
@@ -292,6 +294,7 @@ class Training {
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }
+  /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets.
   View<T> gradients() { return gradients_.view(); }
   /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
   /// bytes in any form. It lies as table() says.
@@ -307,8 +310,9 @@ class Training {
 
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
-    const std::size_t elems = step_.graph().parameter_elems * sizeof(T);
-    return {elems, elems, table_.bytes(), arena_.size()};
+    const Graph& graph = step_.graph();
+    return {graph.parameter_elems * sizeof(T), graph.gradient_elems * sizeof(T), table_.bytes(),
+            arena_.size()};
   }
 
  private:
@@ -326,10 +330,10 @@ class Training {
     if (!step) return step.error;
     Training made(context);
     made.step_ = std::move(*step);
-    const std::size_t elems = made.step_.graph().parameter_elems;
+    const Graph& graph = made.step_.graph();
+    made.trained_ = trained_of(graph);
     made.optimizer = optimizer;
-    Result<UpdateTable> table =
-        UpdateTable::make(optimizer, made.step_.graph().parameters, dtype_of<T>);
+    Result<UpdateTable> table = UpdateTable::make(optimizer, made.trained_, dtype_of<T>);
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.least_arena_ = arena_bytes;
@@ -337,8 +341,8 @@ class Training {
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
     made.take_arena(needed > first_arena ? needed : first_arena, error);
-    take(made.params_, elems, "parameters", error);
-    take(made.gradients_, elems, "gradients", error);
+    take(made.params_, graph.parameter_elems, "parameters", error);
+    take(made.gradients_, graph.gradient_elems, "gradients", error);
     take(made.state_, made.table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
@@ -453,8 +457,11 @@ class Training {
 
   void run_optimizer(const UpdateTerms& terms) {
     optimizer_kernel<Optimizer, Context>::update(
-        optimizer, context_, table_, step_.graph().parameters,
-        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}}, terms);
+        optimizer, context_, table_, trained_,
+        UpdateMemory<T>{View<T>(params_.data(), Shape(gradients_.size())),
+                        gradients(),
+                        {state_.data(), Shape(state_.size())}},
+        terms);
   }
 
   template <class Element, class Byte>
@@ -467,13 +474,22 @@ class Training {
 
   explicit Training(const Context& context) : context_(context) {}
 
+  /// The parameters of `graph` that an optimizer is told of.
+  static Array<Parameter> trained_of(const Graph& graph) {
+    Array<Parameter> trained;
+    for (const Parameter& parameter : graph.parameters)
+      if (!parameter.frozen) trained.push_back(parameter);
+    return trained;
+  }
+
   Context context_;
   StoreRef store_;
   TrainingMemory<Context> memory_;
   std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
   Block<std::byte> arena_;
   Block<T> params_, gradients_;
-  UpdateTable table_;
+  Array<Parameter> trained_;
+  UpdateTable table_;  ///< of those
   Block<std::byte> state_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's

@@ -25,7 +25,10 @@ struct Conv1d {
   static constexpr const char* name = "plain_conv1d";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;
-  static constexpr bool accepts_empty_dx = true;
+
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) ? reads::input : reads::none;
+  }
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], windows(in), out); }
 
@@ -50,7 +53,7 @@ struct Conv1d {
   void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
     const std::size_t size = kernel * x.cols();
     T* to = y.data();
-    for_each_window(x, [&](std::size_t begin) {
+    for_each_window(y.shape(), Shape(x.shape()[1], x.cols()), [&](std::size_t begin) {
       const T* const window = x.data() + begin;
       const T* weight = params[0].data();
       for (std::size_t o = 0; o < out; ++o, weight += size) {
@@ -64,15 +67,19 @@ struct Conv1d {
   template <class Context, class T>
   void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t size = kernel * x.cols();
+    const std::size_t size = kernel * params[0].cols();
+    const View<T> dweights = dparams[0], dbias = dparams[1];
+    const Shape in = x.empty() ? dx.shape() : x.shape();  // none if only the bias is trained
     for (T& element : dx) element = 0;
     const T* from = dy.data();
-    for_each_window(x, [&](std::size_t begin) {
+    for_each_window(dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]), [&](std::size_t begin) {
       for (std::size_t o = 0; o < out; ++o) {
         const T up = *from++;
-        T* const dweight = dparams[0].data() + o * size;
-        for (std::size_t i = 0; i < size; ++i) dweight[i] += up * x[begin + i];
-        dparams[1][o] += up;
+        if (!dweights.empty()) {
+          T* const dweight = dweights.data() + o * size;
+          for (std::size_t i = 0; i < size; ++i) dweight[i] += up * x[begin + i];
+        }
+        if (!dbias.empty()) dbias[o] += up;
         if (dx.empty()) continue;
         const T* const weight = params[0].data() + o * size;
         for (std::size_t i = 0; i < size; ++i) dx[begin + i] += up * weight[i];
@@ -83,12 +90,13 @@ struct Conv1d {
  private:
   constexpr std::size_t windows(Shape in) const { return (in[1] - kernel) / stride + 1; }
 
-  /// Calls body(begin) with the first element of every window of x, in order.
-  template <class T, class Body>
-  void for_each_window(View<const T> x, const Body& body) const {
-    const Shape in = x.shape();
-    for (std::size_t b = 0; b < in[0]; ++b)
-      for (std::size_t t = 0; t < windows(in); ++t) body((b * in[1] + t * stride) * in[2]);
+  /// Calls body(begin) with the first element of every window of the input, in order: `windows`
+  /// is the output's shape, `sequence` that of one of the input's.
+  template <class Body>
+  void for_each_window(Shape windows, Shape sequence, const Body& body) const {
+    for (std::size_t b = 0; b < windows[0]; ++b)
+      for (std::size_t t = 0; t < windows[1]; ++t)
+        body(b * sequence.elems() + t * stride * sequence.cols());
   }
 };
 

@@ -28,6 +28,10 @@ struct LayerNorm {
   static constexpr auto split = Split::rows;
   static constexpr bool dx_overwrites_dy = true;
 
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.dx || wanted.parameter(0) ? reads::input : reads::none;
+  }
+
   constexpr Error validate(Shape in) const {
     if (!(epsilon > 0)) return Error::say(name, ": epsilon must be a number above 0");
     return detail::check_rows(name, in);
@@ -51,19 +55,22 @@ struct LayerNorm {
   template <class Context, class T>
   void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t cols = x.cols();
-    for (std::size_t r = 0; r < x.rows(); ++r) {
-      const T* const row = x.row(r);
+    const std::size_t cols = dy.cols();
+    const View<T> dweight = dparams[0], dbias = dparams[1];
+    for (std::size_t r = 0; r < dy.rows(); ++r) {
       const T* const up = dy.row(r);
+      for (std::size_t i = 0; i < cols && !dbias.empty(); ++i) dbias[i] += up[i];
+      if (x.empty()) continue;
+      const T* const row = x.row(r);
       const Moments<T> of = moments(row, cols);
       T mean_g = 0, mean_gx = 0;
       for (std::size_t i = 0; i < cols; ++i) {
         const T xhat = (row[i] - of.mean) * of.rstd;
         mean_g += up[i] * params[0][i];
         mean_gx += up[i] * params[0][i] * xhat;
-        dparams[0][i] += up[i] * xhat;
-        dparams[1][i] += up[i];
+        if (!dweight.empty()) dweight[i] += up[i] * xhat;
       }
+      if (dx.empty()) continue;
       mean_g /= static_cast<T>(cols);
       mean_gx /= static_cast<T>(cols);
       for (std::size_t i = 0; i < cols; ++i)

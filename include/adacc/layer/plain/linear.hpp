@@ -23,7 +23,10 @@ struct Linear {
   static constexpr double input_sensitivity = 0.037;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  static constexpr bool accepts_empty_dx = true;
+
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) ? reads::input : reads::none;
+  }
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
 
@@ -55,15 +58,18 @@ struct Linear {
   template <class Context, class T>
   void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t in = x.cols();
+    const std::size_t in = params[0].cols();
+    const View<T> dweight = dparams[0], dbias = dparams[1];
     for (T& element : dx) element = 0;
-    for (std::size_t r = 0; r < x.rows(); ++r)
+    for (std::size_t r = 0; r < dy.rows(); ++r)
       for (std::size_t o = 0; o < out; ++o) {
         const T up = dy.row(r)[o];
-        const T* const row = x.row(r);
-        T* const dweight = dparams[0].row(o);
-        for (std::size_t i = 0; i < in; ++i) dweight[i] += up * row[i];
-        dparams[1][o] += up;
+        if (!dweight.empty()) {
+          const T* const row = x.row(r);
+          T* const to = dweight.row(o);
+          for (std::size_t i = 0; i < in; ++i) to[i] += up * row[i];
+        }
+        if (!dbias.empty()) dbias[o] += up;
         if (dx.empty()) continue;
         const T* const weight = params[0].row(o);
         T* const down = dx.row(r);

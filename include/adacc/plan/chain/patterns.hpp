@@ -226,7 +226,8 @@ class PatternLister {
         // The next segment has counted this moment: it reads the outgoing activation and has made
         // its gradient.
         if (replaying) {
-          const bool gradient = !form_.nodes[out_.nodes()].gradient_outside;
+          const bool gradient = !form_.nodes[out_.nodes()].gradient_outside &&
+                                form_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
           out.held = live - (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }

@@ -69,6 +69,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.recomputable = graph.node(k).recomputable;
       node.value_outside = graph.node(k).value_outside;
       node.gradient_outside = graph.node(k).gradient_outside;
+      node.runs_backward = graph.node(k).runs_backward;
       node.candidate_count = graph.node(k).candidate_count;
     } else {
       if (node.made_by >= 0) node.made_by -= offset;
@@ -83,6 +84,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     Node reader;
     reader.input = reader.output = graph.node(from).output;
     reader.gradient_outside = !segment.has_output || graph.node(from).gradient_outside;
+    reader.accepts_empty_dx = true;  // nobody wants it if nothing up to here is trained
     if (segment.has_output) {
       reader.reads = Reads::input;  // in backward, if a pattern has it do so
       reader.sources = local({&from, 1});
@@ -108,8 +110,8 @@ inline bool same_form(const Graph& a, const Graph& b) {
           x.dx_overwrites_dy == y.dx_overwrites_dy && x.accepts_empty_dx == y.accepts_empty_dx &&
           x.cut == y.cut && x.shares_parameters == y.shares_parameters &&
           x.value_outside == y.value_outside && x.gradient_outside == y.gradient_outside &&
-          x.recomputable == y.recomputable && x.aux_bytes == y.aux_bytes &&
-          x.forward_workspace == y.forward_workspace &&
+          x.runs_backward == y.runs_backward && x.recomputable == y.recomputable &&
+          x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
           x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
           x.candidate_count == y.candidate_count))
       return false;

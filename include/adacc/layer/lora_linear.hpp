@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+/// A linear layer that keeps its weight and learns a product of two thin matrices beside it.
+///
+/// Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022; with a fixed A, Zhang
+/// et al., "LoRA-FA: memory-efficient low-rank adaptation", 2023:
+///
+///     y = x W^T + b + h B^T        h = alpha / rank * x A^T
+///
+/// h is kept as aux: its `rank` numbers a row are all that the gradient of B wants of the input. The
+/// gradient of A wants the whole input, so with A trained nothing of that is saved.
+#pragma once
+
+#include <cstddef>
+
+#include "linear.hpp"
+#include "rows.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// x (..., in) to y (..., out). Parameters: "weight" (out, in) and, if wanted, "bias" (out), both
+/// frozen; "lora_a" (rank, in), uniform in +-1/sqrt(in), and "lora_b" (out, rank), which starts at
+/// zero: at first y is the linear layer's. aux: h.
+struct LoraLinear {
+  std::size_t out = 0;
+  bool bias = true;
+  float init_stddev = 0;  ///< of the weight, as Linear's
+  std::size_t rank = 8;   ///< at most the smaller of inputs and outputs
+  float alpha = 16;
+  bool train_a = true;  ///< false: A stays as it is (LoRA-FA)
+
+  static constexpr const char* name = "lora_linear";
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::rows;
+  using input_codecs = Linear::input_codecs;
+  static constexpr double input_sensitivity = Linear::input_sensitivity;
+
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) || wanted.parameter(a_index()) ? reads::input : reads::none;
+  }
+
+  constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
+
+  constexpr Error validate(Shape in) const {
+    if (const Error why = linear().validate(in)) return why;
+    const std::size_t most = detail::least(in.cols(), out);
+    if (rank == 0 || rank > most)
+      return Error::say(name, ": a rank of ", rank, " between ", in.cols(), " inputs and ", out,
+                        " outputs; 1 to ", most, " are possible");
+    if (!(alpha - alpha == 0)) return Error::say(name, ": alpha is not a number");
+    return {};
+  }
+
+  /// Three or four parameters.
+  struct Specs {
+    ParameterSpec spec[4];
+    std::size_t count;
+    constexpr std::size_t size() const { return count; }
+    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
+  };
+
+  constexpr Specs parameters(Shape in) const {
+    const auto base = linear().parameters(in);
+    const float width =
+        in.cols() == 0 ? 1 : detail::reciprocal_root(static_cast<double>(in.cols()));
+    Specs specs{};
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      specs.spec[i] = base[i];
+      specs.spec[i].frozen = true;
+    }
+    specs.spec[a_index()] = {"lora_a", Shape(rank, in.cols()), Init::uniform(width)};
+    specs.spec[a_index()].frozen = !train_a;
+    specs.spec[a_index() + 1] = {"lora_b", Shape(out, rank), Init::zeros()};
+    specs.count = a_index() + 2;
+    return specs;
+  }
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
+    return in.rows() * rank * bytes_of(scalar);
+  }
+
+  /// What the largest product needs; in backward behind the gradient of h.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    const std::size_t rows = in.rows(), cols = in.cols();
+    struct Extents {
+      std::size_t m, n, k;
+    };
+    const Extents forward[] = {{rows, rank, cols}, {rows, out, rank}};
+    const Extents backward[] = {
+        {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
+    std::size_t most = linear().workspace_bytes(in, scalar, workers, pass);
+    const auto include = [&](const Extents& of) {
+      const std::size_t bytes = scalar == Dtype::f64
+                                    ? gemm_workspace_bytes<double>(of.m, of.n, of.k, workers)
+                                    : gemm_workspace_bytes<float>(of.m, of.n, of.k, workers);
+      if (bytes > most) most = bytes;
+    };
+    if (pass == Pass::forward) {
+      for (const Extents& of : forward) include(of);
+      return most;
+    }
+    for (const Extents& of : backward) include(of);
+    return align_up(aux_bytes(in, scalar)) + most;
+  }
+
+  template <class T>
+  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes workspace) const {
+    const std::size_t rows = x.rows(), in = x.cols();
+    const View<T> h = carve<T>(aux, rows * rank);
+    gemm<T>(ctx, rows, rank, in, {x.data(), in, 1}, {params[a_index()].data(), 1, in}, h.data(),
+            rank, Accumulate::no, workspace);
+    scale(ctx, h);
+    gemm<T>(ctx, rows, out, in, {x.data(), in, 1}, {params[0].data(), 1, in}, y.data(), out,
+            Accumulate::no, workspace, bias ? params[1].data() : nullptr);
+    gemm<T>(ctx, rows, out, rank, {h.data(), rank, 1}, {params[a_index() + 1].data(), 1, rank},
+            y.data(), out, Accumulate::yes, workspace);
+  }
+
+  template <class T>
+  void backward(Cpu& ctx, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    const std::size_t rows = dy.rows(), in = params[0].cols();
+    const View<const T> h = carve<T>(aux, rows * rank);
+    const View<T> dh = carve<T>(workspace, rows * rank);
+    const View<T> da = dparams[a_index()], db = dparams[a_index() + 1];
+    if (!dx.empty() || !da.empty()) {
+      gemm<T>(ctx, rows, rank, out, {dy.data(), out, 1}, {params[a_index() + 1].data(), rank, 1},
+              dh.data(), rank, Accumulate::no, workspace);
+      scale(ctx, dh);
+    }
+    if (!dx.empty()) {
+      gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
+              Accumulate::no, workspace);
+      gemm<T>(ctx, rows, in, rank, {dh.data(), rank, 1}, {params[a_index()].data(), in, 1},
+              dx.data(), in, Accumulate::yes, workspace);
+    }
+    if (!dparams[0].empty())
+      gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
+              Accumulate::yes, workspace);
+    if (bias && !dparams[1].empty()) detail::add_column_sums(ctx, dy, dparams[1].data());
+    if (!da.empty())
+      gemm<T>(ctx, rank, in, rows, {dh.data(), 1, rank}, {x.data(), in, 1}, da.data(), in,
+              Accumulate::yes, workspace);
+    if (!db.empty())
+      gemm<T>(ctx, out, rank, rows, {dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
+              Accumulate::yes, workspace);
+  }
+
+  /// weight += alpha / rank * B A: a Linear with that weight computes what this layer does.
+  template <class T>
+  void merge(Params<const T> params, View<T> weight) const {
+    const View<const T> a = params[a_index()], b = params[a_index() + 1];
+    const T factor = static_cast<T>(alpha) / static_cast<T>(rank);
+    for (std::size_t o = 0; o < weight.rows(); ++o)
+      for (std::size_t k = 0; k < rank; ++k) {
+        const T share = factor * b.row(o)[k];
+        for (std::size_t i = 0; i < weight.cols(); ++i) weight.row(o)[i] += share * a.row(k)[i];
+      }
+  }
+
+ private:
+  constexpr Linear linear() const { return {out, bias, init_stddev}; }
+  constexpr std::size_t a_index() const { return bias ? 2 : 1; }
+
+  template <class T>
+  void scale(const Cpu& ctx, View<T> h) const {
+    const T factor = static_cast<T>(alpha) / static_cast<T>(rank);
+    detail::for_each_piece(
+        ctx, h.size(), detail::tile_elems,
+        [&](std::size_t first, std::size_t n) { detail::as_array(h.data() + first, n) *= factor; });
+  }
+};
+
+}}  // namespace adacc::v0_1
