@@ -116,9 +116,9 @@ struct Run {
   Run(const Network& network, Program program) : made(Step<T>::make(network, std::move(program))) {
     REQUIRE_MESSAGE(made, made.error.text());
     const std::size_t elems = made->graph().parameter_elems;
-    arena = std::move(*Block<std::byte>::make(made->arena_bytes(), "arena"));
-    params = std::move(*Block<T>::make(elems, "parameters"));
-    gradients = std::move(*Block<T>::make(elems, "gradients"));
+    arena = *Block<std::byte>::make(made->arena_bytes(), "arena");
+    params = *Block<T>::make(elems, "parameters");
+    gradients = *Block<T>::make(elems, "gradients");
     for (T& g : gradients.view()) g = 0;
     const Error why =
         made->bind({arena.data(), Shape(arena.size())}, params.view(), gradients.view());
