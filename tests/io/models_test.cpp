@@ -73,11 +73,11 @@ struct Tensor {
 template <class Naming>
 std::vector<Tensor> tensors_of(const Graph& graph, const Naming& naming) {
   std::vector<Tensor> tensors;
-  char block[1] = {};
-  each_stored(graph, View<char>(block, Shape(graph.parameter_elems)), naming,
+  std::vector<char> block(graph.parameter_elems);
+  each_stored(graph, View<char>(block.data(), Shape(block.size())), naming,
               [&](const std::string& name, View<char> view) {
-                tensors.push_back(
-                    {name, static_cast<std::size_t>(view.data() - block), view.shape(), false});
+                tensors.push_back({name, static_cast<std::size_t>(view.data() - block.data()),
+                                   view.shape(), false});
               });
   return tensors;
 }
