@@ -60,7 +60,7 @@ class Tuner {
         pool_(options.threads), cpu_(adacc::ExecutorRef(pool_)),
         batch_(2 * options.batch, options.seq), judged_(judged, options.seq) {
     cpu_.key.seed = options.seed;
-    targets_ = std::move(*adacc::Block<std::int32_t>::make(2 * options.batch, "targets"));
+    targets_ = *adacc::Block<std::int32_t>::make(2 * options.batch, "targets");
     // A row of a pair's first text belongs to that of its second, and the other way round.
     for (std::size_t i = 0; i < 2 * options.batch; ++i)
       targets_.data()[i] = static_cast<std::int32_t>((i + options.batch) % (2 * options.batch));

@@ -73,11 +73,11 @@ struct Tensor {
 template <class Naming>
 std::vector<Tensor> tensors_of(const Graph& graph, const Naming& naming) {
   std::vector<Tensor> tensors;
-  char block[1] = {};
-  each_stored(graph, View<char>(block, Shape(graph.parameter_elems)), naming,
+  std::vector<char> block(graph.parameter_elems);
+  each_stored(graph, View<char>(block.data(), Shape(block.size())), naming,
               [&](const std::string& name, View<char> view) {
-                tensors.push_back(
-                    {name, static_cast<std::size_t>(view.data() - block), view.shape(), false});
+                tensors.push_back({name, static_cast<std::size_t>(view.data() - block.data()),
+                                   view.shape(), false});
               });
   return tensors;
 }
@@ -116,9 +116,9 @@ struct Run {
   Run(const Network& network, Program program) : made(Step<T>::make(network, std::move(program))) {
     REQUIRE_MESSAGE(made, made.error.text());
     const std::size_t elems = made->graph().parameter_elems;
-    arena = std::move(*Block<std::byte>::make(made->arena_bytes(), "arena"));
-    params = std::move(*Block<T>::make(elems, "parameters"));
-    gradients = std::move(*Block<T>::make(elems, "gradients"));
+    arena = *Block<std::byte>::make(made->arena_bytes(), "arena");
+    params = *Block<T>::make(elems, "parameters");
+    gradients = *Block<T>::make(elems, "gradients");
     for (T& g : gradients.view()) g = 0;
     const Error why =
         made->bind({arena.data(), Shape(arena.size())}, params.view(), gradients.view());
