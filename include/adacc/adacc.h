@@ -125,13 +125,13 @@ int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
 /* ---- A plan, and memory for it. Between steps, as often as you like. ---- */
 
 typedef struct {
-  size_t arena_bytes;     /* that the plan needs, exactly */
-  size_t retain_bytes;    /* that it would need with everything retained */
-  double seconds;         /* predicted, of a step */
-  double retain_seconds;  /* with everything retained */
-  double error;           /* of the gradient, relative and squared */
-  double gap;             /* no plan within budget and tolerance is faster by more than this share */
-  double solve_seconds;   /* that planning took */
+  size_t arena_bytes;    /* that the plan needs, exactly */
+  size_t retain_bytes;   /* that it would need with everything retained */
+  double seconds;        /* predicted, of a step */
+  double retain_seconds; /* with everything retained */
+  double error;          /* of the gradient, relative and squared */
+  double gap;            /* no plan within budget and tolerance is faster by more than this share */
+  double solve_seconds;  /* that planning took */
 } adacc_outcome;
 
 /* The fastest plan whose arena has at most `budget_bytes` and whose gradient error is at most
