@@ -15,11 +15,13 @@ foreach(part IN ITEMS MAJOR MINOR)
 endforeach()
 set(version "v${MAJOR}_${MINOR}")
 
-file(GLOB_RECURSE headers "${root}/*.hpp" "${root}/*.cuh")
+file(GLOB_RECURSE headers "${root}/*.hpp" "${root}/*.cuh" "${root}/adacc.cpp")
 foreach(header IN LISTS headers)
   file(READ "${header}" text)
   string(REGEX REPLACE "(\n(}}}?  // )?namespace adacc( { inline namespace |::))v[0-9_]+" "\\1${version}"
          new "${text}")
+  string(REGEX REPLACE "\n#define v[0-9_]+ v[0-9_]+_for_c\n"  # adacc.cpp has a namespace of its own
+         "\n#define ${version} ${version}_for_c\n" new "${new}")
   if(new STREQUAL text)
     continue()
   elseif(CHECK)

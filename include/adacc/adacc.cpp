@@ -338,14 +338,25 @@ int adacc_fix(adacc_stash* stash, int id, int how) {
   });
 }
 
-int adacc_hold(adacc_stash* stash, int id, const int* sources, size_t source_count) {
+int adacc_hold(adacc_stash* stash, int id) {
   return guarded(int{ADACC_FAILED}, [&] {
     if (const Error why = check_open(stash, "adacc_hold")) return misuse(why);
     if (const Error why = check_id(stash, "adacc_hold", id)) return misuse(why);
-    if (const Error why = check_list("adacc_hold", "sources", sources, source_count))
+    return change(stash, [&](StashModel<>& model) {
+      model.hold(id);
+      return int{ADACC_OK};
+    });
+  });
+}
+
+int adacc_made_from(adacc_stash* stash, int id, const int* sources, size_t source_count) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_made_from")) return misuse(why);
+    if (const Error why = check_id(stash, "adacc_made_from", id)) return misuse(why);
+    if (const Error why = check_list("adacc_made_from", "sources", sources, source_count))
       return misuse(why);
     return change(stash, [&](StashModel<>& model) {
-      model.hold(id, {sources, source_count});
+      model.made_from(id, {sources, source_count});
       return int{ADACC_OK};
     });
   });
@@ -507,6 +518,18 @@ void* adacc_place(adacc_stash* stash, int id, void* scratch) {
       misuse(Error::say("adacc_place: ", ActivationName(stash->graph, id),
                         " has no place now: it is not held, or not the next to be put"));
     return there;
+  });
+}
+
+void* adacc_scratch(adacc_stash* stash, int id) {
+  return guarded<void*>(nullptr, [&]() -> void* {
+    if (const Error why = check_planned(stash, "adacc_scratch")) return misuse(why), nullptr;
+    if (const Error why = check_id(stash, "adacc_scratch", id)) return misuse(why), nullptr;
+    const Bytes memory = with_stash(stash, [&](auto& any) { return any.scratch(id); });
+    if (memory.empty())
+      misuse(Error::say("adacc_scratch: ", ActivationName(stash->graph, id),
+                        " has none now: it is not held, not the next to be put, or needs none"));
+    return memory.data();
   });
 }
 

@@ -82,9 +82,12 @@ int adacc_allow(adacc_stash* stash, int id, adacc_codec codec, double error);
 int adacc_fix(adacc_stash* stash, int id, int how);
 
 /* Forward's value of activation `id` lies in the arena, too, from before it is put until the last
- * activation that is made from it is: adacc_place says where. What it is made from is what
- * adacc_recompute lists; for an activation without a kernel, `sources`. */
-int adacc_hold(adacc_stash* stash, int id, const int* sources, size_t source_count);
+ * activation that is made from it is: adacc_place says where. */
+int adacc_hold(adacc_stash* stash, int id);
+
+/* Forward makes activation `id`, which has no kernel, from `sources`: whatever is made from what is held
+ * has to say so. Of all others adacc_recompute says it. */
+int adacc_made_from(adacc_stash* stash, int id, const int* sources, size_t source_count);
 
 /* Backward stage `stage` needs `bytes` for itself: gradients, scratch. adacc_stage_memory() is where. */
 int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes);
@@ -122,13 +125,13 @@ int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
 /* ---- A plan, and memory for it. Between steps, as often as you like. ---- */
 
 typedef struct {
-  size_t arena_bytes;     /* that the plan needs, exactly */
-  size_t retain_bytes;    /* that it would need with everything retained */
-  double seconds;         /* predicted, of a step */
-  double retain_seconds;  /* with everything retained */
-  double error;           /* of the gradient, relative and squared */
-  double gap;             /* no plan within budget and tolerance is faster by more than this share */
-  double solve_seconds;   /* that planning took */
+  size_t arena_bytes;    /* that the plan needs, exactly */
+  size_t retain_bytes;   /* that it would need with everything retained */
+  double seconds;        /* predicted, of a step */
+  double retain_seconds; /* with everything retained */
+  double error;          /* of the gradient, relative and squared */
+  double gap;            /* no plan within budget and tolerance is faster by more than this share */
+  double solve_seconds;  /* that planning took */
 } adacc_outcome;
 
 /* The fastest plan whose arena has at most `budget_bytes` and whose gradient error is at most
@@ -159,6 +162,10 @@ int adacc_begin(adacc_stash* stash);
  * `id` is held). What lies there may be read until the first adacc_enter; of a held activation, until
  * the last one that is made from it is put. */
 void* adacc_place(adacc_stash* stash, int id, void* scratch);
+
+/* Of an activation that is held: scratch for forward to make it in, as large as adacc_recompute said that
+ * its kernel needs, for as long as adacc_place may be written; else null. */
+void* adacc_scratch(adacc_stash* stash, int id);
 
 /* Forward has made activation `id`. The values, which may have any address outside of the arena but
  * that of adacc_place, are the caller's again. In the order of ids, each once a step. */

@@ -22,12 +22,13 @@ TEST_CASE("a step with a stash allocates nothing") {
     const int id = model.add("x", Shape(32, 64), {i});
     model.allow<Int8Outlier>(id, 1e-4);
     if (i % 3 == 2) model.recompute(id, {id - 1}, twice);
+    if (i % 2 == 0) model.hold(id);
+    model.stage_bytes(i, 1000);
   }
   const auto graph = model.graph();
   REQUIRE_MESSAGE(graph, graph.error.text());
   Plan plan = retain_all(*graph);
-  for (const std::size_t i : {1U, 4U})
-    plan.policies[i] = compress(&codec_info<Int8Outlier>);
+  for (const std::size_t i : {1U, 4U}) plan.policies[i] = compress(&codec_info<Int8Outlier>);
   for (const std::size_t i : {2U, 5U}) plan.policies[i] = recompute();
   auto stash = Stash<>::make(model, plan);
   REQUIRE_MESSAGE(stash, stash.error.text());
@@ -40,7 +41,10 @@ TEST_CASE("a step with a stash allocates nothing") {
   for (int step = 0; step < 3; ++step) {
     fine = fine && !stash->begin(cpu);
     for (int id = 0; id < 6; ++id) fine = fine && !stash->put(id, View<const float>(x, {32, 64}));
-    for (int id = 5; id >= 0; --id) fine = fine && !stash->enter(id) && stash->get(id);
+    for (int id = 5; id >= 0; --id) {
+      fine = fine && !stash->enter(id) && stash->get(id) && stash->stage_memory();
+      fine = fine && !stash->leave(id);
+    }
     fine = fine && !stash->get(17) && stash->put(0, View<const float>(x, {32, 64}));
   }
   CHECK(allocations == before);

@@ -60,9 +60,7 @@ static adacc_stash* described(adacc_kernel z_kernel, int held) {
     CHECK(adacc_recompute(made, &z_id[l], 1, &h_id[l], 1, z_kernel, &offset[l],
                           sizeof(float) * N) == ADACC_OK);
     CHECK(adacc_allow(made, z_id[l], ADACC_INT8, -1) == ADACC_OK);
-    if (held)
-      CHECK(adacc_hold(made, h_id[l], NULL, 0) == ADACC_OK &&
-            adacc_hold(made, z_id[l], NULL, 0) == ADACC_OK);
+    if (held) CHECK(adacc_hold(made, h_id[l]) == ADACC_OK && adacc_hold(made, z_id[l]) == ADACC_OK);
     CHECK(adacc_stage_bytes(made, l, sizeof(float) * STAGE_FLOATS) == ADACC_OK);
   }
   const int first = 0;
@@ -122,7 +120,9 @@ static void registration(void) {
   MISUSE(adacc_recompute(NULL, NULL, 0, NULL, 0, make_z, NULL, 0), "null");
   MISUSE(adacc_allow(NULL, 0, ADACC_INT8, -1), "null");
   MISUSE(adacc_fix(NULL, 0, 0), "null");
-  MISUSE(adacc_hold(NULL, 0, NULL, 0), "null");
+  MISUSE(adacc_hold(NULL, 0), "null");
+  MISUSE(adacc_made_from(NULL, 0, NULL, 0), "null");
+  NOTHING(adacc_scratch(NULL, 0), "null");
   MISUSE(adacc_stage_bytes(NULL, 0, 1), "null");
   MISUSE(adacc_measure(NULL, 0), "null");
   MISUSE(adacc_probe(NULL, step, NULL, NULL, 0), "null");
@@ -160,9 +160,9 @@ static void registration(void) {
   MISUSE(adacc_recompute(made, &a, 1, &b, 1, make_z, NULL, 0), "registered before it");
   CHECK(adacc_recompute(made, &b, 1, &a, 1, make_h, NULL, 0) == ADACC_OK);
   MISUSE(adacc_recompute(made, &b, 1, &a, 1, make_h, NULL, 0), "twice");
-  MISUSE(adacc_hold(made, b, &a, 1), "twice");
-  MISUSE(adacc_hold(made, a, &unknown, 1), "registered before it");
-  MISUSE(adacc_hold(made, 7, NULL, 0), "no activation 7; there are 0 to 1");
+  MISUSE(adacc_made_from(made, b, &a, 1), "twice");
+  MISUSE(adacc_made_from(made, a, &unknown, 1), "registered before it");
+  MISUSE(adacc_hold(made, 7), "no activation 7; there are 0 to 1");
   MISUSE(adacc_allow(made, -1, ADACC_INT8, -1), "no activation -1");
   MISUSE(adacc_allow(made, a, (adacc_codec)9, -1), "no codec 9");
   MISUSE(adacc_allow(made, a, ADACC_INT8, 0), "without a gradient error");

@@ -18,147 +18,18 @@
 #include <vector>
 
 #include "../plan/brute_force.hpp"
-#include "../step/random_model.hpp"
+#include "random_trainer.hpp"
 
 namespace stash_test {
 
 using namespace adacc;
-using random_model::Truncate;
+using namespace random_trainer;
 
 namespace {
-
-/// Three bytes of each float: without loss for the tests' values, which have no more.
-struct Upper {
-  static constexpr const char* name = "upper";
-  static constexpr bool lossless = true;
-  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype) {
-    return rows * cols * 3;
-  }
-  template <class T>
-  static Error encode(Cpu&, View<const T> x, Bytes blob) {
-    for (std::size_t i = 0; i < x.size(); ++i)
-      std::memcpy(blob.data() + 3 * i, reinterpret_cast<const std::byte*>(&x[i]) + 1, 3);
-    return {};
-  }
-  template <class T>
-  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = 0;
-      std::memcpy(reinterpret_cast<std::byte*>(&x[i]) + 1, blob.data() + 3 * i, 3);
-    }
-    return {};
-  }
-};
-
-using Values = std::vector<float>;
-
-/// The upper `bytes` of a float.
-float rounded(double x, int bytes = 3) {
-  const auto value = static_cast<float>(x);
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, 4);
-  bits &= ~0U << 8 * (4 - bytes);
-  float back = 0;
-  std::memcpy(&back, &bits, 4);
-  return back;
-}
-
-/// y[i] from a few values of every source, never twice the same by accident.
-struct Mix {
-  int id = 0;
-  std::vector<std::size_t> sizes;  ///< of the sources
-  mutable int calls = 0;
-  /// One piece of code for all callers: inlined, compilers contract products and sums as they like.
-  [[gnu::noinline]] void operator()(const View<const float>* x, View<float> y) const {
-    ++calls;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      double sum = 0.37 * id + 0.011 * static_cast<double>(i);
-      for (std::size_t s = 0; s < sizes.size(); ++s) {
-        REQUIRE(x[s].size() == sizes[s]);
-        sum = 0.8 * sum + static_cast<double>(x[s][i % sizes[s]]);
-      }
-      y[i] = rounded(sum / (1 + sum * sum));
-    }
-  }
-};
-
-/// Several activations from the same sources, as many Mixes would make them, with a workspace.
-struct MixTogether {
-  std::vector<Mix> mixes;
-  std::size_t workspace_bytes = 0;
-  mutable int calls = 0;
-  void operator()(const View<const float>* x, const View<float>* y, Bytes workspace) const {
-    ++calls;
-    REQUIRE(workspace.size() == workspace_bytes);
-    for (std::byte& byte : workspace) byte = std::byte{0xFF};
-    for (std::size_t i = 0; i < mixes.size(); ++i) mixes[i](x, y[i]);
-  }
-};
 
 struct alignas(64) Line {
   std::byte bytes[64];
 };
-
-/// A trainer drawn at random: activations with random sources, stages and codecs.
-struct Drawn {
-  StashModel<> model;
-  std::deque<Mix> functions;
-  std::deque<MixTogether> together;
-  std::vector<std::vector<int>> sources, stages;
-  std::vector<Shape> shapes;
-  std::vector<bool> again;
-  int stage_count = 0;
-};
-
-void draw(unsigned seed, Drawn& drawn, unsigned most = 12) {
-  std::mt19937 random(seed);
-  const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
-  const int count = 1 + below(most);
-  drawn.stage_count = 1 + below(10);
-  const auto add = [&](const std::vector<int>& sources) {
-    std::vector<int> stages;
-    for (int i = below(4); i > 0; --i)
-      stages.push_back(below(static_cast<unsigned>(drawn.stage_count)));
-    const Shape shape(1 + random() % 5, 8 + random() % 40);
-    const int id = drawn.model.add("a", shape, {stages.data(), stages.size()});
-    REQUIRE(id == static_cast<int>(drawn.shapes.size()));
-    Mix& function = drawn.functions.emplace_back();
-    function.id = id;
-    for (const int source : sources)
-      function.sizes.push_back(drawn.shapes[static_cast<std::size_t>(source)].elems());
-    drawn.model.allow<Upper>(id);
-    drawn.model.allow<Truncate>(id, 1e-3);
-    drawn.shapes.push_back(shape);
-    drawn.sources.push_back(sources);
-    drawn.stages.push_back(stages);
-    return id;
-  };
-  for (int id = 0; id < count; ++id) {
-    std::vector<int> sources;
-    for (int i = below(4); i > 0 && id > 0; --i)
-      sources.push_back(below(static_cast<unsigned>(id)));
-    add(sources);
-    drawn.again.push_back(below(4) != 0);
-    const StashList from(sources.data(), sources.size());
-    if (seed % 2 == 1 && drawn.again.back() && id + 1 < count) {
-      // Some are made by one callable.
-      std::vector<int> ids = {id};
-      for (int i = below(3); i > 0 && id + 1 < count; --i) {
-        ids.push_back(add(sources));
-        drawn.again.push_back(true);
-        ++id;
-      }
-      MixTogether& function = drawn.together.emplace_back();
-      for (const int made : ids)
-        function.mixes.push_back(drawn.functions[static_cast<std::size_t>(made)]);
-      if (below(2) == 0) function.workspace_bytes = 1 + random() % 900;
-      drawn.model.recompute_together({ids.data(), ids.size()}, from, function,
-                                     {.workspace_bytes = function.workspace_bytes});
-    } else if (drawn.again.back()) {
-      drawn.model.recompute(id, from, drawn.functions.back());
-    }
-  }
-}
 
 Plan draw_plan(std::mt19937& random, const Graph& graph) {
   Plan plan = plan_from_types(graph);
@@ -193,7 +64,7 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     const Error why = stash.put(static_cast<int>(id), values[id]);
     REQUIRE_MESSAGE(!why, why.text());
   };
-  for (std::size_t id = 0; id < count; ++id) {
+  const auto make = [&](std::size_t id) {
     std::vector<View<const float>> x;
     for (const int source : drawn.sources[id]) {
       const auto s = static_cast<std::size_t>(source);
@@ -203,9 +74,12 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     drawn.functions[id](x.data(), View<float>(forward[id].data(), drawn.shapes[id]));
     scratch.emplace_back(forward[id].size() / 16 + 1);
     values[id] = {reinterpret_cast<float*>(scratch.back().data()), drawn.shapes[id]};
+    const float* const outside = values[id].data();
     if (place != Place::no) values[id] = stash.place(static_cast<int>(id), values[id]);
+    if (place == Place::next && drawn.held[id]) CHECK(values[id].data() != outside);
+    const Bytes workspace = stash.scratch(static_cast<int>(id));
+    if (!workspace.empty()) std::memset(workspace.data(), 0x11, workspace.size());
     std::memcpy(values[id].data(), forward[id].data(), 4 * values[id].size());
-    if (place != Place::ahead) put(id);
     // What backward is to see.
     const Policy& policy = stash.plan()[static_cast<int>(id)];
     backward[id] = forward[id];
@@ -219,6 +93,18 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     } else if (policy.codec() == &codec_info<Truncate>) {
       for (float& value : backward[id]) value = rounded(static_cast<double>(value), 2);
     }
+  };
+  for (std::size_t id = 0; id < count; ++id) {
+    const int maker = stash.graph().maker_of(static_cast<int>(id));
+    for (std::size_t j = id; static_cast<int>(id) == maker && j < count; ++j)
+      if (stash.graph().maker_of(static_cast<int>(j)) == maker) make(j);
+    if (place == Place::ahead) continue;
+    // Until then what is held is there, with all that is made from it.
+    for (const int source : drawn.sources[id]) {
+      const auto s = static_cast<std::size_t>(source);
+      CHECK(std::memcmp(values[s].data(), forward[s].data(), 4 * forward[s].size()) == 0);
+    }
+    put(id);
   }
   if (place == Place::ahead)
     for (std::size_t id = 0; id < count; ++id) put(id);
@@ -236,18 +122,28 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
       all.push_back(*got);
     }
     REQUIRE_FALSE(stash.enter(stage));
+    const auto s = static_cast<std::size_t>(stage);
+    const std::size_t own = s < drawn.stage_bytes.size() ? drawn.stage_bytes[s] : 0;
+    const Result<Bytes> memory = stash.stage_memory();
+    REQUIRE(memory);
+    CHECK(memory->size() == own);
+    if (own > 0) std::memset(memory->data(), 0x33, own);
     // All of them are there until the next stage begins, however many others were asked for.
     std::size_t i = 0;
     for (std::size_t id = 0; id < count; ++id)
       if (lists(drawn.stages[id], stage))
         CHECK(std::memcmp(all[i++].data(), backward[id].data(), 4 * backward[id].size()) == 0);
+    if (stage % 2 == 0) REQUIRE_FALSE(stash.leave(stage));
   }
   for (const Mix& function : drawn.functions) CHECK(function.calls <= 1);
   for (const MixTogether& function : drawn.together) CHECK(function.calls <= 1);
 }
 
-/// Whatever lives before an activation is retained shares no byte with it: it can be placed ahead.
+/// Whatever lives before an activation is retained shares no byte with it: it can be placed ahead,
+/// unless values of forward come and go in the arena.
 void check_places(const Program& program) {
+  for (const Node& node : program.graph.nodes)
+    if (!node.value_outside) return;
   const Array<Buffer>& buffers = program.schedule.buffers;
   const auto end = [&](std::size_t b) { return program.layout.offsets[b] + buffers[b].bytes; };
   for (const Instruction& run : program.schedule.instructions) {

@@ -226,6 +226,99 @@ TEST_CASE("whatever a trainer or a callable does wrong is said") {
   finds(Wrong::writes_beyond_place, "beyond the place of h (3 of 4)");
   finds(Wrong::writes_placed, "place of h (3 of 4) after it was put");
   finds(Wrong::random_step, "two steps under one plan");
+  finds(Wrong::reads_late, "the gradients are not finite");
+}
+
+namespace {
+
+/// x, of which only y is made, and y, which stage 0 reads and needs 100 bytes for; both held.
+struct Held {
+  StashModel<> model;
+  int x = model.add("x", Shape(16, 32), {}), y = model.add("y", Shape(16, 32), {0});
+  Cpu cpu;
+
+  Held() {
+    model.hold(x), model.hold(y);
+    model.made_from(y, {x});
+    model.stage_bytes(0, 100);
+    model.allow<Bf16>(y, 1e-6);
+  }
+  Plan plan() const {
+    Plan plan = retain_all(*model.graph());
+    plan.policies[static_cast<std::size_t>(y)] = compress(&codec_info<Bf16>);
+    return plan;
+  }
+  /// Where x was, once y is made from it.
+  template <class AnyStash>
+  const float* forward(AnyStash& stash) {
+    REQUIRE_FALSE(stash.begin(cpu));
+    const View<float> at_x = stash.place(x, View<float>());
+    REQUIRE(at_x.data() != nullptr);
+    for (float& value : at_x) value = 1;
+    REQUIRE_FALSE(stash.put(x, at_x));
+    const View<float> at_y = stash.place(y, View<float>());
+    REQUIRE(at_y.data() != nullptr);
+    for (std::size_t i = 0; i < at_x.size(); ++i) at_y[i] = 2 * at_x[i];
+    REQUIRE_FALSE(stash.put(y, at_y));
+    return at_x.data();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what is held and what a stage has for itself are looked at, too") {
+  Held held;
+  auto stash = CheckedStash<>::make(held.model, held.plan());
+  REQUIRE_MESSAGE(stash, std::string(stash.error.text()));
+  testing::GuardedBlock arena(stash->arena_bytes());
+  REQUIRE_FALSE(stash->bind(arena.bytes()));
+  const float* x = held.forward(*stash);
+  CHECK(std::isnan(x[0]));
+  REQUIRE_FALSE(stash->enter(0));
+  const Result<View<const float>> y = stash->get(held.y);
+  REQUIRE(y);
+  CHECK((*y)[7] == 2);
+  const Result<Bytes> memory = stash->stage_memory();
+  REQUIRE(memory);
+  REQUIRE(memory->size() == 100);
+  std::memset(memory->data(), 1, 100);
+  REQUIRE_FALSE(stash->leave(0));
+  CHECK(std::isnan((*y)[7]));
+  CHECK(memory->data()[5] == std::byte{0xFF});
+  CHECK(says(stash->stage_memory().error, "no backward stage is on"));
+
+  held.forward(*stash);
+  REQUIRE_FALSE(stash->enter(0));
+  stash->stage_memory()->data()[100] = std::byte{1};
+  CHECK(says(stash->leave(0), "beyond the memory that it was said to need"));
+}
+
+TEST_CASE("a stash fills what has died if it is asked to") {
+  for (const bool poison : {false, true}) {
+    Held held;
+    auto stash = Stash<>::make(held.model, held.plan());
+    REQUIRE(stash);
+    stash->poison_dead(poison);
+    testing::GuardedBlock arena(stash->arena_bytes());
+    REQUIRE_FALSE(stash->bind(arena.bytes()));
+    const float* x = held.forward(*stash);
+    CHECK((std::isnan(x[0]) || std::isnan(x[511])) == poison);  // a blob may be in one place
+    REQUIRE_FALSE(stash->enter(0));
+    const Result<View<const float>> y = stash->get(held.y);
+    REQUIRE(y);
+    CHECK((*y)[0] == 2);
+    const Result<Bytes> memory = stash->stage_memory();
+    REQUIRE(memory);
+    std::memset(memory->data(), 1, memory->size());
+    CHECK((*y)[0] == 2);
+    CHECK(says(stash->leave(1), "stage 0 is on"));
+    REQUIRE_FALSE(stash->leave(0));
+    CHECK(std::isnan((*y)[0]) == poison);
+    CHECK((memory->data()[99] == std::byte{0xFF}) == poison);
+    CHECK(says(stash->get(held.y).error, "none of the backward stages that are left"));
+    CHECK(says(stash->enter(0), "over already"));
+    CHECK(arena.intact());
+  }
 }
 
 TEST_CASE("what a stage got turns to NaN when the next begins") {

@@ -126,6 +126,9 @@ class Scheduler {
     const int last = graph_.node_count() - 1;
     if (last < 0) return;
     if (mode_ == Mode::train) mark_needed();
+    // What a caller made last, in a part of a graph that has no stage behind it, is just put.
+    const Node& end = node_of(last);
+    const bool finishes = !end.value_outside && (!end.gradient_outside || end.output_bytes == 0);
     for (int k = 0; k <= last; ++k) {
       const Node& node = node_of(k);
       if (node.value_outside) {
@@ -135,9 +138,9 @@ class Scheduler {
       produce(k, false);
       if (node.gradient_outside) begin_together(k);
       retire_sources(k);
-      if (state(k).last_forward_reader < 0 && k != last) retire(k);
+      if (state(k).last_forward_reader < 0 && (k != last || !finishes)) retire(k);
     }
-    if (!node_of(last).value_outside) finish_forward(last);
+    if (finishes) finish_forward(last);
     if (mode_ != Mode::train) return;
     for (int k = last; k >= 0; --k) backward(k);
     if (graph_.gives_input_gradient) sink_.touch(state(step_input).gradient);

@@ -119,7 +119,10 @@ class TransferPass {
       // Instructions name one input; a caller's kernels (Stash) may read more.
       if (run.op == Op::backward)
         for (const int id : graph_.backward_reads(run.node)) used(id);
-      if (run.op == Op::forward && run.again) graph_.forward_reads(run.node, used);
+      if (run.op == Op::forward)
+        graph_.forward_reads(run.node, [&](int id) {
+          if (run.again || !graph_.node(id).value_outside) used(id);
+        });
     }
     for (std::size_t id = 0; id < kept.size(); ++id)
       if (kept[id] >= 0 && sent[id] >= 0 && wanted[id] >= 0) {

@@ -144,13 +144,16 @@ class StashModel {
   }
 
   /// Forward's value of activation `id` lies in the arena: from before it is put until all that is
-  /// made from it has been put, Stash::place() says where. That is what recompute() lists as sources;
-  /// an activation that is never recomputed lists them here. Of what one callable makes together,
-  /// some may be held and others not.
-  constexpr void hold(int id, const StashList& sources = {}) {
+  /// made from it has been put, Stash::place() says where. Of what one callable makes together, some
+  /// may be held and others not.
+  constexpr void hold(int id) {
+    if (known(id)) entry(id).held = true;
+  }
+
+  /// Forward makes activation `id`, which is never recomputed, from `sources`: whatever is made from
+  /// what is held has to say so. Of all others recompute() says it.
+  constexpr void made_from(int id, const StashList& sources) {
     if (!known(id)) return;
-    entry(id).held = true;
-    if (sources.numbers().empty()) return;
     if (!entry(id).sources.empty() || maker(id).recompute.call != nullptr)
       return fail(id, "has its sources listed twice");
     if (check_sources(id, sources)) entry(id).sources = sources.numbers();

@@ -138,6 +138,15 @@ class Stash {
                : Bytes(static_cast<std::byte*>(there), Shape(graph().node(id).output_bytes));
   }
 
+  /// Of an activation that is held: scratch for forward to make it in, as much as recompute() was told
+  /// that its callable needs, for as long as place() may be written. Otherwise empty.
+  Bytes scratch(int id) const {
+    if (now_.context == nullptr || id < now_.next || id >= activations()) return {};
+    const int maker = graph().maker_of(id);
+    const int memory = scratch_[static_cast<std::size_t>(maker)];
+    return memory < 0 || maker != now_.next ? Bytes() : bytes(memory);
+  }
+
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
   /// once this returns (but for what place() gave); they lie anywhere outside of the arena.
   /// Activations are put in the order in which they were registered, each once a step.
@@ -237,6 +246,7 @@ class Stash {
     recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
     raw_ = static_cast<Array<bool>&&>(other.raw_);
     place_ = static_cast<Array<int>&&>(other.place_);
+    scratch_ = static_cast<Array<int>&&>(other.scratch_);
     stage_at_ = static_cast<Array<int>&&>(other.stage_at_);
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
@@ -256,6 +266,7 @@ class Stash {
     recompute_.resize(count);
     raw_.resize(count);
     place_.resize(count);
+    scratch_.resize(count);
     std::size_t most_sources = 0, most_outputs = 0, outputs = 0;
     for (std::size_t k = 0; k < count; ++k) {
       const int id = static_cast<int>(k);
@@ -271,7 +282,10 @@ class Stash {
     const Array<Instruction>& list = program_.schedule.instructions;
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Instruction& run = list[i];
-      if (run.op == Op::forward && !run.again) place_[static_cast<std::size_t>(run.node)] = run.y;
+      if (run.op == Op::forward && !run.again) {
+        place_[static_cast<std::size_t>(run.node)] = run.y;
+        scratch_[static_cast<std::size_t>(run.node)] = run.workspace;
+      }
       if (run.op == Op::backward)
         stage_at_[static_cast<std::size_t>(run.node - activations())] = static_cast<int>(i);
     }
@@ -518,6 +532,7 @@ class Stash {
   Array<StashRecompute<T>> recompute_;
   Array<bool> raw_;               ///< by activation: registered as bytes
   Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
+  Array<int> scratch_;            ///< by activation: forward's workspace; -1: none
   Array<int> stage_at_;           ///< by stage: its instruction; -1: none
   Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs

@@ -83,6 +83,8 @@ class CheckedStash {
     return hand_out(id).bytes();
   }
 
+  Bytes scratch(int id) const { return stash_.scratch(id); }
+
   Error put(int id, View<const T> value) {
     if (const Error why = check_place(id)) return why;
     if (const Error why = stash_.put(id, value)) return why;

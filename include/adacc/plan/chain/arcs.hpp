@@ -214,10 +214,17 @@ class ArcMaker {
       arc.pattern = static_cast<int>(p);
       arc.from = pattern.takes_replay ? 1 : 0;
       arc.to = pattern.gives_replay ? 1 : 0;
+      bool together = false;  // of what one forward makes, some of those so far are made again
       for (std::size_t k = 0; k < patterns.nodes(); ++k) {
         const Choice& choice = patterns.choice(pattern, k);
         const Option& option = options_[first_option_[k] + choice.option];
         if (choice.needed) arc.seconds += option.seconds;
+        if (const int node = segment.original(static_cast<int>(k)); node >= segment.first) {
+          const bool again = choice.needed && option.recompute, last = !graph_.made_with_next(node);
+          if (last && together && !again)
+            arc.seconds += profile_.node(graph_.maker_of(node)).forward;
+          together = !last && (together || again);
+        }
         if (patterns.segment.has_output && k == patterns.outgoing()) continue;
         arc.error += option.recompute ? carried(segment.original(static_cast<int>(k)), choice.lossy)
                                       : option.error;
