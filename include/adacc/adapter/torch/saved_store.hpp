@@ -175,6 +175,7 @@ class SavedStore {
     try {
       settle();
     } catch (...) {
+      const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
     }
   }
@@ -268,7 +269,9 @@ class SavedStore {
   void encode(detail::SavedStorage& entry) {
     counts_.raw_bytes += entry.bytes();
     entry.what.bytes = entry.bytes();
-    if (!entry.changed()) {
+    // Who shares a storage may also have made it smaller (resize_); reading it is libtorch's affair.
+    const bool whole = entry.kept->nbytes() >= entry.end * entry.elem_bytes();
+    if (whole && !entry.changed()) {
       const Keep keep = policy_(entry.what);
       const auto* from =
           static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data()));

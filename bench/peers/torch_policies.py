@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What PyTorch can do about activation memory, and what adacc's hooks do, in one table.
+
+Every mode trains the same GPT (fp32, CPU, AdamW) from the same parameters on the same batches, in a
+process of its own; the processes take turns step by step, so that a change of the machine's clock
+hits all of them, and `time` is the median of a step's ratio to the plain one of the same round.
+
+    held    bytes of tensors at the end of forward, above those at the step's start
+    peak    the most within the step, above the same: activations, gradients of activations,
+            workspaces and blobs. Gradients of parameters are there before the step begins
+    loss    mean of the last tenth of the steps, and what that is over plain's
+
+Bytes are counted by an allocator in the place of torch's (adacc.memory), so they are exact, and those
+of inductor's buffers are among them; scratch that MKL and oneDNN take from malloc is in nobody's.
+
+    pip install --no-build-isolation examples/python
+    python3 bench/peers/torch_policies.py --steps 30
+    python3 bench/peers/torch_policies.py --steps 300 --modes plain,int8,tolerated,int4
+
+The text are the sources of Python's standard library.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+
+MODES = {
+    "plain": "as PyTorch does it",
+    "lossless": "adacc, no bit changes: masks as bits, indices in bytes",
+    "int8": "adacc, 8 bits",
+    "tolerated": "adacc, 4 bits, attention's 8",
+    "int4": "adacc, 4 bits",
+    "checkpoint": "torch.utils.checkpoint of each block",
+    "reentrant": "the same, use_reentrant=True",
+    "checkpoint+int8": "adacc.checkpoint of each block, its input in 8 bits",
+    "sac_products": "selective checkpointing: products and attention are saved",
+    "sac_attention": "selective checkpointing: attention is saved",
+    "save_on_cpu": "torch.autograd.graph.save_on_cpu (here: memory to memory)",
+    "compile": "torch.compile",
+    "compile_0.5": "torch.compile, activation_memory_budget 0.5",
+    "compile_0.3": "torch.compile, activation_memory_budget 0.3",
+    "compile_0.1": "torch.compile, activation_memory_budget 0.1",
+    "blocks+tolerated": "torch.compile block by block, adacc's hooks around",
+}
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="\n".join(f"{k:17} {v}" for k, v in MODES.items()))
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--heads", type=int, default=6)
+    parser.add_argument("--channels", type=int, default=384)
+    parser.add_argument("--seq", type=int, default=256, help="tokens per sequence (T)")
+    parser.add_argument("--batch", type=int, default=4, help="sequences per step (B)")
+    parser.add_argument("--steps", type=int, default=30, help="after three of warm-up")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--budgets", default="",
+                        help="of adacc.budget, such as 40%%,30%%, beside the modes")
+    parser.add_argument("--trainer", help="the built examples/train_gpt: adacc's own trainer, retaining "
+                                          "and at --trainer-budget, in turns with the others")
+    parser.add_argument("--trainer-budget", default="30%")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", help="file to write all figures to")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.names = [m for m in options.modes.split(",") if m]
+    for mode in options.names:
+        if mode not in MODES:
+            parser.error(f"there is no mode {mode}")
+    options.names += [f"budget {b}" for b in options.budgets.split(",") if b]
+    if "plain" not in options.names:
+        options.names.insert(0, "plain")
+    return options
+
+
+# --- a process for each mode ----------------------------------------------------------------------
+class Child:
+    def __init__(self, options, mode):
+        import contextlib
+
+        import adacc
+        import torch
+        from gpt import VOCABULARY, Gpt
+        from torch.utils import checkpoint as torch_checkpoint
+
+        adacc.memory.count()
+        self.adacc, self.torch, self.options = adacc, torch, options
+        torch.set_num_threads(options.threads)
+        torch.manual_seed(options.seed)
+        self.model = Gpt(options)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, weight_decay=0.0)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.around = contextlib.nullcontext
+        self.forward = self.model
+        assert VOCABULARY == 256
+        files = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+        self.text = torch.tensor(list(b"".join(f.read_bytes() for f in files)), dtype=torch.uint8)
+        self.choose(mode, torch_checkpoint)
+
+    def choose(self, mode, torch_checkpoint):
+        torch, adacc = self.torch, self.adacc
+        if mode.startswith("budget "):
+            planned = adacc.budget(mode.split()[1])
+            self.model.run = planned.checkpoint
+            self.around = lambda: planned
+        elif mode in ("lossless", "int8", "tolerated", "int4"):
+            hooks = adacc.saved_tensors(mode)
+            self.around = lambda: hooks
+        elif mode in ("checkpoint", "reentrant"):
+            self.model.run = lambda block, x: torch_checkpoint.checkpoint(
+                block, x, use_reentrant=mode == "reentrant")
+        elif mode == "checkpoint+int8":
+            hooks = adacc.saved_tensors("int8")
+            self.around = lambda: hooks
+            self.model.run = adacc.checkpoint
+        elif mode.startswith("sac_"):
+            aten = torch.ops.aten
+            saved = [aten._scaled_dot_product_flash_attention_for_cpu.default]
+            if mode == "sac_products":
+                saved += [aten.mm.default, aten.addmm.default]
+
+            def contexts():
+                return torch_checkpoint.create_selective_checkpoint_contexts(saved)
+            self.model.run = lambda block, x: torch_checkpoint.checkpoint(
+                block, x, use_reentrant=False, context_fn=contexts)
+        elif mode == "save_on_cpu":
+            self.around = torch.autograd.graph.save_on_cpu
+        elif mode.startswith("compile"):
+            if "_" in mode:
+                import torch._functorch.config
+                torch._functorch.config.activation_memory_budget = float(mode.split("_")[1])
+            self.forward = torch.compile(self.model)
+        elif mode == "blocks+tolerated":
+            for i, block in enumerate(self.model.blocks):
+                self.model.blocks[i] = torch.compile(block)
+            hooks = adacc.saved_tensors("tolerated")
+            self.around = lambda: hooks
+
+    def step(self, number):
+        torch, options, memory = self.torch, self.options, self.adacc.memory
+        draw = torch.Generator().manual_seed(options.seed * 1000003 + number)
+        starts = torch.randint(0, len(self.text) - options.seq - 1, (options.batch,), generator=draw)
+        rows = torch.stack([self.text[s:s + options.seq + 1] for s in starts]).long()
+        tokens, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+        del rows
+        memory.reset_peak()
+        before, start = memory.live(), time.perf_counter()
+        with self.around():
+            loss = self.forward(tokens, targets)
+        held = memory.live() - before
+        loss.backward()
+        peak = memory.peak() - before
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "held": held, "peak": peak, "loss": loss.item()}
+
+
+def child(options):
+    runner = Child(options, options.child)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(runner.step(int(line))), flush=True)
+
+
+# --- the parent, which lets them take turns -------------------------------------------------------
+class Turn:
+    def __init__(self, mode):
+        self.process = subprocess.Popen([sys.executable, *sys.argv, "--child", mode],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.steps = []
+        self.answer("ready")
+
+    def answer(self, what):
+        line = self.process.stdout.readline()
+        if not line or (what and line.strip() != what):
+            sys.exit(f"a mode's process ended: {line}")
+        return line
+
+    def step(self, number):
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+        self.steps.append(json.loads(self.answer(None)))
+
+
+class Trainer:
+    """adacc's own trainer for a few steps at a time; its figures are from its log."""
+
+    def __init__(self, options, arguments):
+        self.command = [options.trainer, "--layers", options.layers, "--heads", options.heads,
+                        "--channels", options.channels, "--context", options.seq, "--seq", options.seq,
+                        "--batch", options.batch, "--threads", options.threads, "--steps", 8, *arguments]
+        self.seconds, self.peak = [], 0
+        self.tokens = options.batch * options.seq
+
+    def run(self):
+        with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as log:
+            subprocess.run([str(a) for a in self.command] + ["--log", log.name], check=True,
+                           stdout=subprocess.DEVNULL)
+            lines = [json.loads(line) for line in log]
+        steps = [line for line in lines if "tokens_per_s" in line][3:]
+        self.seconds.append(statistics.median(self.tokens / s["tokens_per_s"] for s in steps))
+        self.peak = max(s["activation_peak_bytes"] for s in steps)
+
+
+def main(options):
+    warm_up = 3
+    turns = {}
+    for mode in options.names:
+        turns[mode] = Turn(mode)
+        for number in range(warm_up):
+            turns[mode].step(number)
+    trainers = {}
+    if options.trainer:
+        trainers = {"own trainer": Trainer(options, ["--policy", "retain"]),
+                    f"own, {options.trainer_budget}": Trainer(options, ["--budget",
+                                                                        options.trainer_budget])}
+    plain_when = {name: [] for name in trainers}
+    for number in range(warm_up, warm_up + options.steps):
+        for turn in turns.values():
+            turn.step(number)
+        if number % 10 == 0:
+            for name, trainer in trainers.items():
+                trainer.run()
+                plain_when[name].append(turns["plain"].steps[-1]["seconds"])
+
+    plain = turns["plain"].steps[warm_up:]
+    last = max(1, options.steps // 10)
+    report = {}
+    for mode, turn in turns.items():
+        steps = turn.steps[warm_up:]
+        loss = statistics.mean(s["loss"] for s in steps[-last:])
+        base = statistics.mean(s["loss"] for s in plain[-last:])
+        report[mode] = {
+            "ms": 1e3 * statistics.median(s["seconds"] for s in steps),
+            "time": statistics.median(s["seconds"] / p["seconds"] for s, p in zip(steps, plain)),
+            "held": max(s["held"] for s in steps), "peak": max(s["peak"] for s in steps),
+            "of_plain": max(s["peak"] for s in steps) / max(s["peak"] for s in plain),
+            "loss": loss, "loss_gap": loss / base - 1}
+        turn.process.stdin.close()
+    for name, trainer in trainers.items():
+        report[name] = {
+            "ms": 1e3 * statistics.median(trainer.seconds),
+            "time": statistics.median(t / p for t, p in zip(trainer.seconds, plain_when[name])),
+            "peak": trainer.peak, "of_plain": trainer.peak / report["plain"]["peak"]}
+
+    print(f"{options.layers} layers, {options.channels} channels, T {options.seq}, B {options.batch}, "
+          f"{options.threads} threads, {options.steps} steps")
+    print(f"{'':18}{'ms':>8}{'time':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
+          f"{'gap':>10}")
+    for mode, row in report.items():
+        def shown(key, pattern, scale=1.0):
+            return pattern.format(row[key] * scale) if key in row else " " * (len(pattern) and 10)
+        print(f"{mode:18}{row['ms']:8.0f}{row['time']:8.3f}{shown('held', '{:10.1f}', 2**-20)}"
+              f"{row['peak'] / 2**20:10.1f}{row['of_plain']:10.3f}{shown('loss', '{:10.5f}')}"
+              f"{shown('loss_gap', '{:+10.5f}')}")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    OPTIONS = parse_options()
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    if OPTIONS.child:
+        child(OPTIONS)
+        sys.exit(0)
+    try:
+        import adacc  # noqa: F401
+    except ImportError as why:
+        print(f"torch_policies: skipped, there is no torch, or adacc is not built for it ({why})")
+        sys.exit(0)
+    main(OPTIONS)
