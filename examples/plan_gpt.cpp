@@ -13,10 +13,12 @@
 #include <adacc/io/profile_text.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
+#include <adacc/train/total.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/lanes.hpp>
 #include <support/draw/memory.hpp>
 #include <support/draw/plan.hpp>
+#include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
 #include <cstdio>
@@ -34,6 +36,8 @@ struct Options {
   std::size_t batch = 8, seq = 1024;
   int threads = 1, parts = 1;
   adacc::Budget budget{0, 0.5};
+  adacc::Budget total;
+  std::string total_text, optimizer = "adamw", moments = "fp32";
   double tolerance = 1e-2;
   double gap = 2e-3;
   double deadline = 10;
@@ -52,11 +56,16 @@ int fail(const adacc::Error& why) {
 
 double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB; }
 
-void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutcome& found) {
+void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutcome& found,
+                const adacc::TrainingMemoryUse& memory) {
   const nlohmann::ordered_json out = {{"budget_bytes", budget},
                                       {"peak_bytes", found.peak_bytes},
                                       {"retain_peak_bytes", found.retain_peak_bytes},
                                       {"smallest_peak_bytes", smallest},
+                                      {"parameter_bytes", memory.parameters},
+                                      {"gradient_bytes", memory.gradients},
+                                      {"moment_bytes", memory.moments},
+                                      {"total_bytes", memory.total()},
                                       {"predicted_ms", 1e3 * found.seconds},
                                       {"retain_ms", 1e3 * found.retain_seconds},
                                       {"offload_written_bytes", found.written_bytes},
@@ -70,7 +79,7 @@ void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutco
 }
 
 void print_table(const Options& options, std::size_t budget, std::size_t smallest,
-                 const adacc::PlanOutcome& found) {
+                 const adacc::PlanOutcome& found, const adacc::TrainingMemoryUse& memory) {
   const auto share = [&](std::size_t bytes) {
     return 100 * static_cast<double>(bytes) / static_cast<double>(found.retain_peak_bytes);
   };
@@ -82,6 +91,10 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               share(found.peak_bytes));
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
               share(smallest));
+  std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
+              "parameters and gradients", mebi(memory.parameters + memory.gradients),
+              mebi(memory.moments), options.optimizer.c_str(), options.moments.c_str());
+  std::printf("%-26s %12.1f MiB\n", "in all", mebi(memory.total()));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
               found.seconds / found.retain_seconds);
   std::printf("%-26s %12.2f %%    proven by %s\n", "gap to the best possible", 100 * found.gap,
@@ -158,13 +171,25 @@ int run(Options options) {
   if (!whole) return fail(whole.error);
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
   request.budget_bytes = options.budget.of(retain);
+  const auto optimizer = support::make_optimizer(options.optimizer, options.moments, 0);
+  if (!optimizer) return fail(optimizer.error);
+  auto memory = memory_beside_arena(*graph, *optimizer);
+  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  if (!memory || !fp32) return fail(memory ? fp32.error : memory.error);
+  if (!options.total_text.empty()) {
+    const auto left =
+        arena_budget(options.total.of(fp32->total() + retain), *memory, *graph, profile, request);
+    if (!left) return fail(left.error);
+    request.budget_bytes = *left;
+  }
   auto found = make_plan(*graph, profile, request);
   if (!found) return fail(found.error);
   found->retain_peak_bytes = retain;
+  memory->arena = found->peak_bytes;
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
-  if (options.json) print_json(request.budget_bytes, *smallest, *found);
-  else print_table(options, request.budget_bytes, *smallest, *found);
+  if (options.json) print_json(request.budget_bytes, *smallest, *found, *memory);
+  else print_table(options, request.budget_bytes, *smallest, *found, *memory);
   if (options.svg.empty()) return 0;
   if (Error why = draw_plan(options, *graph, profile, request, *found)) return fail(why);
   return 0;
@@ -200,6 +225,18 @@ int main(int argc, char** argv) {
       "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "
       "or % of what retain needs",
       "50%");
+  support::add_bytes(
+      app, "--total", options.total,
+      "instead of --budget: bytes of parameters, gradients and moments as well, or % of "
+      "what retain with AdamW in fp32 needs",
+      "", &options.total_text)
+      ->excludes("--budget");
+  app.add_option("--optimizer", options.optimizer, "whose moments are held")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::optimizer_names),
+                                                     std::end(support::optimizer_names))));
+  app.add_option("--moments", options.moments, "the form that they are held in")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::moment_names),
+                                                     std::end(support::moment_names))));
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")

@@ -5,6 +5,7 @@
 /// not be written, with one line that says what; 128 and the number of the signal (SIGINT, SIGTERM,
 /// SIGHUP, SIGPIPE) that interrupted it. Where --save asks for a checkpoint, one is written in all
 /// cases but bad input.
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 
@@ -112,9 +113,11 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
 void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::Tokens& tokens) {
   const Options& options = line.options;
   std::printf("model       %s\n", gpt::describe(options.network).c_str());
-  std::printf("parameters  %.2f M, %s, as much for gradients, twice that for AdamW\n",
-              static_cast<double>(trainer.parameter_bytes()) / 4e6,
-              mebibytes(trainer.parameter_bytes()).c_str());
+  const adacc::TrainingMemoryUse memory = trainer.memory_use();
+  std::printf("parameters  %.2f M, %s, as much for gradients, %s for the moments of %s in %s\n",
+              static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
+              mebibytes(memory.moments).c_str(), options.optimizer.c_str(),
+              options.moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
   std::printf("step        %zu x %zu tokens, %d thread%s\n", options.batch, options.seq,
@@ -155,6 +158,21 @@ void print_summary(Trainer& trainer) {
   line("activation peak, measured", trainer.measured_peak());
   line("activation peak, predicted", trainer.predicted_peak());
   line("retain would have needed", trainer.retain_peak());
+  const adacc::TrainingMemoryUse memory = trainer.memory_use();
+  line("parameters", memory.parameters);
+  line("gradients", memory.gradients);
+  line("moments", memory.moments);
+  line("arena", memory.arena);
+  if (memory.set_up > 0) line("set-up, given back", memory.set_up);
+  line("in all", memory.total());
+  if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
+  // What the process took beside: its heap, stacks of threads, and pages of code.
+  if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
+    std::printf(
+        "%-28s %14zu bytes  %s, %.1f %% %s what it holds\n", "resident, over before", resident,
+        mebibytes(resident).c_str(),
+        100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
+        resident < memory.total() ? "below" : "above");
 }
 
 /// Bytes as a terminal may show them.

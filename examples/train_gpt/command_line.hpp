@@ -7,6 +7,7 @@
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/file.hpp>
 #include <support/command_line.hpp>
+#include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
 #include <algorithm>
@@ -47,8 +48,19 @@ inline void declare(CLI::App& app, Options& options) {
       ->default_str("");
   app.add_option("--steps", options.steps, "train until this many steps are done")->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(rate);
-  app.add_option("--weight-decay", options.weight_decay, "AdamW's decoupled weight decay")
-      ->check(rate);
+  app.add_option("--weight-decay", options.weight_decay, "decoupled weight decay")->check(rate);
+  app.add_option(
+         "--optimizer", options.optimizer,
+         "adamw; sgd, with momentum; lion, whose rates are 3 to 10 times smaller; adafactor, "
+         "whose second moment is a row and a column of each matrix")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::optimizer_names),
+                                                     std::end(support::optimizer_names))));
+  app.add_option(
+         "--moments", options.moments,
+         "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
+         "blocks of 8 bits. A resumed run may change it")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::moment_names),
+                                                     std::end(support::moment_names))));
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(rate);
   app.add_option("--warmup", options.warmup, "steps of linear warm-up")->check(count);
@@ -79,6 +91,13 @@ inline void declare(CLI::App& app, Options& options) {
       "for auto: the most that activations, gradients and workspaces may take, as 96MiB (or "
       "B, KiB, GiB) or as 50% of what retain needs",
       "100%", &options.budget_text);
+  support::add_bytes(
+      app, "--total", options.total,
+      "for auto, instead of --budget: the most that all of training may take, parameters, their "
+      "gradients and the optimizer's moments included, as 120MiB or as 40% of what retain with "
+      "AdamW "
+      "in fp32 needs",
+      "", &options.total_text);
   app.add_option("--tolerance", options.tolerance,
                  "for auto: the largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
@@ -169,8 +188,8 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     return status;
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
-  for (const char* name : {"--budget", "--tolerance", "--solver", "--offload", "--plan-threads",
-                           "--parts", "--fixed-costs", "--profile"})
+  for (const char* name : {"--budget", "--total", "--tolerance", "--solver", "--offload",
+                           "--plan-threads", "--parts", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   return std::nullopt;
 }
@@ -190,6 +209,9 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
                                   " is for --policy auto, and the policy is ",
                                   line.options.policy.c_str()));
   };
+  if (!given.budget_text.empty() && !given.total_text.empty())
+    return fail(adacc::Error::say(
+        "--budget, of the activations, and --total, of everything, were both given: give one"));
   if (given.resume.empty()) return check_policy();
   auto info = adacc::read_checkpoint_info(given.resume);
   if (!info) return fail(info.error);
@@ -200,7 +222,9 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   std::vector<std::string> stored;
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   for (const auto& [name, value] : line.notes.options)
-    if (!other_text || (name != "--text" && name != "--tokens"))
+    if ((!other_text || (name != "--text" && name != "--tokens")) &&
+        (given.total_text.empty() || name != "--budget") &&
+        (given.budget_text.empty() || name != "--total"))
       stored.push_back(name + "=" + value);
   Options both;
   if (const auto status = parse(stored, argc, argv, both)) return status;

@@ -32,7 +32,10 @@ struct Options {
   int parts = 1;
   std::string policy = "auto";
   adacc::Budget budget;  ///< of the activations, for the policy auto
-  std::string budget_text = "100%";
+  std::string budget_text;
+  adacc::Budget total;  ///< of all that training holds
+  std::string total_text;
+  std::string optimizer = "adamw", moments = "fp32";
   double tolerance = 1e-2;
   std::string solver = "auto";
   std::string offload;  ///< folder of a scratch file
@@ -82,6 +85,8 @@ struct Notes {
     number("--seq", options.seq);
     number("--steps", options.steps);
     number("--lr", options.lr);
+    if (options.optimizer != "adamw") notes.options.emplace_back("--optimizer", options.optimizer);
+    if (options.moments != "fp32") notes.options.emplace_back("--moments", options.moments);
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);
     number("--warmup", options.warmup);
@@ -89,7 +94,11 @@ struct Notes {
     number("--seed", options.seed);
     notes.options.emplace_back("--policy", options.policy);
     if (!options.plans()) return notes;
-    notes.options.emplace_back("--budget", options.budget_text);
+    const bool neither = options.budget_text.empty() && options.total_text.empty();
+    if (neither) notes.options.emplace_back("--budget", "100%");
+    else if (options.total_text.empty())
+      notes.options.emplace_back("--budget", options.budget_text);
+    else notes.options.emplace_back("--total", options.total_text);
     number("--tolerance", options.tolerance);
     notes.options.emplace_back("--solver", options.solver);
     if (!options.offload.empty()) notes.options.emplace_back("--offload", options.offload);

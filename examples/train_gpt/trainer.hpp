@@ -13,6 +13,7 @@
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
+#include <support/optimizer.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +25,11 @@
 #include <unistd.h>
 
 #include "options.hpp"
+#include "resident.hpp"
 
 class Trainer {
+  using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
+
  public:
   explicit Trainer(const Options& options)
       : options_(options), network_(adacc::gpt::make(options.network)), pool_(options.threads),
@@ -157,7 +161,11 @@ class Trainer {
   const adacc::Program& program() const { return training_.compiled().program(); }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
-  std::size_t parameter_bytes() const { return program().graph.parameter_elems * sizeof(float); }
+  adacc::TrainingMemoryUse memory_use() const { return training_.memory_use(); }
+  /// What memory_use() may come to; 0 without --total.
+  std::size_t total_bytes() const { return total_bytes_; }
+  /// Of the process, over what it held before the training was set up.
+  std::size_t resident_bytes() const { return resident_.bytes(); }
   std::size_t plan_version() const { return program().plan.version; }
 
   /// What auto did: its budget (0 if the policies are fixed) and its plan.
@@ -237,44 +245,56 @@ class Trainer {
     if (!inputs || !targets) return inputs ? targets.error : inputs.error;
     inputs_ = std::move(*inputs);
     targets_ = std::move(*targets);
-    if (const Error why = options_.plans() ? plan(fresh) : fix_plan(*graph)) return why;
-    training_.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
+    auto optimizer =
+        support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
+    if (!optimizer) return optimizer.error;
+    if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
+      return why;
     training_.clip = options_.clip;
     training_.model = gpt::describe(options_.network);
     return share_arena();
   }
 
   /// The policies that --policy names.
-  adacc::Error fix_plan(const adacc::Graph& graph) {
+  adacc::Error fix_plan(const adacc::Graph& graph, const adacc::AnyOptimizer& optimizer) {
     using namespace adacc;
     Result<Program> train = make_program(
         graph, gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq));
     if (!train) return train.error;
     const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
-    if (Error why = check_memory(arena, graph.parameter_elems * sizeof(float))) return why;
-    auto made = Training<>::make(dispatch(), std::move(*train), cpu_, arena);
+    if (Error why = check_memory(arena, graph, optimizer)) return why;
+    auto made = Trained::make(dispatch(), std::move(*train), cpu_, arena, optimizer);
     if (!made) return made.error;
     training_ = std::move(*made);
     return {};
   }
 
   /// A plan within --budget, from the costs in --profile or, until measure(), estimated ones.
-  adacc::Error plan(bool fresh) {
+  adacc::Error plan(bool fresh, const adacc::AnyOptimizer& optimizer) {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
                                              std::max(options_.threads, options_.plan_threads),
                                              options_.parts);
     if (!graph) return graph.error;
-    TrainingOptions<Cpu, AdamW> how{.budget_bytes = options_.budget.of(retain_peak_),
-                                    .tolerance = options_.tolerance,
-                                    .clock = steady_seconds,
-                                    .context = cpu_,
-                                    .watch_times = !options_.fixed_costs,
-                                    .arena_bytes = borrowed_bytes()};
+    if (!options_.total_text.empty()) {
+      const auto fp32 = memory_beside_arena(*graph, AdamW{});
+      if (!fp32) return fp32.error;
+      total_bytes_ = options_.total.of(fp32->total() + retain_peak_);
+    }
+    Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
+                         .total_bytes = total_bytes_,
+                         .tolerance = options_.tolerance,
+                         .clock = steady_seconds,
+                         .context = cpu_,
+                         .optimizer = optimizer,
+                         .watch_times = !options_.fixed_costs,
+                         .arena_bytes = borrowed_bytes()};
     support::choose_solver(options_.solver, how);
     if (const Error why = open_store(how)) return why;
-    const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
-    if (Error why = check_memory(arena, graph->parameter_elems * sizeof(float))) return why;
+    if (total_bytes_ == 0) {
+      const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
+      if (Error why = check_memory(arena, *graph, optimizer)) return why;
+    }
     if (fresh && !options_.profile.empty()) {
       auto loaded = load_profile(options_.profile, *graph, source());
       if (loaded) {
@@ -286,14 +306,14 @@ class Trainer {
         if (::access(options_.profile.c_str(), F_OK) == 0) profile_refused_ = loaded.error.text();
       }
     }
-    auto made = Training<>::make(dispatch(), std::move(*graph), std::move(how));
+    auto made = Trained::make(dispatch(), std::move(*graph), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
     return {};
   }
 
   /// The scratch file that --offload asks for, lent to the training that is made of `how`.
-  adacc::Error open_store(adacc::TrainingOptions<adacc::Cpu, adacc::AdamW>& how) {
+  adacc::Error open_store(Trained::Options& how) {
     using namespace adacc;
     if (options_.offload.empty()) return {};
     how.most_written_bytes = options_.offload_limit.of(retain_peak_);
@@ -399,12 +419,17 @@ class Trainer {
     return made.error;
   }
 
-  static adacc::Error check_memory(std::size_t arena, std::size_t params) {
+  static adacc::Error check_memory(std::size_t arena, const adacc::Graph& graph,
+                                   const adacc::AnyOptimizer& optimizer) {
+    const auto held = adacc::memory_beside_arena(graph, optimizer);
+    if (!held) return held.error;
+
     const auto machine =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    if (static_cast<double>(arena) + 4.0 * static_cast<double>(params) <= machine) return {};
-    return adacc::Error::say("this takes ", adacc::shown(arena), " for activations and 4 x ",
-                             adacc::shown(params), " for parameters, more than the machine's ",
+    if (static_cast<double>(arena) + static_cast<double>(held->total()) <= machine) return {};
+    return adacc::Error::say("this takes ", adacc::shown(arena), " for activations and ",
+                             adacc::shown(held->total()),
+                             " for parameters, gradients and moments, more than the machine's ",
                              adacc::shown(static_cast<std::size_t>(machine)),
                              "; try fewer --layers, --channels, --batch or --seq");
   }
@@ -437,8 +462,10 @@ class Trainer {
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
   adacc::ScratchFile store_;  ///< outlives the training that sends to it
-  adacc::Training<> training_;
+  ResidentPeak resident_;
+  Trained training_;
   adacc::Step<> evaluate_, infer_;
+  std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;
   std::uint64_t next_batch_ = 0;
   std::string cost_source_, profile_refused_;

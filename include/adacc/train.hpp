@@ -49,9 +49,12 @@
 #include "io/text.hpp"
 #include "io/tokens.hpp"
 
+#include "train/adafactor.hpp"
 #include "train/adamw.hpp"
+#include "train/any_optimizer.hpp"
 #include "train/evolving.hpp"
 #include "train/learning_rate.hpp"
+#include "train/lion.hpp"
 #include "train/make.hpp"
 #include "train/save.hpp"
 #include "train/sgd.hpp"

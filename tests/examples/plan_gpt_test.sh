@@ -50,6 +50,12 @@ refuses --budget GiB -- "${shape[@]}" --budget 5XB
 refuses --budget -- "${shape[@]}" --budget -3MiB
 refuses --budget -- "${shape[@]}" --budget nan%
 refuses 'MiB' -- "${shape[@]}" --budget 1KiB
+refuses 'parameters themselves' -- "${shape[@]}" --total 1KiB
+refuses --budget --total -- "${shape[@]}" --budget 1MiB --total 2MiB
+"$plan_gpt" "${shape[@]}" --total 50% --moments int8 --json >out 2>err || complain "--total: $(cat err)"
+awk -F'[ ,]+' '/parameter_bytes|gradient_bytes|moment_bytes|"peak_bytes/ { sum += $3 }
+     /"total_bytes/ { total = $3 } END { exit !(total > 0 && sum == total) }' out ||
+  complain "what is held does not add up: $(cat out)"
 refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
 refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses --tolerance -- "${shape[@]}" --tolerance nan
@@ -60,7 +66,7 @@ refuses --deadline -- "${shape[@]}" --deadline nan
 refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
-explains layers heads channels vocab batch seq threads budget tolerance gap deadline solver profile \
+explains layers heads channels vocab batch seq threads budget total optimizer moments tolerance gap deadline solver profile \
     gflops gbps json svg
 
 finish

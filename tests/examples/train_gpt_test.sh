@@ -81,6 +81,12 @@ refuses --seed -- --seed 18446744073709551616
 refuses --seed -- --seed 1x
 refuses --budget auto mixed -- "${small[@]}" --policy mixed --budget 50%
 refuses --tolerance auto -- "${small[@]}" --policy retain --tolerance 0.1
+refuses --optimizer adamw sgd lion adafactor -- --optimizer adam
+refuses --moments fp32 bf16 int8 -- --moments int4
+refuses --moments Adafactor -- "${small[@]}" --optimizer adafactor --moments int8
+refuses --budget --total -- "${small[@]}" --budget 50% --total 50%
+refuses --total auto retain -- "${small[@]}" --policy retain --total 50%
+refuses 'limited by the parameters themselves' 'the least known is' -- "${small[@]}" --total 1KiB
 refuses --nonsense -- --nonsense
 refuses 'warm-up' -- "${small[@]}" --steps 5 --warmup 5 --min-lr 0.0001
 refuses '' -- --layers 4096 --heads 1 --channels 1048576 --context 1048576 --batch 1048576
@@ -142,6 +148,11 @@ grep -q 'measured in .*written' out || complain "a cut profile was taken: $(cat 
 "$train_gpt" "${planned[@]}" --resume auto --steps 14 >out 2>err || complain "resuming auto: $(cat err)"
 [ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)" = "$peak" ] ||
   complain "the checkpoint of auto lost its plan"
+# A total of everything; what is held keeps it, and says so.
+"$train_gpt" "${planned[@]}" --total 60% --moments int8 >out 2>err || complain "--total: $(cat err)"
+all=$(sed -n 's/^in all *\([0-9]*\) bytes.*/\1/p' out)
+total=$(sed -n 's/^--total *\([0-9]*\) bytes.*/\1/p' out)
+[ -n "$all" ] && [ "$all" -le "$total" ] || complain "--total $total bytes, held $all"
 # All of the budget: nothing is measured, everything retained.
 "$train_gpt" "${planned[@]}" >out 2>err || complain "auto without a budget: $(cat err)"
 [ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)" = "$retain" ] ||
@@ -191,6 +202,23 @@ refuses --resume --log -- --resume whole --log whole
 # Nothing left to do is no reason not to save.
 "$train_gpt" --resume whole --steps 40 --save again >out 2>err || complain "no steps left: $(cat err)"
 cmp -s whole again || complain "with no steps left, nothing was saved"
+
+# --- optimizers -----------------------------------------------------------------------------------
+for kind in 'sgd bf16' 'lion int8' 'adamw int8' 'adafactor fp32'; do
+  of=("${run[@]}" --optimizer "${kind% *}" --moments "${kind#* }")
+  "${of[@]}" --steps 12 --log kind.jsonl --save kind >out 2>err || complain "$kind: $(cat err)"
+  "${of[@]}" --steps 7 --log half.jsonl --save half >out 2>err || complain "$kind, half: $(cat err)"
+  "$train_gpt" --resume half --steps 12 --log half.jsonl --save half >out 2>err ||
+    complain "$kind, resumed: $(cat err)"
+  cmp -s <(losses kind.jsonl) <(losses half.jsonl) && cmp -s kind half ||
+    complain "$kind: a resumed run differs"
+done
+refuses 'state of Adafactor' 'is AdamW' -- --resume kind --optimizer adamw
+"${run[@]}" --resume whole --moments int8 --steps 42 --save kind >out 2>err ||
+  complain "resumed with other moments: $(cat err)"
+grep -q -- '--moments int8 instead of fp32' out || complain "other moments are not announced: $(cat out)"
+[ $(($(stat -c %s whole) * 6)) -gt $(($(stat -c %s kind) * 10)) ] ||
+  complain "int8's checkpoint is as large as fp32's"
 
 # --- safetensors ------------------------------------------------------------------------------------
 mkdir exported again_exported hollow

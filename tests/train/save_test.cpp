@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <adacc/plan/exhaustive/planner.hpp>
+#include <adacc/train/adafactor.hpp>
+#include <adacc/train/any_optimizer.hpp>
+#include <adacc/train/lion.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/sgd.hpp>
 
@@ -256,6 +259,98 @@ TEST_CASE("checkpoints of others are refused, and change nothing") {
   // A file that is none.
   train_test::write_file(path, "a letter");
   refuses(evolving, "looks like text");
+}
+
+namespace {
+
+using AnyTraining = Training<float, Cpu, AnyOptimizer>;
+
+AnyTraining trained_by(const AnyOptimizer& optimizer) {
+  auto training = AnyTraining::make(net, shape, {.seed = 3, .optimizer = optimizer});
+  REQUIRE_MESSAGE(training, std::string(training.error.text()));
+  return std::move(*training);
+}
+
+bool same_all(const AnyTraining& a, const AnyTraining& b) {
+  return same(a.params(), b.params()) &&
+         std::memcmp(a.state<std::byte>(0).data(), b.state<std::byte>(0).data(),
+                     a.table().bytes()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("every optimizer goes on bit for bit, in every form of its moments") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  const AnyOptimizer optimizers[] = {AdamW{},
+                                     AdamWWith<Bf16Moments>{},
+                                     AdamWWith<Int8Moments>{},
+                                     SgdWith<Bf16Moments>{},
+                                     Lion{},
+                                     LionWith<Int8Moments>{},
+                                     Adafactor{}};
+  for (const AnyOptimizer& optimizer : optimizers) {
+    CAPTURE(optimizer.name);
+    AnyTraining whole = trained_by(optimizer), resumed = trained_by(optimizer);
+    for (int i = 0; i < 4; ++i) REQUIRE(step(whole));
+    REQUIRE_FALSE(whole.save(path));
+    REQUIRE(step(resumed));
+    const auto loaded = resumed.load(path);
+    REQUIRE_MESSAGE(loaded, std::string(loaded.error.text()));
+    CHECK(same_all(whole, resumed));
+    for (int i = 0; i < 3; ++i) REQUIRE(step(whole));
+    for (int i = 0; i < 3; ++i) REQUIRE(step(resumed));
+    CHECK(same_all(whole, resumed));
+  }
+}
+
+TEST_CASE("moments in other forms are converted, and other states refused in words") {
+  const Folder folder;
+  const std::string path = folder / "run", small = folder / "small";
+  AnyTraining full = trained_by(AdamW{}), int8 = trained_by(AdamWWith<Int8Moments>{}),
+              back = trained_by(AdamW{}), mixed = trained_by(AdamWWith<Bf16Moments, Int8Moments>{});
+  for (int i = 0; i < 4; ++i) REQUIRE(step(full));
+  REQUIRE_FALSE(full.save(path));
+  for (AnyTraining* training : {&int8, &mixed}) {
+    const auto loaded = training->load(path);
+    REQUIRE_MESSAGE(loaded, std::string(loaded.error.text()));
+    CHECK(training->updates() == 4);
+    CHECK(same(training->params(), full.params()));
+    REQUIRE_FALSE(training->save(small));
+    REQUIRE(back.load(small));
+    double distance[2] = {}, norm[2] = {};
+    for (std::size_t s = 0; s < 2; ++s)
+      for (std::size_t i = 0; i < full.state(s).size(); ++i) {
+        const double a = static_cast<double>(full.state(s)[i]);
+        const double b = static_cast<double>(back.state(s)[i]);
+        distance[s] += (a - b) * (a - b);
+        norm[s] += a * a;
+      }
+    CHECK(norm[0] > 0);
+    CHECK(distance[0] > 0);
+    CHECK(distance[0] < 1e-3 * norm[0]);
+    CHECK(distance[1] < 1e-3 * norm[1]);
+    REQUIRE(step(*training));
+  }
+  // A line that is not what this optimizer keeps.
+  auto file = CheckpointFile::open(path);
+  CheckpointInfo info = file->info();
+  const std::string good = info.optimizer;
+  const ConstBytes state(full.state<std::byte>(0).data(), Shape(full.table().bytes()));
+  for (const char* bad :
+       {"AdamW\nfirst moment: full 1", "AdamW\nfirst moment: int4 1\nsecond moment: full 1",
+        "AdamW\nfirst moment: int8 1\nsecond moment: full 1", "AdamW\nvelocity: full 1"}) {
+    info.optimizer = bad;
+    REQUIRE_FALSE(save_checkpoint<float>(path, info, full.params(), state));
+    const auto loaded = int8.load(path);
+    CHECK_FALSE(loaded);
+    CHECK_MESSAGE(says(loaded.error, "it keeps another state"), std::string(loaded.error.text()));
+  }
+  // A name alone, as version 2 has it: all as it is.
+  info.optimizer = "AdamW";
+  REQUIRE_FALSE(save_checkpoint<float>(path, info, full.params(), state));
+  REQUIRE(back.load(path));
+  CHECK(same_all(back, full));
 }
 
 TEST_CASE("the seed is the checkpoint's, whatever the training was made with") {

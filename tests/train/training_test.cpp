@@ -115,6 +115,51 @@ TEST_CASE("one call: a plan within the budget, and what it promises") {
   CHECK_FALSE(Training<>::make(Dispatch<float, Cpu>{}, Graph{}));
 }
 
+TEST_CASE("a total covers parameters, gradients, moments and arena") {
+  const Training<> all = made(net);
+  const TrainingMemoryUse whole = all.memory_use();
+  const std::size_t elems = all.compiled().graph().parameter_elems;
+  CHECK(whole.parameters == 4 * elems);
+  CHECK(whole.gradients == 4 * elems);
+  CHECK(whole.moments == 8 * elems);
+  CHECK(whole.arena == all.peak_bytes());
+  CHECK(whole.total() == 16 * elems + all.peak_bytes());
+  const std::size_t fixed = 16 * elems;
+
+  Training<> half = made(net, {.total_bytes = fixed + all.peak_bytes() / 2});
+  CHECK(half.memory_use().total() <= fixed + all.peak_bytes() / 2);
+  CHECK(half.evolution()->budget_bytes() == all.peak_bytes() / 2);
+  REQUIRE(step(half, Batch(0)));
+  // The smaller of the two holds.
+  CHECK(made(net, {.budget_bytes = all.peak_bytes() * 6 / 10, .total_bytes = 2 * whole.total()})
+            .evolution()
+            ->budget_bytes() == all.peak_bytes() * 6 / 10);
+  // Room for more than retain takes.
+  CHECK(made(net, {.total_bytes = 2 * whole.total()}).memory_use().total() == whole.total());
+
+  const auto refuses = [&](std::size_t total, const char* limit) {
+    const auto none = Training<>::make(net, shape, {.total_bytes = total});
+    REQUIRE_FALSE(none);
+    CHECK_MESSAGE(says(none.error, limit), none.error.text());
+    CHECK_MESSAGE(says(none.error, "the least known is"), none.error.text());
+    return std::string(none.error.text());
+  };
+  refuses(4 * elems - 1, "limited by the parameters themselves");
+  refuses(fixed - 1, "limited by what is held beside the arena");
+  const std::string said = refuses(fixed + 1, "limited by the arena");
+  // What it names can be met.
+  const auto smallest = smallest_peak(all.compiled().graph(), all.evolution()->profile(),
+                                      {.budget_bytes = 1, .tolerance = 1e-2});
+  REQUIRE(smallest);
+  CHECK(said.find(Error::say(shown(fixed + *smallest)).text()) != std::string::npos);
+  CHECK(made(net, {.total_bytes = fixed + *smallest}).memory_use().total() <= fixed + *smallest);
+  CHECK_FALSE(Training<>::make(net, shape, {.total_bytes = fixed + *smallest - 64}));
+  CHECK(says(Training<>::make(net, shape,
+                              {.total_bytes = fixed + *smallest, .arena_bytes = all.peak_bytes()})
+                 .error,
+             "those who borrow it need"));
+}
+
 TEST_CASE("seeds and threads: same seed same bits, whatever the number of threads") {
   const train_test::Threads three{3};
   Training<> a = made(net), b = made(net, {.context = Cpu(ExecutorRef(three))});

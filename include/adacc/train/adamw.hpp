@@ -84,7 +84,7 @@ struct AdamWWith {
   void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
     const detail::AdamWTerms<T> own = terms_of<T>(range.parameter, terms);
     const std::size_t elems = range.elems();
-    detail::in_lanes<First, Second>(range, [&](std::size_t i, auto count, const auto& random) {
+    for_lanes<First, Second>(range, [&](std::size_t i, auto count, const auto& random) {
       alignas(64) T first[moment_lanes], second[moment_lanes];
       std::byte *const first_at = range.state(0), *const second_at = range.state(1);
       T* m = First::template open<false>(first_at, elems, i, count, first);

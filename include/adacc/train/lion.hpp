@@ -64,7 +64,7 @@ struct LionWith {
                                  static_cast<T>(1 - b2),
                                  static_cast<T>(terms.rate),
                                  range.parameter.decay ? static_cast<T>(weight_decay) : T{0}};
-    detail::in_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
+    for_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
       T buffer[moment_lanes];
       T* m = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
       detail::lion_lanes(a, count, range.values + i, range.gradient + i, m);

@@ -9,6 +9,7 @@
 #include "../cost/measure_link.hpp"
 #include "../plan/make_plan.hpp"
 #include "evolving.hpp"
+#include "total.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -16,7 +17,9 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// The link to `store` at the sizes of the activations of `graph`.
-inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock) {
+/// `taken` becomes the bytes that this took.
+inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock,
+                                      std::size_t& taken) {
   if (!clock)
     return Error::misuse(
         "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
@@ -31,6 +34,7 @@ inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockR
   auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * longer,
                                        "measuring the store", huge_page);
   if (!memory) return memory.error;
+  taken = memory->size();
   return measure_link(store, memory->view(), shorter, longer, how);
 }
 
@@ -61,6 +65,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
   if (options.seed != 0) options.context.key.seed = options.seed;
+  std::size_t set_up_bytes = 0;
   PlanRequest request;
   request.budget_bytes = options.budget_bytes;
   if (request.budget_bytes == 0)
@@ -74,7 +79,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (options.store) {
     request.link = options.link;
     if (!request.link.exists()) {
-      const Result<LinkCost> link = detail::measured_link(options.store, graph, options.clock);
+      const Result<LinkCost> link =
+          detail::measured_link(options.store, graph, options.clock, set_up_bytes);
       if (!link) return link.error;
       request.link = *link;
     }
@@ -82,6 +88,17 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     request.most_written_bytes = most != 0 && most < room ? most : room;
   }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+  if (options.total_bytes != 0) {
+    const auto held = memory_beside_arena(graph, options.optimizer);
+    if (!held) return held.error;
+    const auto left = arena_budget(options.total_bytes, *held, graph, profile, request);
+    if (!left) return left.error;
+    if (*left < options.arena_bytes)
+      return Error::say("a total of ", shown(options.total_bytes), " leaves ", shown(*left),
+                        " for the arena, of which those who borrow it need ",
+                        shown(options.arena_bytes));
+    if (options.budget_bytes == 0 || *left < request.budget_bytes) request.budget_bytes = *left;
+  }
   Planner planner = options.planner;
   if (planner == nullptr) planner = make_plan;
   // Before anything is measured, so that a budget that no plan fits is known at once.
@@ -102,6 +119,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
            options.arena_bytes, first_arena, options.store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
+  training->set_up_bytes_ = set_up_bytes;
   training->clip = options.clip;
   training->model = options.model;
   return training;

@@ -101,9 +101,17 @@ UpdateCut cut_of(const Optimizer& optimizer, const ParameterSpec& parameter, int
 
 template <class Optimizer>
 StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpec& parameter) {
-  if constexpr (requires { optimizer.state(i, parameter); }) return optimizer.state(i, parameter);
-  else return {};
+  if constexpr (requires { optimizer.state(i, parameter); }) {
+    return optimizer.state(i, parameter);
+  } else {
+    static_assert(Optimizer::state_count == 0,
+                  "adacc: an optimizer whose state_count is not 0 says what it keeps: StateSpec "
+                  "state(std::size_t i, const ParameterSpec&) const");
+    return {};
+  }
 }
+
+}  // namespace detail
 
 /// As many elements as forms take at a time: a constant, so that compilers see whole vectors.
 using MomentLanes = std::integral_constant<std::size_t, moment_lanes>;
@@ -112,7 +120,7 @@ using MomentLanes = std::integral_constant<std::size_t, moment_lanes>;
 /// of these elements, which are drawn if a form among `Forms` rounds. `count` is MomentLanes or, in
 /// the end, a std::size_t.
 template <class... Forms, class T, class Step>
-void in_lanes(const ParameterRange<T>& range, const Step& step) {
+void for_lanes(const ParameterRange<T>& range, const Step& step) {
   const auto lanes = [&](std::size_t first, auto count) {
     if constexpr (((Forms::form == StateForm::full) && ...)) step(first, count, NearestHalves{});
     else step(first, count, RandomHalves(range.key, first));
@@ -122,7 +130,5 @@ void in_lanes(const ParameterRange<T>& range, const Step& step) {
   for (; first + moment_lanes <= end; first += moment_lanes) lanes(first, MomentLanes{});
   if (first < end) lanes(first, end - first);
 }
-
-}  // namespace detail
 
 }}  // namespace adacc::v0_1

@@ -25,11 +25,14 @@ namespace adacc { inline namespace v0_1 {
 template <class Context, class Optimizer>
 struct TrainingOptions {
   std::size_t budget_bytes = 0;  ///< of the arena; 0: what retaining everything needs
-  double tolerance = 1e-2;       ///< the largest relative squared error of the gradient
-  ClockRef clock{};        ///< of steady seconds, such as steady_seconds; outlives the training
-  Context context{};       ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
-  std::uint64_t seed = 0;  ///< of parameters and of layers that draw numbers; 0: the context's
-  double clip = 0;         ///< gradients are scaled down to this L2 norm; 0 is off
+  /// Of parameters, gradients, the optimizer's state and arena in sum; 0: no matter. What is left
+  /// for the arena is its budget, if `budget_bytes` is not less.
+  std::size_t total_bytes = 0;
+  double tolerance = 1e-2;  ///< the largest relative squared error of the gradient
+  ClockRef clock{};         ///< of steady seconds, such as steady_seconds; outlives the training
+  Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
+  std::uint64_t seed = 0;   ///< of parameters and of layers that draw numbers; 0: the context's
+  double clip = 0;          ///< gradients are scaled down to this L2 norm; 0 is off
   Optimizer optimizer{};
 
   /// Whether the plan follows what is seen while training runs: codecs that fail are left, others

@@ -45,7 +45,7 @@ struct SgdWith {
   template <class T>
   void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
     const T decay = range.parameter.decay ? static_cast<T>(weight_decay) : T{0};
-    detail::in_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
+    for_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
       T buffer[moment_lanes];
       T* v = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
       detail::sgd_lanes(count, static_cast<T>(terms.scale), static_cast<T>(momentum),

@@ -27,6 +27,7 @@
 #include "../step/step.hpp"
 #include "adamw.hpp"
 #include "memory.hpp"
+#include "memory_use.hpp"
 #include "options.hpp"
 #include "update_table.hpp"
 
@@ -47,14 +48,6 @@ struct PlanBoundary {
   EvolutionUpdate update;  ///< changes, or why one was not made
   bool measured = false;   ///< costs were measured, and the plan was made anew from them
   bool looked = false;     ///< something ran in the arena: what that held is lost
-};
-
-/// What a training holds, in bytes. Set-up takes no block of its own beside these but, with a store
-/// whose link is to be measured, those for it, which are given back before.
-struct TrainingMemoryUse {
-  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
-
-  constexpr std::size_t total() const { return parameters + gradients + moments + arena; }
 };
 
 /// What load() takes from a checkpoint.
@@ -312,7 +305,7 @@ class Training {
   TrainingMemoryUse memory_use() const {
     const Graph& graph = step_.graph();
     return {graph.parameter_elems * sizeof(T), graph.gradient_elems * sizeof(T), table_.bytes(),
-            arena_.size()};
+            arena_.size(), set_up_bytes_};
   }
 
  private:
@@ -485,7 +478,8 @@ class Training {
   Context context_;
   StoreRef store_;
   TrainingMemory<Context> memory_;
-  std::size_t least_arena_ = 0;  ///< bytes, for others that borrow it
+  std::size_t least_arena_ = 0;   ///< bytes, for others that borrow it
+  std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
   Block<T> params_, gradients_;
   Array<Parameter> trained_;

@@ -87,6 +87,13 @@ class UpdateTable {
   template <class Optimizer, class Context, class Table, class T>
   void update(const Optimizer& optimizer, Context& context, const Table& table,
               const UpdateMemory<T>& memory, const UpdateTerms& terms) const {
+    static_assert(
+        !requires { context.take_error(); },
+        "adacc: this optimizer has no twin for this device: specialize optimizer_kernel");
+    static_assert(
+        requires(const ParameterRange<T>& range) { optimizer.update(range, terms); },
+        "adacc: an optimizer has template <class T> void update(const ParameterRange<T>&, const "
+        "UpdateTerms&) const");
     const std::size_t owners = owners_.size();
     for (int pass = 0; pass < passes_; ++pass) {
       const std::size_t* tiles = tiles_.data() + static_cast<std::size_t>(pass) * (owners + 1);

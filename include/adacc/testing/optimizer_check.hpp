@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+/// Tries an optimizer against its contract (train/optimizer.hpp):
+///
+///     REQUIRE_FALSE(testing::check_optimizer(Mine{}));
+///
+/// Matrices, vectors and single numbers, with sizes that no vector divides, a tied duplicate and one
+/// without decay, are updated a few times on random gradients: by ranges in different orders, in
+/// guarded memory, and at the rate 0. Whether the formula is the right one is for a test of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "../core/array.hpp"
+#include "../core/cpu.hpp"
+#include "../train/update_table.hpp"
+#include "check_base.hpp"
+#include "guarded.hpp"
+#include "permuted_executor.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace testing {
+
+namespace detail {
+
+template <class Optimizer>
+class OptimizerTrial {
+ public:
+  OptimizerTrial(const Optimizer& optimizer, std::uint64_t order)
+      : optimizer_(optimizer), executor_(3, order), cpu_(ExecutorRef(executor_)) {
+    add(Shape(300, 257));
+    add(Shape(7)).decay = false;
+    add(Shape(1, 129));
+    add(Shape(1));
+    Parameter tied = parameters_[0];
+    tied.owner = false;
+    parameters_.push_back(tied);
+    params_ = GuardedBlock(elems_ * sizeof(float));
+    gradients_ = GuardedBlock(elems_ * sizeof(float));
+    std::vector<double> drawn(elems_);
+    fill_normal(drawn.data(), elems_, 1, 0, 1);
+    fill(params_, [&](std::size_t e) { return static_cast<float>(drawn[e]); });
+  }
+
+  Error make() {
+    auto table = UpdateTable::make(optimizer_, parameters_, Dtype::f32);
+    if (!table) return table.error;
+    table_ = static_cast<UpdateTable&&>(*table);
+    state_ = GuardedBlock(table_.bytes());
+    if (table_.bytes() != 0) std::memset(state_.data(), 0, table_.bytes());
+    return {};
+  }
+
+  /// An update on gradients drawn by `number`, or on zeros.
+  Error update(std::uint64_t number, double rate, bool zeros, std::uint64_t seed = 1) {
+    std::vector<double> drawn(elems_);
+    if (!zeros) fill_normal(drawn.data(), elems_, 2, static_cast<std::uint32_t>(number), 1e-2);
+    fill(gradients_, [&](std::size_t e) { return static_cast<float>(drawn[e]); });
+    const UpdateMemory<float> memory{{params_.as<float>(), Shape(elems_)},
+                                     {gradients_.as<float>(), Shape(elems_)},
+                                     {state_.data(), Shape(table_.bytes())}};
+    table_.update(optimizer_, cpu_, parameters_, memory,
+                  UpdateTerms{number, rate, 0.5, {seed, static_cast<std::uint32_t>(number)}});
+    for (const GuardedBlock* block : {&params_, &gradients_}) {
+      std::size_t at = 0;
+      for (const Parameter& parameter : parameters_) {
+        if (!parameter.owner) continue;
+        for (; at < parameter.offset * sizeof(float); ++at)
+          if (block->data()[at] != std::byte{0xFF})
+            return Error::say("padding before parameter ", &parameter - parameters_.begin(),
+                              " was written to");
+        at += parameter.shape.elems() * sizeof(float);
+      }
+      if (!block->intact()) return Error::say("memory beyond the parameters was written to");
+    }
+    if (!state_.intact()) return Error::say("memory beyond the state was written to");
+    for (const Parameter& parameter : parameters_)
+      for (std::size_t e = 0; e < parameter.shape.elems(); ++e)
+        if (gradients_.as<float>()[parameter.offset + e] != 0)
+          return Error::say("the gradient was not cleared: element ", e, " of parameter ",
+                            &parameter - parameters_.begin());
+    return {};
+  }
+
+  bool same_params(const OptimizerTrial& other) const { return params_ == other.params_; }
+  bool same_state(const OptimizerTrial& other) const { return state_ == other.state_; }
+  bool state_is_zero() const {
+    for (std::size_t i = 0; i < table_.bytes(); ++i)
+      if (state_.data()[i] != std::byte{0}) return false;
+    return true;
+  }
+
+ private:
+  Parameter& add(Shape shape) {
+    Parameter parameter;
+    parameter.shape = shape;
+    parameter.offset = elems_;
+    elems_ += align_up(shape.elems() * sizeof(float)) / sizeof(float) + 16;
+    parameters_.push_back(parameter);
+    return parameters_.back();
+  }
+  template <class Value>
+  void fill(GuardedBlock& block, const Value& value) {
+    for (const Parameter& parameter : parameters_)
+      for (std::size_t e = 0; e < parameter.shape.elems(); ++e)
+        block.as<float>()[parameter.offset + e] = value(parameter.offset + e);
+  }
+
+  const Optimizer& optimizer_;
+  PermutedExecutor executor_;
+  Cpu cpu_;
+  Array<Parameter> parameters_;
+  std::size_t elems_ = 0;
+  UpdateTable table_;
+  GuardedBlock params_{0}, gradients_{0}, state_{0};
+};
+
+}  // namespace detail
+
+/// What it does against the contract, in words; no error if nothing was found.
+template <class Optimizer>
+Error check_optimizer(const Optimizer& optimizer) {
+  detail::OptimizerTrial<Optimizer> one(optimizer, 1), other(optimizer, 2), still(optimizer, 3),
+      moved(optimizer, 3);
+  for (auto* trial : {&one, &other, &still, &moved})
+    if (const Error why = trial->make()) return why;
+  if (const Error why = still.update(1, 0, true)) return why;
+  if (!still.state_is_zero())
+    return Error::say("gradients and state that are zero did not stay zero at the rate 0");
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    if (const Error why = one.update(number, 1e-2, false)) return why;
+    if (const Error why = other.update(number, 1e-2, false)) return why;
+    if (const Error why = still.update(number, 0, false)) return why;
+    if (!one.same_params(other) || !one.same_state(other))
+      return Error::say("update ", number, " gave other bits when its ranges ran in another order");
+  }
+  if (!still.same_params(moved)) return Error::say("parameters were changed at the rate 0");
+  if (one.same_params(moved)) return Error::say("three updates changed no parameter");
+  return {};
+}
+
+}}}  // namespace adacc::v0_1::testing

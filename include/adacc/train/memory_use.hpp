@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+/// What a training holds, in bytes.
+#pragma once
+
+#include <cstddef>
+
+namespace adacc { inline namespace v0_1 {
+
+/// The blocks that a Training takes. `set_up` is what set-up took and gave back before it took
+/// these: the memory in which a store's link was measured.
+struct TrainingMemoryUse {
+  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
+  std::size_t set_up = 0;
+
+  /// What is held at once.
+  constexpr std::size_t total() const {
+    const std::size_t held = parameters + gradients + moments + arena;
+    return held < set_up ? set_up : held;
+  }
+};
+
+}}  // namespace adacc::v0_1

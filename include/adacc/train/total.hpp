@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+/// A budget for everything that training holds, and what it leaves for the arena.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/error.hpp"
+#include "../plan/make_plan.hpp"
+#include "../plan/request.hpp"
+#include "memory_use.hpp"
+#include "update_table.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What training holds beside the arena.
+template <class Optimizer>
+Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer) {
+  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+  if (!table) return table.error;
+  const std::size_t parameters = graph.parameter_elems * bytes_of(graph.scalar);
+  return TrainingMemoryUse{parameters, parameters, table->bytes(), 0};
+}
+
+/// The bytes of `total` that are left for the arena beside what is `held`. Less than the smallest
+/// plan takes is an error that names the least total; the request's own budget says nothing here.
+inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryUse& held,
+                                        const Graph& graph, const CostProfile& profile,
+                                        PlanRequest request) {
+  const std::size_t fixed = held.total();
+  // A total that retaining everything keeps needs no search for the smallest plan.
+  const std::size_t left = total > fixed ? total - fixed : 0;
+  if (left >= peak_bytes(graph, retain_all(graph))) return left;
+  request.budget_bytes = left > 0 ? left : 1;
+  const Result<std::size_t> smallest = smallest_peak(graph, profile, request);
+  if (!smallest) return smallest.error;
+  if (left >= *smallest) return left;
+  const char* limit = total < held.parameters ? "the parameters themselves"
+                      : total < fixed         ? "what is held beside the arena"
+                                              : "the arena";
+  return Error::say("a total of ", shown(total), " is too small, limited by ", limit,
+                    ": the least known is ", shown(fixed + *smallest),
+                    ", of which parameters take ", shown(held.parameters), ", gradients ",
+                    shown(held.gradients), ", moments ", shown(held.moments),
+                    " and the smallest arena ", shown(*smallest));
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+/// Optimizers and forms of their moments, as a user writes them: --optimizer lion --moments int8.
+#pragma once
+
+#include <adacc/core/error.hpp>
+#include <adacc/train/adafactor.hpp>
+#include <adacc/train/any_optimizer.hpp>
+#include <adacc/train/lion.hpp>
+#include <adacc/train/sgd.hpp>
+
+#include <string>
+
+namespace support {
+
+inline const char* const optimizer_names[] = {"adamw", "sgd", "lion", "adafactor"};
+inline const char* const moment_names[] = {"fp32", "bf16", "int8"};
+
+namespace detail {
+
+template <class Moments>
+adacc::AnyOptimizer in_form(const std::string& name, float weight_decay) {
+  if (name == "sgd") return adacc::SgdWith<Moments>{.weight_decay = weight_decay};
+  if (name == "lion") return adacc::LionWith<Moments>{.weight_decay = weight_decay};
+  return adacc::AdamWWith<Moments>{.weight_decay = weight_decay};
+}
+
+}  // namespace detail
+
+/// The optimizer of these names, one of each list.
+inline adacc::Result<adacc::AnyOptimizer> make_optimizer(const std::string& name,
+                                                         const std::string& moments,
+                                                         double weight_decay) {
+  const auto decay = static_cast<float>(weight_decay);
+  if (name == "adafactor") {
+    if (moments != "fp32")
+      return adacc::Error::say("--moments ", moments.c_str(),
+                               ": Adafactor keeps a row and a column of a matrix's moments, in "
+                               "fp32 alone; --optimizer adamw, sgd and lion have other forms");
+    return adacc::AnyOptimizer(adacc::Adafactor{.weight_decay = decay});
+  }
+  if (moments == "bf16") return detail::in_form<adacc::Bf16Moments>(name, decay);
+  if (moments == "int8") return detail::in_form<adacc::Int8Moments>(name, decay);
+  return detail::in_form<adacc::FullMoments>(name, decay);
+}
+
+}  // namespace support
