@@ -12,6 +12,7 @@
 #include <adacc/io/file.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/model/trained_by_name.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/total.hpp>
 #include <support/command_line.hpp>
@@ -35,6 +36,8 @@ struct Options {
   gpt::Config network{12, 12, 768, 0, 50257};
   std::size_t batch = 8, seq = 1024;
   int threads = 1, parts = 1;
+  std::string train;
+  gpt::Lora lora;
   adacc::Budget budget{0, 0.5};
   adacc::Budget total;
   std::string total_text, optimizer = "adamw", moments = "fp32";
@@ -144,16 +147,30 @@ adacc::Error draw_plan(const Options& options, const adacc::Graph& graph,
 int run(Options options) {
   using namespace adacc;
   options.network.context = options.seq;
+  options.lora.alpha = 2 * static_cast<float>(options.lora.rank);  // as train_gpt's
   if (options.network.channels % options.network.heads != 0)
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
-  auto graph = gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq,
-                                           options.threads, options.parts);
+  const auto lower = [&](int parts, const gpt::Tuning& tuning) {
+    return gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads,
+                                       parts, tuning);
+  };
+  gpt::Tuning tuning{options.lora};
+  TrainedSet trained;
+  if (!options.train.empty()) {
+    const auto all = lower(1, tuning);
+    if (!all) return fail(all.error);
+    auto named = trained_by_name(*all, options.train);
+    if (!named) return fail(Error::say("--train: ", named.error.text()));
+    trained = std::move(*named);
+    tuning.trained = &trained;
+  }
+  auto graph = lower(options.parts, tuning);
   if (!graph) return fail(graph.error);
   CostProfile profile = estimated_profile(*graph, {.bytes_per_second = 1e9 * options.gbps,
                                                    .operations_per_second = 1e9 * options.gflops});
   if (!options.profile.empty()) {
-    std::string model = gpt::describe(options.network);
+    std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
     auto loaded = load_profile(options.profile, *graph, {machine_name(), model, options.threads});
     if (!loaded) return fail(loaded.error);
@@ -166,8 +183,7 @@ int run(Options options) {
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
   support::choose_solver(options.solver, request);
-  const auto whole =
-      gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads);
+  const auto whole = lower(1, tuning);
   if (!whole) return fail(whole.error);
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
   request.budget_bytes = options.budget.of(retain);
@@ -220,6 +236,18 @@ int main(int argc, char** argv) {
          "that layers are cut into, so that loops over rows need less memory; best so that a "
          "part has about 256 rows, and as many parts as sequences")
       ->check(CLI::Range(1, 1 << 16));
+  auto* train = app.add_option(
+      "--train", options.train,
+      "these parameters alone are trained: names with commas between them, such as 'block.5,head' "
+      "or '*.bias,*layer_norm*'");
+  auto* lora = app.add_option("--lora", options.lora.rank,
+                              "adapters of this rank beside the linear layers alone are trained")
+                   ->check(size)
+                   ->excludes(train)
+                   ->default_str("");
+  app.add_flag("--lora-fa{false}", options.lora.train_a,
+               "of each adapter the second matrix alone is trained (LoRA-FA)")
+      ->needs(lora);
   support::add_budget(
       app, options.budget,
       "bytes of activations, gradients and workspaces: a number with B, KiB, MiB, GiB, "

@@ -85,10 +85,16 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
     return Error::say(
         "--model fixes the model's shape: leave out --layers, --heads, "
         "--channels and --context");
-  if (!resumed_model.empty() && !options.shape_given) {
-    if (const auto config = gpt::parse_description(resumed_model)) options.network = *config;
-  }
-  if (!options.model.empty()) {
+  if (!options.model.empty() && adacc::is_checkpoint(options.model)) {
+    const auto info = adacc::read_checkpoint_info(options.model);
+    if (!info) return info.error;
+    const auto config = gpt::parse_description(info->model);
+    if (!config || gpt::describe(*config) != info->model)
+      return Error::say("--model ", adacc::one_line(options.model, 80).c_str(),
+                        ": is a checkpoint of \"", adacc::one_line(info->model, 100).c_str(),
+                        "\"; a GPT-2 alone can be started from (--merge writes one)");
+    options.network = *config;
+  } else if (!options.model.empty()) {
     const auto header = adacc::is_gpt2_safetensors(options.model)
                             ? adacc::read_gpt2_config(options.model)
                             : adacc::read_llmc_header(options.model);
@@ -96,10 +102,13 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
     options.network = {static_cast<int>(header->layers), header->heads, header->channels,
                        header->max_seq_len, header->vocab_size};
   }
-  if (!options.resume.empty() && resumed_model != gpt::describe(options.network))
+  if (!resumed_model.empty() && !options.shape_given) {
+    if (const auto config = gpt::parse_description(resumed_model)) options.network = *config;
+  }
+  if (!options.resume.empty() && resumed_model != options.model_text())
     return Error::say(adacc::one_line(options.resume, 80).c_str(), ": is a checkpoint of \"",
                       adacc::one_line(resumed_model).c_str(), "\"; this model is \"",
-                      gpt::describe(options.network).c_str(), "\"");
+                      options.model_text().c_str(), "\"");
   if (options.seq == 0) options.seq = options.network.context;
   if (options.seq > options.network.context)
     return Error::say("--seq ", options.seq, " exceeds the context of ", options.network.context,
@@ -112,16 +121,25 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
 
 void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::Tokens& tokens) {
   const Options& options = line.options;
-  std::printf("model       %s\n", gpt::describe(options.network).c_str());
+  std::printf("model       %s\n", options.model_text().c_str());
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
-  std::printf("parameters  %.2f M, %s, as much for gradients, %s for the moments of %s in %s\n",
-              static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-              mebibytes(memory.moments).c_str(), options.optimizer.c_str(),
-              options.moments.c_str());
+  const std::string moments = mebibytes(memory.moments) + " for the moments of " +
+                              options.optimizer + " in " + options.moments;
+  if (memory.gradients == memory.parameters)
+    std::printf("parameters  %.2f M, %s, as much for gradients, %s\n",
+                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
+                moments.c_str());
+  else
+    std::printf("parameters  %.2f M, %s; %.3f M are trained: %s for gradients, %s\n",
+                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
+                static_cast<double>(memory.gradients) / 4e6, mebibytes(memory.gradients).c_str(),
+                moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
-  std::printf("step        %zu x %zu tokens, %d thread%s\n", options.batch, options.seq,
-              options.threads, options.threads == 1 ? "" : "s");
+  const std::string micro =
+      options.micro > 1 ? std::to_string(options.micro) + " micro-batches of " : std::string();
+  std::printf("step        %s%zu x %zu tokens, %d thread%s\n", micro.c_str(), options.batch,
+              options.seq, options.threads, options.threads == 1 ? "" : "s");
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
     if (!trainer.cost_source().empty())
       std::printf("costs       %s\n", trainer.cost_source().c_str());
@@ -216,6 +234,8 @@ class Run {
     if (ending == Ending::failed) return 2;
     if (!options_.export_folder.empty())
       if (const Error why = trainer_.export_model()) report(why);
+    if (!options_.merge.empty())
+      if (const Error why = trainer_.save_merged()) report(why);
     print_summary(trainer_);
     if (!options_.report.empty())
       if (const Error why = write_report(options_.report, run_report(options_, trainer_, history_)))
@@ -274,7 +294,8 @@ class Run {
     record.loss = outcome->loss;
     record.grad_norm = outcome->grad_norm;
     record.ms = 1e3 * (adacc::steady_seconds() - start);
-    record.tokens_per_s = 1000.0 * static_cast<double>(options_.batch * options_.seq) / record.ms;
+    record.tokens_per_s =
+        1000.0 * static_cast<double>(options_.micro * options_.batch * options_.seq) / record.ms;
     record.activation_peak_bytes = trainer_.measured_peak();
     record.offloaded_bytes = trainer_.offloaded_bytes();
     record.stall_ms = 1e3 * trainer_.stall_seconds();
@@ -338,7 +359,7 @@ int train(CommandLine& line) {
     if (Error why = tokens->check_batch(options.batch, options.seq)) return fail(why);
     validation = std::move(*tokens);
   }
-  for (const std::string& name : {options.save, options.report}) {
+  for (const std::string& name : {options.save, options.report, options.merge}) {
     if (name.empty()) continue;  // one that cannot be written is better known now than at the end
     const auto probe = adacc::AtomicFile::create(name);
     if (!probe) return fail(probe.error);

@@ -28,8 +28,9 @@ inline void declare(CLI::App& app, Options& options) {
   const CLI::Validator rate = support::between(0, 1e6);
 
   app.add_option("--model", options.model,
-                 "start from an llm.c checkpoint, or from a GPT-2 of Hugging Face: a folder with "
-                 "config.json and model.safetensors (fixes the model's shape)");
+                 "start from the parameters of a checkpoint (--save, --merge), of an llm.c "
+                 "checkpoint, or of a GPT-2 of Hugging Face: a folder with config.json and "
+                 "model.safetensors (fixes the model's shape)");
   auto& network = options.network;
   app.add_option("--layers", network.layers, "transformer blocks")->check(layers);
   app.add_option("--heads", network.heads, "attention heads; must divide the channels")
@@ -46,6 +47,31 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--seq", options.seq, "tokens per sequence [default: the context]")
       ->check(size)
       ->default_str("");
+  app.add_option("--micro", options.micro,
+                 "batches that an update is made of: their gradients are summed, one after the "
+                 "other, in the memory of one")
+      ->check(CLI::Range(1, 1 << 16));
+  auto* train = app.add_option(
+      "--train", options.train,
+      "train these parameters alone: names with commas between them, such as 'block.5,head' or "
+      "'*.bias,*layer_norm*'; the others are frozen, and take no gradients and no moments");
+  train->check([](const std::string& patterns) {
+    return patterns.empty() ? "names no parameter: all would be frozen" : "";
+  });
+  app.add_option("--lora", options.lora.rank,
+                 "freeze the model, and train adapters of this rank beside its linear layers; "
+                 "--save then also writes them alone, to FILE.lora.safetensors")
+      ->check(CLI::Range(1, 1 << 20))
+      ->excludes(train)
+      ->default_str("");
+  app.add_option("--lora-alpha", options.lora.alpha,
+                 "adapters are scaled by alpha / rank [default: twice the rank]")
+      ->check(support::between(1e-6, 1e6))
+      ->default_str("");
+  app.add_flag(
+      "--lora-fa{false}", options.lora.train_a,
+      "keep the first matrix of each adapter as it was drawn (LoRA-FA): then the inputs of "
+      "linear layers need not be kept");
   app.add_option("--steps", options.steps, "train until this many steps are done")->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(rate);
   app.add_option("--weight-decay", options.weight_decay, "decoupled weight decay")->check(rate);
@@ -146,6 +172,9 @@ inline void declare(CLI::App& app, Options& options) {
                  "at the end, write config.json and model.safetensors into this folder, as Hugging "
                  "Face has a GPT-2")
       ->check(CLI::ExistingDirectory);
+  app.add_option("--merge", options.merge,
+                 "at the end, write a checkpoint of the model with its adapters merged into its "
+                 "weights, for --model; --export merges them, too");
   app.add_option("--save-every", options.save_every, "... and every so many steps")
       ->needs(save)
       ->check(count);
@@ -203,7 +232,15 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     std::fprintf(stderr, "train_gpt: %s\n", why.text());
     return 2;
   };
-  const auto check_policy = [&]() -> std::optional<int> {
+  const auto check_options = [&]() -> std::optional<int> {
+    const Options& all = line.options;
+    const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
+                              : all.lora.alpha != 0 ? "--lora-alpha"
+                              : !all.merge.empty()  ? "--merge"
+                                                    : nullptr;
+    if (of_adapters != nullptr && all.lora.rank == 0)
+      return fail(
+          adacc::Error::say(of_adapters, " is for adapters, and there are none: give --lora"));
     if (given.for_auto.empty() || line.options.plans()) return std::nullopt;
     return fail(adacc::Error::say(given.for_auto.c_str(),
                                   " is for --policy auto, and the policy is ",
@@ -212,7 +249,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   if (!given.budget_text.empty() && !given.total_text.empty())
     return fail(adacc::Error::say(
         "--budget, of the activations, and --total, of everything, were both given: give one"));
-  if (given.resume.empty()) return check_policy();
+  if (given.resume.empty()) return check_options();
   auto info = adacc::read_checkpoint_info(given.resume);
   if (!info) return fail(info.error);
   line.resumed = *info;
@@ -237,7 +274,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (name == "--seq" && value == "0") continue;
     line.changed.push_back(name + " " + value + (before.empty() ? "" : " instead of " + before));
   }
-  return check_policy();
+  return check_options();
 }
 
 /// Files that the options name must not be one another, if one of the two is written.
@@ -252,7 +289,8 @@ inline adacc::Error check_files(const Options& options) {
       {"--text", options.text, false},     {"--val", options.val, false},
       {"--resume", options.resume, false}, {"--profile", options.profile, true},
       {"--log", options.log, true},        {"--report", options.report, true},
-      {"--save", options.save, true},      {"--export", options.export_folder, true}};
+      {"--save", options.save, true},      {"--export", options.export_folder, true},
+      {"--merge", options.merge, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

@@ -20,6 +20,9 @@ struct Options {
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
+  std::size_t micro = 1;              ///< batches, one after the other, that an update is made of
+  std::string train;                  ///< patterns of the parameters that are trained; empty: all
+  adacc::gpt::Lora lora{.alpha = 0};  ///< alpha 0: twice the rank
   std::uint64_t steps = 200;
   double lr = 1e-3;
   double weight_decay = 0;
@@ -48,12 +51,23 @@ struct Options {
   std::string save;
   std::uint64_t save_every = 0;
   std::string export_folder;  ///< for the trained model in safetensors
+  std::string merge;          ///< for a checkpoint of the model with its adapters merged
   std::string resume;
   std::size_t sample = 0;
   std::string val;
   std::uint64_t val_every = 0;
 
   bool plans() const { return policy == "auto"; }
+
+  /// The adapters, if there are any.
+  adacc::gpt::Lora adapters() const {
+    adacc::gpt::Lora found = lora;
+    if (found.alpha == 0) found.alpha = 2 * static_cast<float>(found.rank);
+    return found;
+  }
+
+  /// What checkpoints call the model. Which of its parameters are trained is not part of it.
+  std::string model_text() const { return adacc::gpt::describe(network, adapters()); }
 };
 
 /// The text that a run trains on: where it was read from, and what tells it from others.
@@ -83,6 +97,13 @@ struct Notes {
     if (!options.text.empty()) notes.options.emplace_back("--text", options.text);
     number("--batch", options.batch);
     number("--seq", options.seq);
+    if (options.micro > 1) number("--micro", options.micro);
+    if (!options.train.empty()) notes.options.emplace_back("--train", options.train);
+    if (options.lora.rank > 0) {
+      number("--lora", options.lora.rank);
+      if (options.lora.alpha != 0) number("--lora-alpha", options.lora.alpha);
+      if (!options.lora.train_a) notes.options.emplace_back("--lora-fa", "true");
+    }
     number("--steps", options.steps);
     number("--lr", options.lr);
     if (options.optimizer != "adamw") notes.options.emplace_back("--optimizer", options.optimizer);

@@ -8,7 +8,9 @@
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
+#include <adacc/io/write_safetensors.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/model/trained_by_name.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
@@ -27,13 +29,27 @@
 #include "options.hpp"
 #include "resident.hpp"
 
+namespace train_gpt {
+
+/// A graph without its adapters, whose parameters are then those of a plain GPT, wherever they lie.
+inline adacc::Graph without_adapters(const adacc::Graph& graph) {
+  adacc::Graph plain = graph;
+  plain.parameters.clear();
+  for (const adacc::Parameter& parameter : graph.parameters)
+    if (std::strncmp(parameter.name, "lora_", 5) != 0) plain.parameters.push_back(parameter);
+  return plain;
+}
+
+}  // namespace train_gpt
+
 class Trainer {
   using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
 
  public:
   explicit Trainer(const Options& options)
-      : options_(options), network_(adacc::gpt::make(options.network)), pool_(options.threads),
-        cpu_(adacc::ExecutorRef(pool_)) {
+      : options_(options), network_(adacc::gpt::make(options.network)),
+        adapted_(adacc::gpt::make_lora(options.network, options.adapters())),
+        pool_(options.threads), cpu_(adacc::ExecutorRef(pool_)) {
     cpu_.key.seed = options.seed;
   }
   Trainer(const Trainer&) = delete;
@@ -45,7 +61,8 @@ class Trainer {
     if (adacc::Error why = allocate(true)) return why;
     if (adacc::Error why = measure(data)) return why;
     if (options_.model.empty()) return {};
-    const adacc::Graph& graph = training_.compiled().graph();
+    const adacc::Graph graph = train_gpt::without_adapters(training_.compiled().graph());
+    if (adacc::is_checkpoint(options_.model)) return read_parameters(graph);
     if (!adacc::is_gpt2_safetensors(options_.model))
       return adacc::read_llmc_parameters(options_.model, graph, training_.params());
     return adacc::read_gpt2_parameters(options_.model, graph,
@@ -60,7 +77,9 @@ class Trainer {
     using namespace adacc;
     const bool evolved = options_.plans() && !saved.evolution.empty() &&
                          notes.value("--batch") == std::to_string(options_.batch) &&
-                         notes.value("--seq") == std::to_string(options_.seq);
+                         notes.value("--seq") == std::to_string(options_.seq) &&
+                         notes.value("--train") == options_.train &&
+                         notes.value("--lora-fa").empty() == options_.lora.train_a;
     if (Error why = allocate(!evolved)) return why;
     const auto loaded = training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
     if (!loaded) return loaded.error;
@@ -74,17 +93,43 @@ class Trainer {
     return measure(data);
   }
 
+  /// A checkpoint, and beside it the adapters, if there are any.
   adacc::Error save(const std::string& path, const Notes& notes) {
-    return training_.save(path, notes.text());
+    if (const adacc::Error why = training_.save(path, notes.text())) return why;
+    return options_.lora.rank == 0 ? adacc::Error{} : save_adapters(path + ".lora.safetensors");
   }
 
-  /// Writes the model into the folder of --export.
+  /// Writes the model into the folder of --export, its adapters merged.
   adacc::Error export_model() {
     const adacc::gpt::Config& c = options_.network;
     const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
                                   c.heads,   c.channels, c.vocab};
-    return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
-                                                  training_.compiled().graph(), training_.params());
+    const std::vector<float> params = merged();
+    return adacc::write_gpt2<adacc::Graph, float>(
+        options_.export_folder, shape, train_gpt::without_adapters(training_.compiled().graph()),
+        {params.data(), adacc::Shape(params.size())});
+  }
+
+  /// Writes the same to --merge, as a checkpoint of parameters alone.
+  adacc::Error save_merged() {
+    using namespace adacc;
+    const Graph graph = train_gpt::without_adapters(training_.compiled().graph());
+    const Result<Graph> plain = plain_graph();
+    if (!plain) return plain.error;
+    const std::vector<float> params = merged();
+    std::vector<float> block(plain->parameter_elems);
+    each_place(*plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+      std::copy_n(params.data() + at, elems, block.data() + in_file);
+    });
+    CheckpointInfo info;
+    info.model = gpt::describe(options_.network);
+    info.optimizer = "none";
+    info.updates = done();
+    info.key.seed = options_.seed;
+    info.layout = adacc::detail::layout_of(*plain);
+    info.graph = plain->fingerprint;
+    return save_checkpoint<float>(options_.merge, info,
+                                  View<const float>(block.data(), Shape(block.size())), {});
   }
 
   /// Writes what is known of costs to --profile, if they were measured for it.
@@ -99,16 +144,16 @@ class Trainer {
   adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
                                              const adacc::LearningRate& rate) {
     changes_.clear();
-    if (adacc::Error why = fill(data, next_batch_)) return why;
-    training_.data_position = data.position(next_batch_ + 1, options_.batch, options_.seq);
-    auto outcome = training_.step(inputs(), targets(), rate.at(done()));
+    training_.data_position =
+        data.position(next_batch_ + options_.micro, options_.batch, options_.seq);
+    auto outcome = update(data, rate);
     const adacc::PlanBoundary& boundary = training_.boundary();
     for (const adacc::PlanChange& change : boundary.update.changes)
       changes_.push_back(describe(change));
     if (boundary.update.link_drifted) changes_.push_back(describe_link());
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
-    if (outcome && outcome->finite) ++next_batch_;
+    if (outcome && outcome->finite) next_batch_ += options_.micro;
     else training_.data_position = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
   }
@@ -219,8 +264,102 @@ class Trainer {
  private:
   static constexpr std::byte pattern{0xA5};
 
+  /// --micro batches, and the update that their gradients make.
+  adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
+                                               const adacc::LearningRate& rate) {
+    for (std::size_t i = 0; i < options_.micro; ++i) {
+      if (adacc::Error why = fill(data, next_batch_ + i)) return why;
+      if (auto loss = training_.accumulate(inputs(), targets()); !loss) return loss.error;
+    }
+    return training_.update(rate.at(done()));
+  }
+
+  adacc::gpt::Tuning tuning() const {
+    return {options_.adapters(), trained_.empty() ? nullptr : &trained_};
+  }
+
+  /// Which parameters --train names.
+  adacc::Error choose_trained() {
+    if (options_.train.empty()) return {};
+    auto graph = make(options_.batch, options_.seq);
+    if (!graph) return graph.error;
+    auto trained = adacc::trained_by_name(*graph, options_.train);
+    if (!trained) return adacc::Error::say("--train: ", trained.error.text());
+    trained_ = std::move(*trained);
+    return {};
+  }
+
+  /// Of the same model without adapters, all of it trained: as checkpoints have it.
+  adacc::Result<adacc::Graph> plain_graph() const {
+    return adacc::gpt::graph(options_.network, options_.batch, options_.seq, options_.threads);
+  }
+
+  /// Calls copy(offset in a file, offset here, elements) for each parameter of the plain model.
+  template <class Copy>
+  static void each_place(const adacc::Graph& plain, const adacc::Graph& here, const Copy& copy) {
+    const std::vector<std::size_t> offsets = adacc::detail::offsets_in_files(plain);
+    for (std::size_t i = 0; i < offsets.size(); ++i)
+      if (plain.parameters[i].owner)
+        copy(offsets[i], here.parameters[i].offset, plain.parameters[i].shape.elems());
+  }
+
+  /// The parameters of the checkpoint --model, to where `graph` has them.
+  adacc::Error read_parameters(const adacc::Graph& graph) {
+    using namespace adacc;
+    const Result<Graph> plain = plain_graph();
+    if (!plain) return plain.error;
+    auto file = CheckpointFile::open(options_.model);
+    if (!file) return file.error;
+    if (file->info().layout != adacc::detail::layout_of(*plain) ||
+        file->info().parameter_elems != plain->parameter_elems)
+      return Error::say(one_line(options_.model, 80).c_str(),
+                        ": holds other parameters than its description says");
+    std::vector<float> block(plain->parameter_elems);
+    if (const Error why = file->read_parameters(View<float>(block.data(), Shape(block.size()))))
+      return why;
+    each_place(*plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+      std::copy_n(block.data() + in_file, elems, training_.params().data() + at);
+    });
+    return {};
+  }
+
+  /// The parameters, with what adapters add to the weights beside them.
+  std::vector<float> merged() {
+    using namespace adacc;
+    const View<const float> from = training_.params();
+    std::vector<float> params(from.begin(), from.end());
+    if (options_.lora.rank == 0) return params;
+    const Graph& graph = training_.compiled().graph();
+    const gpt::Lora lora = options_.adapters();
+    for (const Node& node : graph.nodes) {
+      if (std::string_view(node.name) != LoraLinear::name) continue;
+      const Parameter* const table = graph.parameters.data() + node.first_parameter;
+      const LoraLinear layer{.out = node.output.cols(), .rank = lora.rank, .alpha = lora.alpha};
+      layer.merge<float>({from.data(), table, node.parameter_count},
+                         {params.data() + table->offset, table->shape});
+    }
+    return params;
+  }
+
+  /// The adapters alone, under the names of their parameters.
+  adacc::Error save_adapters(const std::string& path) {
+    using namespace adacc;
+    const Graph& graph = training_.compiled().graph();
+    std::vector<NamedTensor> tensors;
+    for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+      const Parameter& parameter = graph.parameters[i];
+      if (std::strncmp(parameter.name, "lora_", 5) == 0)
+        tensors.push_back(
+            {parameter_name(graph, i),
+             View<const float>(training_.params().data() + parameter.offset, parameter.shape)});
+    }
+    return write_safetensors(path, tensors,
+                             {{"rank", std::to_string(options_.lora.rank)},
+                              {"alpha", std::to_string(options_.adapters().alpha)}});
+  }
+
   adacc::ProfileSource source() const {
-    std::string model = adacc::gpt::describe(options_.network);
+    std::string model = options_.model_text();
     if (options_.parts > 1) model += ", in " + std::to_string(options_.parts) + " parts";
     return {adacc::machine_name(), model, options_.threads};
   }
@@ -228,6 +367,7 @@ class Trainer {
   /// The steps and their memory. Costs are read from --profile if `fresh`.
   adacc::Error allocate(bool fresh) {
     using namespace adacc;
+    if (const Error why = choose_trained()) return why;
     Result<Graph> graph = make(options_.batch, options_.seq);
     if (!graph) return graph.error;
     Result<Program> retain = make_program(*graph, retain_all(*graph));
@@ -251,7 +391,7 @@ class Trainer {
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
     training_.clip = options_.clip;
-    training_.model = gpt::describe(options_.network);
+    training_.model = options_.model_text();
     return share_arena();
   }
 
@@ -259,7 +399,8 @@ class Trainer {
   adacc::Error fix_plan(const adacc::Graph& graph, const adacc::AnyOptimizer& optimizer) {
     using namespace adacc;
     Result<Program> train = make_program(
-        graph, gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq));
+        graph,
+        gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq, tuning()));
     if (!train) return train.error;
     const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
     if (Error why = check_memory(arena, graph, optimizer)) return why;
@@ -274,7 +415,7 @@ class Trainer {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
                                              std::max(options_.threads, options_.plan_threads),
-                                             options_.parts);
+                                             options_.parts, tuning());
     if (!graph) return graph.error;
     if (!options_.total_text.empty()) {
       const auto fp32 = memory_beside_arena(*graph, AdamW{});
@@ -400,11 +541,12 @@ class Trainer {
   }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq) const {
-    return adacc::make_graph(network_, adacc::Shape(batch, seq), {.workers = options_.threads});
+    return adacc::gpt::graph(options_.network, batch, seq, options_.threads, 1, tuning());
   }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch() const {
-    auto dispatch = adacc::make_dispatch<float, adacc::Cpu>(network_);
+    auto dispatch = options_.lora.rank == 0 ? adacc::make_dispatch<float, adacc::Cpu>(network_)
+                                            : adacc::make_dispatch<float, adacc::Cpu>(adapted_);
     dispatch.add_codec<adacc::Int8Outlier>();
     dispatch.add_codec<adacc::Int4Outlier>();
     return dispatch;
@@ -459,6 +601,8 @@ class Trainer {
 
   const Options& options_;
   adacc::gpt::Gpt<adacc::gpt::RetainSet> network_;
+  adacc::gpt::LoraGpt<adacc::gpt::RetainSet> adapted_;  ///< with --lora
+  adacc::TrainedSet trained_;                           ///< that --train names; empty: all
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
   adacc::ScratchFile store_;  ///< outlives the training that sends to it

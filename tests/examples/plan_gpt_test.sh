@@ -45,6 +45,23 @@ grep -q 'gap to the best possible' out || complain "no table: $(cat out)"
 head -c 4 plan.svg | grep -q '<svg' || complain "no picture"
 tail -n 1 plan.svg | grep -q '</svg>' || complain "a cut-off picture"
 
+# What is frozen costs less: of retain's bytes, of its time, and under a budget.
+"$plan_gpt" "${shape[@]}" --budget 100% --json >out 2>err || complain "all of it: $(cat err)"
+all=$(number retain_peak_bytes) all_ms=$(number retain_ms)
+less() {  # less PER_CENT OPTION...: of the peak of training all of it
+  local most=$1; shift
+  "$plan_gpt" "${shape[@]}" "$@" --budget 50% --json >out 2>err || complain "$*: $(cat err)"
+  awk -v all="$all" -v most="$most" -v ms="$(number retain_ms)" -v all_ms="$all_ms" \
+      -v retain="$(number retain_peak_bytes)" -v peak="$(number peak_bytes)" \
+      'BEGIN { exit !(retain * 100 <= most * all && peak * 2 <= retain && ms < 0.8 * all_ms) }' ||
+    complain "$*: of $all bytes and $all_ms ms: $(cat out)"
+}
+less 66 --train '*.bias,*layer_norm*'
+less 66 --lora 8 --lora-fa
+less 55 --train 'block.3,block.4,block.5,layer_norm'
+refuses --train 'block.7' nearest -- "${shape[@]}" --train block.7
+refuses lora_linear 'rank of 385' '1 to 384' -- "${shape[@]}" --lora 385
+
 refuses --budget suffix -- "${shape[@]}" --budget 5
 refuses --budget GiB -- "${shape[@]}" --budget 5XB
 refuses --budget -- "${shape[@]}" --budget -3MiB

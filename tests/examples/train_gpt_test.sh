@@ -234,6 +234,58 @@ refuses hollow truncated -- --model hollow --text text --batch 2
 refuses --export -- --steps 0 --export nowhere
 refuses --export 'one file' -- --model exported --export exported/.
 
+# --- a part of it, adapters, micro-batches ----------------------------------------------------------
+part=("$train_gpt" --layers 2 --heads 2 --channels 16 --context 16 --threads 1 --seed 3 --text text
+      --policy retain --lr 0.01)
+refuses --train '"block.5.linear"' 'nearest is "block.0.linear"' -- "${small[@]}" --text text \
+  --train '*.bias,block.5.linear'
+refuses --train 'all would be frozen' -- "${small[@]}" --text text --train ''
+refuses --train --lora excludes -- "${small[@]}" --text text --train '*.bias' --lora 2
+refuses lora_linear 'rank of 17' '1 to 16' -- "${small[@]}" --text text --lora 17
+refuses --lora-fa --lora -- --lora-fa
+refuses --merge --lora -- --merge merged
+peak() { sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' "$1"; }
+"${part[@]}" --steps 4 --save plain >all 2>err || complain "all of it: $(cat err)"
+"${part[@]}" --train 'block.1.*bias,layer_norm' --steps 7 --save some >out 2>err || complain "--train: $(cat err)"
+grep -q 'are trained' out && [ "$(peak out)" -lt "$(peak all)" ] || complain "--train saves nothing: $(cat out)"
+"${part[@]}" --train 'block.1.*bias,layer_norm' --steps 3 --save half >out 2>err || complain "--train: $(cat err)"
+"$train_gpt" --resume half --threads 1 --steps 7 --save half >out 2>err || complain "resuming it: $(cat err)"
+cmp -s some half || complain "a run of which some is frozen, resumed, ends elsewhere"
+# With another set it goes on from the same parameters, and says so.
+"$train_gpt" --resume some --threads 1 --steps 8 --train 'block' >out 2>err || complain "another set: $(cat err)"
+grep -q -- '--train block instead of block.1' out || complain "another set is not announced: $(cat out)"
+"$train_gpt" --resume plain --threads 1 --steps 5 --train 'head' --policy auto >out 2>err ||
+  complain "a part of what was whole: $(cat err)"
+# Adapters on a checkpoint; what is merged is what was trained.
+lora=("$train_gpt" --model plain --text text --threads 1 --lora 2 --lora-fa --micro 2)
+mkdir adapted remerged
+"${lora[@]}" --steps 5 --save tuned --merge merged --export adapted --log tuned.jsonl >out 2>err ||
+  complain "--lora: $(cat err)"
+[ -f tuned.lora.safetensors ] || complain "the adapters are not beside the checkpoint"
+"$train_gpt" --model merged --text text --steps 0 --export remerged >out 2>err || complain "merged: $(cat err)"
+cmp -s adapted/model.safetensors remerged/model.safetensors || complain "--merge and --export differ"
+"$train_gpt" --model plain --text text --steps 0 --export remerged >out 2>err || complain "plain: $(cat err)"
+cmp -s adapted/model.safetensors remerged/model.safetensors && complain "nothing was merged"
+# The loss goes on from the merged model where the adapted one was.
+"${lora[@]}" --steps 6 --log tuned.jsonl >out 2>err || complain "--lora: $(cat err)"
+"$train_gpt" --resume tuned --threads 1 --steps 6 --log next.jsonl >out 2>err || complain "resuming: $(cat err)"
+cmp -s <(losses tuned.jsonl | tail -n 1) <(losses next.jsonl | tail -n 1) ||
+  complain "adapters, resumed, have other losses: $(tail -n 1 next.jsonl)"
+"$train_gpt" --resume tuned --threads 1 --steps 6 --lora-fa=false >out 2>err || complain "LoRA of LoRA-FA: $(cat err)"
+refuses tuned 'LoRA of rank 2, alpha 4' 'LoRA of rank 3' -- --resume tuned --lora 3
+refuses plain 'GPT-2' 'LoRA of rank 2' -- --resume plain --lora 2
+refuses tuned 'LoRA of rank 2' 'merge' -- --model tuned --text text
+# Micro-batches are one batch of all of them, but for the last digits.
+"${part[@]}" --steps 6 --batch 8 --log one.jsonl >out 2>err || complain "one batch: $(cat err)"
+"${part[@]}" --steps 6 --batch 2 --micro 4 --log four.jsonl --save four >out 2>err || complain "--micro: $(cat err)"
+loss_of() { sed 's/.*"loss":\([0-9.e+-]*\).*/\1/' "$1"; }
+paste <(loss_of one.jsonl) <(loss_of four.jsonl) |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d < 1e-5 * $1)) exit 1; ++n } END { if (n != 6) exit 1 }' ||
+  complain "4 micro-batches of 2 are not a batch of 8: $(loss_of one.jsonl) and $(loss_of four.jsonl)"
+"${part[@]}" --steps 3 --batch 2 --micro 4 --save threes >out 2>err || complain "--micro: $(cat err)"
+"$train_gpt" --resume threes --threads 1 --steps 6 --save threes >out 2>err || complain "resuming: $(cat err)"
+cmp -s four threes || complain "micro-batches, resumed between updates, end elsewhere"
+
 # --- auto, resumed --------------------------------------------------------------------------------
 # The plan evolves, and a run that is killed again and again ends with the bits of one that was not:
 # plan changes, losses, parameters, moments, and all that was seen. Times are those of one profile, in

@@ -222,6 +222,59 @@ GradientCheckResult check_loss() {
 
 }  // namespace
 
+namespace {
+
+enum class WantedFault { none, other_dx, other_gradient, reads_undeclared, reads_more, not_all };
+
+/// y = w x + b, correct but for what it does if not all gradients are wanted.
+template <WantedFault fault>
+struct Choosy {
+  static constexpr auto backward_reads = reads::input;
+  constexpr Reads reads_when(Wanted wanted) const {
+    if (fault == WantedFault::reads_more && !wanted.dx) return reads::both;
+    if (fault == WantedFault::not_all) return reads::none;
+    const bool reads = wanted.parameter(0) && fault != WantedFault::reads_undeclared;
+    return reads || wanted.everything() ? reads::input : reads::none;
+  }
+  std::array<ParameterSpec, 2> parameters(Shape in) const {
+    return {ParameterSpec{"w", Shape(in.cols())}, ParameterSpec{"b", Shape(in.cols())}};
+  }
+  template <class T>
+  void forward(Cpu&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y[i] = params[0][i % x.cols()] * x[i] + params[1][i % x.cols()];
+  }
+  template <class T>
+  void backward(Cpu&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
+    const View<T> dw = dparams[0], db = dparams[1];
+    const T off = dw.empty() ? T(1.0001) : T(1);
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      const std::size_t c = i % dy.cols();
+      if (!dw.empty()) dw[c] += x[i] * dy[i];
+      if (!db.empty()) db[c] += dy[i] * (fault == WantedFault::other_gradient ? off : T(1));
+      if (!dx.empty()) dx[i] = params[0][c] * dy[i] * (fault == WantedFault::other_dx ? off : T(1));
+    }
+  }
+};
+
+template <WantedFault fault>
+GradientCheckResult check_choosy() {
+  return gradient_check(Choosy<fault>{}, Shape{5, 4});
+}
+
+}  // namespace
+
+TEST_CASE("gradient check: what becomes of the others if some gradients are not wanted") {
+  const auto good = check_choosy<WantedFault::none>();
+  CHECK_MESSAGE(good.passed, std::string(good.text()));
+  expect(check_choosy<WantedFault::other_dx>(), "others have other bits");
+  expect(check_choosy<WantedFault::other_gradient>(), "others have other bits");
+  expect(check_choosy<WantedFault::reads_undeclared>(), "others have other bits");
+  expect(check_choosy<WantedFault::reads_more>(), "names more than backward_reads");
+  expect(check_choosy<WantedFault::not_all>(), "is not backward_reads");
+}
+
 TEST_CASE("gradient check: a layer without fault passes, and every gradient is compared") {
   const auto result = check<Fault::none>();
   CHECK_MESSAGE(result.passed, result.text());

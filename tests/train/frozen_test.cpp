@@ -7,6 +7,7 @@
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -147,6 +148,35 @@ TEST_CASE("checkpoints do not depend on what is frozen: the same set goes on bit
   const auto refused = adapter.load(path, Restore::numbers);
   REQUIRE_FALSE(refused);
   CHECK(std::string(refused.error.text()).find("parameters") != std::string::npos);
+}
+
+namespace {
+
+/// y = x + w, of which several layers share w.
+struct Shared {
+  static constexpr auto backward_reads = reads::none;
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    return {ParameterSpec{.name = "w", .shape = Shape(in.cols()), .tied = "w"},
+            ParameterSpec{.name = "own", .shape = Shape(3)}};
+  }
+  void forward(Cpu&, View<const float>, View<float>) const {}
+  void backward(Cpu&, View<const float>, View<float>) const {}
+};
+
+}  // namespace
+
+TEST_CASE("files have parameters where a network has them of which all is trained") {
+  const Network<Sequential<Layer<Shared>, Layer<Shared>, Layer<Shared>>> shares;
+  const auto all = make_graph(shares, Shape(2, 20));
+  REQUIRE(all);
+  const TrainedSet last = *trained_by_name(*all, "layer3.own");
+  const auto some = make_graph(shares, Shape(2, 20), {.trained = &last});
+  REQUIRE(some);
+  const auto offsets = adacc::detail::offsets_in_files(*some);
+  REQUIRE(offsets.size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(offsets[i] == all->parameters[i].offset);
+  CHECK(some->parameters[5].offset == 0);
+  CHECK(some->parameters[4].offset == some->parameters[0].offset);
 }
 
 TEST_CASE("adapters start as the network that they adapt, and alone are trained") {

@@ -305,15 +305,21 @@ class CheckpointFile {
   /// Reads the numbers, once: the parameters and the optimizer's state, as they were saved.
   template <class T>
   Error read(View<T> params, Bytes state) {
+    if (state.size() != info_.state_bytes)
+      return Error::misuse("the checkpoint has ", info_.state_bytes,
+                           " bytes of state, and was asked for ", state.size());
+    if (Error error = read_parameters(params)) return error;
+    return detail::read_checkpoint_block(file_, state);
+  }
+
+  /// Reads the parameters alone, once.
+  template <class T>
+  Error read_parameters(View<T> params) {
     if (info_.scalar != dtype_of<T> || params.size() != info_.parameter_elems)
       return Error::misuse("the checkpoint has ", info_.parameter_elems, " parameters of ",
                            name_of(info_.scalar), ", and was asked for ", params.size(), " of ",
                            name_of(dtype_of<T>));
-    if (state.size() != info_.state_bytes)
-      return Error::misuse("the checkpoint has ", info_.state_bytes,
-                           " bytes of state, and was asked for ", state.size());
-    if (Error error = detail::read_checkpoint_block(file_, params)) return error;
-    return detail::read_checkpoint_block(file_, state);
+    return detail::read_checkpoint_block(file_, params);
   }
 
  private:

@@ -324,7 +324,7 @@ class Training {
     Training made(context);
     made.step_ = std::move(*step);
     const Graph& graph = made.step_.graph();
-    made.trained_ = trained_of(graph);
+    made.trained_ = trained_of(graph.parameters);
     made.optimizer = optimizer;
     Result<UpdateTable> table = UpdateTable::make(optimizer, made.trained_, dtype_of<T>);
     if (!table) return table.error;
@@ -466,14 +466,6 @@ class Training {
   }
 
   explicit Training(const Context& context) : context_(context) {}
-
-  /// The parameters of `graph` that an optimizer is told of.
-  static Array<Parameter> trained_of(const Graph& graph) {
-    Array<Parameter> trained;
-    for (const Parameter& parameter : graph.parameters)
-      if (!parameter.frozen) trained.push_back(parameter);
-    return trained;
-  }
 
   Context context_;
   StoreRef store_;

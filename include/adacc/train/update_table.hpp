@@ -27,6 +27,15 @@ struct UpdateMemory {
   Bytes state;
 };
 
+/// Those of a table of parameters that are trained: what an optimizer is told of.
+template <class Table>
+Array<Parameter> trained_of(const Table& table) {
+  Array<Parameter> trained;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    if (!table[i].frozen) trained.push_back(table[i]);
+  return trained;
+}
+
 class UpdateTable {
  public:
   UpdateTable() = default;
