@@ -309,12 +309,12 @@ int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int*
   });
 }
 
-int adacc_allow(adacc_stash* stash, int id, adacc_codec codec, double error) {
+int adacc_allow(adacc_stash* stash, int id, int codec, double error) {
   return guarded(int{ADACC_FAILED}, [&] {
     if (const Error why = check_open(stash, "adacc_allow")) return misuse(why);
     if (const Error why = check_id(stash, "adacc_allow", id)) return misuse(why);
     if (codec_of(codec) == nullptr)
-      return misuse(Error::say("adacc_allow: there is no codec ", static_cast<int>(codec)));
+      return misuse(Error::say("adacc_allow: there is no codec ", codec));
     return change(stash, [&](StashModel<>& model) {
       if (codec == ADACC_BF16) allow<Bf16>(model, id, error);
       else if (codec == ADACC_INT8) allow<Int8Outlier>(model, id, error);

@@ -71,14 +71,14 @@ typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const
 int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int* sources,
                     size_t source_count, adacc_kernel kernel, void* user, size_t workspace_bytes);
 
-typedef enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 } adacc_codec;
+enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 };
 
 /* Activation `id` may be kept encoded. `error` is what that adds to the gradient's relative squared
  * error, E|g' - g|^2 / |g|^2; negative if it is not known: it is estimated until adacc_probe. */
-int adacc_allow(adacc_stash* stash, int id, adacc_codec codec, double error);
+int adacc_allow(adacc_stash* stash, int id, int codec, double error);
 
-/* Instead of leaving activation `id` to the planner: how == 0 retains it, -1 recomputes it, an
- * adacc_codec, which was allowed, encodes it. */
+/* Instead of leaving activation `id` to the planner: how == 0 retains it, -1 recomputes it, a
+ * codec, which was allowed, encodes it. */
 int adacc_fix(adacc_stash* stash, int id, int how);
 
 /* Forward's value of activation `id` lies in the arena, too, from before it is put until the last

@@ -164,7 +164,7 @@ static void registration(void) {
   MISUSE(adacc_made_from(made, a, &unknown, 1), "registered before it");
   MISUSE(adacc_hold(made, 7), "no activation 7; there are 0 to 1");
   MISUSE(adacc_allow(made, -1, ADACC_INT8, -1), "no activation -1");
-  MISUSE(adacc_allow(made, a, (adacc_codec)9, -1), "no codec 9");
+  MISUSE(adacc_allow(made, a, 9, -1), "no codec 9");
   MISUSE(adacc_allow(made, a, ADACC_INT8, 0), "without a gradient error");
   MISUSE(adacc_fix(made, a, 9), "no codec 9");
   MISUSE(adacc_stage_bytes(made, -1, 1), "negative");
