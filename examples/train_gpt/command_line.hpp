@@ -272,6 +272,8 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     const std::string before = line.notes.value(name);
     if (value == before || name == "--steps" || name == "--text" || name == "--tokens") continue;
     if (name == "--seq" && value == "0") continue;
+    // A checkpoint that says nothing of these knew no others.
+    if (before.empty() && (value == "adamw" || value == "fp32")) continue;
     line.changed.push_back(name + " " + value + (before.empty() ? "" : " instead of " + before));
   }
   return check_options();

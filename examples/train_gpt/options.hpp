@@ -106,8 +106,8 @@ struct Notes {
     }
     number("--steps", options.steps);
     number("--lr", options.lr);
-    if (options.optimizer != "adamw") notes.options.emplace_back("--optimizer", options.optimizer);
-    if (options.moments != "fp32") notes.options.emplace_back("--moments", options.moments);
+    notes.options.emplace_back("--optimizer", options.optimizer);
+    notes.options.emplace_back("--moments", options.moments);
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);
     number("--warmup", options.warmup);

@@ -205,7 +205,7 @@ cmp -s whole again || complain "with no steps left, nothing was saved"
 
 # --- optimizers -----------------------------------------------------------------------------------
 for kind in 'sgd bf16' 'lion int8' 'adamw int8' 'adafactor fp32'; do
-  of=("${run[@]}" --optimizer "${kind% *}" --moments "${kind#* }")
+  of=("$train_gpt" "${small[@]}" --text text --policy mixed --clip 1 --optimizer "${kind% *}" --moments "${kind#* }")
   "${of[@]}" --steps 12 --log kind.jsonl --save kind >out 2>err || complain "$kind: $(cat err)"
   "${of[@]}" --steps 7 --log half.jsonl --save half >out 2>err || complain "$kind, half: $(cat err)"
   "$train_gpt" --resume half --steps 12 --log half.jsonl --save half >out 2>err ||
