@@ -112,7 +112,7 @@ namespace {
 
 /// Looks whether what it is told of lies within its blocks.
 struct Looking {
-  static constexpr const char* name = "looking";
+  [[maybe_unused]] static constexpr const char* name = "looking";
   static constexpr std::size_t state_blocks = 1;
   static inline std::size_t inside = 0, outside = 0;
 
