@@ -256,6 +256,13 @@ TEST_CASE("frozen in types: a part, its biases, the loss; what is inside stays a
   for (std::size_t i = 0; i < 4; ++i) CHECK(biases->parameters[i].frozen == (i != 1));
   CHECK(biases->node(0).reads == Reads::none);
 
+  const auto nested = make_graph(
+      Network{Sequential{frozen(frozen_but_biases(layer(Dense<8>{}))), layer(Dense<8>{})},
+              MeanSquaredError{}},
+      Shape(4, 8));
+  REQUIRE(nested);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(nested->parameters[i].frozen == (i < 2));
+
   CrossEntropyHead head;
   head.vocab = 8;
   const auto headless =

@@ -108,6 +108,42 @@ TEST_CASE("an update changes what is trained, as if all were, and nothing else")
   }
 }
 
+namespace {
+
+/// Looks whether what it is told of lies within its blocks.
+struct Looking {
+  [[maybe_unused]] static constexpr const char* name = "looking";
+  static constexpr std::size_t state_blocks = 1;
+  static inline std::size_t inside = 0, outside = 0;
+
+  template <class Context, class Table, class T>
+  void update(Context&, const Table& table, const UpdateBlocks<T>& blocks,
+              const UpdateTerms&) const {
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const std::size_t end = table[i].offset + table[i].shape.elems();
+      const bool fits = end <= blocks.params.size() && end <= blocks.gradients.size() &&
+                        end <= blocks.state[0].size();
+      ++(fits ? inside : outside);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an optimizer is told of what is trained, and of nothing else") {
+  const auto graph = make_graph(net, Shape(4, 12));
+  REQUIRE(graph);
+  const TrainedSet set = *trained_by_name(*graph, "block.1.linear");
+  TrainingOptions<Cpu, Looking> options{.evolving = false};
+  options.trained = &set;
+  auto training = Training<float, Cpu, Looking>::make(net, Shape(4, 12), options);
+  REQUIRE_MESSAGE(training, training.error.text());
+  const Batch batch(0);
+  REQUIRE(training->step(batch.input(), batch.targets(), 1e-2));
+  CHECK(Looking::inside == 2);
+  CHECK(Looking::outside == 0);
+}
+
 TEST_CASE("checkpoints do not depend on what is frozen: the same set goes on bit for bit") {
   const Folder folder;
   const std::string path = folder / "checkpoint";
