@@ -249,8 +249,10 @@ std::string good(Reader reader) {
     info.model = model_text;
     info.plan = "0 plain retain\n";
     const float numbers[elems] = {1, 2, 3, 4, 5};
-    const View<const float> block(numbers, Shape(elems)), blocks[] = {block, block, block};
-    require(!save_checkpoint<float>(folder / "seed", info, blocks, 3), "no checkpoint");
+    require(!save_checkpoint<float>(
+                folder / "seed", info, View<const float>(numbers, Shape(elems)),
+                ConstBytes(reinterpret_cast<const std::byte*>(numbers), Shape(sizeof numbers))),
+            "no checkpoint");
     return train_test::read_file(folder / "seed");
   }
   std::vector<std::int32_t> words(256);
