@@ -80,9 +80,8 @@ TEST_CASE("checkpointed modules have the same bits") {
     RandomModule module(seed);
     if (module.may_break()) continue;
     const Outcome plain = gradients_of(module, [&] { return module.loss(); });
-    const Outcome again = gradients_of(module, [&] {
-      return guest::checkpoint([&] { return module.loss(); });
-    });
+    const Outcome again =
+        gradients_of(module, [&] { return guest::checkpoint([&] { return module.loss(); }); });
     CHECK(same_bits(plain.gradients, again.gradients));
   }
 }
