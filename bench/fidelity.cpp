@@ -40,7 +40,9 @@ struct Policy {
 };
 
 template <class Set>
-constexpr auto plan = &gpt::plan_of<Set>;
+adacc::Plan plan(const gpt::Config& config, std::size_t batch, std::size_t seq) {
+  return gpt::plan_of<Set>(config, batch, seq);
+}
 
 const Policy policies[] = {
     {"retain", "all activations as they are", plan<gpt::RetainSet>, study::Statistics::again,

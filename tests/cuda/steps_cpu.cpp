@@ -39,9 +39,8 @@ Trained train(Dispatch<float, Cpu> dispatch, const Program& program, int count) 
     if (!loss) return trained;
     trained.losses.push_back(*loss);
     const double norm = gradient_norm(cpu, gradients);
-    adamw.step(cpu, params, gradients, blocks[2].view(), blocks[3].view(),
-               step->graph().parameters, static_cast<std::uint64_t>(s + 1), rate,
-               clip_scale(norm, clip));
+    adamw.step(cpu, params, gradients, blocks[2].view(), blocks[3].view(), step->graph().parameters,
+               static_cast<std::uint64_t>(s + 1), rate, clip_scale(norm, clip));
   }
   trained.params.assign(params.begin(), params.end());
   return trained;

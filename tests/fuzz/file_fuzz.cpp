@@ -248,10 +248,10 @@ std::string good(Reader reader) {
     CheckpointInfo info;
     info.model = model_text;
     info.plan = "0 plain retain\n";
-    const float numbers[elems] = {1, 2, 3, 4, 5};
-    require(!save_checkpoint<float>(
-                folder / "seed", info, View<const float>(numbers, Shape(elems)),
-                ConstBytes(reinterpret_cast<const std::byte*>(numbers), Shape(sizeof numbers))),
+    float numbers[elems] = {1, 2, 3, 4, 5}, moments[2 * elems] = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5};
+    const ConstBytes state(reinterpret_cast<const std::byte*>(moments), Shape(sizeof moments));
+    require(!save_checkpoint<float>(folder / "seed", info, View<const float>(numbers, Shape(elems)),
+                                    state),
             "no checkpoint");
     return train_test::read_file(folder / "seed");
   }
