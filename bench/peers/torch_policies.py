@@ -62,8 +62,6 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=30, help="after three of warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--budgets", default="",
-                        help="of adacc.budget, such as 40%%,30%%, beside the modes")
     parser.add_argument("--trainer", help="the built examples/train_gpt: adacc's own trainer, retaining "
                                           "and at --trainer-budget, in turns with the others")
     parser.add_argument("--trainer-budget", default="30%")
@@ -75,7 +73,6 @@ def parse_options():
     for mode in options.names:
         if mode not in MODES:
             parser.error(f"there is no mode {mode}")
-    options.names += [f"budget {b}" for b in options.budgets.split(",") if b]
     if "plain" not in options.names:
         options.names.insert(0, "plain")
     return options
@@ -108,11 +105,7 @@ class Child:
 
     def choose(self, mode, torch_checkpoint):
         torch, adacc = self.torch, self.adacc
-        if mode.startswith("budget "):
-            planned = adacc.budget(mode.split()[1])
-            self.model.run = planned.checkpoint
-            self.around = lambda: planned
-        elif mode in ("lossless", "int8", "tolerated", "int4"):
+        if mode in ("lossless", "int8", "tolerated", "int4"):
             hooks = adacc.saved_tensors(mode)
             self.around = lambda: hooks
         elif mode in ("checkpoint", "reentrant"):
