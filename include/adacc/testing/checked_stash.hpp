@@ -26,6 +26,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../codec/float_bits.hpp"
 #include "../stash/stash.hpp"
 #include "guarded.hpp"
 
@@ -376,11 +377,10 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     for (const View<const T>& part : *made) {
       gradients.emplace_back(part.begin(), part.end());
       for (const T value : part)
-        if (!(value - value == T{}))
+        if (!adacc::detail::is_number(value))
           return Error::misuse(
               "the gradients are not finite: backward reads what is NaN by now, because its stage "
-              "is "
-              "over, or forward does, or the step started from such values");
+              "is over, or forward does, or the step started from such values");
     }
     return {};
   };
