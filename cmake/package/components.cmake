@@ -51,7 +51,8 @@ function(adacc_find_libtorch scope why)
   find_library(ADACC_TORCH_CPU_LIBRARY NAMES torch_cpu HINTS ${folders} PATH_SUFFIXES lib)
   find_library(ADACC_C10_LIBRARY NAMES c10 HINTS ${folders} PATH_SUFFIXES lib)
   mark_as_advanced(ADACC_TORCH_INCLUDE_DIR ADACC_TORCH_CPU_LIBRARY ADACC_C10_LIBRARY)
-  if(NOT (ADACC_TORCH_INCLUDE_DIR AND ADACC_TORCH_CPU_LIBRARY AND ADACC_C10_LIBRARY))
+  if(NOT (ADACC_TORCH_INCLUDE_DIR AND ADACC_TORCH_CPU_LIBRARY AND ADACC_C10_LIBRARY)
+     OR NOT EXISTS "${ADACC_C10_LIBRARY}")  # it was removed since it was found
     return()
   endif()
   # The one function that every error calls takes a std::string: of which ABI, its name says.
