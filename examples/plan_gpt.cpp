@@ -259,12 +259,8 @@ int main(int argc, char** argv) {
       "what retain with AdamW in fp32 needs",
       "", &options.total_text)
       ->excludes("--budget");
-  app.add_option("--optimizer", options.optimizer, "whose moments are held")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::optimizer_names),
-                                                     std::end(support::optimizer_names))));
-  app.add_option("--moments", options.moments, "the form that they are held in")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::moment_names),
-                                                     std::end(support::moment_names))));
+  support::add_optimizer(app, options.optimizer, options.moments, "whose moments are held",
+                         "the form that they are held in");
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")

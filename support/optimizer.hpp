@@ -2,13 +2,17 @@
 /// Optimizers and forms of their moments, as a user writes them: --optimizer lion --moments int8.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <adacc/core/error.hpp>
 #include <adacc/train/adafactor.hpp>
 #include <adacc/train/any_optimizer.hpp>
 #include <adacc/train/lion.hpp>
 #include <adacc/train/sgd.hpp>
 
+#include <iterator>
 #include <string>
+#include <vector>
 
 namespace support {
 
@@ -41,6 +45,17 @@ inline adacc::Result<adacc::AnyOptimizer> make_optimizer(const std::string& name
   if (moments == "bf16") return detail::in_form<adacc::Bf16Moments>(name, decay);
   if (moments == "int8") return detail::in_form<adacc::Int8Moments>(name, decay);
   return detail::in_form<adacc::FullMoments>(name, decay);
+}
+
+/// The options --optimizer and --moments, which set these names.
+inline void add_optimizer(CLI::App& app, std::string& optimizer, std::string& moments,
+                          const char* what_optimizer, const char* what_moments) {
+  const auto add = [&](const char* name, std::string& to, const char* what, const auto& names) {
+    app.add_option(name, to, what)
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(names), std::end(names))));
+  };
+  add("--optimizer", optimizer, what_optimizer, optimizer_names);
+  add("--moments", moments, what_moments, moment_names);
 }
 
 }  // namespace support

@@ -75,18 +75,12 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--steps", options.steps, "train until this many steps are done")->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(rate);
   app.add_option("--weight-decay", options.weight_decay, "decoupled weight decay")->check(rate);
-  app.add_option(
-         "--optimizer", options.optimizer,
-         "adamw; sgd, with momentum; lion, whose rates are 3 to 10 times smaller; adafactor, "
-         "whose second moment is a row and a column of each matrix")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::optimizer_names),
-                                                     std::end(support::optimizer_names))));
-  app.add_option(
-         "--moments", options.moments,
-         "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
-         "blocks of 8 bits. A resumed run may change it")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(support::moment_names),
-                                                     std::end(support::moment_names))));
+  support::add_optimizer(
+      app, options.optimizer, options.moments,
+      "adamw; sgd, with momentum; lion, whose rates are 3 to 10 times smaller; adafactor, "
+      "whose second moment is a row and a column of each matrix",
+      "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
+      "blocks of 8 bits. A resumed run may change it");
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(rate);
   app.add_option("--warmup", options.warmup, "steps of linear warm-up")->check(count);

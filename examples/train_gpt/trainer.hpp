@@ -31,12 +31,16 @@
 
 namespace train_gpt {
 
+inline bool is_of_adapter(const adacc::Parameter& parameter) {
+  return std::strncmp(parameter.name, "lora_", 5) == 0;
+}
+
 /// A graph without its adapters, whose parameters are then those of a plain GPT, wherever they lie.
 inline adacc::Graph without_adapters(const adacc::Graph& graph) {
   adacc::Graph plain = graph;
   plain.parameters.clear();
   for (const adacc::Parameter& parameter : graph.parameters)
-    if (std::strncmp(parameter.name, "lora_", 5) != 0) plain.parameters.push_back(parameter);
+    if (!is_of_adapter(parameter)) plain.parameters.push_back(parameter);
   return plain;
 }
 
@@ -118,9 +122,10 @@ class Trainer {
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
     std::vector<float> block(plain->parameter_elems);
-    each_place(*plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-      std::copy_n(params.data() + at, elems, block.data() + in_file);
-    });
+    adacc::detail::each_parameter(*plain, graph,
+                                  [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+                                    std::copy_n(params.data() + at, elems, block.data() + in_file);
+                                  });
     CheckpointInfo info;
     info.model = gpt::describe(options_.network);
     info.optimizer = "none";
@@ -294,15 +299,6 @@ class Trainer {
     return adacc::gpt::graph(options_.network, options_.batch, options_.seq, options_.threads);
   }
 
-  /// Calls copy(offset in a file, offset here, elements) for each parameter of the plain model.
-  template <class Copy>
-  static void each_place(const adacc::Graph& plain, const adacc::Graph& here, const Copy& copy) {
-    const std::vector<std::size_t> offsets = adacc::detail::offsets_in_files(plain);
-    for (std::size_t i = 0; i < offsets.size(); ++i)
-      if (plain.parameters[i].owner)
-        copy(offsets[i], here.parameters[i].offset, plain.parameters[i].shape.elems());
-  }
-
   /// The parameters of the checkpoint --model, to where `graph` has them.
   adacc::Error read_parameters(const adacc::Graph& graph) {
     using namespace adacc;
@@ -317,9 +313,10 @@ class Trainer {
     std::vector<float> block(plain->parameter_elems);
     if (const Error why = file->read_parameters(View<float>(block.data(), Shape(block.size()))))
       return why;
-    each_place(*plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-      std::copy_n(block.data() + in_file, elems, training_.params().data() + at);
-    });
+    adacc::detail::each_parameter(
+        *plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+          std::copy_n(block.data() + in_file, elems, training_.params().data() + at);
+        });
     return {};
   }
 
@@ -348,7 +345,7 @@ class Trainer {
     std::vector<NamedTensor> tensors;
     for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
       const Parameter& parameter = graph.parameters[i];
-      if (std::strncmp(parameter.name, "lora_", 5) == 0)
+      if (train_gpt::is_of_adapter(parameter))
         tensors.push_back(
             {parameter_name(graph, i),
              View<const float>(training_.params().data() + parameter.offset, parameter.shape)});

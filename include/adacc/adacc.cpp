@@ -24,6 +24,7 @@
 #include "codec/bf16.hpp"
 #include "codec/int4_outlier.hpp"
 #include "codec/int8_outlier.hpp"
+#include "core/block.hpp"
 #include "core/steady_clock.hpp"
 #include "plan/make_plan.hpp"
 #include "stash/measure.hpp"
@@ -58,21 +59,6 @@ struct Kernel {
     for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
     kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
   }
-};
-
-/// 64-byte aligned memory for as long as a call takes.
-class Scratch {
- public:
-  explicit Scratch(std::size_t bytes)
-      : bytes_(bytes), data_(operator new (bytes + 1, std::align_val_t{alignment})) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { operator delete (data_, std::align_val_t{alignment}); }
-  Bytes bytes() const { return {static_cast<std::byte*>(data_), Shape(bytes_)}; }
-
- private:
-  std::size_t bytes_;
-  void* data_;
 };
 
 using Checked = testing::CheckedStash<>;
@@ -378,9 +364,11 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
     if (!(step_seconds >= 0 && step_seconds < 1e9))
       return misuse(Error::say("adacc_measure: the seconds of a step are negative, or no number"));
     if (const int code = close(stash); code < 0) return code;
-    const Scratch scratch(stash_measure_bytes(stash->graph));
+    auto scratch =
+        Block<std::byte>::make(stash_measure_bytes(stash->graph), "adacc_measure's scratch");
+    if (!scratch) return failed(scratch.error);
     Result<CostProfile> profile =
-        measure_stash(stash->model, stash->cpu, scratch.bytes(),
+        measure_stash(stash->model, stash->cpu, scratch->view(),
                       {.now = steady_seconds, .step_seconds = step_seconds});
     if (!profile) return failed(profile.error);
     stash->profile = static_cast<CostProfile&&>(*profile);
@@ -399,7 +387,8 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
       return misuse(why);
     const std::size_t bytes = stash_probing_bytes(stash->model);
     if (bytes == 0) return int{ADACC_OK};  // every error is known
-    const Scratch arena(bytes);
+    auto arena = Block<std::byte>::make(bytes, "adacc_probe's arena");
+    if (!arena) return failed(arena.error);
     const auto run = [&](Stash<>& probed) {
       stash->probed = &probed;
       Result<Array<View<const float>>> made = run_step(step, user, gradients, gradient_count);
@@ -409,7 +398,7 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
     GradientErrors errors = stash->errors;
     CostProfile profile = stash->profile;
     if (const Error why =
-            probe_stash(stash->model, stash->cpu, arena.bytes(), run, errors, profile))
+            probe_stash(stash->model, stash->cpu, arena->view(), run, errors, profile))
       return failed(why);
     stash->errors = static_cast<GradientErrors&&>(errors);
     stash->profile = static_cast<CostProfile&&>(profile);

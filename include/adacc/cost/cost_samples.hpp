@@ -47,9 +47,6 @@ class CostSamples {
  public:
   /// Collects for `graph`, which must outlive it.
   constexpr explicit CostSamples(const Graph& graph) : graph_(graph), codecs_(codecs_of(graph)) {
-    for (const Node& node : graph.nodes)
-      if (static_cast<std::size_t>(node.layer) >= layers_)
-        layers_ = static_cast<std::size_t>(node.layer) + 1;
     find_kinds_of_nodes();
     reader_.resize(graph.nodes.size());
     for (int& reader : reader_) reader = -1;
@@ -113,16 +110,12 @@ class CostSamples {
       return a.layer == b.layer && a.runs_backward == b.runs_backward &&
              a.wanted.dx == b.wanted.dx && a.wanted.parameters == b.wanted.parameters;
     };
-    Array<std::size_t> latest(layers_);  // of each layer, one more than its latest row
     for (int k = 0; k < graph_.node_count(); ++k) {
-      const Node& node = graph_.node(k);
-      std::size_t& last = latest[static_cast<std::size_t>(node.layer)];
-      std::size_t row = last;
-      while (row > 0 && !same(graph_.node(rows_[row - 1].node), node)) row = rows_[row - 1].before;
-      if (row == 0) {
-        rows_.push_back({k, last});
+      std::size_t row = rows_.size();
+      while (row > 1 && !same(graph_.node(rows_[row - 1]), graph_.node(k))) --row;
+      if (row <= 1) {
+        rows_.push_back(k);
         row = rows_.size();
-        if (k != 0) last = row;
       }
       row_of_.push_back(row - 1);
     }
@@ -216,12 +209,7 @@ class CostSamples {
   const Graph& graph_;
   Array<const CodecInfo*> codecs_;
   Array<int> reader_;  ///< by activation: the layer whose backward reads it as its input; -1: none
-  std::size_t layers_ = 0;
-  struct Row {
-    int node = 0;            ///< the first whose samples are in it
-    std::size_t before = 0;  ///< one more than that layer's row before; 0: none
-  };
-  Array<Row> rows_;
+  Array<int> rows_;    ///< of samples: the first node whose they are
   Array<std::size_t> row_of_;     ///< by node
   Array<Array<double>> samples_;  ///< by place
   Array<double> loss_;

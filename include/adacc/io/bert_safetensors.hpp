@@ -83,12 +83,10 @@ inline Naming naming_of(const SafeTensors& file, const Config& config) {
 template <class Graph, class T>
 Error read_parameters(const std::string& path, const Config& config, const Graph& graph,
                       View<T> params, std::vector<std::string>* problems = nullptr) {
-  const auto file = SafeTensors::open(path);
-  if (!file) return file.error;
-  const auto wanted = wanted_tensors(graph, params, naming_of(*file, config));
-  if (const Error why = load_pretrained(*file, wanted, problems))
-    return Error::say(one_line(path, 80).c_str(), ": ", why.text());
-  return {};
+  const auto wanted = [&](const SafeTensors& file) {
+    return wanted_tensors(graph, params, naming_of(file, config));
+  };
+  return read_pretrained(path, wanted, problems);
 }
 
 }}}  // namespace adacc::v0_1::bert

@@ -292,6 +292,13 @@ inline bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
+/// What to put before the name of a file that is in the folder `path`, or beside the file `path`.
+inline std::string folder_of(const std::string& path) {
+  if (is_folder(path)) return path + "/";
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
 /// Writes all of `text` to `path`, beside it first: what was there stays until all is written.
 inline Error write_file(const std::string& path, std::string_view text) {
   Result<AtomicFile> file = AtomicFile::create(path);

@@ -59,12 +59,6 @@ bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& vi
   return true;
 }
 
-inline std::string folder_of(const std::string& path) {
-  if (is_folder(path)) return path + "/";
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
-}
-
 inline Result<LlmcHeader> read_gpt2_config(const MappedFile& file) {
   const void* text = file.bytes().data();
   JsonReader json(std::string_view(static_cast<const char*>(text), file.bytes().size()));
@@ -123,7 +117,7 @@ inline bool is_gpt2_safetensors(const std::string& path) {
 
 /// The shape of the model at `path`, from the config.json in its folder.
 inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
-  const auto file = MappedFile::open(detail::folder_of(path) + "config.json",
+  const auto file = MappedFile::open(folder_of(path) + "config.json",
                                      "the config.json of a GPT-2 of Hugging Face");
   if (!file) return file.error;
   return detail::read_gpt2_config(*file);

@@ -33,12 +33,8 @@ class ModelConfig {
  public:
   /// `path` is the model's folder, or a file in it.
   static Result<ModelConfig> open(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = is_folder(path)              ? path + "/"
-                               : slash == std::string::npos ? ""
-                                                            : path.substr(0, slash + 1);
     ModelConfig config;
-    config.path_ = folder + "config.json";
+    config.path_ = folder_of(path) + "config.json";
     const auto file = MappedFile::open(config.path_, "the config.json of a pretrained model");
     if (!file) return file.error;
     const void* text = file->bytes().data();
@@ -178,6 +174,17 @@ Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>
     for (std::size_t i = 0; i < tensor.to.size(); ++i)
       if (!std::isfinite(static_cast<double>(tensor.to[i])))
         return Error::say("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ", i);
+  return {};
+}
+
+/// The same of the file at `path` (SafeTensors::open), of which wanted_of(file) lists what is wanted.
+template <class WantedOf>
+Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
+                      std::vector<std::string>* problems) {
+  const auto file = SafeTensors::open(path);
+  if (!file) return file.error;
+  if (const Error why = load_pretrained(*file, wanted_of(*file), problems))
+    return Error::say(one_line(path, 80).c_str(), ": ", why.text());
   return {};
 }
 

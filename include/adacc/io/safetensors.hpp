@@ -257,8 +257,7 @@ class SafeTensors {
       return file->fault(json.fault().text());
     }
     if (!mapped) return file->fault("has no \"weight_map\"");
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+    const std::string folder = folder_of(path);
     for (const auto& [name, wanted] : by_file) {
       if (Error why = read_file(folder + name, &wanted)) return why;
       for (const auto& [tensor, unused] : wanted)

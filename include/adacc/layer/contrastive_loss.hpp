@@ -89,13 +89,8 @@ struct ContrastiveLoss {
                      ? -std::numeric_limits<T>::infinity()
                      : static_cast<T>(scale) * detail::dot(unit + i * cols, unit + j * cols, cols);
       const auto partner = static_cast<std::size_t>(targets[i]);
-      const bool is_one = partner < rows && partner != i;
-      detail::SoftmaxSum<T> softmax;
-      softmax.include(row, rows);
-      losses[i] = softmax.loss(is_one ? row[partner] : std::numeric_limits<T>::quiet_NaN());
-      if (dx.empty()) return;
-      softmax.probabilities(row, rows, share, row);
-      if (is_one) row[partner] -= share;
+      losses[i] = detail::softmax_loss(row, rows, partner == i ? rows : partner, share,
+                                       dx.empty() ? nullptr : row);
     });
     for (const double row : losses) loss.add(row / static_cast<double>(rows));
     if (dx.empty()) return;

@@ -90,7 +90,7 @@ struct CrossEntropyHead {
   }
 
   constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
-    return product_bytes(x_rows.rows(), vocab, x_rows.cols(), scalar, workers);
+    return gemm_workspace_bytes(scalar, x_rows.rows(), vocab, x_rows.cols(), workers);
   }
 
   /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once: for sampling.
@@ -114,12 +114,6 @@ struct CrossEntropyHead {
   constexpr std::size_t weight_rows() const { return padded_vocab == 0 ? vocab : padded_vocab; }
   constexpr std::size_t block() const { return smaller(vocab, block_words); }
 
-  static constexpr std::size_t product_bytes(std::size_t m, std::size_t n, std::size_t k,
-                                             Dtype scalar, int workers) {
-    return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
-                                : gemm_workspace_bytes<float>(m, n, k, workers);
-  }
-
   /// The largest workspace of the products; tiles and blocks at the end are smaller, but their
   /// products need not need less.
   constexpr std::size_t products_bytes(std::size_t rows, std::size_t channels, Dtype scalar,
@@ -130,9 +124,9 @@ struct CrossEntropyHead {
     for (const std::size_t m : tiles)
       for (const std::size_t n : blocks) {
         if (m == 0 || n == 0) continue;
-        const std::size_t needs[] = {product_bytes(m, n, channels, scalar, workers),
-                                     product_bytes(n, channels, m, scalar, workers),
-                                     product_bytes(m, channels, n, scalar, workers)};
+        const std::size_t needs[] = {gemm_workspace_bytes(scalar, m, n, channels, workers),
+                                     gemm_workspace_bytes(scalar, n, channels, m, workers),
+                                     gemm_workspace_bytes(scalar, m, channels, n, workers)};
         for (int i = 0; i < (pass == Pass::forward ? 1 : 3); ++i)
           if (needs[i] > most) most = needs[i];
       }

@@ -20,6 +20,7 @@
 
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
+#include "../core/dtype.hpp"
 #include "../core/view.hpp"
 
 #if defined(__CUDACC__)
@@ -285,6 +286,13 @@ constexpr std::size_t gemm_workspace_bytes(std::size_t m, std::size_t n, std::si
                                            int workers) {
   const detail::GemmBlocks<T> block(m, n, k);
   return (block.a_elems() * static_cast<std::size_t>(workers) + block.b_elems()) * sizeof(T);
+}
+
+/// The same for elements of a type that is known at run time: f32 or f64.
+constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::size_t n,
+                                           std::size_t k, int workers) {
+  return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
+                              : gemm_workspace_bytes<float>(m, n, k, workers);
 }
 
 /// C (m x n, row-major with leading dimension ldc) = A (m x k) B (k x n), or += with

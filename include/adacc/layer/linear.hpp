@@ -103,8 +103,7 @@ struct Linear {
 
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     const auto product = [&](std::size_t m, std::size_t n, std::size_t k) {
-      return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
-                                  : gemm_workspace_bytes<float>(m, n, k, workers);
+      return gemm_workspace_bytes(scalar, m, n, k, workers);
     };
     const std::size_t rows = in.rows(), cols = in.cols();
     if (pass == Pass::forward) return product(rows, out, cols);

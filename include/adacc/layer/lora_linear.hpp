@@ -89,9 +89,7 @@ struct LoraLinear {
         {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
     std::size_t most = linear().workspace_bytes(in, scalar, workers, pass);
     const auto include = [&](const Extents& of) {
-      const std::size_t bytes = scalar == Dtype::f64
-                                    ? gemm_workspace_bytes<double>(of.m, of.n, of.k, workers)
-                                    : gemm_workspace_bytes<float>(of.m, of.n, of.k, workers);
+      const std::size_t bytes = gemm_workspace_bytes(scalar, of.m, of.n, of.k, workers);
       if (bytes > most) most = bytes;
     };
     if (pass == Pass::forward) {
@@ -110,8 +108,7 @@ struct LoraLinear {
     gemm<T>(ctx, rows, rank, in, {x.data(), in, 1}, {params[a_index()].data(), 1, in}, h.data(),
             rank, Accumulate::no, workspace);
     scale(ctx, h);
-    gemm<T>(ctx, rows, out, in, {x.data(), in, 1}, {params[0].data(), 1, in}, y.data(), out,
-            Accumulate::no, workspace, bias ? params[1].data() : nullptr);
+    linear().forward(ctx, params, x, y, {}, workspace);
     gemm<T>(ctx, rows, out, rank, {h.data(), rank, 1}, {params[a_index() + 1].data(), 1, rank},
             y.data(), out, Accumulate::yes, workspace);
   }
@@ -123,21 +120,15 @@ struct LoraLinear {
     const View<const T> h = carve<T>(aux, rows * rank);
     const View<T> dh = carve<T>(workspace, rows * rank);
     const View<T> da = dparams[a_index()], db = dparams[a_index() + 1];
+    linear().backward(ctx, params, x, {}, dy, dx, dparams, {}, workspace);
     if (!dx.empty() || !da.empty()) {
       gemm<T>(ctx, rows, rank, out, {dy.data(), out, 1}, {params[a_index() + 1].data(), rank, 1},
               dh.data(), rank, Accumulate::no, workspace);
       scale(ctx, dh);
     }
-    if (!dx.empty()) {
-      gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
-              Accumulate::no, workspace);
+    if (!dx.empty())
       gemm<T>(ctx, rows, in, rank, {dh.data(), rank, 1}, {params[a_index()].data(), in, 1},
               dx.data(), in, Accumulate::yes, workspace);
-    }
-    if (!dparams[0].empty())
-      gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
-              Accumulate::yes, workspace);
-    if (bias && !dparams[1].empty()) detail::add_column_sums(ctx, dy, dparams[1].data());
     if (!da.empty())
       gemm<T>(ctx, rank, in, rows, {dh.data(), 1, rank}, {x.data(), in, 1}, da.data(), in,
               Accumulate::yes, workspace);

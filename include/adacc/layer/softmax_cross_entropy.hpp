@@ -61,6 +61,21 @@ struct SoftmaxSum {
   }
 };
 
+/// Minus the logarithm of the softmax of `n` logits at `target`: NaN if that is none of them, which must
+/// neither read foreign memory nor go unseen. Unless `out` is null it becomes `share` times the
+/// gradient; it may be the logits.
+template <class T>
+double softmax_loss(const T* logits, std::size_t n, std::size_t target, T share, T* out) {
+  SoftmaxSum<T> softmax;
+  softmax.include(logits, n);
+  const double loss =
+      softmax.loss(target < n ? logits[target] : std::numeric_limits<T>::quiet_NaN());
+  if (out == nullptr) return loss;
+  softmax.probabilities(logits, n, share, out);
+  if (target < n) out[target] -= share;
+  return loss;
+}
+
 }  // namespace detail
 
 /// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
@@ -103,17 +118,9 @@ struct SoftmaxCrossEntropy {
     const std::size_t all_rows = detail::mean_rows(ctx, rows);
     const T share = T(1) / static_cast<T>(all_rows);
     detail::for_each_row(ctx, rows, classes, [&](std::size_t r) {
-      const T* const logits = x.data() + r * classes;
-      const auto target = static_cast<std::size_t>(targets[r]);
-      detail::SoftmaxSum<T> softmax;
-      softmax.include(logits, classes);
-      // A target that is no class must neither read foreign memory nor go unseen.
-      losses[r] =
-          softmax.loss(target < classes ? logits[target] : std::numeric_limits<T>::quiet_NaN());
-      if (dx.empty()) return;
-      T* const out = dx.data() + r * classes;
-      softmax.probabilities(logits, classes, share, out);
-      if (target < classes) out[target] -= share;
+      losses[r] = detail::softmax_loss(x.data() + r * classes, classes,
+                                       static_cast<std::size_t>(targets[r]), share,
+                                       dx.empty() ? nullptr : dx.data() + r * classes);
     });
     for (const double row : losses) loss.add(row / static_cast<double>(all_rows));
   }

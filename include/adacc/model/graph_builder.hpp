@@ -161,7 +161,7 @@ class GraphBuilder {
       for (Parameter& parameter : graph_.parameters) {
         if (!parameter.owner || parameter.frozen != frozen) continue;
         parameter.offset = next;
-        next += padded_elems(parameter.shape);
+        next += padded_elems(parameter.shape, graph_.scalar);
       }
       if (!frozen) graph_.gradient_elems = next;
     }
@@ -170,10 +170,6 @@ class GraphBuilder {
         if (graph_.parameters[j].owner && before[j] == before[i])
           graph_.parameters[i].offset = graph_.parameters[j].offset;
     return {};
-  }
-
-  constexpr std::size_t padded_elems(Shape shape) const {
-    return align_up(shape.elems() * bytes_of(graph_.scalar)) / bytes_of(graph_.scalar);
   }
 
   /// Of each parameter that has its owner's place, both.
@@ -247,16 +243,11 @@ class GraphBuilder {
   /// Which gradients backward of `node`, number `id`, is asked for, in a network in which something is
   /// frozen.
   constexpr void ask_for_gradients(Node& node, int id, bool wants_dx) {
-    bool trained = false;
-    for (std::size_t i = 0; i < node.parameter_count; ++i) {
-      const bool frozen = graph_.parameters[node.first_parameter + i].frozen;
-      trained = trained || !frozen;
-      if (frozen) node.wanted.parameters &= ~(std::uint64_t{1} << (i < 63 ? i : 63));
-    }
-    for (std::size_t i = 63; i < node.parameter_count; ++i)
-      if (!graph_.parameters[node.first_parameter + i].frozen)
-        node.wanted.parameters |= std::uint64_t{1} << 63;
+    const Parameter* const own = graph_.parameters.data() + node.first_parameter;
+    node.wanted.parameters = trained_bits(own, node.parameter_count);
     if (wants_dx) return;
+    bool trained = false;
+    for (std::size_t i = 0; i < node.parameter_count; ++i) trained = trained || !own[i].frozen;
     node.wanted.dx = false;
     for (; first_backward_ < id; ++first_backward_)
       ask_for_nothing(graph_.nodes[static_cast<std::size_t>(first_backward_)]);
@@ -431,7 +422,7 @@ class GraphBuilder {
     }
     if (parameter.owner) {
       parameter.offset = graph_.parameter_elems;
-      graph_.parameter_elems += padded_elems(spec.shape);
+      graph_.parameter_elems += padded_elems(spec.shape, graph_.scalar);
       parameter.frozen = is_frozen(spec);
     }
     (parameter.frozen ? freezes_ : trains_) = true;

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "../core/bytes.hpp"
+#include "../core/dtype.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -45,6 +46,23 @@ struct Parameter : ParameterSpec {
   bool owner = true;       ///< false if an earlier layer brought this storage in
 };
 
+/// Elements that a parameter takes in a block in which each starts 64-byte aligned.
+constexpr std::size_t padded_elems(Shape shape, Dtype scalar) {
+  return align_up(shape.elems() * bytes_of(scalar)) / bytes_of(scalar);
+}
+
+/// Wanted::parameters (contract.hpp) of a layer with these: bit i is unset if parameter i is frozen; the
+/// last bit, if all from the 64th on are.
+constexpr std::uint64_t trained_bits(const Parameter* first, std::size_t count) {
+  std::uint64_t bits = ~std::uint64_t{0};
+  bool rest = count < 64;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i >= 63) rest = rest || !first[i].frozen;
+    else if (first[i].frozen) bits &= ~(std::uint64_t{1} << i);
+  }
+  return rest ? bits : bits & ~(std::uint64_t{1} << 63);
+}
+
 /// One layer's parameters (or their gradients): params[0], params[1], … in declaration order. The
 /// gradient of a frozen one is empty; of layers that do not know that (no `reads_when`), it goes to
 /// scratch that nobody reads.
@@ -68,7 +86,7 @@ class Params {
     if (scratch_ == nullptr) return {};
     std::size_t before = 0;
     for (std::size_t k = 0; k < i; ++k)
-      if (first_[k].frozen) before += align_up(first_[k].shape.elems() * sizeof(T)) / sizeof(T);
+      if (first_[k].frozen) before += padded_elems(first_[k].shape, dtype_of<T>);
     return {scratch_ + before, first_[i].shape};
   }
 

@@ -99,9 +99,9 @@ class Step {
 
   /// Lends the step its memory: an arena of at least arena_bytes(), graph().parameter_elems
   /// parameters and, for training, graph().gradient_elems gradients (as many, unless some are
-  /// frozen), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store of at least that size; the arena
-  /// is then aligned to transfer_alignment. The store must outlive the binding, and nobody else uses
-  /// it while a step is under way. Not while a step is under way.
+  /// frozen), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store
+  /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
+  /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
     if (active_) return under_way();

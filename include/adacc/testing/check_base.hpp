@@ -47,7 +47,7 @@ class CheckBase {
       static_cast<ParameterSpec&>(parameter) = spec;
       parameter.frozen = false;  // as a trainer may have it, whatever the layer says
       parameter.offset = offset;
-      offset += align_up(spec.shape.elems() * sizeof(double)) / sizeof(double) + line;
+      offset += padded_elems(spec.shape, Dtype::f64) + line;
       params_.push_back(parameter);
     });
     values_ = GuardedBlock(offset * sizeof(double));
@@ -71,10 +71,9 @@ class CheckBase {
     const std::size_t choices = std::size_t{1} << (params_.size() < 6 ? params_.size() : 6);
     for (std::size_t bits = 0; bits < choices; ++bits) {
       Wanted wanted;
-      for (std::size_t p = 0; p < params_.size(); ++p) {
+      for (std::size_t p = 0; p < params_.size(); ++p)
         params_[p].frozen = (bits >> (p < 5 ? p : 5) & 1) == 0;
-        if (params_[p].frozen) wanted.parameters &= ~(std::uint64_t{1} << (p < 63 ? p : 63));
-      }
+      wanted.parameters = trained_bits(params_.data(), params_.size());
       for (const bool dx : {false, true}) {
         wanted.dx = dx;
         if (!wanted.everything() && (bits != 0 || dx)) body(wanted);

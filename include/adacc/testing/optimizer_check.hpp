@@ -96,7 +96,7 @@ class OptimizerTrial {
     Parameter parameter;
     parameter.shape = shape;
     parameter.offset = elems_;
-    elems_ += align_up(shape.elems() * sizeof(float)) / sizeof(float) + 16;
+    elems_ += padded_elems(shape, Dtype::f32) + 16;
     parameters_.push_back(parameter);
     return parameters_.back();
   }

@@ -15,7 +15,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update on a device works on: all mirror the parameter table.
+/// What an update on a device works on: the parameters; all others mirror those that are trained.
 template <class T>
 struct UpdateBlocks {
   View<T> params;
@@ -90,9 +90,9 @@ struct optimizer_kernel<AdamW, Cuda> {
     View<T> moments[2];
     for (std::size_t i = 0; i < 2; ++i)
       moments[i] = {static_cast<T*>(static_cast<void*>(memory.state.data() + state.begin(i))),
-                    memory.params.shape()};
-    if (state.bytes() != 2 * memory.params.size() * sizeof(T))
-      return cuda.note(Error::misuse("AdamW's moments do not mirror the parameters"));
+                    memory.gradients.shape()};
+    if (state.bytes() != 2 * memory.gradients.size() * sizeof(T))
+      return cuda.note(Error::misuse("AdamW's moments do not mirror the gradients"));
     update(adamw, cuda, table, UpdateBlocks<T>{memory.params, memory.gradients, moments},
            on_device);
   }
@@ -116,7 +116,7 @@ struct optimizer_kernel<AdamW, Cuda> {
     };
     // Owners lie one behind the other. The padding before one belongs to its run: zeros stay zeros.
     for (std::size_t i = 0; i < table.size(); ++i) {
-      if (!table[i].owner) continue;
+      if (!table[i].owner || table[i].frozen) continue;
       const std::uint64_t end = table[i].offset + table[i].shape.elems();
       const std::uint64_t run = end << 1 | (table[i].decay ? 1 : 0);
       const bool joins = runs.count != 0 && ((runs.ends[runs.count - 1] ^ run) & 1) == 0;

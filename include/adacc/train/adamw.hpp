@@ -114,8 +114,8 @@ struct AdamWWith {
   }
 
   /// One update of a trainer's own blocks. All four mirror the parameter table (an Array<Parameter>,
-  /// or whatever has size() and []), which must lie within them. t counts from 1. Tied duplicates
-  /// share storage and are updated once; padding is not touched.
+  /// or whatever has size() and []), whose trained parameters must lie within them. t counts from 1.
+  /// Tied duplicates share storage and are updated once; frozen parameters and padding are not touched.
   template <class Context, class Table, class T>
   void step(Context& context, View<T> params, View<T> grads, View<T> m, View<T> v,
             const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {
@@ -133,7 +133,7 @@ struct AdamWWith {
         const std::size_t last = parameter.offset + parameter.shape.elems();
         const std::size_t from = parameter.offset > begin ? parameter.offset : begin;
         const std::size_t to = last < end ? last : end;
-        if (!parameter.owner || from >= to) continue;
+        if (!parameter.owner || parameter.frozen || from >= to) continue;
         range(terms_of<T>(parameter, terms), to - from, params.data() + from, grads.data() + from,
               m.data() + from, v.data() + from);
       }

@@ -64,12 +64,8 @@ struct LionWith {
                                  static_cast<T>(1 - b2),
                                  static_cast<T>(terms.rate),
                                  range.parameter.decay ? static_cast<T>(weight_decay) : T{0}};
-    for_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
-      T buffer[moment_lanes];
-      T* m = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
-      detail::lion_lanes(a, count, range.values + i, range.gradient + i, m);
-      Moments::template close<false, 0>(range.state(0), range.elems(), i, count, m, random);
-    });
+    for_moment<Moments>(
+        range, [&](auto count, T* p, T* g, T* m) { detail::lion_lanes(a, count, p, g, m); });
   }
 };
 

@@ -131,4 +131,17 @@ void for_lanes(const ParameterRange<T>& range, const Step& step) {
   if (first < end) lanes(first, end - first);
 }
 
+/// The same of one moment, tensor 0 of the state, kept in the form `Moments`: calls step(count, p, g, m)
+/// with pointers to these elements' values, gradients and moments, which are `non_negative` or not as
+/// the StateSpec says.
+template <class Moments, bool non_negative = false, class T, class Step>
+void for_moment(const ParameterRange<T>& range, const Step& step) {
+  for_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
+    T buffer[moment_lanes];
+    T* m = Moments::template open<non_negative>(range.state(0), range.elems(), i, count, buffer);
+    step(count, range.values + i, range.gradient + i, m);
+    Moments::template close<non_negative, 0>(range.state(0), range.elems(), i, count, m, random);
+  });
+}
+
 }}  // namespace adacc::v0_1

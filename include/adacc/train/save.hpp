@@ -20,10 +20,9 @@ namespace detail {
 inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
   std::vector<std::size_t> offsets;
   std::size_t next = 0;
-  const std::size_t unit = alignment / bytes_of(graph.scalar);
   for (const Parameter& parameter : graph.parameters) {
     std::size_t mine = next;
-    if (parameter.owner) next += (parameter.shape.elems() + unit - 1) / unit * unit;
+    if (parameter.owner) next += padded_elems(parameter.shape, graph.scalar);
     for (std::size_t i = 0; i < offsets.size() && !parameter.owner; ++i)
       if (graph.parameters[i].offset == parameter.offset) mine = offsets[i];
     offsets.push_back(mine);
@@ -31,14 +30,14 @@ inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
   return offsets;
 }
 
-/// Calls copy(offset in a training's block, offset in a file's, elements) for every parameter.
+/// Calls copy(offset in a file of `saved`, offset in the block of `graph`, elements) for every parameter
+/// of `saved`. The parameters of `graph` are these, wherever they lie.
 template <class Copy>
-void each_parameter(const Graph& graph, const Copy& copy) {
-  const std::vector<std::size_t> offsets = offsets_in_files(graph);
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const Parameter& parameter = graph.parameters[i];
-    if (parameter.owner) copy(parameter.offset, offsets[i], parameter.shape.elems());
-  }
+void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
+  const std::vector<std::size_t> offsets = offsets_in_files(saved);
+  for (std::size_t i = 0; i < offsets.size(); ++i)
+    if (saved.parameters[i].owner)
+      copy(offsets[i], graph.parameters[i].offset, saved.parameters[i].shape.elems());
 }
 
 /// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
@@ -93,7 +92,7 @@ Error Training<T, Context, Optimizer>::save(const std::string& path,
   Result<adacc::Block<T>> all =
       adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
   if (!all) return all.error;
-  detail::each_parameter(graph, [&](std::size_t at, std::size_t in_file, std::size_t n) {
+  detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
     std::memcpy(all->data() + in_file, params().data() + at, n * sizeof(T));
   });
   return save_checkpoint<T>(path, info, std::as_const(*all).view(), state_.view());
@@ -134,7 +133,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
         adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
     if (!all) return all.error;
     if (const Error why = file->read(all->view(), state->memory(state_.view()))) return why;
-    detail::each_parameter(graph, [&](std::size_t at, std::size_t in_file, std::size_t n) {
+    detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
       std::memcpy(params().data() + at, all->data() + in_file, n * sizeof(T));
     });
   }

@@ -45,12 +45,9 @@ struct SgdWith {
   template <class T>
   void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
     const T decay = range.parameter.decay ? static_cast<T>(weight_decay) : T{0};
-    for_lanes<Moments>(range, [&](std::size_t i, auto count, const auto& random) {
-      T buffer[moment_lanes];
-      T* v = Moments::template open<false>(range.state(0), range.elems(), i, count, buffer);
+    for_moment<Moments>(range, [&](auto count, T* p, T* g, T* v) {
       detail::sgd_lanes(count, static_cast<T>(terms.scale), static_cast<T>(momentum),
-                        static_cast<T>(terms.rate), decay, range.values + i, range.gradient + i, v);
-      Moments::template close<false, 0>(range.state(0), range.elems(), i, count, v, random);
+                        static_cast<T>(terms.rate), decay, p, g, v);
     });
   }
 };

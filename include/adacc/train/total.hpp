@@ -15,8 +15,7 @@ namespace adacc { inline namespace v0_1 {
 /// What training holds beside the arena.
 template <class Optimizer>
 Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer) {
-  const Result<UpdateTable> table =
-      UpdateTable::make(optimizer, trained_of(graph.parameters), graph.scalar);
+  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
   if (!table) return table.error;
   const std::size_t scalar = bytes_of(graph.scalar);
   return TrainingMemoryUse{graph.parameter_elems * scalar, graph.gradient_elems * scalar,

@@ -324,9 +324,8 @@ class Training {
     Training made(context);
     made.step_ = std::move(*step);
     const Graph& graph = made.step_.graph();
-    made.trained_ = trained_of(graph.parameters);
     made.optimizer = optimizer;
-    Result<UpdateTable> table = UpdateTable::make(optimizer, made.trained_, dtype_of<T>);
+    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>);
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.least_arena_ = arena_bytes;
@@ -450,11 +449,8 @@ class Training {
 
   void run_optimizer(const UpdateTerms& terms) {
     optimizer_kernel<Optimizer, Context>::update(
-        optimizer, context_, table_, trained_,
-        UpdateMemory<T>{View<T>(params_.data(), Shape(gradients_.size())),
-                        gradients(),
-                        {state_.data(), Shape(state_.size())}},
-        terms);
+        optimizer, context_, table_, step_.graph().parameters,
+        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}}, terms);
   }
 
   template <class Element, class Byte>
@@ -474,8 +470,7 @@ class Training {
   std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
   Block<T> params_, gradients_;
-  Array<Parameter> trained_;
-  UpdateTable table_;  ///< of those
+  UpdateTable table_;
   Block<std::byte> state_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's

@@ -18,8 +18,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update works on: blocks that mirror the parameter table, and `state` as the UpdateTable
-/// lays it out.
+/// What an update works on: the block of parameters, that of gradients, which mirrors those of them
+/// that are trained, and `state` as the UpdateTable lays it out.
 template <class T>
 struct UpdateMemory {
   View<T> params;
@@ -27,29 +27,27 @@ struct UpdateMemory {
   Bytes state;
 };
 
-/// Those of a table of parameters that are trained: what an optimizer is told of.
-template <class Table>
-Array<Parameter> trained_of(const Table& table) {
-  Array<Parameter> trained;
-  for (std::size_t i = 0; i < table.size(); ++i)
-    if (!table[i].frozen) trained.push_back(table[i]);
-  return trained;
-}
-
 class UpdateTable {
  public:
   UpdateTable() = default;
 
   /// For a table of parameters (an Array<Parameter>, or whatever has size() and []), of which those
-  /// that share the storage of an earlier one are skipped.
+  /// that are frozen, or share the storage of an earlier one, are skipped.
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar) {
     UpdateTable made;
     made.states_ = optimizer.state_count;
     made.passes_ = detail::passes_of(optimizer);
     made.text_ = optimizer.name;
-    for (std::size_t i = 0; i < table.size(); ++i)
-      if (table[i].owner) made.owners_.push_back(i);
+    std::uint32_t trained = 0;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (table[i].frozen) continue;
+      if (table[i].owner) {
+        made.owners_.push_back(i);
+        made.keys_.push_back(trained);
+      }
+      ++trained;
+    }
     const std::size_t owners = made.owners_.size();
     made.at_.resize(owners * made.states_);
     for (std::size_t s = 0; s < made.states_; ++s) {
@@ -84,7 +82,7 @@ class UpdateTable {
   std::size_t states() const { return states_; }
   /// Where tensor i of all parameters begins; that of `states()` is the end.
   std::size_t begin(std::size_t i) const { return begins_[i]; }
-  /// Where tensor i of the parameter that is the o-th to own storage begins.
+  /// Where tensor i of the o-th parameter that is trained and owns its storage begins.
   std::size_t begin(std::size_t i, std::size_t o) const { return at_[o * states_ + i]; }
   std::size_t owners() const { return owners_.size(); }
   std::size_t owner(std::size_t o) const { return owners_[o]; }
@@ -115,8 +113,7 @@ class UpdateTable {
         const auto& parameter = table[owners_[low]];
         const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
         const std::size_t first = (tile - tiles[low]) * cut.tile, left = cut.items - first;
-        const RandomKey key = terms.key.with_purpose(Purpose::moments)
-                                  .with_activation(static_cast<std::uint32_t>(owners_[low]));
+        const RandomKey key = terms.key.with_purpose(Purpose::moments).with_activation(keys_[low]);
         optimizer.update(ParameterRange<T>{parameter, memory.params.data() + parameter.offset,
                                            memory.gradients.data() + parameter.offset,
                                            memory.state.data(), at_.data() + low * states_, pass,
@@ -130,6 +127,7 @@ class UpdateTable {
   std::size_t bytes_ = 0, states_ = 0;
   int passes_ = 1;
   Array<std::size_t> owners_;  ///< entries of the table
+  Array<std::uint32_t> keys_;  ///< of each, the number among those that are trained
   Array<std::size_t> at_;      ///< owner by tensor: where it begins
   Array<std::size_t> begins_;
   Array<std::size_t> tiles_;  ///< pass by owner: the tiles before it; and all
