@@ -223,6 +223,62 @@ TEST_CASE("gradients are announced when they are complete and their parameters' 
   CHECK(shared > test_networks / 10);
 }
 
+TEST_CASE("gradients in the arena have the bits of those in a block, and the peak is exact") {
+  std::mt19937 random(31);
+  std::size_t smaller = 0;
+  for (unsigned i = 0; i < test_networks / 3; ++i) {
+    CAPTURE(i);
+    const Net net = draw(random);
+    const Shape shape(1 + random() % 40, 2 * (1 + random() % 12));
+    const int workers = 1 + static_cast<int>(random() % 2);
+    GraphOptions options{.workers = workers, .parts = 1 + static_cast<int>(random() % 5)};
+    const auto separate = make_program(net, shape, options);
+    options.updates = Updates::fused;
+    const auto program = make_program(net, shape, options);
+    REQUIRE_MESSAGE(program, program.error.text());
+    const Graph& graph = program->graph;
+    std::size_t room = 0;
+    for (const ParameterGradient& gradient : graph.gradients) room += align_up(gradient.bytes);
+    CHECK(room == graph.gradient_elems * sizeof(float));
+    CHECK(program->layout.live_bytes >= separate->layout.live_bytes);
+    CHECK(program->layout.live_bytes <= separate->layout.live_bytes + room);
+    smaller += program->layout.live_bytes < separate->layout.live_bytes + room;
+
+    Bound plain(net, *separate, workers), fused(net, *program, workers);
+    std::memset(fused.arena.data, 0x5A, fused.arena.size);
+    const auto loss = plain.run();
+    std::size_t told = 0;
+    auto use = [&](Cpu&, const CompleteGradients<float>& complete) {
+      CHECK(complete.range().size() == 0);
+      for (std::size_t k = 0; k < complete.size(); ++k, ++told) {
+        const Parameter& parameter = complete.parameter(k);
+        const View<float> gradient = complete.gradient(k);
+        CHECK(std::memcmp(gradient.data(), plain.block() + parameter.offset,
+                          gradient.size() * sizeof(float)) == 0);
+        for (std::size_t e = 0; e < gradient.size(); ++e) {
+          gradient[e] = std::numeric_limits<float>::quiet_NaN();
+          fused.values()[parameter.offset + e] = std::numeric_limits<float>::quiet_NaN();
+        }
+      }
+    };
+    REQUIRE_FALSE(fused.made->lend_updates(use));
+    for (int step = 0; step < 2; ++step) {  // the second finds what the first has left
+      told = 0;
+      std::memcpy(fused.params.data, plain.params.data, plain.params.size);
+      const auto same_loss = fused.run();
+      REQUIRE(same_loss);
+      CHECK(*same_loss == *loss);
+      CHECK(told == graph.gradients.size());
+    }
+    std::size_t used = program->peak_bytes() + 1;
+    while (used > 0 && fused.arena.data[used - 1] == std::byte{0x5A}) --used;
+    CHECK(used == program->peak_bytes());
+    CHECK(std::all_of(fused.block(), fused.block() + graph.gradient_elems,
+                      [](float x) { return x == 0; }));
+  }
+  CHECK(smaller > test_networks / 5);
+}
+
 TEST_CASE("nobody to tell is a mistake; what he reports is the step's error") {
   const Net net{{{{0, 0}, {2, 0}, {2, 0}}}, {}};
   const auto program = make_program(net, Shape(4, 8), {.updates = Updates::announced});

@@ -26,6 +26,12 @@ struct GradientSketch {
   double sums[size] = {};
   double squared_norm = 0;  ///< of the gradient itself, exactly
 
+  /// That of a gradient of which this and `part` are two parts.
+  constexpr void add(const GradientSketch& part) {
+    for (std::size_t i = 0; i < size; ++i) sums[i] += part.sums[i];
+    squared_norm += part.squared_norm;
+  }
+
   /// An unbiased estimate of |g' - g|^2, where both were sketched with one key.
   friend constexpr double squared_distance(const GradientSketch& a, const GradientSketch& b) {
     double sum = 0;
@@ -104,10 +110,7 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
     detail::add_to_sketch(gradient.data(), begin, end, key, partial[tile]);
   });
   GradientSketch sum;
-  for (std::size_t c = 0; c < chunks; ++c) {
-    for (std::size_t i = 0; i < GradientSketch::size; ++i) sum.sums[i] += partial[c].sums[i];
-    sum.squared_norm += partial[c].squared_norm;
-  }
+  for (std::size_t c = 0; c < chunks; ++c) sum.add(partial[c]);
   return sum;
 }
 
@@ -117,9 +120,7 @@ GradientSketch sketch_of(Context& context, const Array<View<T>>& gradients, Rand
   GradientSketch sum;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     key.activation = static_cast<std::uint32_t>(i);  // a stream for each
-    const GradientSketch part = sketch_of(context, gradients[i], key);
-    for (std::size_t s = 0; s < GradientSketch::size; ++s) sum.sums[s] += part.sums[s];
-    sum.squared_norm += part.squared_norm;
+    sum.add(sketch_of(context, gradients[i], key));
   }
   return sum;
 }

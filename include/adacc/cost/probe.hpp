@@ -20,7 +20,8 @@ namespace adacc { inline namespace v0_1 {
 ///
 /// Arena, parameters and gradients are lent as to Step::bind, by training between two of its steps;
 /// the probe itself holds a sketch for each plan that it ran. What `gradients` held is lost; they
-/// hold zeros in the end, and the context is what it was.
+/// hold zeros in the end, and the context is what it was. If the graph's updates are fused, gradients
+/// are sketched as they come, and nothing is updated.
 template <class T, class Context>
 class GradientProbe {
  public:
@@ -55,14 +56,22 @@ class GradientProbe {
     auto step = Step<T, Context>::make(dispatch_, static_cast<Program&&>(*program));
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
-    if (const Error why = step->lend_updates(detail::use_no_gradients)) return why;
+    GradientSketch made;
+    auto sketch_complete = [&](Context& context, const CompleteGradients<T>& complete) {
+      RandomKey key = before_.key;
+      for (std::size_t i = 0; i < complete.size() && graph_.fuses_updates(); ++i) {
+        key.activation = static_cast<std::uint32_t>(complete.number(i));  // a stream for each
+        made.add(sketch_of(context, complete.gradient(i), key));
+      }
+    };
+    if (const Error why = step->lend_updates(sketch_complete)) return why;
     clear();
     ++steps_;
     context_ = before_;
     const Result<double> loss = step->run(context_, input_, targets_);
     context_ = before_;
     if (!loss) return loss.error;
-    const GradientSketch made = sketch_of(context_, gradients_, before_.key);
+    if (!graph_.fuses_updates()) made = sketch_of(context_, gradients_, before_.key);
     if (!(made.squared_norm <= 1e300))
       return Error::say("the gradient of the probed batch is not finite");
     return made;

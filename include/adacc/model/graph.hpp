@@ -103,10 +103,11 @@ struct Node {
 enum class Updates : std::uint8_t {
   separate,   ///< behind the step: nobody is told before
   announced,  ///< the step says which are complete, right behind the last backward that adds to them
+  fused,      ///< likewise; they are buffers of the step's arena, and gone once that was said
 };
 
 constexpr const char* name_of(Updates updates) {
-  constexpr const char* names[] = {"separate", "announced"};
+  constexpr const char* names[] = {"separate", "announced", "fused"};
   return names[static_cast<int>(updates)];
 }
 
@@ -116,7 +117,10 @@ constexpr const char* name_of(Updates updates) {
 struct ParameterGradient {
   int parameter = 0;  ///< into Graph::parameters: the one that owns the storage
   int begun = 0;      ///< the node whose backward is the first to add to it
-  int complete = 0;   ///< the node whose backward is the last
+  int complete = 0;   ///< the node whose backward is the last; -1: one in front of this part of a graph
+  std::size_t bytes = 0;
+
+  friend constexpr bool operator==(const ParameterGradient&, const ParameterGradient&) = default;
 };
 
 /// The loss that ends the network; it reads the last activation.
@@ -209,6 +213,10 @@ struct Graph {
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 
+  constexpr bool fuses_updates() const { return updates == Updates::fused; }
+  /// Elements of the block of gradients that a training step adds to: none if they are in its arena.
+  constexpr std::size_t lent_gradient_elems() const { return fuses_updates() ? 0 : gradient_elems; }
+
   /// A list, appended to `ids`.
   constexpr IdRange append(IdSpan list) {
     const IdRange range{ids.size(), list.size()};
@@ -240,8 +248,8 @@ struct Graph {
   }
 };
 
-/// Has steps of `graph` deal with gradients as `updates` says. Plans, profiles and fingerprints of the
-/// graph stay what they are.
+/// Has steps of `graph` deal with gradients as `updates` says. Its plans govern it as before, with other
+/// peaks if that is fused; profiles and fingerprints stay what they are.
 constexpr void set_updates(Graph& graph, Updates updates) {
   graph.updates = updates;
   graph.gradients.clear();
@@ -253,7 +261,8 @@ constexpr void set_updates(Graph& graph, Updates updates) {
     const int node = mine.node < 0 ? graph.node_count() : mine.node;
     if (mine.owner) {
       mine.gradient = static_cast<int>(graph.gradients.size());
-      graph.gradients.push_back({static_cast<int>(i), node, node});
+      graph.gradients.push_back(
+          {static_cast<int>(i), node, node, mine.shape.elems() * bytes_of(graph.scalar)});
       continue;
     }
     for (ParameterGradient& gradient : graph.gradients) {

@@ -72,13 +72,18 @@ class Params {
  public:
   constexpr Params() = default;
   /// `scratch` has room for the frozen ones, each 64-byte aligned; null: their gradients are empty.
-  constexpr Params(T* block, const Parameter* first, std::size_t count, T* scratch = nullptr)
-      : block_(block), scratch_(scratch), first_(first), count_(count) {}
+  /// `places`, if there are any, say by Parameter::gradient how many bytes behind `block` the others
+  /// begin.
+  constexpr Params(T* block, const Parameter* first, std::size_t count, T* scratch = nullptr,
+                   const std::size_t* places = nullptr)
+      : block_(block), scratch_(scratch), places_(places), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
   constexpr View<T> operator[](std::size_t i) const {
     if constexpr (!std::is_const_v<T>)
       if (first_[i].frozen) return of_frozen(i);
+    if (places_ != nullptr)
+      return {block_ + places_[first_[i].gradient] / sizeof(T), first_[i].shape};
     return {block_ + first_[i].offset, first_[i].shape};
   }
 
@@ -93,6 +98,7 @@ class Params {
 
   T* block_ = nullptr;
   T* scratch_ = nullptr;
+  const std::size_t* places_ = nullptr;
   const Parameter* first_ = nullptr;
   std::size_t count_ = 0;
 };

@@ -63,17 +63,25 @@ constexpr bool is_transfer(Op op) {
 /// access to any disk is content with.
 inline constexpr std::size_t transfer_alignment = 4096;
 
-enum class BufferKind : std::uint8_t { activation, gradient, encoded, aux, workspace };
+enum class BufferKind : std::uint8_t {
+  activation,
+  gradient,  ///< of an activation, or of the step's input
+  encoded,
+  aux,
+  workspace,
+  parameter_gradient,  ///< of a parameter, if updates are fused: buffer i is Graph::gradients[i]
+};
 
 constexpr const char* name_of(BufferKind kind) {
-  constexpr const char* names[] = {"activation", "gradient", "encoded", "aux", "workspace"};
+  constexpr const char* names[] = {"activation", "gradient",  "encoded",
+                                   "aux",        "workspace", "parameter_gradient"};
   return names[static_cast<int>(kind)];
 }
 
 /// Lives from instruction `first` to instruction `last`, both included.
 struct Buffer {
   BufferKind kind = BufferKind::activation;
-  int activation = 0;
+  int activation = 0;  ///< of the gradient of a parameter: none, and 0
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;

@@ -6,7 +6,7 @@
 /// to make activations again: what is made again behind it is made by nodes in front of that one. If
 /// backward is part of a loop, the update is behind the loop, whose parts all add to the gradient.
 ///
-/// It needs no bytes but the gradients', and what else lives there lives at the instruction before it,
+/// If updates are fused, gradients die there. It needs no bytes but theirs, and what else lives there lives at the instruction before it,
 /// too: no more bytes live at once than did without it. So searches need not see it.
 #pragma once
 
@@ -25,7 +25,8 @@ constexpr void insert_updates(const Graph& graph, Schedule& schedule) {
   Array<int> first(graph.nodes.size() + 1);  // by node, the loss behind them: what it completes
   for (int& gradient : first) gradient = -1;
   for (std::size_t i = graph.gradients.size(); i-- > 0;)
-    first[index(graph.gradients[i].complete)] = static_cast<int>(i);
+    if (graph.gradients[i].complete >= 0)
+      first[index(graph.gradients[i].complete)] = static_cast<int>(i);
 
   Array<Instruction> instructions;
   instructions.reserve(schedule.instructions.size() + graph.gradients.size());
@@ -49,6 +50,14 @@ constexpr void insert_updates(const Graph& graph, Schedule& schedule) {
     if (buffer.first < 0) continue;
     buffer.first = moved[index(buffer.first)];
     buffer.last = moved[index(buffer.last)];
+  }
+  for (std::size_t i = 0; i < instructions.size() && graph.fuses_updates(); ++i) {
+    if (instructions[i].op != Op::update) continue;
+    auto gradient = index(instructions[i].gradient);
+    const int node = graph.gradients[gradient].complete;
+    for (; gradient < graph.gradients.size() && graph.gradients[gradient].complete == node;
+         ++gradient)
+      schedule.buffers[gradient].last = static_cast<int>(i);
   }
   for (Loop& loop : schedule.loops) {
     loop.first = moved[index(loop.first)];

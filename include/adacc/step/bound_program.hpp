@@ -59,6 +59,14 @@ struct BoundProgram {
     return args;
   }
 
+  /// Gradient i of Graph::gradients.
+  View<T> parameter_gradient(std::size_t i) const {
+    const Parameter& parameter =
+        program.graph.parameters[static_cast<std::size_t>(program.graph.gradients[i].parameter)];
+    if (program.graph.fuses_updates()) return tensor(static_cast<int>(i), parameter.shape);
+    return {gradients.data() + parameter.offset, parameter.shape};
+  }
+
   /// What a residual sum adds, and to what.
   struct Sum {
     View<const T> from;
@@ -107,7 +115,10 @@ struct BoundProgram {
       args.workspace = {args.workspace.data(), Shape(own)};
     }
     args.params = {params.data(), table, count};
-    args.dparams = {gradients.data(), table, count, scratch};
+    if (program.graph.fuses_updates())
+      args.dparams = {reinterpret_cast<T*>(arena.data()), table, count, scratch,
+                      program.layout.offsets.data()};
+    else args.dparams = {gradients.data(), table, count, scratch};
   }
 
   /// The items of part `part` of a tensor that holds `whole`.

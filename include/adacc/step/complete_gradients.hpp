@@ -23,14 +23,15 @@
 namespace adacc { inline namespace v0_1 {
 
 /// Gradients to which nothing more is added in this step, nor does anything more read the values of
-/// their parameters: both may change.
+/// their parameters: both may change. If updates are fused, gradients are gone behind the call.
 template <class T>
 class CompleteGradients {
  public:
-  /// Those that the same node completes, from number `first` of `graph.gradients` on. `gradients` is the
-  /// block of all.
-  CompleteGradients(const Graph& graph, std::size_t first, View<T> gradients)
-      : graph_(graph), first_(first), gradients_(gradients) {
+  /// Those that the same node completes, from number `first` of `graph.gradients` on. `gradients` is
+  /// the block of all; if updates are fused, the arena, in which they lie at `places`, in bytes.
+  CompleteGradients(const Graph& graph, std::size_t first, T* gradients,
+                    const std::size_t* places)
+      : graph_(graph), first_(first), gradients_(gradients), places_(places) {
     while (first + size_ < graph.gradients.size() &&
            graph.gradients[first + size_].complete == graph.gradients[first].complete)
       ++size_;
@@ -46,14 +47,17 @@ class CompleteGradients {
   }
   const Parameter& parameter(std::size_t i) const { return graph_.parameters[parameter_number(i)]; }
   View<T> gradient(std::size_t i) const {
-    return {gradients_.data() + parameter(i).offset, parameter(i).shape};
+    const std::size_t at =
+        graph_.fuses_updates() ? places_[number(i)] / sizeof(T) : parameter(i).offset;
+    return {gradients_ + at, parameter(i).shape};
   }
   /// All of them in one piece, with the padding between them, which holds zeros: a part of the block of
-  /// gradients.
+  /// gradients. Empty if updates are fused: then they lie apart.
   View<T> range() const {
+    if (graph_.fuses_updates()) return {};
     const Parameter& last = parameter(size_ - 1);
     const std::size_t begin = parameter(0).offset;
-    return {gradients_.data() + begin,
+    return {gradients_ + begin,
             Shape(last.offset + padded_elems(last.shape, graph_.scalar) - begin)};
   }
   const Graph& graph() const { return graph_; }
@@ -61,7 +65,8 @@ class CompleteGradients {
  private:
   const Graph& graph_;
   std::size_t first_ = 0, size_ = 0;
-  View<T> gradients_;
+  T* gradients_ = nullptr;
+  const std::size_t* places_ = nullptr;
 };
 
 /// A reference to a callable (Context&, const CompleteGradients<T>&), which returns an Error or nothing;

@@ -99,8 +99,8 @@ class Step {
   std::size_t store_bytes() const { return at_.program.schedule.store_bytes; }
 
   /// Lends the step its memory: an arena of at least arena_bytes(), graph().parameter_elems
-  /// parameters and, for training, graph().gradient_elems gradients (as many, unless some are
-  /// frozen), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store
+  /// parameters and, for training, graph().lent_gradient_elems() gradients (as many, unless some are
+  /// frozen; none if updates are fused), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store
   /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
   /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
@@ -112,14 +112,14 @@ class Step {
     if (params.size() < graph.parameter_elems)
       return Error::misuse("the network has ", graph.parameter_elems,
                            " parameter elements, padding included, and got ", params.size());
-    if (at_.program.mode == Mode::train && gradients.size() < graph.gradient_elems)
-      return Error::misuse("training needs ", graph.gradient_elems,
+    if (at_.program.mode == Mode::train && gradients.size() < graph.lent_gradient_elems())
+      return Error::misuse("training needs ", graph.lent_gradient_elems(),
                            " gradient elements, padding included, and got ", gradients.size());
     const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
     const detail::LentMemory all{"parameters", params.data(), graph.parameter_elems * sizeof(T)};
     const detail::LentMemory trained{
         "gradients", gradients.data(),
-        gradients.data() == nullptr ? 0 : graph.gradient_elems * sizeof(T)};
+        gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(T)};
     if (const Error why = detail::check_memory({whole, all, trained})) return why;
     for (const detail::LentMemory& block : {whole, all, trained})
       if (const Error why = check_place(block)) return why;
@@ -182,7 +182,7 @@ class Step {
     const detail::LentMemory read[] = {
         {"elements of the input", input.data(), input.bytes(), bytes_of(input.dtype())},
         {"targets", targets.data(), has_targets ? targets.bytes() : 0, bytes_of(targets.dtype())}};
-    const std::size_t elems = at_.program.mode == Mode::train ? graph.gradient_elems : 0;
+    const std::size_t elems = at_.program.mode == Mode::train ? graph.lent_gradient_elems() : 0;
     for (const detail::LentMemory& block : read)
       if (const Error why =
               detail::check_memory({block,
@@ -357,8 +357,7 @@ class Step {
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
       case Op::update:
-        return note(
-            updates_(context, {graph(), static_cast<std::size_t>(run.gradient), at_.gradients}));
+        return note(updates_(context, complete(run)));
       case Op::write_begin:
       case Op::write_wait:
       case Op::read_begin:
@@ -435,14 +434,38 @@ class Step {
     const int input = graph().input_of(run.node);
     context.exact_input = again || input == step_input || exact(input);
     context.exact_output = again || exact(run.node);
+    if (part == 0) begin_gradients(context, node, run.node);
     const PartScope scope(context, node.cut, part);
     layer(node).backward(layer(node).functor, context, at_.of_backward(run, part));
+  }
+
+  /// If updates are fused: backward adds to gradients, and those that node `k` begins hold who knows
+  /// what.
+  template <class AnyNode>
+  void begin_gradients(Context& context, const AnyNode& node, int k) const {
+    if (!graph().fuses_updates()) return;
+    for (std::size_t i = 0; i < node.parameter_count; ++i) {
+      const int gradient = graph().parameters[node.first_parameter + i].gradient;
+      if (gradient < 0) continue;
+      const auto number = static_cast<std::size_t>(gradient);
+      if (graph().gradients[number].begun == k)
+        context.fill(at_.parameter_gradient(number), T{});
+    }
+  }
+
+  CompleteGradients<T> complete(const Instruction& run) const {
+    const bool fused = graph().fuses_updates();
+    return {graph(), static_cast<std::size_t>(run.gradient),
+            fused ? reinterpret_cast<T*>(at_.arena.data()) : at_.gradients.data(),
+            at_.program.layout.offsets.data()};
   }
 
   bool exact(int id) const { return at_.program.exact[static_cast<std::size_t>(id)]; }
 
   void loss(Context& context, const Instruction& run, std::size_t part) {
     const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
+    if (part == 0 && run.op == Op::loss_gradient)
+      begin_gradients(context, graph().loss, graph().node_count());
     const PartScope scope(context, graph().loss.cut, part);
     call(dispatch_.loss.functor, context, at_.of_loss(run, part), loss_);
   }

@@ -10,7 +10,8 @@
 ///   held    that and what the replay before it holds,
 ///   peak    that and what the replay takes at its peak,
 /// and how these three go on behind the segment. They are sums and maxima, hence exact: the largest
-/// need over all segments is the step's peak of live bytes.
+/// need over all segments is the step's peak of live bytes. If updates are fused, gradients of shared
+/// parameters may live through many segments: each counts them among its own needs, and none as stored.
 #pragma once
 
 #include <cstddef>
@@ -220,7 +221,7 @@ class PatternLister {
       const bool of_input = segment.has_input && run.node == 0;
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
         replaying = pattern.gives_replay;
-        if (segment.has_reader) out.stored = live;
+        if (segment.has_reader) out.stored = live - of_parameters(schedule, i);
         else raise(out.need, live);
       } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
         // The next segment has counted this moment: it reads the outgoing activation and has made
@@ -229,7 +230,8 @@ class PatternLister {
           const bool gradient = !form_.nodes[out_.nodes()].gradient_outside &&
                                 form_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
-          out.held = live - (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
+          out.held = live - of_parameters(schedule, i) -
+                     (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }
         replaying = false;
       } else if (of_input && run.op == Op::backward) {
@@ -244,6 +246,18 @@ class PatternLister {
       }
     }
     return out;
+  }
+
+  /// Of the gradients of parameters at instruction i, which the next segment has counted.
+  static SignedBytes of_parameters(const Schedule& schedule, std::size_t i) {
+    const int at = static_cast<int>(i);
+    SignedBytes bytes = 0;
+    for (const Buffer& buffer : schedule.buffers) {
+      if (buffer.kind != BufferKind::parameter_gradient) break;  // they come first
+      if (buffer.first >= 0 && buffer.first <= at && at <= buffer.last)
+        bytes += static_cast<SignedBytes>(buffer.room());
+    }
+    return bytes;
   }
 
   const Graph& whole_;

@@ -45,6 +45,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     out.gives_input_gradient = graph.gives_input_gradient;
   }
   if (!segment.has_reader) out.loss = graph.loss;
+  out.updates = graph.updates;
   const auto local = [&](IdSpan list) {
     const IdRange range{out.ids.size(), list.size()};
     for (const int id : list) out.ids.push_back(id == step_input ? step_input : id - offset);
@@ -92,6 +93,20 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     }
     append(reader, {});
   }
+  if (!graph.fuses_updates()) return out;
+  // Gradients that come in from behind are there once the reader has run, those that are completed in
+  // front stay to the end.
+  for (ParameterGradient gradient : graph.gradients) {
+    if (gradient.begun < segment.first) continue;
+    if (gradient.complete > segment.last && segment.has_reader) continue;
+    const auto place = [&](int k) {
+      return k < segment.first  ? -1
+             : k > segment.last ? out.node_count() - (segment.has_reader ? 1 : 0)
+                                : k - offset;
+    };
+    gradient = {0, place(gradient.begun), place(gradient.complete), gradient.bytes};
+    out.gradients.push_back(gradient);
+  }
   return out;
 }
 
@@ -99,8 +114,11 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
 inline bool same_form(const Graph& a, const Graph& b) {
   if (a.nodes.size() != b.nodes.size() || a.ids.size() != b.ids.size() ||
       a.candidates.size() != b.candidates.size() || a.has_loss != b.has_loss ||
-      a.gives_input_gradient != b.gives_input_gradient || !(a.input == b.input))
+      a.gives_input_gradient != b.gives_input_gradient || !(a.input == b.input) ||
+      a.gradients.size() != b.gradients.size())
     return false;
+  for (std::size_t i = 0; i < a.gradients.size(); ++i)
+    if (!(a.gradients[i] == b.gradients[i])) return false;
   for (std::size_t k = 0; k < a.nodes.size(); ++k) {
     const Node &x = a.nodes[k], &y = b.nodes[k];
     if (!(x.input == y.input && x.output == y.output && x.output_bytes == y.output_bytes &&
