@@ -36,12 +36,16 @@ std::size_t bytes_behind(const std::string& text, const std::string& words) {
 
 TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the schedule's peak") {
   std::size_t with_loops = 0;
-  for (unsigned seed = 0; seed < 3 * test_graphs + test_graphs / 2; ++seed) {
+  for (unsigned seed = 0; seed < 4 * test_graphs; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     Graph graph = random_graph::draw(random, 11);
     if (seed >= 2 * test_graphs) random_graph::cut(random, graph, 2 << seed % 2);
     if (seed >= 3 * test_graphs) random_graph::freeze(random, graph);
+    if (2 * seed >= 7 * test_graphs) {
+      if (seed % 2 == 0) graph.parts = 1;
+      random_graph::fuse(random, graph);
+    }
     const CostProfile profile = random_graph::draw_profile(random, graph, false);
     PartialPlan partial(graph, profile);
     for (int i = 0; i < 8; ++i) {
@@ -98,12 +102,13 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
 TEST_CASE("the exact planner finds what brute force finds, at every budget") {
   std::size_t plans = 0, searched = 0, refused = 0;
   double waste = 0, waste_of_loops = 0;
-  for (unsigned seed = 0; seed < test_graphs * 7 / 4; ++seed) {
+  for (unsigned seed = 0; seed < test_graphs * 2; ++seed) {
     CAPTURE(seed);
     Source random(seed);
     Graph graph = random_graph::draw(random, 1 + static_cast<int>(random.below(8)));
     if (seed >= test_graphs) random_graph::cut(random, graph, 4);
     if (seed * 2 >= test_graphs * 3) random_graph::freeze(random, graph);
+    if (seed * 4 >= test_graphs * 7) random_graph::fuse(random, graph);
     const CostProfile profile = random_graph::draw_profile(random, graph, seed % 4 == 0);
     AllPlans all(graph, profile);
     plans += all.size();

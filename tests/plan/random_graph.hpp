@@ -151,6 +151,21 @@ inline void freeze(Source& random, Graph& graph) {
     if (!node.read_in_backward) node.candidate_count = 0;
 }
 
+/// Gives the nodes of `graph` that are trained, and its loss, gradients of parameters that live in the
+/// arena; some are shared by two of them.
+inline void fuse(Source& random, Graph& graph) {
+  graph.updates = Updates::fused;
+  const int count = graph.node_count();
+  for (int k = 0; k <= count; ++k) {
+    if (k < count && !graph.node(k).runs_backward) continue;
+    for (std::size_t own = random.below(3); own > 0; --own) {
+      const auto beyond = static_cast<int>(random.below(static_cast<std::size_t>(count - k) + 1));
+      graph.gradients.push_back(
+          {0, random.one_in(4) ? k + beyond : k, k, 64 * (1 + random.below(40))});
+    }
+  }
+}
+
 /// `graph` with its first `count` nodes, each changed by change(node), as a chain without sums.
 template <class Change>
 inline Graph chain_of(const Graph& graph, std::size_t count, const Change& change) {

@@ -158,6 +158,8 @@ class Step {
     return {};
   }
 
+  const UpdateRef<T, Context>& lent_updates() const { return updates_; }
+
   /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
   /// under way until its last instruction has run or abandon() is called; until then no other may
@@ -356,8 +358,7 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
-      case Op::update:
-        return note(updates_(context, complete(run)));
+      case Op::update: return note(updates_(context, complete(run)));
       case Op::write_begin:
       case Op::write_wait:
       case Op::read_begin:
@@ -448,8 +449,7 @@ class Step {
       const int gradient = graph().parameters[node.first_parameter + i].gradient;
       if (gradient < 0) continue;
       const auto number = static_cast<std::size_t>(gradient);
-      if (graph().gradients[number].begun == k)
-        context.fill(at_.parameter_gradient(number), T{});
+      if (graph().gradients[number].begun == k) context.fill(at_.parameter_gradient(number), T{});
     }
   }
 

@@ -53,7 +53,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     Result<CostProfile> profile = measured(training, input, targets);
     // An arena that is too small to measure in leaves the plan as it is estimated.
     if (!profile) return fit_arena(training);
-    if (training.updates() == 0) time_update(training, *profile);
+    if (training.updates() == 0 && !evolution_.graph().fuses_updates())
+      time_update(training, *profile);
     const CostProfile& known = evolution_.profile();
     for (int k = 0; k < evolution_.graph().node_count(); ++k)
       for (std::size_t c = 0; c < profile->codecs.size(); ++c) {

@@ -57,6 +57,13 @@ double gradient_norm(Context& context, View<T> grads) {
   return std::sqrt(sum);
 }
 
+/// Which norm gradients are clipped by.
+enum class ClipBy : unsigned char {
+  this_step,  ///< theirs: all of them must be there before the first update
+  previous,  ///< that of the step before: known when the first of them is complete. The first step of
+             ///< a training is not clipped
+};
+
 /// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and
 /// 1 if clip is 0 (off). A norm that is not a number gives 1: check it before the step.
 inline double clip_scale(double norm, double clip) {

@@ -64,6 +64,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (options.updates != Updates::separate) set_updates(graph, options.updates);
+  if (graph.fuses_updates() && options.clip > 0 && options.clip_by == ClipBy::this_step)
+    return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
   PlanRequest request;
@@ -121,6 +124,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   training->keeper_ = std::move(keeper);
   training->set_up_bytes_ = set_up_bytes;
   training->clip = options.clip;
+  training->clip_by = options.clip_by;
   training->model = options.model;
   return training;
 }

@@ -7,7 +7,8 @@
 namespace adacc { inline namespace v0_1 {
 
 /// The blocks that a Training takes. `set_up` is what set-up took and gave back before it took
-/// these: the memory in which a store's link was measured.
+/// these: the memory in which a store's link was measured. `gradients` are a block of their own; if updates
+/// are fused there is none, and they are in the arena.
 struct TrainingMemoryUse {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
   std::size_t set_up = 0;

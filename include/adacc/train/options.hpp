@@ -12,6 +12,7 @@
 #include "../model/frozen.hpp"
 #include "../plan/request.hpp"
 #include "../store/store.hpp"
+#include "gradient_norm.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -33,7 +34,12 @@ struct TrainingOptions {
   Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
   std::uint64_t seed = 0;   ///< of parameters and of layers that draw numbers; 0: the context's
   double clip = 0;          ///< gradients are scaled down to this L2 norm; 0 is off
+  ClipBy clip_by = ClipBy::this_step;
   Optimizer optimizer{};
+  /// Updates::fused: each layer's parameters are updated in the step, as soon as their gradient is
+  /// complete, and that is a buffer of the arena, gone behind it (docs/updates.md). Without `clip`, or with
+  /// it by the previous norm, and without accumulation.
+  Updates updates = Updates::separate;
 
   /// Whether the plan follows what is seen while training runs: codecs that fail are left, others
   /// return, and errors are probed (and times measured anew, if there is a clock) in at most a

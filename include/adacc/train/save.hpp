@@ -2,6 +2,9 @@
 /// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
 #pragma once
 
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -40,6 +43,23 @@ void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
       copy(offsets[i], graph.parameters[i].offset, saved.parameters[i].shape.elems());
 }
 
+/// The norm that the gradients of the next update are clipped by, as the last line of what a checkpoint
+/// says of the optimizer's state.
+inline constexpr char norm_line[] = "\nnorm of the gradients: ";
+inline std::string norm_text(double norm) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%s%a", norm_line, norm);  // to the last bit
+  return text;
+}
+/// The norm that `text` ends with, which is taken off; -1: none.
+inline double take_norm(std::string& text) {
+  const std::size_t line = text.find(norm_line);
+  if (line == std::string::npos) return -1;
+  const double norm = std::strtod(text.c_str() + line + sizeof norm_line - 1, nullptr);
+  text.resize(line);
+  return norm >= 0 && std::isfinite(norm) ? norm : -1;
+}
+
 /// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
 inline std::uint64_t layout_of(const Graph& graph) {
   const std::vector<std::size_t> offsets = offsets_in_files(graph);
@@ -67,6 +87,8 @@ CheckpointInfo Training<T, Context, Optimizer>::info() const {
   const Graph& graph = step_.graph();
   info.model = model;
   info.optimizer = detail::state_text(table_, graph);
+  if (clip_by == ClipBy::previous && previous_norm_ >= 0)
+    info.optimizer += detail::norm_text(previous_norm_);
   info.plan = plan_text(graph, plan());
   info.updates = updates_;
   info.data_position = data_position;
@@ -109,8 +131,10 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
   const auto fail = [&](const Error& why) {
     return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
   };
-  auto state = detail::SavedState<T>::make(saved.optimizer, saved.state_bytes, optimizer,
-                                           step_.graph(), table_);
+  std::string state_text = saved.optimizer;
+  const double norm = detail::take_norm(state_text);
+  auto state =
+      detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(), table_);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -139,6 +163,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
   }
   state->convert(state_.view());
   updates_ = saved.updates;
+  previous_norm_ = norm;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;
   give_up();

@@ -12,13 +12,13 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What training holds beside the arena.
+/// What training holds beside the arena. Gradients are in the arena if updates are fused.
 template <class Optimizer>
 Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer) {
   const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
   if (!table) return table.error;
   const std::size_t scalar = bytes_of(graph.scalar);
-  return TrainingMemoryUse{graph.parameter_elems * scalar, graph.gradient_elems * scalar,
+  return TrainingMemoryUse{graph.parameter_elems * scalar, graph.lent_gradient_elems() * scalar,
                            table->bytes(), 0};
 }
 
@@ -38,11 +38,23 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
   const char* limit = total < held.parameters ? "the parameters themselves"
                       : total < fixed         ? "what is held beside the arena"
                                               : "the arena";
-  return Error::say("a total of ", shown(total), " is too small, limited by ", limit,
-                    ": the least known is ", shown(fixed + *smallest),
-                    ", of which parameters take ", shown(held.parameters), ", gradients ",
-                    shown(held.gradients), ", moments ", shown(held.moments),
-                    " and the smallest arena ", shown(*smallest));
+  const auto parts = [&](const char* of) {
+    return Error::say(of, " parameters take ", shown(held.parameters), ", gradients ",
+                      shown(held.gradients), ", moments ", shown(held.moments),
+                      " and the smallest arena ", shown(*smallest));
+  };
+  const Error why =
+      Error::say("a total of ", shown(total), " is too small, limited by ", limit,
+                 ": the least known is ", shown(fixed + *smallest), parts(", of which").text());
+  if (graph.fuses_updates()) return why;
+  Graph other = graph;
+  set_updates(other, Updates::fused);
+  const Result<std::size_t> fused = smallest_peak(other, profile, request);
+  const std::size_t least = fused ? held.parameters + held.moments + *fused : 0;
+  if (!fused || least >= fixed + *smallest) return why;
+  return Error::say("a total of ", shown(total), " is too small: the least known is ",
+                    shown(fixed + *smallest), ", and with fused updates ", shown(least),
+                    parts("; of the former").text());
 }
 
 }}  // namespace adacc::v0_1

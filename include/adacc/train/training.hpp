@@ -37,10 +37,15 @@ struct CheckpointInfo;  // io/checkpoint.hpp
 
 /// What an update did.
 struct TrainingOutcome {
-  double loss = 0;          ///< the mean over its micro-batches of their mean losses
-  double grad_norm = 0;     ///< L2, of the mean gradient over all parameters, before clipping
-  bool finite = true;       ///< false: nothing was updated, and the gradients are given up
+  double loss = 0;       ///< the mean over its micro-batches of their mean losses
+  double grad_norm = 0;  ///< L2, of the mean gradient over all parameters, before clipping
+  /// False: nothing was updated, and the gradients are given up; if updates are fused, `skipped`
+  /// parameters were not.
+  bool finite = true;
   std::size_t batches = 0;  ///< micro-batches
+  /// If updates are fused: parameters that keep their values and state, because the loss, or the gradient
+  /// of one that is complete with them, was not finite. Others are updated.
+  std::size_t skipped = 0;
 };
 
 /// What happened to the plan before an update.
@@ -57,6 +62,15 @@ enum class Restore : unsigned char {
 };
 
 namespace detail {
+
+inline Error clip_before_all() {
+  return Error::say(
+      "clipping by the norm of a step's own gradients needs all of them before the first update, "
+      "and "
+      "fused updates give each up as it comes: let updates be separate (Updates::separate), or "
+      "clip by "
+      "the norm of the step before (ClipBy::previous)");
+}
 
 /// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
 /// trainings under a plan of the caller's have none, and need not compile it.
@@ -88,8 +102,9 @@ class Training {
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
 
-  Optimizer optimizer;              ///< its options may change, but for what it keeps
-  double clip = 0;                  ///< gradients are scaled down to this L2 norm; 0 is off
+  Optimizer optimizer;  ///< its options may change, but for what it keeps
+  double clip = 0;      ///< gradients are scaled down to this L2 norm; 0 is off
+  ClipBy clip_by = ClipBy::this_step;
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
 
@@ -127,29 +142,26 @@ class Training {
   }
 
   /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
-  /// update at the rate `lr`.
+  /// update at the rate `lr`. If updates are fused each parameter is updated on the way; after an
+  /// error in the middle of it those that backward had come to are, and the others are not.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
-    if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
+    rate_ = lr;
+    if (const Result<double> loss = run_batch(input, targets); !loss) return loss.error;
     return update(lr);
   }
 
   /// Forward and backward of a micro-batch; its mean loss. gradients() is the sum of the gradients of
   /// the micro-batches since the last update, in their order, each of its own mean loss; random
   /// numbers differ between them. After an error in the middle of it (a codec's) what was summed
-  /// is given up.
+  /// is given up. Not if updates are fused, which sum nothing: step() then.
   Result<double> accumulate(AnyView input, AnyView targets) {
-    if (const Error why = ready(input, targets)) return why;
-    const ClockRef clock = this->clock();
-    const double start = clock ? clock() : 0;
-    const Result<double> loss = step_.run(context_, input, targets);
-    const bool ran = step_.begun() != begun_;
-    note_steps();
-    if (!loss) {
-      if (ran) give_up();
-      return loss.error;
-    }
-    count(*loss, clock ? clock() - start : 0);
-    return loss;
+    if (fused())
+      return Error::misuse(
+          "gradients cannot be accumulated over micro-batches if updates are fused, which give "
+          "each up "
+          "as it comes: step() updates in the step, or let updates be separate "
+          "(Updates::separate)");
+    return run_batch(input, targets);
   }
 
   /// accumulate() in slices: begins it with `cursor`, which is one of compiled(). The cursor runs it,
@@ -165,6 +177,15 @@ class Training {
     return {};
   }
 
+  /// The same of a step whose updates are fused, at the rate `lr`: update(), with the same rate, then
+  /// says what it did. One that is abandoned has updated what backward had come to.
+  template <class StepCursor>
+  Error begin(StepCursor& cursor, AnyView input, AnyView targets, double lr) {
+    rate_ = lr;
+    rated_ = true;
+    return begin(cursor, input, targets);
+  }
+
   /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
   /// rate `lr`. If it, or a loss, is not finite nothing is updated, and the gradients are given
   /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it.
@@ -172,13 +193,14 @@ class Training {
     if (const Error why = settle()) return why;
     if (batches_ == 0)
       return Error::misuse("there are no gradients to update from: accumulate() some first");
+    if (fused()) return outcome_of_step(lr);
     const ClockRef clock = this->clock();
     const double start = clock ? clock() : 0;
     const auto n = static_cast<double>(batches_);
     Outcome outcome;
     outcome.batches = batches_;
     outcome.loss = losses_ / n;
-    outcome.grad_norm = memory_.norm(context_, gradients()) / n;
+    outcome.grad_norm = norm_of_block() / n;
     if (const Error why = memory_.failure(context_)) return give_up(), why;
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) {
@@ -186,7 +208,9 @@ class Training {
       return outcome;
     }
     ++updates_;
-    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n, rounding_key()});
+    const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
+    previous_norm_ = outcome.grad_norm;
+    run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)});
     if (const Error why = memory_.failure(context_)) return give_up(), why;
     const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
     batches_ = 0;
@@ -227,9 +251,12 @@ class Training {
     if (!next) return next.error;
     if (next->graph().parameter_elems != step_.graph().parameter_elems ||
         next->graph().gradient_elems != step_.graph().gradient_elems ||
-        next->program().mode != Mode::train)
+        next->graph().updates != step_.graph().updates || next->program().mode != Mode::train)
       return Error::say(
-          "training goes on under programs for training the same parameters of the same network");
+          "training goes on under programs for training the same parameters of the same network, "
+          "with "
+          "updates of the same kind");
+    if (const Error why = next->lend_updates(step_.lent_updates())) return why;
     if (const Error why = settle()) return why;
     const std::size_t before = arena_.size(), needed = arena_for(*next);
     Error error;
@@ -287,7 +314,8 @@ class Training {
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }
-  /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets.
+  /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
+  /// updates are fused.
   View<T> gradients() { return gradients_.view(); }
   /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
   /// bytes in any form. It lies as table() says.
@@ -304,8 +332,8 @@ class Training {
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
     const Graph& graph = step_.graph();
-    return {graph.parameter_elems * sizeof(T), graph.gradient_elems * sizeof(T), table_.bytes(),
-            arena_.size(), set_up_bytes_};
+    return {graph.parameter_elems * sizeof(T), graph.lent_gradient_elems() * sizeof(T),
+            table_.bytes(), arena_.size(), set_up_bytes_};
   }
 
  private:
@@ -324,17 +352,21 @@ class Training {
     Training made(context);
     made.step_ = std::move(*step);
     const Graph& graph = made.step_.graph();
+    if (graph.fuses_updates() && !updates_in_steps)
+      return Error::misuse(
+          "fused updates run on threads of the host; on a device, let updates be separate");
     made.optimizer = optimizer;
     Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>);
     if (!table) return table.error;
     made.table_ = std::move(*table);
+    made.squares_.resize(made.table_.owners());
     made.least_arena_ = arena_bytes;
     made.store_ = store;
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
     made.take_arena(needed > first_arena ? needed : first_arena, error);
     take(made.params_, graph.parameter_elems, "parameters", error);
-    take(made.gradients_, graph.gradient_elems, "gradients", error);
+    take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
     take(made.state_, made.table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
@@ -383,18 +415,123 @@ class Training {
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
+  bool fused() const { return step_.graph().fuses_updates(); }
+
+  /// One micro-batch, whole.
+  Result<double> run_batch(AnyView input, AnyView targets) {
+    rated_ = true;
+    if (const Error why = ready(input, targets)) return why;
+    const ClockRef clock = this->clock();
+    const double start = clock ? clock() : 0;
+    const Result<double> loss = step_.run(context_, input, targets);
+    const bool ran = step_.begun() != begun_;
+    note_steps();
+    if (!loss) {
+      if (ran) give_up();
+      return loss.error;
+    }
+    count(*loss, clock ? clock() - start : 0);
+    return loss;
+  }
+
+  /// Updates parameters in the middle of steps: lent to them while they run.
+  struct UpdateInStep {
+    Training* training = nullptr;
+    std::size_t updated = 0, skipped = 0;  ///< parameters, in this step
+    double scale = 1;
+
+    void operator()(Context& context, const CompleteGradients<T>& complete) {
+      if constexpr (updates_in_steps) training->update_complete(context, complete);
+    }
+  };
+  static constexpr bool updates_in_steps = !requires(Context & context) { context.take_error(); };
+
+  void update_complete(Context& context, const CompleteGradients<T>& complete) {
+    bool finite = std::isfinite(step_.loss());
+    for (std::size_t i = 0; i < complete.size(); ++i) {
+      const double norm = memory_.norm(context, complete.gradient(i));
+      squares_[complete.number(i)] = norm * norm;
+      finite = finite && std::isfinite(norm);
+    }
+    (finite ? in_step_.updated : in_step_.skipped) += complete.size();
+    if (!finite) return;
+    const UpdateTerms terms{updates_ + 1, rate_, in_step_.scale, rounding_key(updates_ + 1)};
+    // Gradients are numbered as the table numbers the parameters that it has state of.
+    for (std::size_t i = 0; i < complete.size(); ++i)
+      table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
+                        params().data() + complete.parameter(i).offset, complete.gradient(i).data(),
+                        Bytes(state_.data(), Shape(state_.size())), terms);
+  }
+
+  /// Of a step that has made its updates itself.
+  Result<Outcome> outcome_of_step(double lr) {
+    if (lr != rate_)
+      return Error::misuse(
+          "the step has made its updates at another rate than update() was called with");
+    Outcome outcome;
+    outcome.batches = 1;
+    outcome.loss = losses_;
+    outcome.grad_norm = norm_of_squares();
+    outcome.skipped = in_step_.skipped;
+    outcome.finite = std::isfinite(outcome.loss) && outcome.skipped == 0;
+    if (std::isfinite(outcome.grad_norm)) previous_norm_ = outcome.grad_norm;
+    const double seconds = seconds_;
+    const bool updated = in_step_.updated > 0;
+    give_up();
+    if (keeper_ != nullptr && updated) keeper_->after(*this, seconds);
+    return outcome;
+  }
+
+  /// The norm of all gradients from the squares of each one's, in the order of the parameters: whenever
+  /// they became known, it has the same bits.
+  double norm_of_squares() const {
+    double sum = 0;
+    for (const double square : squares_) sum += square;
+    return std::sqrt(sum);
+  }
+  double norm_of_block() {
+    if (clip_by == ClipBy::this_step) return memory_.norm(context_, gradients());
+    for (std::size_t o = 0; o < table_.owners(); ++o) {
+      const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
+      const double norm =
+          memory_.norm(context_, View<T>(gradients().data() + parameter.offset, parameter.shape));
+      squares_[o] = norm * norm;
+    }
+    return norm_of_squares();
+  }
+
+  /// What a step whose updates are fused needs to make them.
+  Error ready_to_update() {
+    if (!rated_)
+      return Error::misuse("fused updates are made in the step: begin() it with their rate");
+    rated_ = false;
+    if (clip > 0 && clip_by == ClipBy::this_step) return detail::clip_before_all();
+    if (batches_ != 0)
+      return Error::misuse(
+          "the step that has ended has made its updates: update() says what it did, before the "
+          "next "
+          "begins");
+    in_step_ = {this, 0, 0, clip_scale(previous_norm_, clip)};
+    for (double& square : squares_) square = 0;
+    return {};
+  }
+
   /// Everything is in place for a micro-batch: the plan, if it is the first of an update, zeros in
   /// the gradients, and the random key.
   Error ready(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
+    if (fused())
+      if (const Error why = ready_to_update()) return why;
     if (batches_ > 0xFFFF)
       return Error::misuse("65536 micro-batches were summed: update() before the next");
     clear();
     // Before the boundary, too: a probe draws numbers, and a resumed run draws the same.
     set_key();
-    if (keeper_ == nullptr || batches_ != 0) return {};
-    boundary_ = {};
-    return keeper_->before(*this, boundary_, input, targets);
+    if (keeper_ != nullptr && batches_ == 0) {
+      boundary_ = {};
+      if (const Error why = keeper_->before(*this, boundary_, input, targets)) return why;
+    }
+    return fused() ? step_.lend_updates(in_step_) : Error{};
   }
 
   void set_key() {
@@ -403,9 +540,9 @@ class Training {
     context_.key.activation = 0;
   }
 
-  /// Of the update that is made: the same however its micro-batches ran.
-  RandomKey rounding_key() const {
-    return {context_.key.seed, static_cast<std::uint32_t>(updates_)};
+  /// Of update number `update`: the same however its micro-batches ran.
+  RandomKey rounding_key(std::uint64_t update) const {
+    return {context_.key.seed, static_cast<std::uint32_t>(update)};
   }
 
   /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
@@ -436,7 +573,9 @@ class Training {
   }
 
   void give_up() {
-    spoiled_ = true;
+    spoiled_ = !fused();
+    if (in_step_.updated > 0) ++updates_;
+    in_step_ = {};
     batches_ = 0;
     losses_ = seconds_ = 0;
   }
@@ -480,6 +619,11 @@ class Training {
   std::size_t batches_ = 0;              ///< whose gradients are summed
   double losses_ = 0;                    ///< the sum of theirs
   double seconds_ = 0;                   ///< and of their times; 0: unknown
+  double rate_ = 0;                      ///< of fused updates
+  double previous_norm_ = -1;            ///< of the gradients of the update before; -1: unknown
+  Array<double> squares_;                ///< of the gradients of each parameter that is trained
+  UpdateInStep in_step_;                 ///< lent to step_ by each step that begins
+  bool rated_ = false;                   ///< rate_ is that of the step that begins
   bool sliced_ = false;                  ///< begin() began the step that is not accounted for
   bool spoiled_ = false;                 ///< the gradients hold something that is to be cleared
 };

@@ -111,19 +111,40 @@ class UpdateTable {
           (tiles[middle] <= tile ? low : high) = middle;
         }
         const auto& parameter = table[owners_[low]];
-        const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
-        const std::size_t first = (tile - tiles[low]) * cut.tile, left = cut.items - first;
-        const RandomKey key = terms.key.with_purpose(Purpose::moments).with_activation(keys_[low]);
-        optimizer.update(ParameterRange<T>{parameter, memory.params.data() + parameter.offset,
-                                           memory.gradients.data() + parameter.offset,
-                                           memory.state.data(), at_.data() + low * states_, pass,
-                                           first, left < cut.tile ? left : cut.tile, key},
-                         terms);
+        update_tile(optimizer, parameter, low, memory.params.data() + parameter.offset,
+                    memory.gradients.data() + parameter.offset, memory.state, pass,
+                    tile - tiles[low], terms);
       });
     }
   }
 
+  /// The part of it that the o-th of owner() has, with values and gradient wherever they are: of all of
+  /// them, one after the other, it has the bits of update().
+  template <class Optimizer, class Context, class T>
+  void update_one(const Optimizer& optimizer, Context& context, const ParameterSpec& parameter,
+                  std::size_t o, T* values, T* gradient, Bytes state,
+                  const UpdateTerms& terms) const {
+    for (int pass = 0; pass < passes_; ++pass)
+      for_tiles(context, detail::cut_of(optimizer, parameter, pass).tiles(),
+                [&](std::size_t tile, int) {
+                  update_tile(optimizer, parameter, o, values, gradient, state, pass, tile, terms);
+                });
+  }
+
  private:
+  template <class Optimizer, class T>
+  void update_tile(const Optimizer& optimizer, const ParameterSpec& parameter, std::size_t o,
+                   T* values, T* gradient, Bytes state, int pass, std::size_t tile,
+                   const UpdateTerms& terms) const {
+    const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
+    const std::size_t first = tile * cut.tile, left = cut.items - first;
+    const RandomKey key = terms.key.with_purpose(Purpose::moments).with_activation(keys_[o]);
+    optimizer.update(
+        ParameterRange<T>{parameter, values, gradient, state.data(), at_.data() + o * states_, pass,
+                          first, left < cut.tile ? left : cut.tile, key},
+        terms);
+  }
+
   std::size_t bytes_ = 0, states_ = 0;
   int passes_ = 1;
   Array<std::size_t> owners_;  ///< entries of the table

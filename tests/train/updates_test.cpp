@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+// Updates in the middle of a step have the bits of those behind it, whatever the optimizer, the plan,
+// the threads and the slices; what cannot be had with them is refused in words.
+#include <doctest/doctest.h>
+
+#include <adacc/codec/int4_outlier.hpp>
+#include <adacc/codec/int8_outlier.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/model/trained_by_name.hpp>
+#include <adacc/step/cursor.hpp>
+#include <adacc/train/adafactor.hpp>
+#include <adacc/train/any_optimizer.hpp>
+#include <adacc/train/lion.hpp>
+#include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
+#include <adacc/train/sgd.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support.hpp"
+
+namespace fused_updates_test {
+
+using namespace adacc;
+using train_test::Folder;
+using Trained = Training<float, Cpu, AnyOptimizer>;
+using Options = TrainingOptions<Cpu, AnyOptimizer>;
+
+namespace {
+
+constexpr std::size_t sequences = 4, time = 12;
+constexpr gpt::Config config{2, 2, 16, time, 40};  // the embedding and the head share a matrix
+const auto net = gpt::make(config);
+
+struct Batch {
+  std::vector<std::int32_t> x, y;
+  explicit Batch(std::size_t number) {
+    for (std::size_t i = 0; i < sequences * time; ++i) {
+      const std::size_t at = number * sequences * time + i;
+      x.push_back(static_cast<std::int32_t>(random_word({.seed = 1}, at) % 40));
+      y.push_back(static_cast<std::int32_t>(random_word({.seed = 2}, at) % 40));
+    }
+  }
+  View<const std::int32_t> input() const { return {x.data(), Shape(sequences, time)}; }
+  View<const std::int32_t> targets() const { return {y.data(), Shape(sequences, time)}; }
+};
+
+struct Case {
+  AnyOptimizer optimizer;
+  const char* policy = "retain";
+  int parts = 1;
+  const char* trained = nullptr;
+};
+
+/// Runs tiles in reverse order on made-up worker ids.
+struct Backwards {
+  int count = 3;
+  int workers() const { return count; }
+  void run(std::size_t tiles, TileFn tile) const {
+    for (std::size_t i = tiles; i-- > 0;) tile(i, static_cast<int>(i) % count);
+  }
+};
+Backwards executor;
+
+Trained made(const Case& of, Updates updates) {
+  TrainedSet set;
+  gpt::Tuning tuning;
+  if (of.trained != nullptr) {
+    const auto all = gpt::graph(config, sequences, time, 3);
+    set = *trained_by_name(*all, of.trained);
+    tuning.trained = &set;
+  }
+  auto graph = gpt::graph(config, sequences, time, 3, of.parts, tuning);
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  set_updates(*graph, updates);
+  auto plan = gpt::named_plan(of.policy, config, sequences, time, tuning);
+  auto program = make_program(*graph, plan);
+  REQUIRE_MESSAGE(program, program.error.text());
+  auto dispatch = make_dispatch<float, Cpu>(net);
+  dispatch.add_codec<Int8Outlier>();
+  dispatch.add_codec<Int4Outlier>();
+  Cpu cpu{ExecutorRef(executor)};
+  cpu.key.seed = 3;
+  auto training = Trained::make(dispatch, *program, cpu, 0, of.optimizer);
+  REQUIRE_MESSAGE(training, training.error.text());
+  return std::move(*training);
+}
+
+TrainingOutcome step(Trained& training, std::size_t number, double rate = 1e-2) {
+  const Batch batch(number);
+  const auto outcome = training.step(batch.input(), batch.targets(), rate);
+  REQUIRE_MESSAGE(outcome, outcome.error.text());
+  return *outcome;
+}
+
+bool same(Trained& a, Trained& b) {
+  for (std::size_t i = 0; i < a.table().states(); ++i) {
+    const auto x = a.state<std::byte>(i), y = b.state<std::byte>(i);
+    if (x.size() != y.size() || std::memcmp(x.data(), y.data(), x.size()) != 0) return false;
+  }
+  return a.updates() == b.updates() && a.params().size() == b.params().size() &&
+         std::memcmp(a.params().data(), b.params().data(), a.params().size() * sizeof(float)) == 0;
+}
+
+bool says(const Error& error, const char* words) {
+  return std::string(error.text()).find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("fused updates have the bits of separate ones") {
+  const AdamW decaying{.weight_decay = 0.1F};
+  const Case cases[] = {
+      {decaying, "retain"},
+      {decaying, "recompute", 4},
+      {decaying, "tolerated", 1, "*.bias,block.1,head"},
+      {AdamWWith<Bf16Moments, Int8Moments>{}, "mixed"},
+      {Sgd{.momentum = 0.9F}, "recompute"},
+      {Sgd{}, "retain", 2, "block.0.*weight"},
+      {Lion{.weight_decay = 0.1F}, "int8", 4},
+      {Adafactor{.weight_decay = 0.1F}, "mixed", 2},
+  };
+  for (const Case& of : cases) {
+    CAPTURE(std::string(of.optimizer.name) + ", " + of.policy);
+    Trained separate = made(of, Updates::separate), fused = made(of, Updates::fused),
+            sliced = made(of, Updates::fused);
+    CHECK(fused.gradients().size() == 0);
+    CHECK(fused.memory_use().gradients == 0);
+    CHECK(fused.memory_use().total() < separate.memory_use().total());
+    CHECK(fused.memory_use().arena == fused.compiled().program().layout.arena_bytes);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double rate = 1e-2 / static_cast<double>(i + 1);
+      const TrainingOutcome a = step(separate, i, rate), b = step(fused, i, rate);
+      CHECK(a.loss == b.loss);
+      CHECK(a.grad_norm == doctest::Approx(b.grad_norm).epsilon(1e-12));
+      CHECK(b.finite);
+      CHECK(b.skipped == 0);
+
+      auto cursor = Cursor<>::make(sliced.compiled());
+      REQUIRE(cursor);
+      const Batch batch(i);
+      REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), rate));
+      while (cursor->active()) REQUIRE(cursor->run(sliced.context(), 1 + i));
+      const auto c = sliced.update(rate);
+      REQUIRE_MESSAGE(c, c.error.text());
+      CHECK(c->loss == a.loss);
+      CHECK(c->grad_norm == b.grad_norm);
+    }
+    CHECK(fused.updates() == 3);
+    CHECK(same(separate, fused));
+    CHECK(same(separate, sliced));
+  }
+}
+
+TEST_CASE("what fused updates cannot give is refused, and what instead is said") {
+  Trained training = made({AdamW{}}, Updates::fused);
+  const Batch batch(0);
+  CHECK(says(training.accumulate(batch.input(), batch.targets()).error, "accumulated"));
+  CHECK(says(training.update(1e-2).error, "there are no gradients"));
+  auto cursor = Cursor<>::make(training.compiled());
+  CHECK(says(training.begin(*cursor, batch.input(), batch.targets()), "with their rate"));
+  REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+  while (cursor->active()) REQUIRE(cursor->run(training.context(), 100));
+  CHECK(says(training.update(1e-3).error, "at another rate"));
+  CHECK(says(training.begin(*cursor, batch.input(), batch.targets(), 1e-2), "update() says"));
+  REQUIRE(training.update(1e-2));
+
+  training.clip = 1;
+  const Error refused = training.step(batch.input(), batch.targets(), 1e-2).error;
+  CHECK(says(refused, "Updates::separate"));
+  CHECK(says(refused, "ClipBy::previous"));
+  const auto with_options =
+      Trained::make(net, Shape(sequences, time), {.clip = 1, .updates = Updates::fused});
+  CHECK(says(with_options.error, "ClipBy::previous"));
+  training.clip_by = ClipBy::previous;
+  step(training, 1);
+
+  // An abandoned step has updated what backward had come to, under a number of its own.
+  const std::uint64_t before = training.updates();
+  auto again = Cursor<>::make(training.compiled());
+  REQUIRE_FALSE(training.begin(*again, batch.input(), batch.targets(), 1e-2));
+  REQUIRE(again->run(training.context(), training.compiled().instruction_count() - 1));
+  training.compiled().abandon();
+  step(training, 2);
+  CHECK(training.updates() == before + 2);
+
+  auto separate = made({AdamW{}}, Updates::separate);
+  CHECK(says(separate.switch_to(training.compiled().program()), "updates of the same kind"));
+}
+
+TEST_CASE("clipping by the norm before, fused or not; checkpoints go on with it, and exchange") {
+  const auto clipped = [](Updates updates) {
+    Trained training = made({AdamW{}, "recompute"}, updates);
+    training.clip = 0.5;
+    training.clip_by = ClipBy::previous;
+    return training;
+  };
+  Trained separate = clipped(Updates::separate), fused = clipped(Updates::fused);
+  Trained unclipped = made({AdamW{}, "recompute"}, Updates::fused);
+  const Folder folder;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const TrainingOutcome a = step(separate, i), b = step(fused, i);
+    step(unclipped, i);
+    CHECK(a.grad_norm == b.grad_norm);
+    CHECK(a.grad_norm > 0.5);
+    if (i != 0) continue;
+    CHECK(same(fused, unclipped));  // there was no norm before
+    REQUIRE_FALSE(fused.save(folder / "fused"));
+    REQUIRE_FALSE(separate.save(folder / "separate"));
+    REQUIRE_FALSE(unclipped.save(folder / "unclipped"));
+  }
+  CHECK(same(separate, fused));
+  CHECK_FALSE(same(fused, unclipped));
+  for (const char* from : {"fused", "separate", "unclipped"})
+    for (const Updates updates : {Updates::separate, Updates::fused}) {
+      CAPTURE(std::string(from));
+      Trained resumed = clipped(updates);
+      const auto loaded = resumed.load(folder / from);
+      REQUIRE_MESSAGE(loaded, loaded.error.text());
+      for (std::size_t i = 1; i < 6; ++i) step(resumed, i);
+      CHECK(same(resumed, fused) == (std::string(from) != "unclipped"));
+    }
+}
+
+namespace {
+
+/// x times (1 + weight); its backward adds something that is no number to the weight's gradient if told.
+struct Poisoned {
+  static constexpr const char* name = "poisoned";
+  static constexpr auto backward_reads = reads::input;
+  const bool* poison = nullptr;
+  static constexpr std::array<ParameterSpec, 1> parameters(Shape in) {
+    return {{{"weight", Shape(in.cols()), Init::uniform(0.5F)}}};
+  }
+  template <class T>
+  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (1 + p[0][i % x.cols()]);
+  }
+  template <class T>
+  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      dp[0][i % x.cols()] += dy[i] * x[i];
+      dx[i] = dy[i] * (1 + p[0][i % x.cols()]);
+    }
+    if (poison != nullptr && *poison) dp[0][1] = std::numeric_limits<T>::infinity();
+  }
+};
+
+struct Squares {
+  template <class T>
+  double forward(Cpu&, Params<const T>, View<const T> x, View<const T> t, Bytes) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      sum += 0.5 * static_cast<double>((x[i] - t[i]) * (x[i] - t[i]));
+    return sum;
+  }
+  template <class T>
+  double forward_backward(Cpu& cpu, Params<const T> p, View<const T> x, View<const T> t, View<T> dx,
+                          Params<T>, Bytes ws) const {
+    for (std::size_t i = 0; i < x.size(); ++i) dx[i] = x[i] - t[i];
+    return forward(cpu, p, x, t, ws);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a gradient that is not finite keeps its own parameters as they are, and no others") {
+  bool poison = false;
+  const Network poisoned{Sequential{layer(Poisoned{}), layer(Poisoned{&poison}), layer(Poisoned{})},
+                         Squares{}};
+  auto made = Trained::make(poisoned, Shape(2, 16), {.seed = 3, .updates = Updates::fused});
+  REQUIRE_MESSAGE(made, made.error.text());
+  Trained& training = *made;
+  std::vector<float> x(32, 0.7F), t(32, 0.3F);
+  const auto step = [&] {
+    const auto outcome = training.step(View<const float>(x.data(), Shape(2, 16)),
+                                       View<const float>(t.data(), Shape(2, 16)), 1e-2);
+    REQUIRE_MESSAGE(outcome, outcome.error.text());
+    return *outcome;
+  };
+  CHECK(step().finite);
+  const std::vector<float> values(training.params().begin(), training.params().end());
+  const std::vector<float> moments(training.state(0).begin(), training.state(0).end());
+  poison = true;
+  const TrainingOutcome bad = step();
+  CHECK_FALSE(bad.finite);
+  CHECK(bad.skipped == 1);
+  CHECK_FALSE(std::isfinite(bad.grad_norm));
+  CHECK(training.updates() == 2);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t at = training.compiled().graph().parameters[i].offset;
+    CHECK((training.params()[at] == values[at]) == (i == 1));
+    CHECK((training.state(0)[at] == moments[at]) == (i == 1));
+  }
+  poison = false;
+  CHECK(step().finite);  // nothing of it is left
+  // A loss that is none: nothing is updated, and the next batch has the number of this one.
+  x[3] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> before(training.params().begin(), training.params().end());
+  const TrainingOutcome worse = step();
+  CHECK_FALSE(worse.finite);
+  CHECK(worse.skipped == 3);
+  CHECK(training.updates() == 3);
+  CHECK(std::memcmp(before.data(), training.params().data(), before.size() * sizeof(float)) == 0);
+  x[3] = 0.7F;
+  CHECK(step().finite);
+  CHECK(training.updates() == 4);
+}
+
+TEST_CASE("a total that separate updates cannot meet is met by fused ones, exactly") {
+  Options options{.seed = 3, .updates = Updates::fused, .evolving = false};
+  const Shape shape(sequences, time);
+  const auto retain = Trained::make(net, shape, options);  // as its types say: nothing is planned
+  REQUIRE(retain);
+  options.total_bytes = retain->memory_use().total();
+  auto fused = Trained::make(net, shape, options);
+  REQUIRE_MESSAGE(fused, fused.error.text());
+  CHECK(fused->memory_use().total() == options.total_bytes);
+  CHECK(fused->memory_use().arena == fused->peak_bytes());
+  step(*fused, 0);
+  options.total_bytes -= 1;
+  CHECK(says(Trained::make(net, shape, options).error, "the least known is"));
+  options.total_bytes += 1;
+  options.updates = Updates::separate;
+  CHECK(says(Trained::make(net, shape, options).error, "fused updates"));
+}
+
+}  // namespace fused_updates_test
