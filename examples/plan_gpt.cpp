@@ -41,6 +41,7 @@ struct Options {
   adacc::Budget budget{0, 0.5};
   adacc::Budget total;
   std::string total_text, optimizer = "adamw", moments = "fp32";
+  bool fused = false;
   double tolerance = 1e-2;
   double gap = 2e-3;
   double deadline = 10;
@@ -95,7 +96,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
-              "parameters and gradients", mebi(memory.parameters + memory.gradients),
+              options.fused ? "parameters" : "parameters and gradients",
+              mebi(memory.parameters + memory.gradients),
               mebi(memory.moments), options.optimizer.c_str(), options.moments.c_str());
   std::printf("%-26s %12.1f MiB\n", "in all", mebi(memory.total()));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
@@ -183,18 +185,21 @@ int run(Options options) {
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
   support::choose_solver(options.solver, request);
-  const auto whole = lower(1, tuning);
+  auto whole = lower(1, tuning);
   if (!whole) return fail(whole.error);
-  const std::size_t retain = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
+  const std::size_t separate = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
+  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  if (options.fused)
+    for (Graph* one : {&*graph, &*whole}) set_updates(*one, Updates::fused);
+  const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   request.budget_bytes = options.budget.of(retain);
   const auto optimizer = support::make_optimizer(options.optimizer, options.moments, 0);
   if (!optimizer) return fail(optimizer.error);
   auto memory = memory_beside_arena(*graph, *optimizer);
-  const auto fp32 = memory_beside_arena(*graph, AdamW{});
   if (!memory || !fp32) return fail(memory ? fp32.error : memory.error);
   if (!options.total_text.empty()) {
     const auto left =
-        arena_budget(options.total.of(fp32->total() + retain), *memory, *graph, profile, request);
+        arena_budget(options.total.of(fp32->total() + separate), *memory, *graph, profile, request);
     if (!left) return fail(left.error);
     request.budget_bytes = *left;
   }
@@ -261,6 +266,8 @@ int main(int argc, char** argv) {
       ->excludes("--budget");
   support::add_optimizer(app, options.optimizer, options.moments, "whose moments are held",
                          "the form that they are held in");
+  app.add_flag("--fused", options.fused,
+               "updates in the step: gradients of parameters are buffers of it");
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")

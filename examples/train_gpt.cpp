@@ -280,17 +280,19 @@ class Run {
     std::fprintf(
         stderr,
         "train_gpt: step %llu: the loss is %g and the gradient norm %g; stopped before the "
-        "update%s\n",
-        number(trainer_.done()), last_.loss, last_.grad_norm, more.c_str());
+        "update%s%s\n",
+        number(trainer_.done()), last_.loss, last_.grad_norm,
+        last_.skipped > 0 ? " of what was not finite" : "", more.c_str());
   }
 
   Ending step(const adacc::LearningRate& rate) {
     const double start = adacc::steady_seconds();
+    const std::uint64_t began = trainer_.done();
     const auto outcome = trainer_.step(data_, rate);
     if (!outcome) return report(outcome.error), Ending::failed;
     last_ = *outcome;
     StepRecord record;
-    record.step = trainer_.done() - (outcome->finite ? 1 : 0);
+    record.step = began;
     record.loss = outcome->loss;
     record.grad_norm = outcome->grad_norm;
     record.ms = 1e3 * (adacc::steady_seconds() - start);

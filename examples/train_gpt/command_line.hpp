@@ -83,6 +83,13 @@ inline void declare(CLI::App& app, Options& options) {
       "blocks of 8 bits. A resumed run may change it");
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(rate);
+  app.add_option("--clip-by", options.clip_by,
+                 "clip by the norm of this step's gradient, or by that of the previous one")
+      ->check(CLI::IsMember({"step", "previous"}));
+  app.add_flag("--fused", options.fused,
+               "update each layer as soon as its gradient is complete, which then is a buffer of "
+               "the step: gradients take what the largest layer's do, instead of a block as "
+               "large as the parameters");
   app.add_option("--warmup", options.warmup, "steps of linear warm-up")->check(count);
   app.add_option("--min-lr", options.min_lr,
                  "decay to this rate along a cosine [default: constant]")
@@ -228,6 +235,15 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   };
   const auto check_options = [&]() -> std::optional<int> {
     const Options& all = line.options;
+    if (all.fused && all.clip > 0 && all.clip_by == "step")
+      return fail(adacc::Error::say(
+          "--clip needs all gradients of a step before the first update, and --fused gives each up "
+          "as it comes: do without --fused, or clip by the norm of the step before, with "
+          "--clip-by previous"));
+    if (all.fused && all.micro > 1)
+      return fail(adacc::Error::say(
+          "--micro ", all.micro, " sums the gradients of several batches, and --fused gives each up as "
+          "it comes: give one of the two"));
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
                               : !all.merge.empty()  ? "--merge"

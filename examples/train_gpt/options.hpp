@@ -27,6 +27,8 @@ struct Options {
   double lr = 1e-3;
   double weight_decay = 0;
   double clip = 0;
+  std::string clip_by = "step";  ///< whose norm: the step's own, or that of the one before
+  bool fused = false;            ///< updates in the step
   std::uint64_t warmup = 0;
   double min_lr = -1;
   std::uint64_t seed = 1;
@@ -110,6 +112,8 @@ struct Notes {
     notes.options.emplace_back("--moments", options.moments);
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);
+    if (options.clip_by != "step") notes.options.emplace_back("--clip-by", options.clip_by);
+    if (options.fused) notes.options.emplace_back("--fused", "true");
     number("--warmup", options.warmup);
     if (options.min_lr >= 0) number("--min-lr", options.min_lr);
     number("--seed", options.seed);

@@ -272,6 +272,10 @@ class Trainer {
   /// --micro batches, and the update that their gradients make.
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
+    if (options_.fused) {
+      if (adacc::Error why = fill(data, next_batch_)) return why;
+      return training_.step(inputs(), targets(), rate.at(done()));
+    }
     for (std::size_t i = 0; i < options_.micro; ++i) {
       if (adacc::Error why = fill(data, next_batch_ + i)) return why;
       if (auto loss = training_.accumulate(inputs(), targets()); !loss) return loss.error;
@@ -367,9 +371,9 @@ class Trainer {
     if (const Error why = choose_trained()) return why;
     Result<Graph> graph = make(options_.batch, options_.seq);
     if (!graph) return graph.error;
-    Result<Program> retain = make_program(*graph, retain_all(*graph));
-    if (!retain) return retain.error;
-    retain_peak_ = retain->peak_bytes();
+    separate_retain_peak_ = peak_bytes(*graph, retain_all(*graph));
+    if (options_.fused) set_updates(*graph, Updates::fused);
+    retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
     if (options_.sample > 0) {
       Result<Graph> one = make(1, options_.seq);
@@ -388,6 +392,7 @@ class Trainer {
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
     training_.clip = options_.clip;
+    training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
     training_.model = options_.model_text();
     return share_arena();
   }
@@ -417,8 +422,9 @@ class Trainer {
     if (!options_.total_text.empty()) {
       const auto fp32 = memory_beside_arena(*graph, AdamW{});
       if (!fp32) return fp32.error;
-      total_bytes_ = options_.total.of(fp32->total() + retain_peak_);
+      total_bytes_ = options_.total.of(fp32->total() + separate_retain_peak_);
     }
+    if (options_.fused) set_updates(*graph, Updates::fused);
     Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
                          .total_bytes = total_bytes_,
                          .tolerance = options_.tolerance,
@@ -608,6 +614,7 @@ class Trainer {
   adacc::Step<> evaluate_, infer_;
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;
+  std::size_t separate_retain_peak_ = 0;  ///< without --fused
   std::uint64_t next_batch_ = 0;
   std::string cost_source_, profile_refused_;
   bool keeps_profile_ = false;  ///< measured by this run, for --profile

@@ -86,6 +86,8 @@ refuses --moments fp32 bf16 int8 -- --moments int4
 refuses --moments Adafactor -- "${small[@]}" --optimizer adafactor --moments int8
 refuses --budget --total -- "${small[@]}" --budget 50% --total 50%
 refuses --total auto retain -- "${small[@]}" --policy retain --total 50%
+refuses --clip --fused '--clip-by previous' -- "${small[@]}" --fused --clip 1
+refuses --micro --fused -- "${small[@]}" --fused --micro 2
 refuses 'limited by the parameters themselves' 'the least known is' -- "${small[@]}" --total 1KiB
 refuses --nonsense -- --nonsense
 refuses 'warm-up' -- "${small[@]}" --steps 5 --warmup 5 --min-lr 0.0001
@@ -153,6 +155,16 @@ grep -q 'measured in .*written' out || complain "a cut profile was taken: $(cat 
 all=$(sed -n 's/^in all *\([0-9]*\) bytes.*/\1/p' out)
 total=$(sed -n 's/^--total *\([0-9]*\) bytes.*/\1/p' out)
 [ -n "$all" ] && [ "$all" -le "$total" ] || complain "--total $total bytes, held $all"
+# Updates in the step: the same losses in less memory, and no gradients beside the arena.
+for fused in "" --fused; do
+  "$train_gpt" "${small[@]}" --policy recompute --steps 5 --log "log$fused" $fused >"out$fused" 2>err ||
+    complain "recompute $fused: $(cat err)"
+  sed -i 's/.*"loss":\([^,]*\),.*/\1/' "log$fused"
+done
+cmp -s log log--fused || complain "--fused changes losses: $(paste log log--fused)"
+held() { sed -n 's/^in all *\([0-9]*\) bytes.*/\1/p' "$1"; }
+[ "$(held out--fused)" -lt "$(held out)" ] || complain "--fused holds $(held out--fused), else $(held out)"
+grep -q '^gradients  *0 bytes' out--fused || complain "--fused holds gradients: $(cat out--fused)"
 # All of the budget: nothing is measured, everything retained.
 "$train_gpt" "${planned[@]}" >out 2>err || complain "auto without a budget: $(cat err)"
 [ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)" = "$retain" ] ||

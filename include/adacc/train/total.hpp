@@ -38,23 +38,21 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
   const char* limit = total < held.parameters ? "the parameters themselves"
                       : total < fixed         ? "what is held beside the arena"
                                               : "the arena";
-  const auto parts = [&](const char* of) {
-    return Error::say(of, " parameters take ", shown(held.parameters), ", gradients ",
-                      shown(held.gradients), ", moments ", shown(held.moments),
-                      " and the smallest arena ", shown(*smallest));
-  };
-  const Error why =
-      Error::say("a total of ", shown(total), " is too small, limited by ", limit,
-                 ": the least known is ", shown(fixed + *smallest), parts(", of which").text());
-  if (graph.fuses_updates()) return why;
-  Graph other = graph;
-  set_updates(other, Updates::fused);
-  const Result<std::size_t> fused = smallest_peak(other, profile, request);
-  const std::size_t least = fused ? held.parameters + held.moments + *fused : 0;
-  if (!fused || least >= fixed + *smallest) return why;
-  return Error::say("a total of ", shown(total), " is too small: the least known is ",
-                    shown(fixed + *smallest), ", and with fused updates ", shown(least),
-                    parts("; of the former").text());
+  const Error why = Error::say("a total of ", shown(total), " is too small, limited by ", limit,
+                               ": the least known is ", shown(fixed + *smallest));
+  if (!graph.fuses_updates()) {
+    Graph other = graph;
+    set_updates(other, Updates::fused);
+    const Result<std::size_t> fused = smallest_peak(other, profile, request);
+    const std::size_t least = held.parameters + held.moments + (fused ? *fused : 0);
+    if (fused && least < fixed + *smallest)
+      return Error::say(why.text(), ", with fused updates ", shown(least),
+                        ", of which parameters take ", shown(held.parameters), " and moments ",
+                        shown(held.moments));
+  }
+  return Error::say(why.text(), ", of which parameters take ", shown(held.parameters), ", gradients ",
+                    shown(held.gradients), ", moments ", shown(held.moments),
+                    " and the smallest arena ", shown(*smallest));
 }
 
 }}  // namespace adacc::v0_1
