@@ -34,9 +34,9 @@
 /// error, and so no rank hangs because another has died, hangs, or went a different way. An error is
 /// final. This rank's group is then broken: begin() does nothing, done() is true and wait() returns
 /// the first error, which names the peer, at once. So no other rank meets this one again, and their
-/// groups break, too, each within its limit. What was received is worth nothing; memory that was lent
-/// for messages under way outlives the group object. To go on, a new group is made of those who are
-/// left, and the run resumed from its checkpoint.
+/// groups break, too, each within its limit. What was received is worth nothing, and memory that was
+/// lent is the caller's again. To go on, a new group is made of those who are left, and the run
+/// resumed from its checkpoint.
 ///
 /// One thread at a time uses a group object, and one thing: who runs two things in the same ranks (a
 /// pipeline, and data parallel training across pipelines) lends each a group of its own.
