@@ -135,6 +135,7 @@ class Replay {
         if (along) at(run.dy) = {};
         break;
       }
+      case Op::update: FAIL("nobody asked for updates"); break;
       case Op::hand_over: FAIL("the network has a loss"); break;
       case Op::write_begin:
       case Op::write_wait:

@@ -58,6 +58,7 @@ class CostSamples {
 
   /// One instruction of a step under `plan` took `seconds`.
   constexpr void add(const Plan& plan, const Instruction& run, double seconds) {
+    if (run.op == Op::update) return;  // the caller's
     if (run.op == Op::loss || run.op == Op::loss_gradient || run.op == Op::hand_over)
       return loss_.push_back(seconds);
     samples_[place(run.node, kind_of(plan, run))].push_back(seconds);

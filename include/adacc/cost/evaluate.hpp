@@ -37,6 +37,7 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
     case Op::loss:
     case Op::loss_gradient:
     case Op::hand_over: return profile.loss;
+    case Op::update:  // CostProfile::rest has it
     case Op::write_begin:
     case Op::write_wait:
     case Op::read_begin:

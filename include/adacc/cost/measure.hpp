@@ -87,6 +87,7 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
     auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
     if (!step) return step.error;
     if (const Error why = step->bind(arena, params, gradients)) return why;
+    if (const Error why = step->lend_updates(detail::use_no_gradients)) return why;
     if (step->instruction_count() > longest) longest = step->instruction_count();
     steps.push_back(static_cast<Step<T, Context>&&>(*step));
   }

@@ -55,6 +55,7 @@ class GradientProbe {
     auto step = Step<T, Context>::make(dispatch_, static_cast<Program&&>(*program));
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
+    if (const Error why = step->lend_updates(detail::use_no_gradients)) return why;
     clear();
     ++steps_;
     context_ = before_;

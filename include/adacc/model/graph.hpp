@@ -99,6 +99,26 @@ struct Node {
   std::size_t candidate_count = 0;
 };
 
+/// When an optimizer, or who sums gradients over ranks, may use the gradients of parameters.
+enum class Updates : std::uint8_t {
+  separate,   ///< behind the step: nobody is told before
+  announced,  ///< the step says which are complete, right behind the last backward that adds to them
+};
+
+constexpr const char* name_of(Updates updates) {
+  constexpr const char* names[] = {"separate", "announced"};
+  return names[static_cast<int>(updates)];
+}
+
+/// The gradient of a parameter that is trained: from where to where backward adds to it. Tied layers
+/// have one in common. Nodes run backward from the last to the first; the loss, which comes before
+/// them all, has the number of nodes as its own.
+struct ParameterGradient {
+  int parameter = 0;  ///< into Graph::parameters: the one that owns the storage
+  int begun = 0;      ///< the node whose backward is the first to add to it
+  int complete = 0;   ///< the node whose backward is the last
+};
+
 /// The loss that ends the network; it reads the last activation.
 struct LossNode {
   const char* name = "";
@@ -136,6 +156,10 @@ struct Graph {
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
   std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
+  Updates updates = Updates::separate;
+  /// Unless updates are separate, in the order of their parameters: those that one backward completes
+  /// follow each other, and so do their places in the block of gradients.
+  Array<ParameterGradient> gradients;
   Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
@@ -215,6 +239,31 @@ struct Graph {
     for (const int id : list) nodes[static_cast<std::size_t>(id)].read_in_backward = true;
   }
 };
+
+/// Has steps of `graph` deal with gradients as `updates` says. Plans, profiles and fingerprints of the
+/// graph stay what they are.
+constexpr void set_updates(Graph& graph, Updates updates) {
+  graph.updates = updates;
+  graph.gradients.clear();
+  for (Parameter& parameter : graph.parameters) parameter.gradient = -1;
+  if (updates == Updates::separate) return;
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    Parameter& mine = graph.parameters[i];
+    if (mine.frozen) continue;
+    const int node = mine.node < 0 ? graph.node_count() : mine.node;
+    if (mine.owner) {
+      mine.gradient = static_cast<int>(graph.gradients.size());
+      graph.gradients.push_back({static_cast<int>(i), node, node});
+      continue;
+    }
+    for (ParameterGradient& gradient : graph.gradients) {
+      const auto owner = static_cast<std::size_t>(gradient.parameter);
+      if (graph.parameters[owner].offset != mine.offset) continue;
+      mine.gradient = graph.parameters[owner].gradient;
+      if (node > gradient.begun) gradient.begun = node;
+    }
+  }
+}
 
 /// An activation as errors name it: "z", or if several are called so, "z (3 of 4)".
 class ActivationName {

@@ -25,6 +25,8 @@ struct GraphOptions {
   bool input_gradient = false;
   /// Which parameters are trained, whatever types say; null: as these say. Must outlive the call.
   const TrainedSet* trained = nullptr;
+  /// Whether steps say when gradients are complete (Step::lend_updates).
+  Updates updates = Updates::separate;
 };
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
@@ -39,6 +41,7 @@ class GraphBuilder {
     graph_.workers = options.workers;
     graph_.gives_input_gradient = options.input_gradient;
     trained_set_ = options.trained;
+    updates_ = options.updates;
     check_size("the step's input", input);
   }
 
@@ -140,6 +143,7 @@ class GraphBuilder {
     if (const Error why = place_parameters()) return why;
     mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
+    set_updates(graph_, updates_);
     return static_cast<Graph&&>(graph_);
   }
 
@@ -449,6 +453,7 @@ class GraphBuilder {
   int copy_ = 0;
   int depth_ = 0;  ///< of Repeats
   const TrainedSet* trained_set_ = nullptr;
+  Updates updates_ = Updates::separate;
   Freeze freeze_ = Freeze::nothing;
   bool freezes_ = false, trains_ = false;  ///< some parameter so far
   int first_backward_ = 0;                 ///< nodes before it are asked for no gradients

@@ -44,6 +44,7 @@ struct Parameter : ParameterSpec {
   std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
   int node = 0;            ///< the layer instance that uses it (-1: the loss)
   bool owner = true;       ///< false if an earlier layer brought this storage in
+  int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
 };
 
 /// Elements that a parameter takes in a block in which each starts 64-byte aligned.

@@ -22,6 +22,7 @@ enum class Op : std::uint8_t {
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
   add_gradient,   ///< dx += dy, where the branches of a Residual meet
+  update,         ///< gradients of parameters are complete: who was lent for that uses them
   write_begin,    ///< blob, a value or an encoded one, begins to go to the store
   write_wait,     ///< it is there: blob's place in the arena is free
   read_begin,     ///< blob begins to come back
@@ -29,10 +30,10 @@ enum class Op : std::uint8_t {
 };
 
 constexpr const char* name_of(Op op) {
-  constexpr const char* names[] = {"forward",      "add",           "encode",     "decode",
-                                   "loss",         "loss_gradient", "hand_over",  "backward",
-                                   "add_gradient", "write_begin",   "write_wait", "read_begin",
-                                   "read_wait"};
+  constexpr const char* names[] = {"forward",      "add",           "encode",      "decode",
+                                   "loss",         "loss_gradient", "hand_over",   "backward",
+                                   "add_gradient", "update",        "write_begin", "write_wait",
+                                   "read_begin",   "read_wait"};
   return names[static_cast<int>(op)];
 }
 
@@ -48,6 +49,9 @@ struct Instruction {
   int aux = -1, workspace = -1, blob = -1;
   int transfer = -1;  ///< into Schedule::transfers: that of a write_ or read_ instruction
   int loop = -1;      ///< into Schedule::loops: that which it is part of; -1: none
+  /// Of an update, into Graph::gradients: the first of those that are complete. All those that the
+  /// same node completes follow it.
+  int gradient = -1;
 };
 
 constexpr bool is_transfer(Op op) {

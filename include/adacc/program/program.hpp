@@ -44,9 +44,10 @@ constexpr auto& array_of(Program& program) {
   else if constexpr (index == 7) return program.layout.offsets;
   else if constexpr (index == 8) return program.exact;
   else if constexpr (index == 9) return program.schedule.transfers;
-  else return program.schedule.loops;
+  else if constexpr (index == 10) return program.schedule.loops;
+  else return program.graph.gradients;
 }
-inline constexpr std::size_t array_count = 11;
+inline constexpr std::size_t array_count = 12;
 
 }  // namespace detail
 

@@ -4,6 +4,7 @@
 
 #include "loops.hpp"
 #include "scheduler.hpp"
+#include "updates.hpp"
 
 namespace adacc { inline namespace v0_1 {
 namespace detail {
@@ -18,15 +19,12 @@ struct ScheduleWriter : Lifetimes {
   }
 };
 
-}  // namespace detail
-
-/// The instructions of one step, without loops. `plan` must have passed check(graph, plan).
-constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
-                                          Mode mode = Mode::train) {
-  detail::ScheduleWriter writer;
+/// What a Scheduler says, written down.
+constexpr Schedule write_schedule(const Graph& graph, const Plan& plan, Mode mode) {
+  ScheduleWriter writer;
   writer.instructions.reserve(graph.nodes.size() * 5 + 8);
   writer.buffers.reserve(graph.nodes.size() * 5 + 8);
-  Scheduler<detail::ScheduleWriter> scheduler(graph, mode, writer);
+  Scheduler<ScheduleWriter> scheduler(graph, mode, writer);
   scheduler.run(plan);
   Schedule schedule;
   schedule.instructions = static_cast<Array<Instruction>&&>(writer.instructions);
@@ -37,11 +35,22 @@ constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
   return schedule;
 }
 
+}  // namespace detail
+
+/// The instructions of one step, without loops. `plan` must have passed check(graph, plan).
+constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
+                                          Mode mode = Mode::train) {
+  Schedule schedule = detail::write_schedule(graph, plan, mode);
+  if (mode == Mode::train) detail::insert_updates(graph, schedule);
+  return schedule;
+}
+
 /// The same with loops, if layers are cut and that lowers the bytes that live.
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
-  Schedule schedule = make_straight_schedule(graph, plan, mode);
+  Schedule schedule = detail::write_schedule(graph, plan, mode);
   const detail::LoopRules rules(graph);
   if (rules.active()) detail::LoopPass(rules, plan, schedule).run();
+  if (mode == Mode::train) detail::insert_updates(graph, schedule);
   return schedule;
 }
 

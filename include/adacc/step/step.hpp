@@ -15,6 +15,7 @@
 #include "../store/transfers_under_way.hpp"
 #include "arena.hpp"
 #include "bound_program.hpp"
+#include "complete_gradients.hpp"
 #include "dispatch.hpp"
 #include "memory_check.hpp"
 
@@ -146,6 +147,17 @@ class Step {
   /// What was lent is the caller's again: the step runs no more until the next bind().
   void unbind() { bound_ = false; }
 
+  /// Whether its program says when gradients are complete: someone must then be lent to be told.
+  bool announces() const { return at_.program.mode == Mode::train && !graph().gradients.empty(); }
+  /// Who is told of complete gradients in the steps that follow; outlives them. What is told in the
+  /// middle of a step may change values of the parameters that it is told of, and of no others. Not
+  /// while a step is under way.
+  Error lend_updates(const UpdateRef<T, Context>& use) {
+    if (active_) return under_way();
+    updates_ = use;
+    return {};
+  }
+
   /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
   /// under way until its last instruction has run or abandon() is called; until then no other may
@@ -154,6 +166,10 @@ class Step {
     const Graph& graph = at_.program.graph;
     if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
     if (active_) return under_way();
+    if (announces() && !updates_)
+      return Error::misuse(
+          "the program's steps say when gradients are complete, and nobody is there to be told: "
+          "lend_updates() first, or make the program of a graph whose updates are separate");
     const bool has_targets = graph.has_loss && at_.program.mode != Mode::infer;
     if (input.dtype() != graph.input_dtype || !(input.shape() == graph.input))
       return Error::misuse("the step takes an input of ", name_of(graph.input_dtype), " ",
@@ -340,6 +356,9 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
+      case Op::update:
+        return note(
+            updates_(context, {graph(), static_cast<std::size_t>(run.gradient), at_.gradients}));
       case Op::write_begin:
       case Op::write_wait:
       case Op::read_begin:
@@ -472,6 +491,7 @@ class Step {
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
     statistics_ = static_cast<Array<CodecStatistics>&&>(other.statistics_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
+    updates_ = other.updates_;
     loss_ = other.loss_;
     error_ = other.error_;
     shared_ = other.shared_;
@@ -490,6 +510,7 @@ class Step {
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
   detail::TransfersUnderWay transfers_;
+  UpdateRef<T, Context> updates_;
   typename Context::Loss loss_;
   Error error_;
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it
