@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../core/bytes.hpp"
 #include "../core/error.hpp"
 #include "group.hpp"
 
@@ -22,18 +23,53 @@ inline Bytes sent_memory(ConstBytes memory) {
   return {const_cast<std::byte*>(memory.data()), memory.shape()};
 }
 
+namespace detail {
+
+/// No transport takes messages of any size.
+inline constexpr std::size_t longest_message = 256 * MiB;
+
+/// Calls body(piece) for pieces of `memory`, in order, until one is an error.
+template <class Body>
+Error in_pieces(Bytes memory, const Body& body) {
+  for (std::size_t at = 0; at < memory.size(); at += longest_message) {
+    const std::size_t left = memory.size() - at;
+    const Shape shape(left < longest_message ? left : longest_message);
+    if (const Error why = body(Bytes(memory.data() + at, shape))) return why;
+  }
+  return {};
+}
+
+}  // namespace detail
+
 /// Rank `root`'s bytes become everybody's. Sent on by those who have them: log2(size) rounds.
 inline Error broadcast(GroupRef group, Bytes memory, int root = 0) {
   const int size = group.size(), me = (group.rank() - root + size) % size;  // root counts as 0
   if (const Error why = group.prepare(1)) return why;
-  if (memory.empty()) return {};
-  for (int had = 1; had < size; had *= 2) {
-    if (me < had && me + had < size) group.send(0, (me + had + root) % size, 0, memory);
-    else if (me >= had && me < 2 * had) group.receive(0, (me - had + root) % size, 0, memory);
-    else continue;
-    if (const Error why = group.wait(0)) return why;
+  return detail::in_pieces(memory, [&](Bytes piece) {
+    for (int had = 1; had < size; had *= 2) {
+      if (me < had && me + had < size) group.send(0, (me + had + root) % size, 0, piece);
+      else if (me >= had && me < 2 * had) group.receive(0, (me - had + root) % size, 0, piece);
+      else continue;
+      if (const Error why = group.wait(0)) return why;
+    }
+    return Error();
+  });
+}
+
+/// `from`, on rank `source`, is copied to `to`, on rank `target`; nobody else does anything.
+inline Error transfer(GroupRef group, Bytes from, int source, Bytes to, int target) {
+  const int me = group.rank();
+  if (me != source && me != target) return {};
+  if (source == target) {
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+    return {};
   }
-  return {};
+  if (const Error why = group.prepare(1)) return why;
+  return detail::in_pieces(me == source ? from : to, [&](Bytes piece) {
+    if (me == source) group.send(0, target, 0, piece);
+    else group.receive(0, source, 0, piece);
+    return group.wait(0);
+  });
 }
 
 /// Everybody's `mine`, which has the same size on all ranks, in the order of ranks: `all` has room for

@@ -58,6 +58,13 @@ enum class Restore : unsigned char {
 
 namespace detail {
 
+/// What gradients() is the sum of, on all ranks.
+struct SummedBatches {
+  double losses = 0;        ///< the sum of theirs
+  double norm = 0;          ///< L2, of the summed gradients
+  std::size_t batches = 0;  ///< micro-batches
+};
+
 /// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
 /// trainings under a plan of the caller's have none, and need not compile it.
 template <class Training>
@@ -79,8 +86,10 @@ class PlanKeeper {
 
 template <class T, class Context, class Optimizer>
 class EvolvingPlan;
-
 }  // namespace detail
+
+template <class T, class Context, class Optimizer>
+class DataParallel;  // ranks/data_parallel.hpp
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Training {
@@ -172,27 +181,9 @@ class Training {
     if (const Error why = settle()) return why;
     if (batches_ == 0)
       return Error::misuse("there are no gradients to update from: accumulate() some first");
-    const ClockRef clock = this->clock();
-    const double start = clock ? clock() : 0;
-    const auto n = static_cast<double>(batches_);
-    Outcome outcome;
-    outcome.batches = batches_;
-    outcome.loss = losses_ / n;
-    outcome.grad_norm = memory_.norm(context_, gradients()) / n;
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) {
-      give_up();
-      return outcome;
-    }
-    ++updates_;
-    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n, rounding_key()});
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
-    batches_ = 0;
-    losses_ = seconds_ = 0;
-    if (keeper_ != nullptr) keeper_->after(*this, seconds);
-    return outcome;
+    return update_from(lr, [&] {
+      return detail::SummedBatches{losses_, memory_.norm(context_, gradients()), batches_};
+    });
   }
 
   /// What the first step would do before it runs, if costs are to be measured (Options): for those
@@ -311,21 +302,23 @@ class Training {
  private:
   using Keeper = detail::PlanKeeper<Training>;
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
+  friend class DataParallel<T, Context, Optimizer>;
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
 
-  /// The arena has at least `first_arena` bytes until the program changes.
+  /// The arena has at least `first_arena` bytes until the program changes. Only parameters that are
+  /// `mine` are updated, as UpdateTable has it.
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
-                               StoreRef store = {}) {
+                               StoreRef store = {}, const bool* mine = nullptr) {
     Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
     if (!step) return step.error;
     Training made(context);
     made.step_ = std::move(*step);
     const Graph& graph = made.step_.graph();
     made.optimizer = optimizer;
-    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>);
+    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>, mine);
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.least_arena_ = arena_bytes;
@@ -378,8 +371,13 @@ class Training {
     return step.arena_bytes() > least_arena_ ? step.arena_bytes() : least_arena_;
   }
 
-  /// What checkpoints of it say, but for notes and what evolved.
-  CheckpointInfo info() const;
+  /// What checkpoints of it say, but for notes and what evolved, if `table` lays out its state.
+  CheckpointInfo info(const UpdateTable& table) const;
+  /// save() and load() with the state of all parameters, wherever it is.
+  Error write(const std::string& path, const std::string& notes, const UpdateTable& table,
+              ConstBytes state) const;
+  Result<CheckpointInfo> read(const std::string& path, Restore what, const UpdateTable& table,
+                              Bytes state);
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
@@ -399,7 +397,7 @@ class Training {
 
   void set_key() {
     context_.key.step = static_cast<std::uint32_t>(updates_);
-    context_.key.micro_step = static_cast<std::uint16_t>(batches_);
+    context_.key.micro_step = static_cast<std::uint16_t>(first_batch_ + batches_);
     context_.key.activation = 0;
   }
 
@@ -447,6 +445,33 @@ class Training {
     spoiled_ = false;
   }
 
+  /// The update that gradients() is ready for. `sum()` says what it is the sum of.
+  template <class Sum>
+  Result<Outcome> update_from(double lr, const Sum& sum) {
+    const ClockRef clock = this->clock();
+    const double start = clock ? clock() : 0;
+    const detail::SummedBatches all = sum();
+    const auto n = static_cast<double>(all.batches);
+    Outcome outcome;
+    outcome.batches = all.batches;
+    outcome.loss = all.losses / n;
+    outcome.grad_norm = all.norm / n;
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
+    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+    if (!outcome.finite) {
+      give_up();
+      return outcome;
+    }
+    ++updates_;
+    run_optimizer({updates_, lr, clip_scale(outcome.grad_norm, clip) / n, rounding_key()});
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
+    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
+    batches_ = 0;
+    losses_ = seconds_ = 0;
+    if (keeper_ != nullptr) keeper_->after(*this, seconds);
+    return outcome;
+  }
+
   void run_optimizer(const UpdateTerms& terms) {
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
@@ -478,6 +503,7 @@ class Training {
   std::uint64_t updates_ = 0;
   std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
   std::size_t batches_ = 0;              ///< whose gradients are summed
+  std::size_t first_batch_ = 0;          ///< of an update's, on all ranks, that is this one's
   double losses_ = 0;                    ///< the sum of theirs
   double seconds_ = 0;                   ///< and of their times; 0: unknown
   bool sliced_ = false;                  ///< begin() began the step that is not accounted for
