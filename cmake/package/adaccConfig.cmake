@@ -1,4 +1,4 @@
-# find_package(adacc [COMPONENTS c eigen lp_solve cuda torch]): adacc::adacc, and a target for each
+# find_package(adacc [COMPONENTS c eigen lp_solve cuda torch mpi]): adacc::adacc, and a target for each
 # component that was asked for. A component that nobody asks for is not looked for.
 
 include("${CMAKE_CURRENT_LIST_DIR}/adaccTargets.cmake")

@@ -2,7 +2,7 @@
 # an installed package. What was found is named by target, never by path, so a package can be moved
 # and the library be somewhere else on the machine that uses it.
 
-set(adacc_components c eigen lp_solve cuda torch)
+set(adacc_components c eigen lp_solve cuda torch mpi)
 
 # lp_solve has no CMake package. Debian's is a static library, which wants colamd, dl and m.
 function(adacc_find_lpsolve scope)
@@ -146,6 +146,16 @@ function(adacc_find_component name missing)
     set(needed adacc::libtorch)
     set(words "libtorch 1.13 or later (Debian: libtorch-dev; elsewhere set ADACC_TORCH_DIR, or call \
 find_package(Torch) before)")
+  elseif(name STREQUAL "mpi")
+    # What adapter/mpi.hpp includes. Which MPI, its wrapper of the compiler says (mpicxx).
+    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+    if("CXX" IN_LIST languages AND NOT TARGET MPI::MPI_CXX)
+      set(MPI_CXX_SKIP_MPICXX TRUE)
+      find_package(MPI 3.0 QUIET COMPONENTS CXX)
+    endif()
+    set(needed MPI::MPI_CXX)
+    set(words "MPI 3.0 or later (Debian: libopenmpi-dev openmpi-bin; elsewhere put its mpicxx into \
+the PATH, or set MPI_HOME)")
   else()
     list(JOIN adacc_components ", " all)
     set(${missing} "adacc has no component ${name}; it has ${all}" PARENT_SCOPE)

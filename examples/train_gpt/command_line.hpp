@@ -51,6 +51,20 @@ inline void declare(CLI::App& app, Options& options) {
                  "batches that an update is made of: their gradients are summed, one after the "
                  "other, in the memory of one")
       ->check(CLI::Range(1, 1 << 16));
+  app.add_option(
+         "--shards", options.shards,
+         "cut what an update is made of into so many shards of --micro batches, which ranks "
+         "(mpirun -np N train_gpt ...) take in equal numbers: the bits of a run depend on "
+         "the shards, and not on the number of ranks [default: one for each rank; without "
+         "a launcher, no shards]")
+      ->check(CLI::Range(1, 1 << 16))
+      ->default_str("");
+  app.add_flag("--shard-moments", options.shard_moments,
+               "with several ranks: each keeps the optimizer's moments of its own share of the "
+               "parameters alone, and updates them");
+  app.add_option("--rank-limit", options.rank_limit,
+                 "with several ranks: seconds after which one that is not heard of is given up")
+      ->check(support::between(0.001, 1e6));
   auto* train = app.add_option(
       "--train", options.train,
       "train these parameters alone: names with commas between them, such as 'block.5,head' or "
@@ -194,6 +208,8 @@ inline void declare(CLI::App& app, Options& options) {
 
 /// What the command line, and the checkpoint that it resumes, come to.
 struct CommandLine {
+  int argc = 0;
+  char** argv = nullptr;
   Options options;
   adacc::CheckpointInfo resumed;
   Notes notes;                       ///< the checkpoint's
@@ -226,6 +242,8 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
 
 /// The whole of it: with --resume, the checkpoint's options come first.
 inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
+  line.argc = argc;
+  line.argv = argv;
   Options given;
   if (const auto status = parse({}, argc, argv, given)) return status;
   line.options = given;

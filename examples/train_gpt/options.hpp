@@ -20,7 +20,10 @@ struct Options {
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
-  std::size_t micro = 1;              ///< batches, one after the other, that an update is made of
+  std::size_t micro = 1;  ///< batches, one after the other, that an update is made of
+  int shards = 0;         ///< of an update, on all ranks; 0: see parallel()
+  bool shard_moments = false;
+  double rank_limit = 300;            ///< seconds that ranks wait for one
   std::string train;                  ///< patterns of the parameters that are trained; empty: all
   adacc::gpt::Lora lora{.alpha = 0};  ///< alpha 0: twice the rank
   std::uint64_t steps = 200;
@@ -60,6 +63,12 @@ struct Options {
   std::uint64_t val_every = 0;
 
   bool plans() const { return policy == "auto"; }
+  /// Whether updates are made of shards: they are with several ranks, and with --shards.
+  bool parallel() const { return shards > 0; }
+  /// Batches that an update is made of, on all ranks.
+  std::size_t update_batches() const {
+    return micro * (parallel() ? static_cast<std::size_t>(shards) : std::size_t{1});
+  }
 
   /// The adapters, if there are any.
   adacc::gpt::Lora adapters() const {
@@ -100,6 +109,7 @@ struct Notes {
     number("--batch", options.batch);
     number("--seq", options.seq);
     if (options.micro > 1) number("--micro", options.micro);
+    if (options.parallel()) number("--shards", options.shards);
     if (!options.train.empty()) notes.options.emplace_back("--train", options.train);
     if (options.lora.rank > 0) {
       number("--lora", options.lora.rank);

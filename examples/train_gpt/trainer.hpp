@@ -11,6 +11,7 @@
 #include <adacc/io/write_safetensors.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/ranks/data_parallel.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
@@ -48,10 +49,12 @@ inline adacc::Graph without_adapters(const adacc::Graph& graph) {
 
 class Trainer {
   using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
+  using Parallel = adacc::DataParallel<float, adacc::Cpu, adacc::AnyOptimizer>;
 
  public:
-  explicit Trainer(const Options& options)
-      : options_(options), network_(adacc::gpt::make(options.network)),
+  /// With the other ranks of `group`, if options are parallel().
+  explicit Trainer(const Options& options, adacc::GroupRef group = {})
+      : options_(options), group_(group), network_(adacc::gpt::make(options.network)),
         adapted_(adacc::gpt::make_lora(options.network, options.adapters())),
         pool_(options.threads), cpu_(adacc::ExecutorRef(pool_)) {
     cpu_.key.seed = options.seed;
@@ -62,16 +65,27 @@ class Trainer {
   /// Compiles the steps for --policy, takes the memory they need, and draws the parameters or reads
   /// --model. Costs are measured on the first batch of `data`.
   adacc::Error set_up(const adacc::Tokens& data) {
-    if (adacc::Error why = allocate(true)) return why;
-    if (adacc::Error why = measure(data)) return why;
-    if (options_.model.empty()) return {};
-    const adacc::Graph graph = train_gpt::without_adapters(training_.compiled().graph());
+    adacc::Error why = allocate(true);
+    if (!why) why = measure(data);
+    if (options_.parallel()) {
+      if ((why = go_parallel(why))) return why;
+      if (options_.model.empty()) return {};
+      if ((why = share_error(group_, group_.rank() == 0 ? read_model() : adacc::Error())))
+        return why;
+      return parallel_.broadcast_parameters();
+    }
+    return why || options_.model.empty() ? why : read_model();
+  }
+
+  /// The parameters of --model.
+  adacc::Error read_model() {
+    const adacc::Graph graph = train_gpt::without_adapters(trained().compiled().graph());
     if (adacc::is_checkpoint(options_.model)) return read_parameters(graph);
     if (!adacc::is_gpt2_safetensors(options_.model))
-      return adacc::read_llmc_parameters(options_.model, graph, training_.params());
+      return adacc::read_llmc_parameters(options_.model, graph, trained().params());
     return adacc::read_gpt2_parameters(options_.model, graph,
                                        static_cast<std::size_t>(options_.network.layers),
-                                       training_.params());
+                                       trained().params());
   }
 
   /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
@@ -84,12 +98,17 @@ class Trainer {
                          notes.value("--seq") == std::to_string(options_.seq) &&
                          notes.value("--train") == options_.train &&
                          notes.value("--lora-fa").empty() == options_.lora.train_a;
+    if (options_.parallel()) {
+      if (const Error why = go_parallel(allocate(true))) return why;
+      if (const Error why = parallel_.load(options_.resume)) return why;
+      cost_source_ = "those of the checkpoint";
+      go_on_from(saved, same_text);
+      return share_arena();
+    }
     if (Error why = allocate(!evolved)) return why;
-    const auto loaded = training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
+    const auto loaded = trained().load(options_.resume, evolved ? Restore::all : Restore::numbers);
     if (!loaded) return loaded.error;
-    cpu_.key.seed = training_.context().key.seed = options_.seed;
-    const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
-    next_batch_ = place / (options_.batch * options_.seq);
+    go_on_from(saved, same_text);
     if (evolved) {
       cost_source_ = "those of the checkpoint";
       return share_arena();
@@ -99,7 +118,10 @@ class Trainer {
 
   /// A checkpoint, and beside it the adapters, if there are any.
   adacc::Error save(const std::string& path, const Notes& notes) {
-    if (const adacc::Error why = training_.save(path, notes.text())) return why;
+    if (const adacc::Error why = options_.parallel() ? parallel_.save(path, notes.text())
+                                                     : training_.save(path, notes.text()))
+      return why;
+    if (group_.rank() != 0) return {};
     return options_.lora.rank == 0 ? adacc::Error{} : save_adapters(path + ".lora.safetensors");
   }
 
@@ -110,14 +132,14 @@ class Trainer {
                                   c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
     return adacc::write_gpt2<adacc::Graph, float>(
-        options_.export_folder, shape, train_gpt::without_adapters(training_.compiled().graph()),
+        options_.export_folder, shape, train_gpt::without_adapters(trained().compiled().graph()),
         {params.data(), adacc::Shape(params.size())});
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
   adacc::Error save_merged() {
     using namespace adacc;
-    const Graph graph = train_gpt::without_adapters(training_.compiled().graph());
+    const Graph graph = train_gpt::without_adapters(trained().compiled().graph());
     const Result<Graph> plain = plain_graph();
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
@@ -139,8 +161,8 @@ class Trainer {
 
   /// Writes what is known of costs to --profile, if they were measured for it.
   adacc::Error save_profile() const {
-    if (!keeps_profile_) return {};
-    const adacc::Evolution& evolution = *training_.evolution();
+    if (!keeps_profile_ || trained().evolution() == nullptr || group_.rank() != 0) return {};
+    const adacc::Evolution& evolution = *trained().evolution();
     return adacc::save_profile(options_.profile, evolution.graph(), evolution.profile(), source());
   }
 
@@ -149,17 +171,17 @@ class Trainer {
   adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
                                              const adacc::LearningRate& rate) {
     changes_.clear();
-    training_.data_position =
-        data.position(next_batch_ + options_.micro, options_.batch, options_.seq);
+    trained().data_position =
+        data.position(next_batch_ + options_.update_batches(), options_.batch, options_.seq);
     auto outcome = update(data, rate);
-    const adacc::PlanBoundary& boundary = training_.boundary();
+    const adacc::PlanBoundary& boundary = trained().boundary();
     for (const adacc::PlanChange& change : boundary.update.changes)
       changes_.push_back(describe(change));
     if (boundary.update.link_drifted) changes_.push_back(describe_link());
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
-    if (outcome && outcome->finite) next_batch_ += options_.micro;
-    else training_.data_position = data.position(next_batch_, options_.batch, options_.seq);
+    if (outcome && outcome->finite) next_batch_ += options_.update_batches();
+    else trained().data_position = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
   }
 
@@ -198,7 +220,7 @@ class Trainer {
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
           cpu_,
-          {training_.params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          {trained().params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -207,11 +229,21 @@ class Trainer {
     return out;
   }
 
-  std::uint64_t done() const { return training_.updates(); }
-  const adacc::Program& program() const { return training_.compiled().program(); }
+  std::uint64_t done() const { return trained().updates(); }
+  const adacc::Program& program() const { return trained().compiled().program(); }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
-  adacc::TrainingMemoryUse memory_use() const { return training_.memory_use(); }
+  adacc::TrainingMemoryUse memory_use() const {
+    return parallel_ ? parallel_.memory_use() : training_.memory_use();
+  }
+  /// Which ranks train, in words; empty without shards.
+  std::string ranks_text() const {
+    if (!parallel_) return {};
+    const int ranks = group_.size();
+    return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks over MPI") + ", an update of " +
+           std::to_string(parallel_.shards()) + " shards" +
+           (options_.shard_moments && ranks > 1 ? ", moments sharded" : "");
+  }
   /// What memory_use() may come to; 0 without --total.
   std::size_t total_bytes() const { return total_bytes_; }
   /// Of the process, over what it held before the training was set up.
@@ -220,23 +252,23 @@ class Trainer {
 
   /// What auto did: its budget (0 if the policies are fixed) and its plan.
   std::size_t budget_bytes() const {
-    return training_.evolution() == nullptr ? 0 : training_.evolution()->budget_bytes();
+    return trained().evolution() == nullptr ? 0 : trained().evolution()->budget_bytes();
   }
   const adacc::PlanOutcome* outcome() const {
-    return training_.evolution() == nullptr ? nullptr : &training_.evolution()->outcome();
+    return trained().evolution() == nullptr ? nullptr : &trained().evolution()->outcome();
   }
   const adacc::CostProfile* profile() const {
-    return training_.evolution() == nullptr ? nullptr : &training_.evolution()->profile();
+    return trained().evolution() == nullptr ? nullptr : &trained().evolution()->profile();
   }
   /// To the scratch file of --offload, as it is reckoned with by now.
   adacc::LinkCost link() const {
-    return training_.evolution() == nullptr ? adacc::LinkCost{}
-                                            : training_.evolution()->request().link;
+    return trained().evolution() == nullptr ? adacc::LinkCost{}
+                                            : trained().evolution()->request().link;
   }
   /// What a step sends to the scratch file of --offload, and reads back.
-  std::size_t offloaded_bytes() const { return training_.compiled().store_bytes(); }
+  std::size_t offloaded_bytes() const { return trained().compiled().store_bytes(); }
   /// For how long the step that ran last waited for it, in seconds.
-  double stall_seconds() const { return training_.compiled().transfer_times().stall_seconds(); }
+  double stall_seconds() const { return trained().compiled().transfer_times().stall_seconds(); }
   /// How --offload works, in words; empty without it.
   std::string store_text() const {
     if (options_.offload.empty()) return {};
@@ -250,12 +282,12 @@ class Trainer {
   const std::string& cost_source() const { return cost_source_; }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
   const std::vector<std::string>& changes() const { return changes_; }
-  const adacc::Error& refused() const { return training_.boundary().update.failed; }
+  const adacc::Error& refused() const { return trained().boundary().update.failed; }
 
   /// Arena bytes that training steps have touched: the end of the last cache line that differs
   /// from the pattern it was filled with.
   std::size_t measured_peak() {
-    const adacc::Bytes arena = training_.arena();
+    const adacc::Bytes arena = trained().arena();
     std::size_t end = predicted_peak();
     while (end > 0) {
       const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
@@ -276,11 +308,63 @@ class Trainer {
       if (adacc::Error why = fill(data, next_batch_)) return why;
       return training_.step(inputs(), targets(), rate.at(done()));
     }
+    if (options_.parallel()) {
+      const auto first = static_cast<std::size_t>(parallel_.first_shard()) * options_.micro,
+                 count = static_cast<std::size_t>(parallel_.shard_count()) * options_.micro;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (adacc::Error why = fill(data, next_batch_ + first + i)) return why;
+        if (auto loss = parallel_.accumulate(inputs(), targets()); !loss) return loss.error;
+      }
+      return parallel_.update(rate.at(done()));
+    }
     for (std::size_t i = 0; i < options_.micro; ++i) {
       if (adacc::Error why = fill(data, next_batch_ + i)) return why;
       if (auto loss = training_.accumulate(inputs(), targets()); !loss) return loss.error;
     }
     return training_.update(rate.at(done()));
+  }
+
+  Trained& trained() { return parallel_ ? parallel_.training() : training_; }
+  const Trained& trained() const { return parallel_ ? parallel_.training() : training_; }
+
+  /// Numbers of the checkpoint that training does not keep itself.
+  void go_on_from(const adacc::CheckpointInfo& saved, bool same_text) {
+    cpu_.key.seed = trained().context().key.seed = options_.seed;
+    const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
+    next_batch_ = place / (options_.batch * options_.seq);
+  }
+
+  /// The same training on all ranks, in place of the one that was set up to plan, or to measure, here:
+  /// `so_far` says whether that went well. The plan is rank 0's, from the costs of the slowest.
+  adacc::Error go_parallel(adacc::Error so_far) {
+    using namespace adacc;
+    if (const Error why = share_error(group_, so_far)) return why;
+    Trained::Options how{.total_bytes = total_bytes_,
+                         .tolerance = options_.tolerance,
+                         .clock = steady_seconds,
+                         .context = cpu_,
+                         .clip = options_.clip,
+                         .optimizer = training_.optimizer,
+                         .arena_bytes = borrowed_bytes(),
+                         .model = options_.model_text()};
+    DataParallelOptions ranks{.shards = options_.shards,
+                              .micro_batches = static_cast<int>(options_.micro),
+                              .sharded_state = options_.shard_moments};
+    Graph graph = training_.compiled().graph();
+    const Plan plan = training_.plan();
+    if (const Evolution* known = training_.evolution()) {
+      graph = known->graph();
+      how.profile = known->profile();
+      if (total_bytes_ == 0) how.budget_bytes = known->wanted_budget_bytes();
+      support::choose_solver(options_.solver, how);
+    } else {
+      ranks.plan = &plan;
+    }
+    training_ = Trained();
+    auto made = Parallel::make(group_, dispatch(), std::move(graph), std::move(how), ranks);
+    if (!made) return made.error;
+    parallel_ = std::move(*made);
+    return share_arena();
   }
 
   adacc::gpt::Tuning tuning() const {
@@ -319,7 +403,7 @@ class Trainer {
       return why;
     adacc::detail::each_parameter(
         *plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-          std::copy_n(block.data() + in_file, elems, training_.params().data() + at);
+          std::copy_n(block.data() + in_file, elems, trained().params().data() + at);
         });
     return {};
   }
@@ -327,10 +411,10 @@ class Trainer {
   /// The parameters, with what adapters add to the weights beside them.
   std::vector<float> merged() {
     using namespace adacc;
-    const View<const float> from = training_.params();
+    const View<const float> from = trained().params();
     std::vector<float> params(from.begin(), from.end());
     if (options_.lora.rank == 0) return params;
-    const Graph& graph = training_.compiled().graph();
+    const Graph& graph = trained().compiled().graph();
     const gpt::Lora lora = options_.adapters();
     for (const Node& node : graph.nodes) {
       if (std::string_view(node.name) != LoraLinear::name) continue;
@@ -345,14 +429,14 @@ class Trainer {
   /// The adapters alone, under the names of their parameters.
   adacc::Error save_adapters(const std::string& path) {
     using namespace adacc;
-    const Graph& graph = training_.compiled().graph();
+    const Graph& graph = trained().compiled().graph();
     std::vector<NamedTensor> tensors;
     for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
       const Parameter& parameter = graph.parameters[i];
       if (train_gpt::is_of_adapter(parameter))
         tensors.push_back(
             {parameter_name(graph, i),
-             View<const float>(training_.params().data() + parameter.offset, parameter.shape)});
+             View<const float>(trained().params().data() + parameter.offset, parameter.shape)});
     }
     return write_safetensors(path, tensors,
                              {{"rank", std::to_string(options_.lora.rank)},
@@ -391,9 +475,9 @@ class Trainer {
     if (!optimizer) return optimizer.error;
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
-    training_.clip = options_.clip;
-    training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
-    training_.model = options_.model_text();
+    trained().clip = options_.clip;
+    trained().clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
+    trained().model = options_.model_text();
     return share_arena();
   }
 
@@ -487,8 +571,8 @@ class Trainer {
     if (!options_.plans()) return {};
     if (Error why = fill(data, next_batch_)) return why;
     const double start = steady_seconds();
-    if (Error why = training_.prepare(inputs(), targets())) return why;
-    const PlanBoundary& boundary = training_.boundary();
+    if (Error why = trained().prepare(inputs(), targets())) return why;
+    const PlanBoundary& boundary = trained().boundary();
     if (boundary.update.failed) return boundary.update.failed;
     if (boundary.measured) {
       char text[64];
@@ -514,11 +598,11 @@ class Trainer {
 
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
-    const adacc::Bytes arena = training_.arena();
+    const adacc::Bytes arena = trained().arena();
     std::memset(arena.data(), static_cast<int>(pattern), arena.size());
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(arena, training_.params())) return why;
+      if (adacc::Error why = step->bind(arena, trained().params())) return why;
     }
     return {};
   }
@@ -603,6 +687,7 @@ class Trainer {
   }
 
   const Options& options_;
+  adacc::GroupRef group_;
   adacc::gpt::Gpt<adacc::gpt::RetainSet> network_;
   adacc::gpt::LoraGpt<adacc::gpt::RetainSet> adapted_;  ///< with --lora
   adacc::TrainedSet trained_;                           ///< that --train names; empty: all
@@ -610,7 +695,8 @@ class Trainer {
   adacc::Cpu cpu_;
   adacc::ScratchFile store_;  ///< outlives the training that sends to it
   ResidentPeak resident_;
-  Trained training_;
+  Trained training_;   ///< empty once it has become
+  Parallel parallel_;  ///< this, with shards
   adacc::Step<> evaluate_, infer_;
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;

@@ -38,6 +38,22 @@ inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockR
   return measure_link(store, memory->view(), shorter, longer, how);
 }
 
+/// What a planner is asked for, but for a store.
+template <class Options>
+PlanRequest request_of(const Options& options, const Graph& graph) {
+  PlanRequest request;
+  request.budget_bytes = options.budget_bytes;
+  if (request.budget_bytes == 0)
+    request.budget_bytes = adacc::peak_bytes(graph, plan_from_types(graph));
+  request.tolerance = options.tolerance;
+  request.gap = options.gap;
+  request.clock = options.clock;
+  request.deadline_seconds = options.deadline_seconds;
+  request.solver = options.solver;
+  request.linear_solver = options.linear_solver;
+  return request;
+}
+
 }  // namespace detail
 
 template <class T, class Context, class Optimizer>
@@ -69,16 +85,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
-  PlanRequest request;
-  request.budget_bytes = options.budget_bytes;
-  if (request.budget_bytes == 0)
-    request.budget_bytes = adacc::peak_bytes(graph, plan_from_types(graph));
-  request.tolerance = options.tolerance;
-  request.gap = options.gap;
-  request.clock = options.clock;
-  request.deadline_seconds = options.deadline_seconds;
-  request.solver = options.solver;
-  request.linear_solver = options.linear_solver;
+  PlanRequest request = detail::request_of(options, graph);
   if (options.store) {
     request.link = options.link;
     if (!request.link.exists()) {

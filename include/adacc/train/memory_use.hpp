@@ -12,10 +12,11 @@ namespace adacc { inline namespace v0_1 {
 struct TrainingMemoryUse {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
   std::size_t set_up = 0;
+  std::size_t sums = 0;  ///< on several ranks: what sums over shards and ranks wait in
 
   /// What is held at once.
   constexpr std::size_t total() const {
-    const std::size_t held = parameters + gradients + moments + arena;
+    const std::size_t held = parameters + gradients + moments + arena + sums;
     return held < set_up ? set_up : held;
   }
 };

@@ -82,11 +82,11 @@ inline std::uint64_t layout_of(const Graph& graph) {
 }  // namespace detail
 
 template <class T, class Context, class Optimizer>
-CheckpointInfo Training<T, Context, Optimizer>::info() const {
+CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) const {
   CheckpointInfo info;
   const Graph& graph = step_.graph();
   info.model = model;
-  info.optimizer = detail::state_text(table_, graph);
+  info.optimizer = detail::state_text(table, graph);
   if (clip_by == ClipBy::previous && previous_norm_ >= 0)
     info.optimizer += detail::norm_text(previous_norm_);
   info.plan = plan_text(graph, plan());
@@ -98,35 +98,48 @@ CheckpointInfo Training<T, Context, Optimizer>::info() const {
   info.graph = graph.fingerprint;
   info.scalar = dtype_of<T>;
   info.parameter_elems = graph.parameter_elems;
-  info.state_bytes = table_.bytes();
+  info.state_bytes = table.bytes();
   return info;
 }
 
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::save(const std::string& path,
                                             const std::string& notes) const {
-  CheckpointInfo info = this->info();
+  return write(path, notes, table_, state_.view());
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::write(const std::string& path, const std::string& notes,
+                                             const UpdateTable& table, ConstBytes state) const {
+  CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
   const Graph& graph = step_.graph();
   if (graph.gradient_elems == graph.parameter_elems)
-    return save_checkpoint<T>(path, info, params(), state_.view());
+    return save_checkpoint<T>(path, info, params(), state);
   Result<adacc::Block<T>> all =
       adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
   if (!all) return all.error;
   detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
     std::memcpy(all->data() + in_file, params().data() + at, n * sizeof(T));
   });
-  return save_checkpoint<T>(path, info, std::as_const(*all).view(), state_.view());
+  return save_checkpoint<T>(path, info, std::as_const(*all).view(), state);
 }
 
 template <class T, class Context, class Optimizer>
 Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& path,
                                                              Restore what) {
+  return read(path, what, table_, state_.view());
+}
+
+template <class T, class Context, class Optimizer>
+Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& path, Restore what,
+                                                             const UpdateTable& table,
+                                                             Bytes state_memory) {
   if (const Error why = settle()) return why;
   Result<CheckpointFile> file = CheckpointFile::open(path);
   if (!file) return file.error;
-  if (const Error why = file->check(info())) return why;
+  if (const Error why = file->check(info(table))) return why;
   const CheckpointInfo& saved = file->info();
   const auto fail = [&](const Error& why) {
     return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
@@ -134,7 +147,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
   std::string state_text = saved.optimizer;
   const double norm = detail::take_norm(state_text);
   auto state =
-      detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(), table_);
+      detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(), table);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -151,17 +164,17 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
   }
   const Graph& graph = step_.graph();
   if (graph.gradient_elems == graph.parameter_elems) {
-    if (const Error why = file->read(params(), state->memory(state_.view()))) return why;
+    if (const Error why = file->read(params(), state->memory(state_memory))) return why;
   } else {
     Result<adacc::Block<T>> all =
         adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
     if (!all) return all.error;
-    if (const Error why = file->read(all->view(), state->memory(state_.view()))) return why;
+    if (const Error why = file->read(all->view(), state->memory(state_memory))) return why;
     detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
       std::memcpy(params().data() + at, all->data() + in_file, n * sizeof(T));
     });
   }
-  state->convert(state_.view());
+  state->convert(state_memory);
   updates_ = saved.updates;
   previous_norm_ = norm;
   data_position = saved.data_position;

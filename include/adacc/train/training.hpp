@@ -72,6 +72,13 @@ inline Error clip_before_all() {
       "the norm of the step before (ClipBy::previous)");
 }
 
+/// What gradients() is the sum of, on all ranks.
+struct SummedBatches {
+  double losses = 0;        ///< the sum of theirs
+  double norm = 0;          ///< L2, of the summed gradients
+  std::size_t batches = 0;  ///< micro-batches
+};
+
 /// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
 /// trainings under a plan of the caller's have none, and need not compile it.
 template <class Training>
@@ -93,8 +100,10 @@ class PlanKeeper {
 
 template <class T, class Context, class Optimizer>
 class EvolvingPlan;
-
 }  // namespace detail
+
+template <class T, class Context, class Optimizer>
+class DataParallel;  // ranks/data_parallel.hpp
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Training {
@@ -194,29 +203,9 @@ class Training {
     if (batches_ == 0)
       return Error::misuse("there are no gradients to update from: accumulate() some first");
     if (fused()) return outcome_of_step(lr);
-    const ClockRef clock = this->clock();
-    const double start = clock ? clock() : 0;
-    const auto n = static_cast<double>(batches_);
-    Outcome outcome;
-    outcome.batches = batches_;
-    outcome.loss = losses_ / n;
-    outcome.grad_norm = norm_of_block() / n;
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) {
-      give_up();
-      return outcome;
-    }
-    ++updates_;
-    const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
-    previous_norm_ = outcome.grad_norm;
-    run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)});
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
-    batches_ = 0;
-    losses_ = seconds_ = 0;
-    if (keeper_ != nullptr) keeper_->after(*this, seconds);
-    return outcome;
+    return update_from(lr, [&] {
+      return detail::SummedBatches{losses_, norm_of_block(), batches_};
+    });
   }
 
   /// What the first step would do before it runs, if costs are to be measured (Options): for those
@@ -339,14 +328,16 @@ class Training {
  private:
   using Keeper = detail::PlanKeeper<Training>;
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
+  friend class DataParallel<T, Context, Optimizer>;
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
 
-  /// The arena has at least `first_arena` bytes until the program changes.
+  /// The arena has at least `first_arena` bytes until the program changes. Only parameters that are
+  /// `mine` are updated, as UpdateTable has it.
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
-                               StoreRef store = {}) {
+                               StoreRef store = {}, const bool* mine = nullptr) {
     Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
     if (!step) return step.error;
     Training made(context);
@@ -356,7 +347,7 @@ class Training {
       return Error::misuse(
           "fused updates run on threads of the host; on a device, let updates be separate");
     made.optimizer = optimizer;
-    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>);
+    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>, mine);
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.squares_.resize(made.table_.owners());
@@ -410,8 +401,13 @@ class Training {
     return step.arena_bytes() > least_arena_ ? step.arena_bytes() : least_arena_;
   }
 
-  /// What checkpoints of it say, but for notes and what evolved.
-  CheckpointInfo info() const;
+  /// What checkpoints of it say, but for notes and what evolved, if `table` lays out its state.
+  CheckpointInfo info(const UpdateTable& table) const;
+  /// save() and load() with the state of all parameters, wherever it is.
+  Error write(const std::string& path, const std::string& notes, const UpdateTable& table,
+              ConstBytes state) const;
+  Result<CheckpointInfo> read(const std::string& path, Restore what, const UpdateTable& table,
+                              Bytes state);
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
@@ -536,7 +532,7 @@ class Training {
 
   void set_key() {
     context_.key.step = static_cast<std::uint32_t>(updates_);
-    context_.key.micro_step = static_cast<std::uint16_t>(batches_);
+    context_.key.micro_step = static_cast<std::uint16_t>(first_batch_ + batches_);
     context_.key.activation = 0;
   }
 
@@ -586,6 +582,35 @@ class Training {
     spoiled_ = false;
   }
 
+  /// The update that gradients() is ready for. `sum()` says what it is the sum of.
+  template <class Sum>
+  Result<Outcome> update_from(double lr, const Sum& sum) {
+    const ClockRef clock = this->clock();
+    const double start = clock ? clock() : 0;
+    const detail::SummedBatches all = sum();
+    const auto n = static_cast<double>(all.batches);
+    Outcome outcome;
+    outcome.batches = all.batches;
+    outcome.loss = all.losses / n;
+    outcome.grad_norm = all.norm / n;
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
+    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+    if (!outcome.finite) {
+      give_up();
+      return outcome;
+    }
+    ++updates_;
+    const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
+    previous_norm_ = outcome.grad_norm;
+    run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)});
+    if (const Error why = memory_.failure(context_)) return give_up(), why;
+    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
+    batches_ = 0;
+    losses_ = seconds_ = 0;
+    if (keeper_ != nullptr) keeper_->after(*this, seconds);
+    return outcome;
+  }
+
   void run_optimizer(const UpdateTerms& terms) {
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
@@ -617,6 +642,7 @@ class Training {
   std::uint64_t updates_ = 0;
   std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
   std::size_t batches_ = 0;              ///< whose gradients are summed
+  std::size_t first_batch_ = 0;          ///< of an update's, on all ranks, that is this one's
   double losses_ = 0;                    ///< the sum of theirs
   double seconds_ = 0;                   ///< and of their times; 0: unknown
   double rate_ = 0;                      ///< of fused updates

@@ -32,9 +32,12 @@ class UpdateTable {
   UpdateTable() = default;
 
   /// For a table of parameters (an Array<Parameter>, or whatever has size() and []), of which those
-  /// that are frozen, or share the storage of an earlier one, are skipped.
+  /// that are frozen, or share the storage of an earlier one, are skipped. So are those that are not
+  /// `mine`, by entry of the table, unless it is null: other ranks keep their state and update them.
+  /// Random numbers do not depend on that.
   template <class Optimizer, class Table>
-  static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar) {
+  static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
+                                  const bool* mine = nullptr) {
     UpdateTable made;
     made.states_ = optimizer.state_count;
     made.passes_ = detail::passes_of(optimizer);
@@ -42,7 +45,7 @@ class UpdateTable {
     std::uint32_t trained = 0;
     for (std::size_t i = 0; i < table.size(); ++i) {
       if (table[i].frozen) continue;
-      if (table[i].owner) {
+      if (table[i].owner && (mine == nullptr || mine[i])) {
         made.owners_.push_back(i);
         made.keys_.push_back(trained);
       }
