@@ -136,6 +136,10 @@ struct Graph {
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
   std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
+  /// Of a stage (program/stage.hpp): the numbers of its first node and parameter in the whole network.
+  /// Random numbers are drawn by those.
+  int first_node = 0;
+  std::size_t first_parameter = 0;
   Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
