@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+/// The group contract: how ranks that train together reach one another.
+///
+/// The library brings no transport. A group is lent like an executor or a store, and is any object
+/// with
+///
+///     int   rank() const;         // this one's number, 0 <= rank < size, constant
+///     int   size() const;         // of the group, at least 1, constant
+///     Error prepare(int tickets);
+///     void  begin(int ticket, GroupMessage what);
+///     bool  done(int ticket);     // const or not
+///     Error wait(int ticket);
+///
+/// It moves bytes from one rank to another and does nothing else: sums, broadcasts and reductions are
+/// the library's (all_reduce.hpp, collectives.hpp), built on this. That keeps adapters short, and it
+/// is why sums have the same bits over every transport: no transport's own reduction promises an order.
+///
+/// prepare() belongs to set-up, may take time and memory, and says that tickets 0 to tickets - 1 will
+/// be used from now on; it is never called while a message is under way. The rest belongs to the step:
+/// it neither allocates nor throws.
+///
+/// begin() starts a message under `ticket` and returns at once. Until wait() for that ticket has
+/// returned, a send may read its memory, and a receive may have put anything into it. A send meets the
+/// receive of the same size that its peer began, for this rank and on the same channel: the first one
+/// the first, the second the second, and so on. Messages on different channels, or between different
+/// ranks, may end in any order, and none waits for another: two ranks that first send to each other
+/// and then receive do not hang. But a send need not end before its receive has begun.
+///
+/// done() says whether wait() would return at once; asking may be what moves messages along, so who
+/// computes meanwhile asks now and then. wait() returns once the message has ended; the ticket is then
+/// free for another.
+///
+/// Errors. A group has a limit, in seconds, that is its own matter: a wait() that lasts longer is an
+/// error, and so no rank hangs because another has died, hangs, or went a different way. An error is
+/// final. This rank's group is then broken: begin() does nothing, done() is true and wait() returns
+/// the first error, which names the peer, at once. So no other rank meets this one again, and their
+/// groups break, too, each within its limit. What was received is worth nothing; memory that was lent
+/// for messages under way outlives the group object. To go on, a new group is made of those who are
+/// left, and the run resumed from its checkpoint.
+///
+/// One thread at a time uses a group object, and one thing: who runs two things in the same ranks (a
+/// pipeline, and data parallel training across pipelines) lends each a group of its own.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../core/error.hpp"
+#include "../core/view.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// One message between this rank and a peer.
+struct GroupMessage {
+  enum class Direction : std::uint8_t { send, receive };
+  Direction direction = Direction::send;
+  int peer = 0;     ///< another rank of the group
+  int channel = 0;  ///< 0 <= channel < 32768
+  Bytes memory;     ///< of 1 byte at least; a send only reads it
+};
+
+/// A reference to the caller's group; by default there is none.
+class GroupRef {
+ public:
+  constexpr GroupRef() = default;
+
+  template <class Group>
+    requires(!std::is_same_v<std::remove_const_t<Group>, GroupRef>)
+  GroupRef(Group& group)  // implicit: a parameter type
+      : object_(&group), calls_(&calls_of<Group>) {}
+
+  constexpr explicit operator bool() const { return object_ != nullptr; }
+
+  /// Without a group this is the only rank.
+  int rank() const { return object_ == nullptr ? 0 : calls_->rank(object_); }
+  int size() const { return object_ == nullptr ? 1 : calls_->size(object_); }
+  Error prepare(int tickets) const {
+    return object_ == nullptr ? Error{} : calls_->prepare(object_, tickets);
+  }
+  void begin(int ticket, const GroupMessage& what) const { calls_->begin(object_, ticket, what); }
+  bool done(int ticket) const { return calls_->done(object_, ticket); }
+  Error wait(int ticket) const { return calls_->wait(object_, ticket); }
+
+  /// begin() in words.
+  void send(int ticket, int peer, int channel, Bytes memory) const {
+    begin(ticket, {GroupMessage::Direction::send, peer, channel, memory});
+  }
+  void receive(int ticket, int peer, int channel, Bytes memory) const {
+    begin(ticket, {GroupMessage::Direction::receive, peer, channel, memory});
+  }
+
+ private:
+  struct Calls {
+    int (*rank)(const void*);
+    int (*size)(const void*);
+    Error (*prepare)(void*, int);
+    void (*begin)(void*, int, const GroupMessage&);
+    bool (*done)(void*, int);
+    Error (*wait)(void*, int);
+  };
+  template <class Group>
+  static constexpr Calls calls_of{
+      [](const void* group) -> int { return static_cast<const Group*>(group)->rank(); },
+      [](const void* group) -> int { return static_cast<const Group*>(group)->size(); },
+      [](void* group, int tickets) -> Error {
+        return static_cast<Group*>(group)->prepare(tickets);
+      },
+      [](void* group, int ticket, const GroupMessage& what) {
+        static_cast<Group*>(group)->begin(ticket, what);
+      },
+      [](void* group, int ticket) -> bool { return static_cast<Group*>(group)->done(ticket); },
+      [](void* group, int ticket) -> Error { return static_cast<Group*>(group)->wait(ticket); }};
+
+  void* object_ = nullptr;
+  const Calls* calls_ = nullptr;
+};
+
+}}  // namespace adacc::v0_1

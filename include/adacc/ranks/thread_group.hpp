@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT
+/// A group of threads in one process: for tests, and for trials without any launcher.
+///
+/// By default messages are copies and time is real. With a link, time is made up: every rank has a
+/// clock of its own that moves only as the rank says (work()) and as messages take time. A rank that
+/// asks or waits is then held until nothing that another rank may still do can change the answer,
+/// so that times, and every decision that depends on them, are the same in each run and on any
+/// machine. Each rank sends over a link of its own, one message after the other; receiving costs
+/// nothing, and no rank hears of another sooner than after the link's latency.
+///
+/// Nothing is copied before one of both sides waits, and in hostile mode what a receive is to fill
+/// holds garbage until then: whoever reads too early, or writes what is being sent, gets wrong numbers.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "../core/clock.hpp"
+#include "../core/error.hpp"
+#include "group.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct ThreadGroupOptions {
+  double limit_seconds = 10;  ///< that wait() may last
+  double rate = 0;        ///< bytes a second of every rank's link; 0: there is none, time is real
+  double latency = 1e-6;  ///< seconds of each message on the link, above 0
+  bool hostile = false;
+};
+
+/// What all ranks share; outlives its members.
+class ThreadGroup {
+ public:
+  using Options = ThreadGroupOptions;
+
+  /// What happens to a rank instead of its message number `at`, counted from 0, and all that follow.
+  enum class Fate : std::uint8_t {
+    lives,
+    dies,   ///< the others see that it has gone
+    hangs,  ///< nobody hears of it any more; it goes on, with an error, when nobody waits for it
+  };
+
+  explicit ThreadGroup(int size, const Options& options = {})
+      : options_(options), ranks_(static_cast<std::size_t>(size)) {}
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  /// Before its member is there.
+  void set_fate(int rank, Fate fate, std::uint64_t at = 0) {
+    rank_of(rank).fate = fate;
+    rank_of(rank).fate_at = at;
+  }
+
+  /// One rank of it, which one thread at a time uses. Its end tells the others that it has gone.
+  class Member {
+   public:
+    Member(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+    ~Member() { group_.leave(rank_); }
+
+    int rank() const { return rank_; }
+    int size() const { return group_.size(); }
+    Error prepare(int tickets) { return group_.prepare(rank_, tickets); }
+    void begin(int ticket, const GroupMessage& what) { group_.begin(rank_, ticket, what); }
+    bool done(int ticket) { return group_.done(rank_, ticket); }
+    Error wait(int ticket) { return group_.wait(rank_, ticket); }
+
+    /// With a link: so much of this rank's time passes.
+    void work(double seconds) { group_.work(rank_, seconds); }
+    /// This rank's clock, in seconds; a ClockRef takes the member.
+    double operator()() const { return group_.now(rank_); }
+    /// Messages begun so far.
+    std::uint64_t begun() const { return group_.rank_of(rank_).begun; }
+
+   private:
+    ThreadGroup& group_;
+    int rank_;
+  };
+
+ private:
+  using Direction = GroupMessage::Direction;
+  using Lock = std::unique_lock<std::mutex>;
+
+  enum class State : std::uint8_t { runs, asks, waits, hangs, left };
+
+  struct Ticket {
+    GroupMessage what;
+    bool active = false;
+    int peer_ticket = -1;       ///< that it has met; -1: none yet
+    bool copied = false;        ///< its bytes are there
+    std::uint64_t order = 0;    ///< of begin()
+    double begun = 0, end = 0;  ///< on the ranks' clocks; an end is known once it has met another
+  };
+
+  struct Rank {
+    std::vector<Ticket> tickets;
+    State state = State::runs;
+    int ticket = -1;     ///< that it asks or waits for
+    double now = 0;      ///< its clock, if there is a link
+    double link_at = 0;  ///< when its link has nothing to do
+    Error error;         ///< why it is broken
+    Fate fate = Fate::lives;
+    std::uint64_t fate_at = 0, begun = 0;
+  };
+
+  bool simulated() const { return options_.rate > 0; }
+  Rank& rank_of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  const Rank& rank_of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  Ticket& ticket_of(int rank, int ticket) {
+    return rank_of(rank).tickets[static_cast<std::size_t>(ticket)];
+  }
+
+  Error prepare(int rank, int tickets) {
+    const Lock lock(mutex_);
+    Rank& mine = rank_of(rank);
+    if (mine.error) return mine.error;
+    for (const Ticket& ticket : mine.tickets)
+      if (ticket.active)
+        return Error::misuse("a message is under way: wait() for it before prepare()");
+    if (static_cast<std::size_t>(tickets) > mine.tickets.size())
+      mine.tickets.resize(static_cast<std::size_t>(tickets));
+    return {};
+  }
+
+  void begin(int rank, int ticket, const GroupMessage& what) {
+    Lock lock(mutex_);
+    Rank& mine = rank_of(rank);
+    if (mine.error) return;
+    if (const Error why = fault(mine, rank, ticket, what)) return break_off(mine, why);
+    if (mine.fate != Fate::lives && mine.begun >= mine.fate_at) return meet_fate(lock, rank);
+    Ticket& added = ticket_of(rank, ticket);
+    added = {what, true, -1, false, mine.begun++, mine.now, 0};
+    const bool sends = what.direction == Direction::send;
+    if (simulated() && sends) {
+      const double start = mine.now > mine.link_at ? mine.now : mine.link_at;
+      mine.link_at = start + static_cast<double>(what.memory.size()) / options_.rate;
+      added.end = mine.link_at + options_.latency;  // when it would be there
+    }
+    if (options_.hostile && !sends) std::memset(what.memory.data(), 0xFF, what.memory.size());
+    meet(rank, ticket);
+    changed_.notify_all();
+  }
+
+  bool done(int rank, int ticket) {
+    Lock lock(mutex_);
+    Rank& mine = rank_of(rank);
+    Ticket& asked = ticket_of(rank, ticket);
+    if (mine.error || !asked.active) return true;
+    if (!simulated()) return settled(mine, asked);
+    mine.state = State::asks;
+    mine.ticket = ticket;
+    changed_.notify_all();
+    const double seconds = hold(lock, rank);
+    mine.state = State::runs;
+    const double end = asked.peer_ticket >= 0 ? asked.end : rank_of(asked.what.peer).now;
+    const bool answer = mine.error || (seconds < 0 && settled(mine, asked) && end <= mine.now);
+    if (!answer) mine.now += options_.latency / 100;  // who only asks comes to an end, too
+    return answer;
+  }
+
+  Error wait(int rank, int ticket) {
+    Lock lock(mutex_);
+    Rank& mine = rank_of(rank);
+    Ticket& asked = ticket_of(rank, ticket);
+    if (mine.error || !asked.active) return mine.error;
+    const auto limit = std::chrono::steady_clock::now() +
+                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                           std::chrono::duration<double>(options_.limit_seconds));
+    mine.state = State::waits;
+    mine.ticket = ticket;
+    changed_.notify_all();
+    bool late = false;
+    if (simulated()) late = hold(lock, rank) >= 0;
+    else
+      while (!settled(mine, asked) && !late)
+        late = changed_.wait_until(lock, limit) == std::cv_status::timeout;
+    mine.state = State::runs;
+    if (mine.error) return mine.error;
+    if (asked.peer_ticket < 0) {
+      const int peer = asked.what.peer;
+      const char* verb = asked.what.direction == Direction::send ? "send to" : "receive from";
+      mine.now += late ? options_.limit_seconds : 0;
+      break_off(mine, gone(peer) ? Error::say("rank ", rank, " cannot ", verb, " rank ", peer,
+                                              ", which has gone", said(rank_of(peer).error).text())
+                                 : Error::say("rank ", rank, " waited ", milliseconds(), " ms to ",
+                                              verb, " rank ", peer, ", which was not heard of"));
+      return mine.error;
+    }
+    copy(asked);
+    if (asked.end > mine.now) mine.now = asked.end;
+    asked.active = false;
+    changed_.notify_all();
+    return {};
+  }
+
+  void work(int rank, double seconds) {
+    const Lock lock(mutex_);
+    rank_of(rank).now += seconds;
+    changed_.notify_all();
+  }
+
+  double now(int rank) const {
+    if (!simulated()) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      return std::chrono::duration<double>(now).count();
+    }
+    const Lock lock(mutex_);
+    return rank_of(rank).now;
+  }
+
+  void leave(int rank) {
+    const Lock lock(mutex_);
+    rank_of(rank).state = State::left;
+    release(rank_of(rank));
+    changed_.notify_all();
+  }
+
+  Error fault(const Rank& mine, int rank, int ticket, const GroupMessage& what) const {
+    const std::size_t tickets = mine.tickets.size();
+    if (ticket < 0 || static_cast<std::size_t>(ticket) >= tickets)
+      return Error::misuse("ticket ", ticket, " was not prepared: there are ", tickets);
+    if (mine.tickets[static_cast<std::size_t>(ticket)].active)
+      return Error::misuse("the message of ticket ", ticket, " is under way");
+    if (what.peer < 0 || what.peer >= size() || what.peer == rank)
+      return Error::misuse("rank ", rank, " of ", size(), " has no peer ", what.peer);
+    if (what.memory.empty()) return Error::misuse("a message has at least one byte");
+    return {};
+  }
+
+  /// Finds the other side of a message, the oldest if there are several.
+  void meet(int rank, int ticket) {
+    Ticket& mine = ticket_of(rank, ticket);
+    Ticket* other = nullptr;
+    std::size_t found = 0;
+    Rank& peer = rank_of(mine.what.peer);
+    for (std::size_t t = 0; t < peer.tickets.size(); ++t) {
+      Ticket& theirs = peer.tickets[t];
+      if (theirs.active && theirs.peer_ticket < 0 && theirs.what.peer == rank &&
+          theirs.what.channel == mine.what.channel &&
+          theirs.what.direction != mine.what.direction &&
+          (other == nullptr || theirs.order < other->order)) {
+        other = &theirs;
+        found = t;
+      }
+    }
+    if (other == nullptr) return;
+    if (other->what.memory.size() != mine.what.memory.size()) {
+      const bool sends = mine.what.direction == Direction::send;
+      const GroupMessage &sent = sends ? mine.what : other->what,
+                         &received = sends ? other->what : mine.what;
+      const Error why =
+          Error::say("rank ", received.peer, " sends ", sent.memory.size(), " bytes to rank ",
+                     sent.peer, ", which wants ", received.memory.size());
+      break_off(peer, why);
+      return break_off(rank_of(rank), why);
+    }
+    mine.peer_ticket = static_cast<int>(found);
+    other->peer_ticket = ticket;
+    // It ends once it is there and both want it.
+    double end = mine.end > other->end ? mine.end : other->end;
+    end = end > mine.begun ? end : mine.begun;
+    end = end > other->begun ? end : other->begun;
+    mine.end = other->end = end;
+  }
+
+  void copy(Ticket& mine) {
+    if (mine.copied) return;
+    Ticket& other = ticket_of(mine.what.peer, mine.peer_ticket);
+    const bool sends = mine.what.direction == Direction::send;
+    const Bytes from = sends ? mine.what.memory : other.what.memory;
+    const Bytes to = sends ? other.what.memory : mine.what.memory;
+    std::memcpy(to.data(), from.data(), from.size());
+    mine.copied = other.copied = true;
+  }
+
+  bool gone(int rank) const {
+    return rank_of(rank).state == State::left || static_cast<bool>(rank_of(rank).error);
+  }
+
+  /// Whether nothing can change what a ticket's wait() will say.
+  bool settled(const Rank& mine, const Ticket& ticket) const {
+    return static_cast<bool>(mine.error) || ticket.peer_ticket >= 0 || gone(ticket.what.peer);
+  }
+
+  /// Whether a rank that asks or waits goes on by itself.
+  bool goes_on(const Rank& rank) const {
+    const Ticket& ticket = rank.tickets[static_cast<std::size_t>(rank.ticket)];
+    if (settled(rank, ticket)) return true;
+    // What a peer whose clock is ahead does from now on comes too late to count.
+    return rank.state == State::asks && rank_of(ticket.what.peer).now > rank.now;
+  }
+
+  /// Holds a rank until it can go on: -1, or the seconds after which it does so without an answer,
+  /// because no other rank can do anything before.
+  double hold(Lock& lock, int rank) {
+    const Rank& mine = rank_of(rank);
+    for (;;) {
+      if (goes_on(mine)) return -1;
+      int next = -1;
+      double at = 0;
+      bool idle = true;
+      for (int r = 0; r < size() && idle; ++r) {
+        const Rank& other = rank_of(r);
+        if (other.state == State::hangs || other.state == State::left) continue;
+        idle = other.state != State::runs && !goes_on(other);
+        const double until = other.now + (other.state == State::waits ? options_.limit_seconds : 0);
+        if (next < 0 || until < at) next = r, at = until;
+      }
+      if (idle && next == rank) return at - mine.now;
+      changed_.wait(lock);
+    }
+  }
+
+  void meet_fate(Lock& lock, int rank) {
+    Rank& mine = rank_of(rank);
+    if (mine.fate == Fate::dies)
+      return break_off(mine, Error::say("rank ", rank, " has died, as it was told to"));
+    mine.state = State::hangs;
+    changed_.notify_all();
+    changed_.wait(lock, [&] {
+      for (int r = 0; r < size(); ++r)
+        if (rank_of(r).state != State::hangs && !gone(r)) return false;
+      return true;
+    });
+    mine.state = State::runs;
+    break_off(mine, Error::say("rank ", rank, " hung, as it was told to"));
+  }
+
+  void break_off(Rank& mine, const Error& why) {
+    if (!mine.error) mine.error = why;
+    release(mine);
+    changed_.notify_all();
+  }
+
+  /// Messages that have met keep their bytes: the other side may still wait for them.
+  void release(Rank& mine) {
+    for (Ticket& ticket : mine.tickets) {
+      if (!ticket.active) continue;
+      if (ticket.peer_ticket >= 0) copy(ticket);
+      ticket.active = false;
+    }
+  }
+
+  static Error said(const Error& why) {
+    return why ? Error::say(": ", why.text()) : Error::say(" before");
+  }
+  unsigned long long milliseconds() const {
+    return static_cast<unsigned long long>(options_.limit_seconds * 1e3 + 0.5);
+  }
+
+  Options options_;
+  std::vector<Rank> ranks_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+/// Runs body(member) for every rank of `group`, each on a thread of its own, and returns when all have.
+template <class Body>
+void run_ranks(ThreadGroup& group, const Body& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < group.size(); ++rank)
+    threads.emplace_back([&group, &body, rank] {
+      ThreadGroup::Member member(group, rank);
+      body(member);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}}  // namespace adacc::v0_1
