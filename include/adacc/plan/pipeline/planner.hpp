@@ -47,8 +47,7 @@ namespace detail {
 class PipelinePlanner {
  public:
   PipelinePlanner(const Graph& graph, const CostProfile& profile, const PipelineRequest& request)
-      : graph_(graph), request_(request), plans_(graph, profile, request),
-        count_(request.stages.size()) {}
+      : request_(request), plans_(graph, profile, request), count_(request.stages.size()) {}
 
   Result<PipelineOutcome> run() {
     if (plans_.units() < count_)
@@ -152,23 +151,19 @@ class PipelinePlanner {
 
   /// The ends of the stages with the fastest slowest stage, and of these with the least time in all.
   Array<std::size_t> shortest_bottleneck() {
-    Array<std::size_t> best = latest(infinite);
-    if (error_) return {};
-    if (best.empty()) return error_ = does_not_fit(), best;
     double speeds = 0;
     for (const StageMachine& machine : request_.stages) speeds += machine.speed;
-    double low = plans_.retain_before(plans_.units()) / speeds, high = slowest(best);
-    for (double limit = low; limit < high && !error_;
-         limit *= 1.1) {  // from below: few units, few plans
-      Array<std::size_t> found = latest(limit);
-      if (found.empty()) {
-        low = limit;
-        continue;
-      }
-      best = static_cast<Array<std::size_t>&&>(found);
-      high = slowest(best);
-      break;
+    double low = plans_.retain_before(plans_.units()) / speeds, high = infinite;
+    Array<std::size_t> best;
+    // From below: what is never asked for need not be planned.
+    for (double limit = low; limit < 8 * low && best.empty() && !error_; limit *= 1.08) {
+      best = latest(limit);
+      if (best.empty()) low = limit;
     }
+    if (best.empty()) best = latest(infinite);
+    if (error_) return {};
+    if (best.empty()) return error_ = does_not_fit(), best;
+    high = slowest(best);
     while (high > low * 1.001 && !error_ && !plans_.deadline().passed()) {
       const double middle = 0.5 * (low + high);
       Array<std::size_t> found = latest(middle);
@@ -331,7 +326,6 @@ class PipelinePlanner {
     return out;
   }
 
-  const Graph& graph_;
   const PipelineRequest& request_;
   StagePlans plans_;
   std::size_t count_;
