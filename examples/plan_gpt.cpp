@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "plan_gpt/pipeline.hpp"
+
 namespace {
 
 namespace gpt = adacc::gpt;
@@ -51,6 +53,7 @@ struct Options {
   double link_gbps = 0;
   bool json = false;
   std::string svg;
+  plan_gpt::PipelineOptions pipeline;
 };
 
 int fail(const adacc::Error& why) {
@@ -285,10 +288,26 @@ int main(int argc, char** argv) {
       ->check(support::between(1e-3, 1e9))
       ->excludes(profile);
   app.add_option("--link", options.link_gbps,
-                 "GB/s to and from a store that activations may be offloaded to; 0: there is none")
+                 "GB/s to and from a store that activations may be offloaded to; 0: there is none. "
+                 "With --stages: between the ranks, 25 if it is not given")
       ->check(support::between(0, 1e9));
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
+  plan_gpt::add_options(app, options.pipeline);
   if (const auto status = support::parse(app, argc, argv)) return *status;
-  return run(options);
+  if (options.pipeline.stages == 0) return run(options);
+  for (const char* other :
+       {"--threads", "--parts", "--train", "--lora", "--budget", "--total", "--optimizer",
+        "--moments", "--solver", "--profile", "--gflops", "--gbps", "--svg"})
+    if (app.count(other) > 0)
+      return fail(
+          adacc::Error::say(other, " says nothing with --stages, which has options of its own"));
+  if (app.count("--link") > 0) options.pipeline.link_gbps = options.link_gbps;
+  if (options.pipeline.model.empty() && options.network.channels % options.network.heads != 0)
+    return fail(adacc::Error::say("--heads ", options.network.heads, " does not divide --channels ",
+                                  options.network.channels));
+  const bool one = app.count("--batch") == 0 && !options.pipeline.model.empty();
+  return plan_gpt::run_pipeline(options.pipeline, options.network, one ? 1 : options.batch,
+                                options.seq, app.count("--seq") > 0, options.tolerance, options.gap,
+                                options.json);
 }

@@ -41,6 +41,7 @@ struct Config {
   std::size_t channels = 128;
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
+  bool tied_head = true;  ///< the output head is the token table, as GPT-2's
 };
 
 /// Keep everything.
@@ -142,6 +143,7 @@ auto make_of(const Config& config, const MakeLinear& linear, const Rest& rest) {
   embedding.channels = c;
   CrossEntropyHead head;
   head.vocab = config.vocab;
+  if (!config.tied_head) embedding.tied = head.tied = nullptr;
   return Network{Sequential{rest(layer<typename Set::Output>(embedding)),
                             repeat(config.layers, Sequential{attention, mlp}),
                             rest(layer<typename Set::Norm>(LayerNorm{}))},
@@ -217,7 +219,8 @@ inline std::string describe(const Config& config, const Lora& lora = {}) {
   std::string line =
       "GPT-2, layers " + std::to_string(config.layers) + ", heads " + std::to_string(config.heads) +
       ", channels " + std::to_string(config.channels) + ", context " +
-      std::to_string(config.context) + ", vocabulary " + std::to_string(config.vocab);
+      std::to_string(config.context) + ", vocabulary " + std::to_string(config.vocab) +
+      (config.tied_head ? "" : ", untied head");
   if (lora.rank == 0) return line;
   char alpha[32];
   std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(lora.alpha));
@@ -231,6 +234,7 @@ inline std::optional<Config> parse_description(const std::string& text) {
           text.c_str(), "GPT-2, layers %d, heads %zu, channels %zu, context %zu, vocabulary %zu",
           &config.layers, &config.heads, &config.channels, &config.context, &config.vocab) != 5)
     return std::nullopt;
+  config.tied_head = text.find(", untied head") == std::string::npos;
   return config;
 }
 

@@ -164,6 +164,10 @@ struct Graph {
   /// Unless updates are separate, in the order of their parameters: those that one backward completes
   /// follow each other, and so do their places in the block of gradients.
   Array<ParameterGradient> gradients;
+  /// Of a stage (program/stage.hpp): the numbers of its first node and parameter in the whole network.
+  /// Random numbers are drawn by those.
+  int first_node = 0;
+  std::size_t first_parameter = 0;
   Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }

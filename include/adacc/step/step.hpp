@@ -244,7 +244,7 @@ class Step {
     const Schedule& schedule = at_.program.schedule;
     const Instruction& run = schedule.instructions[at.instruction];
     context.training = at_.program.mode == Mode::train;
-    context.key.activation = static_cast<std::uint32_t>(run.node);
+    context.key.activation = static_cast<std::uint32_t>(graph().first_node + run.node);
     perform(context, run, at.part);
     const Position next = schedule.next(at);
     if (next.instruction < instruction_count()) return next;

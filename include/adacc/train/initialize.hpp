@@ -36,10 +36,11 @@ inline NormalBlock normal_block(const PhiloxBlock& random) {
   return normal;
 }
 
-/// Fills the block `params`, which mirrors `table`, from each owner's `Init`; padding is zeroed.
+/// Fills the block `params`, which mirrors `table`, from each owner's `Init`; padding is zeroed. `first` is
+/// the number of the table's first parameter in the network, if that is cut (Graph::first_parameter).
 template <class Context, class Table, class T>
-void initialize_parameters(Context& context, const Table& table, View<T> params,
-                           std::uint64_t seed) {
+void initialize_parameters(Context& context, const Table& table, View<T> params, std::uint64_t seed,
+                           std::size_t first = 0) {
   constexpr std::size_t chunk = 16384;
   // A model without parameters has a block without an address, which memset may not be given.
   if (params.size() != 0) std::memset(params.data(), 0, params.size() * sizeof(T));
@@ -48,8 +49,8 @@ void initialize_parameters(Context& context, const Table& table, View<T> params,
     if (!parameter.owner || parameter.init.kind == Init::Kind::zeros) continue;
     const RandomKey key = RandomKey{.seed = seed}
                               .with_purpose(Purpose::initialization)
-                              .with_activation(static_cast<std::uint32_t>(i));
-    T* const first = params.data() + parameter.offset;
+                              .with_activation(static_cast<std::uint32_t>(first + i));
+    T* const values = params.data() + parameter.offset;
     const double scale = parameter.init.scale;
     const std::size_t elems = parameter.shape.elems();
     for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
@@ -63,7 +64,7 @@ void initialize_parameters(Context& context, const Table& table, View<T> params,
           if (parameter.init.kind == Init::Kind::normal) value = drawn.value[j];
           if (parameter.init.kind == Init::Kind::uniform)
             value = 2.0 * unit_float(random.word[j]) - 1;
-          first[e + j] = static_cast<T>(scale * value);
+          values[e + j] = static_cast<T>(scale * value);
         }
       }
     });

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+/// Plans of stages, made once for all that cost the same.
+///
+/// What a stage costs depends on its nodes alone, not on where in the network they lie: of equal blocks,
+/// all stages with as many of them are one. For each there is a growing list of plans, found at various
+/// budgets; how many steps are in flight and how much memory a machine has only chooses among them, and
+/// says at which budget to look next.
+#pragma once
+
+#include <cstddef>
+
+#include "../../core/array.hpp"
+#include "../../core/clock.hpp"
+#include "../../core/error.hpp"
+#include "../../cost/checkpointed.hpp"
+#include "../../cost/evaluate.hpp"
+#include "../../program/in_flight.hpp"
+#include "../../program/stage.hpp"
+#include "../chain/segments.hpp"
+#include "../make_plan.hpp"
+#include "request.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Of `profile`, which is one of `graph`, what concerns `stage`, one of its stages. CostProfile::rest, the
+/// update, is divided by trained parameters.
+constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& profile,
+                                       const Graph& stage) {
+  CostProfile mine;
+  mine.made_for = stage.fingerprint;
+  mine.codecs = profile.codecs;
+  const auto first = static_cast<std::size_t>(stage.first_node - graph.first_node);
+  const std::size_t columns = profile.codecs.size();
+  for (std::size_t k = first; k < first + stage.nodes.size(); ++k) {
+    mine.nodes.push_back(profile.nodes[k]);
+    for (std::size_t c = 0; c < columns; ++c)
+      mine.codec_costs.push_back(profile.codec_costs[k * columns + c]);
+  }
+  if (stage.has_loss) mine.loss = profile.loss;
+  if (graph.gradient_elems > 0)
+    mine.rest = profile.rest * static_cast<double>(stage.gradient_elems) /
+                static_cast<double>(graph.gradient_elems);
+  return mine;
+}
+
+namespace detail {
+
+/// A plan of a stage, and what it takes.
+struct StagePlan {
+  Plan plan;
+  InFlightBytes bytes;
+  double forward = 0, backward = 0, error = 0;
+
+  double seconds() const { return forward + backward; }
+};
+
+/// Whether a node computes attention from q, k and v: what Recomputation::selective makes again.
+inline bool is_attention(const Node& node) {
+  for (const char* name = node.name; *name != '\0'; ++name) {
+    const char* word = "attention";
+    std::size_t i = 0;
+    while (word[i] != '\0' && name[i] == word[i]) ++i;
+    if (word[i] == '\0') return true;
+  }
+  return false;
+}
+
+/// Whether node `k` is the last of a copy of a repeated block, or in none.
+inline bool ends_block(const Graph& graph, int k) {
+  const Node& node = graph.node(k);
+  if (!node.repeated || k + 1 == graph.node_count()) return true;
+  const Node& next = graph.node(k + 1);
+  return !next.repeated || next.copy != node.copy;
+}
+
+/// The plan of a scheme that is the same for all blocks; what types fix stays.
+inline Plan uniform_plan(const Graph& graph, Recomputation scheme) {
+  Plan plan = plan_from_types(graph);
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const Node& node = graph.node(k);
+    if (!node.policy.planned() || !node.recomputable) continue;
+    const bool again = scheme == Recomputation::full ? !ends_block(graph, k) : is_attention(node);
+    if (again) plan.policies[static_cast<std::size_t>(k)] = recompute();
+  }
+  return plan;
+}
+
+/// All plans known of the stages that cost the same.
+struct StageKind {
+  std::size_t first = 0, count = 0;  ///< units of the first of them
+  Graph graph;
+  CostProfile profile;
+  double tolerance = 0;
+  Array<StagePlan> plans;
+  std::size_t low = 0,
+              high = 0;  ///< budgets between which plans differ: the smallest peak, and retain's
+  struct Probe {
+    std::size_t budget = 0;
+    std::size_t plan = 0;  ///< into `plans`
+  };
+  Array<Probe> probes;  ///< by budget
+  struct Answer {
+    int in_flight = 0;
+    std::size_t room = 0;
+    int plan = -1;  ///< -1: none fits
+  };
+  Array<Answer> answers;
+
+  double retain_seconds() const { return plans[0].seconds(); }
+  /// The smallest arena of so many steps that is known.
+  std::size_t least_bytes(int in_flight) const {
+    std::size_t least = static_cast<std::size_t>(-1);
+    for (const StagePlan& plan : plans) lower(least, plan.bytes.arena(in_flight));
+    return least;
+  }
+  /// The fastest of the known plans whose arena fits; -1: none does.
+  int fastest(int in_flight, std::size_t room) const {
+    int best = -1;
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      if (plans[i].bytes.arena(in_flight) <= room &&
+          (best < 0 || plans[i].seconds() < plans[static_cast<std::size_t>(best)].seconds()))
+        best = static_cast<int>(i);
+    return best;
+  }
+};
+
+/// Units that stages are made of, and all kinds of stages that were asked for.
+class StagePlans {
+ public:
+  StagePlans(const Graph& graph, const CostProfile& profile, const PipelineRequest& request)
+      : graph_(graph), profile_(profile), request_(request),
+        deadline_(request.clock, request.deadline_seconds) {
+    const bool uniform = request.recomputation != Recomputation::planned;
+    ends_.push_back(-1);
+    for (const int cut : cuts_of(graph))
+      if (!uniform || ends_block(graph, cut)) ends_.push_back(cut);
+    ends_.push_back(graph.node_count() - 1);
+    classify();
+  }
+
+  /// Stages are made of units first..first + count - 1.
+  std::size_t units() const { return ends_.size() - 1; }
+  int first_node(std::size_t unit) const { return ends_[unit] + 1; }
+  /// The node behind which a stage that ends in front of `unit` is cut.
+  int last_node(std::size_t unit) const { return ends_[unit]; }
+  const Deadline& deadline() const { return deadline_; }
+  std::size_t plans_made() const { return made_; }
+  /// Seconds of forward and backward of all units before `unit` if everything is retained.
+  double retain_before(std::size_t unit) const { return retain_[unit]; }
+
+  /// The number of the kind of the stage of these units, `count` of which there is at least 1.
+  Result<std::size_t> kind_of(std::size_t first, std::size_t count) {
+    for (const std::size_t i : by_count_[count])
+      if (same(kinds_[i].first, first, count)) return i;
+    Result<Graph> stage = stage_of(graph_, first_node(first), last_node(first + count));
+    if (!stage) return stage.error;
+    StageKind made;
+    made.first = first;
+    made.count = count;
+    made.graph = static_cast<Graph&&>(*stage);
+    made.profile = profile_of_stage(graph_, profile_, made.graph);
+    made.profile.rest = 0;  // updates are behind all micro-batches
+    made.tolerance = request_.tolerance * static_cast<double>(made.graph.nodes.size()) /
+                     static_cast<double>(graph_.nodes.size());
+    if (const Error why = begin(made)) return why;
+    by_count_[count].push_back(kinds_.size());
+    kinds_.push_back(static_cast<StageKind&&>(made));
+    return kinds_.size() - 1;
+  }
+  StageKind& kind(std::size_t i) { return kinds_[i]; }
+
+  /// The fastest plan found for `in_flight` steps in an arena of `room` bytes; -1: none fits.
+  Result<int> plan(StageKind& kind, int in_flight, std::size_t room) {
+    for (const StageKind::Answer& known : kind.answers)
+      if (known.in_flight == in_flight && known.room == room) return known.plan;
+    if (request_.recomputation == Recomputation::planned &&
+        kind.plans[0].bytes.arena(in_flight) > room)
+      if (const Error why = search(kind, in_flight, room)) return why;
+    const int best = kind.fastest(in_flight, room);
+    kind.answers.push_back({in_flight, room, best});
+    return best;
+  }
+
+ private:
+  static constexpr int most_probes = 8;
+
+  /// Units of one class cost the same, wherever they lie.
+  void classify() {
+    const Segments segments(graph_, profile_, 16);
+    retain_.push_back(0);
+    Array<std::size_t> firsts;  // unit of each class
+    std::size_t s = 0;
+    for (std::size_t u = 0; u < units(); ++u) {
+      Array<int> mine;
+      for (; s < segments.all.size() && segments.all[s].last <= ends_[u + 1]; ++s)
+        mine.push_back(segments.all[s].cost);
+      segments_of_.push_back(static_cast<Array<int>&&>(mine));
+      int found = -1;
+      for (std::size_t c = firsts.size(); c-- > 0 && found < 0;)
+        if (same_unit(firsts[c], u)) found = static_cast<int>(c);
+      if (found < 0) {
+        found = static_cast<int>(firsts.size());
+        firsts.push_back(u);
+      }
+      classes_.push_back(found);
+      double seconds = u + 1 == units() && graph_.has_loss ? profile_.loss : 0;
+      for (int k = first_node(u); k <= ends_[u + 1]; ++k) {
+        const NodeCost& cost = profile_.node(k);
+        const auto adds = static_cast<double>(graph_.node(k).adds.count);
+        seconds += cost.forward + cost.backward + adds * (cost.add + cost.add_gradient);
+      }
+      retain_.push_back(retain_[u] + seconds);
+    }
+    by_count_.resize(units() + 1);
+  }
+
+  bool same_unit(std::size_t a, std::size_t b) const {
+    if (segments_of_[a].size() != segments_of_[b].size() ||
+        ends_[a + 1] - ends_[a] != ends_[b + 1] - ends_[b])
+      return false;
+    for (std::size_t i = 0; i < segments_of_[a].size(); ++i)
+      if (segments_of_[a][i] != segments_of_[b][i]) return false;
+    for (int i = 1; i <= ends_[a + 1] - ends_[a]; ++i) {
+      const int k = ends_[a] + i, l = ends_[b] + i;
+      const Node &x = graph_.node(k), &y = graph_.node(l);
+      if (profile_.node(k).backward != profile_.node(l).backward ||
+          profile_.node(k).add_gradient != profile_.node(l).add_gradient ||
+          x.parameter_count != y.parameter_count)
+        return false;
+      for (std::size_t p = 0; p < x.parameter_count; ++p) {
+        const Parameter& mine = graph_.parameters[x.first_parameter + p];
+        const Parameter& other = graph_.parameters[y.first_parameter + p];
+        if (!(mine.shape == other.shape) || mine.frozen != other.frozen) return false;
+      }
+    }
+    return true;
+  }
+
+  bool same(std::size_t a, std::size_t b, std::size_t count) const {
+    const bool ends_a = a + count == units(), ends_b = b + count == units();
+    if (ends_a != ends_b || (a == 0) != (b == 0)) return false;
+    for (std::size_t i = 0; i < count; ++i)
+      if (classes_[a + i] != classes_[b + i]) return false;
+    return true;
+  }
+
+  /// Appends `plan`; its number.
+  Result<std::size_t> add(StageKind& kind, Plan plan) {
+    if (const Error why = check(kind.graph, plan)) return why;
+    const Result<PlacedSchedule> placed = place_schedule(kind.graph, plan);
+    if (!placed) return placed.error;
+    const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
+    if (!layout) return layout.error;
+    StagePlan made;
+    made.bytes = layout->bytes;
+    bool behind = false;
+    for (const Instruction& run : placed->schedule.instructions) {
+      behind = behind || run.op == Op::hand_over || run.op == Op::loss_gradient;
+      (behind ? made.backward : made.forward) += seconds_of(kind.profile, plan, run);
+    }
+    made.error = error_of(kind.graph, kind.profile, plan);
+    made.plan = static_cast<Plan&&>(plan);
+    kind.plans.push_back(static_cast<StagePlan&&>(made));
+    ++made_;
+    return kind.plans.size() - 1;
+  }
+
+  PlanRequest request_of(const StageKind& kind, std::size_t budget) const {
+    PlanRequest request;
+    request.budget_bytes = budget;
+    request.tolerance = kind.tolerance;
+    request.gap = request_.gap;
+    request.solver = Solver::search;
+    request.clock = request_.clock;
+    request.deadline_seconds = 0.25;
+    return request;
+  }
+
+  /// The plans that need no search. The first is the fastest there can be.
+  Error begin(StageKind& kind) {
+    if (request_.recomputation != Recomputation::planned)
+      return add(kind, uniform_plan(kind.graph, request_.recomputation)).error;
+    const PlanRequest request = request_of(kind, 1);
+    if (const Error why = check(kind.graph, kind.profile, request)) return why;
+    if (const Result<std::size_t> made = add(kind, plan_from_types(kind.graph)); !made)
+      return made.error;
+    kind.high = kind.plans[0].bytes.whole;
+    return {};
+  }
+
+  /// Those that hold least: what uniform recomputation would do, and less of that.
+  Error add_small(StageKind& kind) {
+    if (const Result<std::size_t> made = add(kind, uniform_plan(kind.graph, Recomputation::full));
+        !made)
+      return made.error;
+    const Array<int> sites = checkpoint_sites(kind.graph);
+    for (std::size_t stride = 1; stride <= 2 * sites.size(); stride *= 2) {
+      Plan plan = checkpointed(kind.graph, sites, stride, Kept::whole);
+      const Plan types = plan_from_types(kind.graph);
+      for (std::size_t k = 0; k < plan.policies.size(); ++k)
+        if (!kind.graph.nodes[k].policy.planned()) plan.policies[k] = types.policies[k];
+      const auto site = static_cast<std::size_t>(sites[0]);
+      if (stride > sites.size() && kind.graph.nodes[site].policy.planned())
+        plan.policies[site] = recompute();  // all of it, from the stage's input
+      if (check(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
+        continue;
+      if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
+        return made.error;
+    }
+    const Result<std::size_t> smallest =
+        smallest_peak(kind.graph, kind.profile, request_of(kind, 1));
+    if (!smallest) return smallest.error;
+    kind.low = *smallest;
+    return probe(kind, kind.low);
+  }
+
+  /// Adds the plan for `budget`, if there is one.
+  Error probe(StageKind& kind, std::size_t budget) {
+    const Result<PlanOutcome> found = make_plan(kind.graph, kind.profile, request_of(kind, budget));
+    if (!found) return {};
+    const Result<std::size_t> made = add(kind, found->plan);
+    if (!made) return made.error;
+    std::size_t at = 0;
+    while (at < kind.probes.size() && kind.probes[at].budget < budget) ++at;
+    kind.probes.insert(at, {budget, *made});
+    return {};
+  }
+
+  /// Looks for the largest budget whose plan fits: what a plan holds and works in grows with it.
+  Error search(StageKind& kind, int in_flight, std::size_t room) {
+    if (kind.low == 0)
+      if (const Error why = add_small(kind)) return why;
+    std::size_t low = kind.low, high = kind.high;
+    const auto fits = [&](const StageKind::Probe& probe) {
+      return kind.plans[probe.plan].bytes.arena(in_flight) <= room;
+    };
+    for (int i = 0; i < most_probes; ++i) {
+      low = kind.low, high = kind.high;
+      for (const StageKind::Probe& probe : kind.probes) {
+        if (fits(probe)) low = probe.budget;
+        else if (probe.budget < high && probe.budget > low) {
+          high = probe.budget;
+          break;
+        }
+      }
+      if (high - low <= low / 128 || deadline_.passed()) break;
+      // A step in flight has its share at least; after that, halves.
+      const std::size_t share = room / static_cast<std::size_t>(in_flight);
+      const std::size_t middle =
+          i == 0 && share > low && share < high ? share : low + (high - low) / 2;
+      const std::size_t before = kind.probes.size();
+      if (const Error why = probe(kind, middle)) return why;
+      if (kind.probes.size() == before) break;
+    }
+    return {};
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const PipelineRequest& request_;
+  Deadline deadline_;
+  Array<int> ends_;                ///< -1, and the last node of each unit
+  Array<Array<int>> segments_of_;  ///< by unit: the classes of its segments
+  Array<int> classes_;             ///< by unit
+  Array<double> retain_;
+  Array<Array<std::size_t>> by_count_;
+  Array<StageKind> kinds_;
+  std::size_t made_ = 0;
+};
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+/// Several steps of one stage in one arena, all but one of which wait.
+///
+/// Between forward and backward of a micro-batch a stage of a pipeline begins others. A step that waits
+/// at its hand-over holds what its backward will read, and nothing else; all that comes and goes within
+/// forward or within backward is the business of the one step that runs. So n steps need n times what
+/// is held and once the room to work in, rather than n arenas.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/error.hpp"
+#include "layout.hpp"
+#include "program.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Bytes of a step that can wait. Pure data: what planners compare.
+struct InFlightBytes {
+  std::size_t held = 0;     ///< by each step, from its forward to its backward
+  std::size_t working = 0;  ///< by the one that runs, beside that
+  std::size_t whole = 0;    ///< by a step that never waits: its arena
+
+  /// The arena of `steps` steps in flight.
+  constexpr std::size_t arena(int steps) const {
+    const std::size_t n = static_cast<std::size_t>(steps);
+    const std::size_t apart = n * held + working, together = n * whole_room();
+    return apart < together ? apart : together - (whole_room() - whole);
+  }
+  /// Whether that is cut in two; otherwise there is an arena for each.
+  constexpr bool apart(int steps) const {
+    const std::size_t n = static_cast<std::size_t>(steps);
+    return n * held + working < n * whole_room();
+  }
+  constexpr std::size_t whole_room() const { return align_up(whole); }
+};
+
+/// Where the buffers of such steps lie.
+struct InFlightLayout {
+  InFlightBytes bytes;
+  Layout apart;  ///< what is held from 0 on, all else from bytes.held on
+  Layout whole;
+  Array<bool> held;  ///< by buffer
+
+  /// Of step `slot` of `steps`, in the arena that all share.
+  constexpr Layout of(int slot, int steps) const {
+    const bool two = bytes.apart(steps);
+    const auto i = static_cast<std::size_t>(slot), n = static_cast<std::size_t>(steps);
+    Layout layout = two ? apart : whole;
+    for (std::size_t b = 0; b < layout.offsets.size(); ++b)
+      layout.offsets[b] += !two      ? i * bytes.whole_room()
+                           : held[b] ? i * bytes.held
+                                     : (n - 1) * bytes.held;
+    layout.arena_bytes = bytes.arena(steps);
+    return layout;
+  }
+};
+
+/// The layout of steps that run `placed`. Fails if it sends anything to a store, whose places would
+/// be one step's alone.
+constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& placed) {
+  const Schedule& schedule = placed.schedule;
+  if (!schedule.transfers.empty())
+    return Error::say(
+        "a step that offloads activations cannot wait in a pipeline: plan it without a store");
+  int wait = static_cast<int>(schedule.instructions.size());
+  for (int i = 0; i < wait; ++i)
+    if (schedule.instructions[static_cast<std::size_t>(i)].op == Op::hand_over) wait = i;
+  InFlightLayout made;
+  made.whole = placed.layout;
+  made.bytes.whole = placed.layout.arena_bytes;
+  made.held.resize(schedule.buffers.size());
+  Schedule working;
+  working.instructions = schedule.instructions;
+  working.buffers = schedule.buffers;
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+    Buffer& buffer = working.buffers[b];
+    made.held[b] = buffer.first >= 0 && buffer.first < wait && buffer.last > wait;
+    if (made.held[b]) buffer.first = buffer.last = -1;  // it has a place already
+  }
+  made.apart = make_layout(working);
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+    if (!made.held[b]) continue;
+    made.apart.offsets[b] = made.bytes.held;
+    made.bytes.held += schedule.buffers[b].room();
+  }
+  made.bytes.working = made.apart.arena_bytes;
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
+    if (!made.held[b]) made.apart.offsets[b] += made.bytes.held;
+  made.apart.live_bytes += made.bytes.held;
+  return made;
+}
+
+}}  // namespace adacc::v0_1

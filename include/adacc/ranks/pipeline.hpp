@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: MIT
+/// One stage of a pipeline of ranks: its steps, what it receives and sends, and its update.
+///
+/// Each rank of a group runs one stage of a network that plan_pipeline() (plan/pipeline/) has cut, one
+/// forward and one backward in turn (plan/pipeline/timing.hpp). Several micro-batches are in flight; each
+/// has a step of its own, and these share an arena as program/in_flight.hpp lays it out. Gradients are
+/// summed over micro-batches in their order and random numbers are drawn by the whole network's numbers:
+/// losses and gradients have the bits of one rank that accumulates the same micro-batches under the same
+/// plan (Training::accumulate()).
+///
+///     auto plan = plan_pipeline(graph, profile, request);                       // the same on all ranks
+///     auto stage = Pipeline<>::make(network, graph, *plan, micro_batches, context, group);
+///     auto outcome = stage->step([&](int b) { return input(b); }, [&](int b) { return targets(b); }, lr);
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "../core/any_view.hpp"
+#include "../core/block.hpp"
+#include "../core/cpu.hpp"
+#include "../plan/pipeline/request.hpp"
+#include "../program/stage.hpp"
+#include "../step/step.hpp"
+#include "../train/adamw.hpp"
+#include "../train/gradient_norm.hpp"
+#include "../train/initialize.hpp"
+#include "../train/memory_use.hpp"
+#include "../train/update_table.hpp"
+#include "group.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What an update of all stages did; the same on all ranks.
+struct PipelineUpdate {
+  double loss = 0;  ///< the mean over the micro-batches of their mean losses
+  double grad_norm =
+      0;  ///< L2, of the mean gradient over all parameters of all stages, before clipping
+  bool finite = true;  ///< false: nothing was updated
+};
+
+namespace detail {
+
+/// What neighbours tell each other before the first step: they have to agree.
+struct StageHello {
+  std::uint64_t structure = 0, activation_bytes = 0;  ///< of the whole network
+  std::uint64_t seed = 0;
+  std::int32_t stages = 0, micro_batches = 0, first = 0, last = 0;
+
+  /// What `mine`, of rank `rank`, and `theirs`, of its neighbour `peer`, do not agree on.
+  static Error differences(const StageHello& mine, int rank, const StageHello& theirs, int peer) {
+    const auto differ = [&](const char* what, auto a, auto b) {
+      return Error::say("ranks ", rank, " and ", peer, " of the pipeline disagree on ", what, ": ",
+                        a, " and ", b);
+    };
+    if (mine.structure != theirs.structure || mine.activation_bytes != theirs.activation_bytes)
+      return Error::say("ranks ", rank, " and ", peer,
+                        " of the pipeline have different networks, whose activations take ",
+                        shown(mine.activation_bytes), " and ", shown(theirs.activation_bytes));
+    if (mine.seed != theirs.seed)
+      return differ("the seed", static_cast<unsigned long long>(mine.seed),
+                    static_cast<unsigned long long>(theirs.seed));
+    if (mine.stages != theirs.stages)
+      return differ("the number of stages", mine.stages, theirs.stages);
+    if (mine.micro_batches != theirs.micro_batches)
+      return differ("the number of micro-batches", mine.micro_batches, theirs.micro_batches);
+    const StageHello &before = rank < peer ? mine : theirs, &behind = rank < peer ? theirs : mine;
+    if (before.last + 1 != behind.first)
+      return Error::say(
+          "ranks ", rank, " and ", peer,
+          " of the pipeline have plans with different cuts: one stage ends with node ", before.last,
+          " and the next begins with node ", behind.first);
+    return {};
+  }
+};
+
+}  // namespace detail
+
+template <class T = float, class Context = Cpu, class Optimizer = AdamW>
+class Pipeline {
+ public:
+  Optimizer optimizer;  ///< its options may change, but for what it keeps
+  double clip = 0;      ///< gradients are scaled down to this L2 norm of all stages; 0 is off
+
+  Pipeline() = default;
+
+  /// Stage group.rank() of `plan`, made for `graph`, that of a micro-batch of `network`, which must
+  /// outlive it. Takes the memory of that stage, draws its parameters by the context's seed, and asks the
+  /// neighbours whether they have the same network, seed, cuts and number of micro-batches. The group
+  /// is this pipeline's alone and outlives it.
+  template <class Network>
+  static Result<Pipeline> make(const Network& network, const Graph& graph,
+                               const PipelineOutcome& plan, int micro_batches,
+                               const Context& context, GroupRef group = {},
+                               const Optimizer& optimizer = Optimizer{}) {
+    return make(make_dispatch<T, Context>(network), graph, plan, micro_batches, context, group,
+                optimizer);
+  }
+  template <class Network>
+  static Result<Pipeline> make(const Network&& temporary, const Graph&, const PipelineOutcome&, int,
+                               const Context&, GroupRef = {},
+                               const Optimizer& = Optimizer{}) = delete;
+
+  /// The same from a dispatch table of the whole network.
+  static Result<Pipeline> make(Dispatch<T, Context> dispatch, const Graph& graph,
+                               const PipelineOutcome& plan, int micro_batches,
+                               const Context& context, GroupRef group = {},
+                               const Optimizer& optimizer = Optimizer{}) {
+    Pipeline made(context, group);
+    made.optimizer = optimizer;
+    if (const Error why = made.set_up(dispatch, graph, plan, micro_batches)) return why;
+    if (const Error why = made.meet_neighbours(graph)) return why;
+    return static_cast<Pipeline&&>(made);  // nvcc would copy it
+  }
+
+  int stage() const { return stage_; }
+  int stages() const { return stages_; }
+  bool is_first() const { return stage_ == 0; }
+  bool is_last() const { return stage_ + 1 == stages_; }
+
+  /// Forward and backward of all micro-batches: their mean loss, on every rank. gradients() is then the
+  /// sum of their gradients, of this stage's parameters. `input(b)` gives the first stage the input of
+  /// micro-batch b, and `targets(b)` the last its targets; other ranks are not asked. After an error this
+  /// pipeline runs no more: see the group contract.
+  template <class Input, class Targets>
+  Result<double> run(const Input& input, const Targets& targets) {
+    if (broken_) return broken_;
+    context_.fill(gradients_.view(), T{});
+    context_.key.step = static_cast<std::uint32_t>(updates_);
+    losses_ = 0;
+    if (!is_first())
+      for (int b = 0; b < inputs(); ++b) receive_activation(b);
+    if (!is_last()) receive_gradient();
+    for (int i = 0; i < 2 * micro_batches_; ++i) {
+      const PipelineTurn turn = turn_of(stages_, stage_, micro_batches_, i);
+      const Error why =
+          turn.backward ? backward(turn.micro_batch) : forward(turn.micro_batch, input, targets);
+      if (why) return give_up(why);
+    }
+    for (const int ticket : {activation_out(), gradient_out()})
+      if (const Error why = wait(ticket)) return give_up(why);
+    double mean = losses_ / micro_batches_;
+    if (const Error why = hand_back(mean)) return give_up(why);
+    return mean;
+  }
+
+  /// run(), and an update from the mean gradient at the rate `lr`, unless loss or gradient are not finite.
+  template <class Input, class Targets>
+  Result<PipelineUpdate> step(const Input& input, const Targets& targets, double lr) {
+    const Result<double> loss = run(input, targets);
+    if (!loss) return loss.error;
+    PipelineUpdate outcome;
+    outcome.loss = *loss;
+    const double norm = gradient_norm(context_, gradients_.view());
+    double squares = norm * norm;
+    if (const Error why = sum_over_stages(squares)) return give_up(why);
+    outcome.grad_norm = std::sqrt(squares) / micro_batches_;
+    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+    if (!outcome.finite) return outcome;
+    ++updates_;
+    const UpdateTerms terms{updates_,
+                            lr,
+                            clip_scale(outcome.grad_norm, clip) / micro_batches_,
+                            {context_.key.seed, static_cast<std::uint32_t>(updates_)}};
+    optimizer_kernel<Optimizer, Context>::update(
+        optimizer, context_, table_, steps_[0].graph().parameters,
+        UpdateMemory<T>{params_.view(), gradients_.view(), {state_.data(), Shape(state_.size())}},
+        terms);
+    return outcome;
+  }
+
+  /// This stage as a network of its own (program/stage.hpp).
+  const Graph& graph() const { return steps_[0].graph(); }
+  const Plan& plan() const { return steps_[0].program().plan; }
+  int in_flight() const { return static_cast<int>(steps_.size()); }
+  std::uint64_t updates() const { return updates_; }
+  Context& context() { return context_; }
+
+  Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
+  View<T> params() { return params_.view(); }
+  View<const T> params() const { return params_.view(); }
+  View<T> gradients() { return gradients_.view(); }
+
+  /// Bytes of arena that all steps in flight take, exactly.
+  std::size_t arena_bytes() const { return steps_[0].arena_bytes(); }
+  /// And of the buffers in which it receives and sends (boundary_bytes()).
+  std::size_t boundary_bytes() const { return boundary_.size(); }
+  TrainingMemoryUse memory_use() const {
+    return {params_.size() * sizeof(T), gradients_.size() * sizeof(T), state_.size(),
+            arena_.size() + boundary_.size()};
+  }
+
+ private:
+  static constexpr int activations = 0, gradients_channel = 1, numbers = 2;  // channels
+
+  Pipeline(const Context& context, GroupRef group) : context_(context), group_(group) {}
+
+  Error set_up(const Dispatch<T, Context>& dispatch, const Graph& graph,
+               const PipelineOutcome& plan, int micro_batches) {
+    stage_ = group_.rank();
+    stages_ = group_.size();
+    micro_batches_ = micro_batches;
+    if (micro_batches < 1 || micro_batches > 0xFFFF)
+      return Error::misuse("a step has 1 to 65535 micro-batches, and ", micro_batches,
+                           " were asked for");
+    if (plan.stages.size() != static_cast<std::size_t>(stages_))
+      return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
+                           " ranks: each runs one");
+    if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
+    const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
+    first_ = mine.first, last_ = mine.last;
+    Result<Graph> cut = stage_of(graph, mine.first, mine.last);
+    if (!cut) return cut.error;
+    if (const Error why = check(*cut, mine.plan)) return why;
+    const Result<PlacedSchedule> placed = place_schedule(*cut, mine.plan);
+    if (!placed) return placed.error;
+    const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
+    if (!layout) return layout.error;
+    const int flying = adacc::in_flight(stages_, stage_, micro_batches);
+    const std::size_t arena = layout->bytes.arena(flying), scalar = sizeof(T);
+    in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
+    out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
+    Error error;
+    take(params_, cut->parameter_elems, "parameters", error);
+    take(gradients_, cut->gradient_elems, "gradients", error);
+    take(arena_, arena, "activations", error);
+    take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
+         "what is received and sent", error);
+    const Result<UpdateTable> table = UpdateTable::make(optimizer, cut->parameters, cut->scalar);
+    if (!table) return table.error;
+    table_ = *table;
+    take(state_, table_.bytes(), "the optimizer's state", error);
+    if (error) return error;
+    for (int slot = 0; slot < flying; ++slot) {
+      Result<Program> program = make_program(*cut, mine.plan);
+      if (!program) return program.error;
+      program->layout = layout->of(slot, flying);
+      auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
+      if (!step) return step.error;
+      if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
+        return why;
+      steps_.push_back(static_cast<Step<T, Context>&&>(*step));
+      at_.push_back({});
+    }
+    waits_ = steps_[0].hand_over();
+    if (is_last()) {
+      const Array<Instruction>& list = steps_[0].program().schedule.instructions;
+      for (waits_ = 0; list[waits_].op != Op::loss_gradient;) ++waits_;
+      --waits_;  // the loss belongs to backward
+    }
+    initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
+                          cut->first_parameter);
+    under_way_.resize(static_cast<std::size_t>(tickets()));
+    return group_.prepare(tickets());
+  }
+
+  template <class Element>
+  static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error) {
+    auto made = Block<Element>::make(elems, what);
+    if (!made && !error) error = made.error;
+    if (made) block = std::move(*made);
+  }
+
+  // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.
+  int inputs() const {
+    const int flying = static_cast<int>(steps_.size());
+    return flying < micro_batches_ ? flying + 1 : flying;
+  }
+  int activation_in(int batch) const { return batch % inputs(); }
+  int activation_out() const { return inputs(); }
+  int gradient_in() const { return inputs() + 1; }
+  int gradient_out() const { return inputs() + 2; }
+  int number_in() const { return inputs() + 3; }
+  int number_out() const { return inputs() + 4; }
+  int tickets() const { return inputs() + 5; }
+
+  Bytes place(std::size_t offset, std::size_t bytes) {
+    return {boundary_.data() + offset, Shape(bytes)};
+  }
+  Bytes memory_of(int ticket) {
+    const std::size_t in = align_up(in_bytes_), out = align_up(out_bytes_);
+    const auto count = static_cast<std::size_t>(inputs());
+    if (ticket < inputs()) return place(static_cast<std::size_t>(ticket) * in, in_bytes_);
+    if (ticket == gradient_out()) return place(count * in, in_bytes_);
+    return place((count + 1) * in + (ticket == gradient_in() ? out : 0), out_bytes_);
+  }
+
+  void begin(int ticket, GroupMessage::Direction direction, int peer, int channel, Bytes memory) {
+    group_.begin(ticket, {direction, peer, channel, memory});
+    under_way_[static_cast<std::size_t>(ticket)] = true;
+  }
+  void send(int ticket, int peer, int channel) {
+    begin(ticket, GroupMessage::Direction::send, peer, channel, memory_of(ticket));
+  }
+  void receive(int ticket, int peer, int channel) {
+    begin(ticket, GroupMessage::Direction::receive, peer, channel, memory_of(ticket));
+  }
+  Error wait(int ticket) {
+    bool& active = under_way_[static_cast<std::size_t>(ticket)];
+    if (!active) return {};
+    active = false;
+    return group_.wait(ticket);
+  }
+  void receive_activation(int batch) {
+    if (batch < micro_batches_) receive(activation_in(batch), stage_ - 1, activations);
+  }
+  void receive_gradient() { receive(gradient_in(), stage_ + 1, gradients_channel); }
+
+  /// Runs the step of a micro-batch up to instruction `end`, and has messages move along meanwhile.
+  void advance(int batch, std::size_t end) {
+    const std::size_t slot = slot_of(batch);
+    context_.key.micro_step = static_cast<std::uint16_t>(batch);
+    while (at_[slot].instruction < end) {
+      at_[slot] = steps_[slot].execute(context_, at_[slot]);
+      for (int ticket = 0; ticket < tickets(); ++ticket)
+        if (under_way_[static_cast<std::size_t>(ticket)]) static_cast<void>(group_.done(ticket));
+    }
+  }
+  std::size_t slot_of(int batch) const { return static_cast<std::size_t>(batch) % steps_.size(); }
+
+  template <class Input, class Targets>
+  Error forward(int batch, const Input& input, const Targets& targets) {
+    Step<T, Context>& step = steps_[slot_of(batch)];
+    AnyView x, y;
+    if (is_first()) x = input(batch);
+    else {
+      if (const Error why = wait(activation_in(batch))) return why;
+      x = View<const T>(reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()),
+                        step.graph().input);
+    }
+    if (is_last()) y = targets(batch);
+    if (const Error why = step.begin(x, y)) return why;
+    at_[slot_of(batch)] = {};
+    advance(batch, waits_ + 1);
+    if (step.error()) return step.error();
+    if (is_last()) return {};
+    if (const Error why = wait(activation_out())) return why;
+    std::memcpy(memory_of(activation_out()).data(), step.output().data(), out_bytes_);
+    send(activation_out(), stage_ + 1, activations);
+    return {};
+  }
+
+  Error backward(int batch) {
+    Step<T, Context>& step = steps_[slot_of(batch)];
+    if (!is_last()) {
+      if (const Error why = wait(gradient_in())) return why;
+      std::memcpy(step.output_gradient().data(), memory_of(gradient_in()).data(), out_bytes_);
+      if (batch + 1 < micro_batches_) receive_gradient();
+    }
+    advance(batch, step.instruction_count());
+    if (step.error()) return step.error();
+    if (is_last()) losses_ += step.loss();
+    if (is_first()) return {};
+    if (const Error why = wait(gradient_out())) return why;
+    std::memcpy(memory_of(gradient_out()).data(), step.input_gradient().data(), in_bytes_);
+    send(gradient_out(), stage_ - 1, gradients_channel);
+    receive_activation(batch + inputs());
+    return {};
+  }
+
+  Error exchange(int ticket, GroupMessage::Direction direction, int peer, Bytes memory) {
+    begin(ticket, direction, peer, numbers, memory);
+    return wait(ticket);
+  }
+  static Bytes bytes_of_number(double& number) {
+    return {reinterpret_cast<std::byte*>(&number), Shape(sizeof number)};
+  }
+  Error to(int peer, double& number) {
+    return exchange(number_out(), GroupMessage::Direction::send, peer, bytes_of_number(number));
+  }
+  Error from(int peer, double& number) {
+    return exchange(number_in(), GroupMessage::Direction::receive, peer, bytes_of_number(number));
+  }
+
+  /// The last stage's number becomes that of all.
+  Error hand_back(double& number) {
+    if (!is_last())
+      if (const Error why = from(stage_ + 1, number)) return why;
+    return is_first() ? Error{} : to(stage_ - 1, number);
+  }
+  /// The sum of all stages' numbers, from the first to the last, on all of them.
+  Error sum_over_stages(double& number) {
+    double before = 0;
+    if (!is_first())
+      if (const Error why = from(stage_ - 1, before)) return why;
+    number += before;
+    if (!is_last())
+      if (const Error why = to(stage_ + 1, number)) return why;
+    return hand_back(number);
+  }
+
+  Error meet_neighbours(const Graph& graph) {
+    detail::StageHello mine{graph.fingerprint.structure,
+                            graph.fingerprint.bytes,
+                            context_.key.seed,
+                            stages_,
+                            micro_batches_,
+                            first_,
+                            last_};
+    for (const int by : {-1, 1}) {
+      const int peer = stage_ + by;
+      if (peer < 0 || peer == stages_) continue;
+      detail::StageHello theirs;
+      begin(number_out(), GroupMessage::Direction::send, peer, numbers,
+            {reinterpret_cast<std::byte*>(&mine), Shape(sizeof mine)});
+      begin(number_in(), GroupMessage::Direction::receive, peer, numbers,
+            {reinterpret_cast<std::byte*>(&theirs), Shape(sizeof theirs)});
+      const Error received = wait(number_in()), sent = wait(number_out());
+      if (received) return received;
+      if (sent) return sent;
+      if (const Error why = detail::StageHello::differences(mine, stage_, theirs, peer)) return why;
+    }
+    return {};
+  }
+
+  Error give_up(const Error& why) {
+    for (Step<T, Context>& step : steps_) step.abandon();
+    broken_ = why;
+    return why;
+  }
+
+  Context context_;
+  GroupRef group_;
+  int stage_ = 0, stages_ = 1, micro_batches_ = 1;
+  int first_ = 0, last_ = 0;                  ///< nodes
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< that cross its ends; 0 at the network's own
+  Block<std::byte> arena_, boundary_, state_;
+  Block<T> params_, gradients_;
+  UpdateTable table_;
+  Array<Step<T, Context>> steps_;  ///< of the micro-batches in flight
+  Array<Position> at_;             ///< what each runs next
+  std::size_t waits_ = 0;          ///< the last instruction of a forward
+  Array<bool> under_way_;          ///< by ticket
+  std::uint64_t updates_ = 0;
+  double losses_ = 0;
+  Error broken_;
+};
+
+}}  // namespace adacc::v0_1
