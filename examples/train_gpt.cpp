@@ -125,7 +125,11 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   const std::string moments = mebibytes(memory.moments) + " for the moments of " +
                               options.optimizer + " in " + options.moments;
-  if (memory.gradients == memory.parameters)
+  if (options.forward_only)
+    std::printf("parameters  %.2f M, %s; no gradients and no moments: %d direction%s an update\n",
+                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
+                options.directions, options.directions == 1 ? "" : "s");
+  else if (memory.gradients == memory.parameters)
     std::printf("parameters  %.2f M, %s, as much for gradients, %s\n",
                 static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
                 moments.c_str());

@@ -81,6 +81,18 @@ inline void declare(CLI::App& app, Options& options) {
       "whose second moment is a row and a column of each matrix",
       "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
       "blocks of 8 bits. A resumed run may change it");
+  auto* forward_only = app.add_flag(
+      "--forward-only{true}", options.forward_only,
+      "train by comparing losses on either side along random directions, without backward: "
+      "what is held is the parameters and the memory of an evaluation. Much slower, and --lr is "
+      "some 1000 times smaller [default then: 1e-6]");
+  app.add_option("--directions", options.directions,
+                 "... of each update; each takes two forward passes")
+      ->needs(forward_only)
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--epsilon", options.epsilon, "... and how far parameters are moved")
+      ->needs(forward_only)
+      ->check(support::between(1e-12, 1e6));
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(rate);
   app.add_option("--warmup", options.warmup, "steps of linear warm-up")->check(count);
@@ -214,6 +226,10 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   for (const char* name : {"--budget", "--total", "--tolerance", "--solver", "--offload",
                            "--plan-threads", "--parts", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
+  options.for_backward = options.for_auto;
+  for (const char* name : {"--policy", "--optimizer", "--moments", "--micro"})
+    if (app.count(name) > 0) options.for_backward = name;
+  if (options.forward_only && app.count("--lr") == 0) options.lr = 1e-6;
   return std::nullopt;
 }
 
@@ -235,6 +251,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (of_adapters != nullptr && all.lora.rank == 0)
       return fail(
           adacc::Error::say(of_adapters, " is for adapters, and there are none: give --lora"));
+    if (all.forward_only && !given.for_backward.empty())
+      return fail(adacc::Error::say(given.for_backward.c_str(),
+                                    " is for training by gradients, and --forward-only does "
+                                    "without: it holds no gradients, moments or kept activations"));
     if (given.for_auto.empty() || line.options.plans()) return std::nullopt;
     return fail(adacc::Error::say(given.for_auto.c_str(),
                                   " is for --policy auto, and the policy is ",

@@ -17,6 +17,7 @@ struct Options {
   adacc::gpt::Config network;
   bool shape_given = false;  ///< any of --layers, --heads, --channels, --context
   std::string for_auto;      ///< an option that was given and says something to auto alone
+  std::string for_backward;  ///< one that says something to training by gradients alone
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
@@ -39,6 +40,9 @@ struct Options {
   adacc::Budget total;  ///< of all that training holds
   std::string total_text;
   std::string optimizer = "adamw", moments = "fp32";
+  bool forward_only = false;
+  int directions = 1;
+  double epsilon = 1e-3;
   double tolerance = 1e-2;
   std::string solver = "auto";
   std::string offload;  ///< folder of a scratch file
@@ -57,7 +61,7 @@ struct Options {
   std::string val;
   std::uint64_t val_every = 0;
 
-  bool plans() const { return policy == "auto"; }
+  bool plans() const { return policy == "auto" && !forward_only; }
 
   /// The adapters, if there are any.
   adacc::gpt::Lora adapters() const {
@@ -106,14 +110,20 @@ struct Notes {
     }
     number("--steps", options.steps);
     number("--lr", options.lr);
-    notes.options.emplace_back("--optimizer", options.optimizer);
-    notes.options.emplace_back("--moments", options.moments);
+    if (options.forward_only) {
+      notes.options.emplace_back("--forward-only", "true");
+      number("--directions", options.directions);
+      number("--epsilon", options.epsilon);
+    } else {
+      notes.options.emplace_back("--optimizer", options.optimizer);
+      notes.options.emplace_back("--moments", options.moments);
+    }
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);
     number("--warmup", options.warmup);
     if (options.min_lr >= 0) number("--min-lr", options.min_lr);
     number("--seed", options.seed);
-    notes.options.emplace_back("--policy", options.policy);
+    if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
     if (!options.plans()) return notes;
     const bool neither = options.budget_text.empty() && options.total_text.empty();
     if (neither) notes.options.emplace_back("--budget", "100%");

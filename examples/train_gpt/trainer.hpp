@@ -12,6 +12,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/store/scratch_file.hpp>
+#include <adacc/train/forward_only.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
@@ -65,13 +66,12 @@ class Trainer {
     if (adacc::Error why = allocate(true)) return why;
     if (adacc::Error why = measure(data)) return why;
     if (options_.model.empty()) return {};
-    const adacc::Graph graph = train_gpt::without_adapters(training_.compiled().graph());
-    if (adacc::is_checkpoint(options_.model)) return read_parameters(graph);
+    const adacc::Graph plain = train_gpt::without_adapters(graph());
+    if (adacc::is_checkpoint(options_.model)) return read_parameters(plain);
     if (!adacc::is_gpt2_safetensors(options_.model))
-      return adacc::read_llmc_parameters(options_.model, graph, training_.params());
-    return adacc::read_gpt2_parameters(options_.model, graph,
-                                       static_cast<std::size_t>(options_.network.layers),
-                                       training_.params());
+      return adacc::read_llmc_parameters(options_.model, plain, params());
+    return adacc::read_gpt2_parameters(options_.model, plain,
+                                       static_cast<std::size_t>(options_.network.layers), params());
   }
 
   /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
@@ -85,8 +85,12 @@ class Trainer {
                          notes.value("--train") == options_.train &&
                          notes.value("--lora-fa").empty() == options_.lora.train_a;
     if (Error why = allocate(!evolved)) return why;
-    const auto loaded = training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
+    const auto loaded =
+        options_.forward_only
+            ? forward_.load(options_.resume)
+            : training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
     if (!loaded) return loaded.error;
+    forward_.context().key.seed = options_.seed;
     cpu_.key.seed = training_.context().key.seed = options_.seed;
     const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
     next_batch_ = place / (options_.batch * options_.seq);
@@ -99,7 +103,9 @@ class Trainer {
 
   /// A checkpoint, and beside it the adapters, if there are any.
   adacc::Error save(const std::string& path, const Notes& notes) {
-    if (const adacc::Error why = training_.save(path, notes.text())) return why;
+    if (const adacc::Error why = options_.forward_only ? forward_.save(path, notes.text())
+                                                       : training_.save(path, notes.text()))
+      return why;
     return options_.lora.rank == 0 ? adacc::Error{} : save_adapters(path + ".lora.safetensors");
   }
 
@@ -109,20 +115,20 @@ class Trainer {
     const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
                                   c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
-    return adacc::write_gpt2<adacc::Graph, float>(
-        options_.export_folder, shape, train_gpt::without_adapters(training_.compiled().graph()),
-        {params.data(), adacc::Shape(params.size())});
+    return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
+                                                  train_gpt::without_adapters(graph()),
+                                                  {params.data(), adacc::Shape(params.size())});
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
   adacc::Error save_merged() {
     using namespace adacc;
-    const Graph graph = train_gpt::without_adapters(training_.compiled().graph());
+    const Graph mine = train_gpt::without_adapters(graph());
     const Result<Graph> plain = plain_graph();
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
     std::vector<float> block(plain->parameter_elems);
-    adacc::detail::each_parameter(*plain, graph,
+    adacc::detail::each_parameter(*plain, mine,
                                   [&](std::size_t in_file, std::size_t at, std::size_t elems) {
                                     std::copy_n(params.data() + at, elems, block.data() + in_file);
                                   });
@@ -149,8 +155,7 @@ class Trainer {
   adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
                                              const adacc::LearningRate& rate) {
     changes_.clear();
-    training_.data_position =
-        data.position(next_batch_ + options_.micro, options_.batch, options_.seq);
+    data_position() = data.position(next_batch_ + options_.micro, options_.batch, options_.seq);
     auto outcome = update(data, rate);
     const adacc::PlanBoundary& boundary = training_.boundary();
     for (const adacc::PlanChange& change : boundary.update.changes)
@@ -159,7 +164,7 @@ class Trainer {
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
     if (outcome && outcome->finite) next_batch_ += options_.micro;
-    else training_.data_position = data.position(next_batch_, options_.batch, options_.seq);
+    else data_position() = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
   }
 
@@ -197,8 +202,7 @@ class Trainer {
       if (!infer_.run(cpu_, window, window)) return out;
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
-          cpu_,
-          {training_.params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          cpu_, {params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -207,11 +211,17 @@ class Trainer {
     return out;
   }
 
-  std::uint64_t done() const { return training_.updates(); }
-  const adacc::Program& program() const { return training_.compiled().program(); }
+  std::uint64_t done() const {
+    return options_.forward_only ? forward_.updates() : training_.updates();
+  }
+  const adacc::Program& program() const {
+    return options_.forward_only ? forward_.compiled().program() : training_.compiled().program();
+  }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
-  adacc::TrainingMemoryUse memory_use() const { return training_.memory_use(); }
+  adacc::TrainingMemoryUse memory_use() const {
+    return options_.forward_only ? forward_.memory_use() : training_.memory_use();
+  }
   /// What memory_use() may come to; 0 without --total.
   std::size_t total_bytes() const { return total_bytes_; }
   /// Of the process, over what it held before the training was set up.
@@ -255,7 +265,7 @@ class Trainer {
   /// Arena bytes that training steps have touched: the end of the last cache line that differs
   /// from the pattern it was filled with.
   std::size_t measured_peak() {
-    const adacc::Bytes arena = training_.arena();
+    const adacc::Bytes arena = this->arena();
     std::size_t end = predicted_peak();
     while (end > 0) {
       const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
@@ -269,9 +279,22 @@ class Trainer {
  private:
   static constexpr std::byte pattern{0xA5};
 
+  const adacc::Graph& graph() const { return program().graph; }
+  adacc::View<float> params() {
+    return options_.forward_only ? forward_.params() : training_.params();
+  }
+  adacc::Bytes arena() { return options_.forward_only ? forward_.arena() : training_.arena(); }
+  std::uint64_t& data_position() {
+    return options_.forward_only ? forward_.data_position : training_.data_position;
+  }
+
   /// --micro batches, and the update that their gradients make.
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
+    if (options_.forward_only) {
+      if (adacc::Error why = fill(data, next_batch_)) return why;
+      return forward_.step(inputs(), targets(), rate.at(done()));
+    }
     for (std::size_t i = 0; i < options_.micro; ++i) {
       if (adacc::Error why = fill(data, next_batch_ + i)) return why;
       if (auto loss = training_.accumulate(inputs(), targets()); !loss) return loss.error;
@@ -315,7 +338,7 @@ class Trainer {
       return why;
     adacc::detail::each_parameter(
         *plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-          std::copy_n(block.data() + in_file, elems, training_.params().data() + at);
+          std::copy_n(block.data() + in_file, elems, params().data() + at);
         });
     return {};
   }
@@ -323,10 +346,10 @@ class Trainer {
   /// The parameters, with what adapters add to the weights beside them.
   std::vector<float> merged() {
     using namespace adacc;
-    const View<const float> from = training_.params();
+    const View<const float> from = this->params();
     std::vector<float> params(from.begin(), from.end());
     if (options_.lora.rank == 0) return params;
-    const Graph& graph = training_.compiled().graph();
+    const Graph& graph = this->graph();
     const gpt::Lora lora = options_.adapters();
     for (const Node& node : graph.nodes) {
       if (std::string_view(node.name) != LoraLinear::name) continue;
@@ -341,14 +364,13 @@ class Trainer {
   /// The adapters alone, under the names of their parameters.
   adacc::Error save_adapters(const std::string& path) {
     using namespace adacc;
-    const Graph& graph = training_.compiled().graph();
+    const Graph& graph = this->graph();
     std::vector<NamedTensor> tensors;
     for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
       const Parameter& parameter = graph.parameters[i];
       if (train_gpt::is_of_adapter(parameter))
-        tensors.push_back(
-            {parameter_name(graph, i),
-             View<const float>(training_.params().data() + parameter.offset, parameter.shape)});
+        tensors.push_back({parameter_name(graph, i),
+                           View<const float>(params().data() + parameter.offset, parameter.shape)});
     }
     return write_safetensors(path, tensors,
                              {{"rank", std::to_string(options_.lora.rank)},
@@ -382,6 +404,7 @@ class Trainer {
     if (!inputs || !targets) return inputs ? targets.error : inputs.error;
     inputs_ = std::move(*inputs);
     targets_ = std::move(*targets);
+    if (options_.forward_only) return make_forward_only(std::move(*graph));
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
     if (!optimizer) return optimizer.error;
@@ -389,6 +412,22 @@ class Trainer {
       return why;
     training_.clip = options_.clip;
     training_.model = options_.model_text();
+    return share_arena();
+  }
+
+  /// What --forward-only holds: parameters, and the arena of an evaluation.
+  adacc::Error make_forward_only(adacc::Graph graph) {
+    using namespace adacc;
+    auto made = ForwardOnly<>::make(dispatch(), std::move(graph),
+                                    {.epsilon = options_.epsilon,
+                                     .directions = options_.directions,
+                                     .clip = options_.clip,
+                                     .weight_decay = options_.weight_decay,
+                                     .context = cpu_,
+                                     .arena_bytes = borrowed_bytes(),
+                                     .model = options_.model_text()});
+    if (!made) return made.error;
+    forward_ = std::move(*made);
     return share_arena();
   }
 
@@ -508,11 +547,11 @@ class Trainer {
 
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
-    const adacc::Bytes arena = training_.arena();
+    const adacc::Bytes arena = this->arena();
     std::memset(arena.data(), static_cast<int>(pattern), arena.size());
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(arena, training_.params())) return why;
+      if (adacc::Error why = step->bind(arena, params())) return why;
     }
     return {};
   }
@@ -605,6 +644,7 @@ class Trainer {
   adacc::ScratchFile store_;  ///< outlives the training that sends to it
   ResidentPeak resident_;
   Trained training_;
+  adacc::ForwardOnly<> forward_;  ///< in its place, with --forward-only
   adacc::Step<> evaluate_, infer_;
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;

@@ -286,6 +286,26 @@ paste <(loss_of one.jsonl) <(loss_of four.jsonl) |
 "$train_gpt" --resume threes --threads 1 --steps 6 --save threes >out 2>err || complain "resuming: $(cat err)"
 cmp -s four threes || complain "micro-batches, resumed between updates, end elsewhere"
 
+# --- forward passes alone ---------------------------------------------------------------------------
+forward=("$train_gpt" --layers 2 --heads 2 --channels 16 --context 16 --seed 3 --text text --forward-only
+         --directions 2)
+for option in --policy=retain --budget=50% --total=9MiB --optimizer=sgd --moments=int8 --micro=2; do
+  refuses "${option%=*}" 'forward-only does without' -- "${small[@]}" --text text --forward-only "$option"
+done
+refuses --directions --forward-only -- "${small[@]}" --directions 2
+refuses --directions '1 to 65536' -- "${small[@]}" --forward-only --directions 0
+refuses --epsilon '"0"' -- "${small[@]}" --forward-only --epsilon 0
+"${forward[@]}" --steps 7 --threads 2 --train 'block.1' --save forth >out 2>err || complain "--forward-only: $(cat err)"
+grep -q '^moments  *0 bytes' out && grep -q '^gradients  *0 bytes' out && [ "$(peak out)" -lt "$(peak all)" ] ||
+  complain "--forward-only holds more than an evaluation: $(cat out)"
+"${forward[@]}" --steps 3 --threads 1 --train 'block.1' --save forth2 >out 2>err || complain "--forward-only: $(cat err)"
+"$train_gpt" --resume forth2 --threads 1 --steps 7 --save forth2 >out 2>err || complain "resuming it: $(cat err)"
+cmp -s forth forth2 || complain "--forward-only, resumed with other threads, ends elsewhere"
+refuses plain AdamW forward-only -- --resume plain --forward-only
+refuses forth forward-only 'is AdamW' -- --resume forth --forward-only=false
+"$train_gpt" --model plain --text text --forward-only --lora 2 --threads 1 --steps 2 --save forth3 >out 2>err ||
+  complain "--forward-only with adapters: $(cat err)"
+
 # --- auto, resumed --------------------------------------------------------------------------------
 # The plan evolves, and a run that is killed again and again ends with the bits of one that was not:
 # plan changes, losses, parameters, moments, and all that was seen. Times are those of one profile, in
@@ -448,7 +468,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-explains model layers heads channels context tokens text batch seq steps lr weight-decay clip \
+explains model layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

@@ -2,64 +2,16 @@
 /// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
 #pragma once
 
-#include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
+#include "file_order.hpp"
 #include "saved_state.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-namespace detail {
-
-/// Where parameters lie in a file: in their order, whichever of them are frozen.
-inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
-  std::vector<std::size_t> offsets;
-  std::size_t next = 0;
-  for (const Parameter& parameter : graph.parameters) {
-    std::size_t mine = next;
-    if (parameter.owner) next += padded_elems(parameter.shape, graph.scalar);
-    for (std::size_t i = 0; i < offsets.size() && !parameter.owner; ++i)
-      if (graph.parameters[i].offset == parameter.offset) mine = offsets[i];
-    offsets.push_back(mine);
-  }
-  return offsets;
-}
-
-/// Calls copy(offset in a file of `saved`, offset in the block of `graph`, elements) for every parameter
-/// of `saved`. The parameters of `graph` are these, wherever they lie.
-template <class Copy>
-void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
-  const std::vector<std::size_t> offsets = offsets_in_files(saved);
-  for (std::size_t i = 0; i < offsets.size(); ++i)
-    if (saved.parameters[i].owner)
-      copy(offsets[i], graph.parameters[i].offset, saved.parameters[i].shape.elems());
-}
-
-/// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
-inline std::uint64_t layout_of(const Graph& graph) {
-  const std::vector<std::size_t> offsets = offsets_in_files(graph);
-  Mixer all;
-  const auto mix = [&](const char* text) {
-    for (; *text != '\0'; ++text) all.mix(static_cast<unsigned char>(*text));
-    all.mix(256);
-  };
-  for (std::size_t p = 0; p < offsets.size(); ++p) {
-    const Parameter& parameter = graph.parameters[p];
-    mix(parameter.node < 0 ? graph.loss.name : graph.node(parameter.node).name);
-    mix(parameter.name);
-    all.mix(offsets[p]);
-    all.mix(static_cast<std::uint64_t>(parameter.shape.rank()));
-    for (int i = 0; i < parameter.shape.rank(); ++i) all.mix(parameter.shape[i]);
-  }
-  return all.value();
-}
-
-}  // namespace detail
 
 template <class T, class Context, class Optimizer>
 CheckpointInfo Training<T, Context, Optimizer>::info() const {
@@ -86,16 +38,9 @@ Error Training<T, Context, Optimizer>::save(const std::string& path,
   CheckpointInfo info = this->info();
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  const Graph& graph = step_.graph();
-  if (graph.gradient_elems == graph.parameter_elems)
-    return save_checkpoint<T>(path, info, params(), state_.view());
-  Result<adacc::Block<T>> all =
-      adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
-  if (!all) return all.error;
-  detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
-    std::memcpy(all->data() + in_file, params().data() + at, n * sizeof(T));
+  return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
+    return save_checkpoint<T>(path, info, ordered, state_.view());
   });
-  return save_checkpoint<T>(path, info, std::as_const(*all).view(), state_.view());
 }
 
 template <class T, class Context, class Optimizer>
@@ -125,18 +70,10 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  const Graph& graph = step_.graph();
-  if (graph.gradient_elems == graph.parameter_elems) {
-    if (const Error why = file->read(params(), state->memory(state_.view()))) return why;
-  } else {
-    Result<adacc::Block<T>> all =
-        adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
-    if (!all) return all.error;
-    if (const Error why = file->read(all->view(), state->memory(state_.view()))) return why;
-    detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
-      std::memcpy(params().data() + at, all->data() + in_file, n * sizeof(T));
-    });
-  }
+  if (const Error why = detail::read_in_file_order(step_.graph(), params(), [&](View<T> ordered) {
+        return file->read(ordered, state->memory(state_.view()));
+      }))
+    return why;
   state->convert(state_.view());
   updates_ = saved.updates;
   data_position = saved.data_position;
