@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/io/adapters.hpp>
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/file.hpp>
 #include <support/command_line.hpp>
@@ -27,10 +28,11 @@ inline void declare(CLI::App& app, Options& options) {
   const CLI::Range count(std::uint64_t{0}, std::uint64_t{1} << 31);
   const CLI::Validator rate = support::between(0, 1e6);
 
-  app.add_option("--model", options.model,
-                 "start from the parameters of a checkpoint (--save, --merge), of an llm.c "
-                 "checkpoint, or of a GPT-2 of Hugging Face: a folder with config.json and "
-                 "model.safetensors (fixes the model's shape)");
+  auto* model =
+      app.add_option("--model", options.model,
+                     "start from the parameters of a checkpoint (--save, --merge), of an llm.c "
+                     "checkpoint, or of a GPT-2 of Hugging Face: a folder with config.json and "
+                     "model.safetensors (fixes the model's shape)");
   auto& network = options.network;
   app.add_option("--layers", network.layers, "transformer blocks")->check(layers);
   app.add_option("--heads", network.heads, "attention heads; must divide the channels")
@@ -72,6 +74,11 @@ inline void declare(CLI::App& app, Options& options) {
       "--lora-fa{false}", options.lora.train_a,
       "keep the first matrix of each adapter as it was drawn (LoRA-FA): then the inputs of "
       "linear layers need not be kept");
+  app.add_option("--adapter", options.adapter,
+                 "start from these adapters (FILE.lora.safetensors) beside --model: --lora and "
+                 "--lora-alpha are then as the file says")
+      ->needs(model)
+      ->excludes(train);
   app.add_option("--steps", options.steps, "train until this many steps are done")->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(rate);
   app.add_option("--weight-decay", options.weight_decay, "decoupled weight decay")->check(rate);
@@ -233,6 +240,25 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   return std::nullopt;
 }
 
+/// What the file of --adapter says of adapters goes into the options; what is given must agree.
+inline adacc::Error adopt_adapters(Options& options) {
+  if (options.adapter.empty()) return {};
+  const auto shape = adacc::read_adapter_shape(options.adapter);
+  if (!shape) return shape.error;
+  auto& lora = options.lora;
+  if ((lora.rank != 0 && lora.rank != shape->rank) ||
+      (lora.alpha != 0 && lora.alpha != shape->alpha)) {
+    char alpha[32];
+    std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(shape->alpha));
+    return adacc::Error::say(adacc::one_line(options.adapter, 100).c_str(),
+                             ": holds adapters of rank ", shape->rank, " and alpha ", alpha,
+                             "; leave out --lora and --lora-alpha");
+  }
+  lora.rank = shape->rank;
+  lora.alpha = shape->alpha;
+  return {};
+}
+
 /// The whole of it: with --resume, the checkpoint's options come first.
 inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   Options given;
@@ -243,6 +269,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     return 2;
   };
   const auto check_options = [&]() -> std::optional<int> {
+    if (const adacc::Error why = adopt_adapters(line.options)) return fail(why);
     const Options& all = line.options;
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
@@ -300,13 +327,18 @@ inline adacc::Error check_files(const Options& options) {
     const std::string& path;
     bool written;
   };
-  const Named all[] = {
-      {"--model", options.model, false},   {"--tokens", options.tokens, false},
-      {"--text", options.text, false},     {"--val", options.val, false},
-      {"--resume", options.resume, false}, {"--profile", options.profile, true},
-      {"--log", options.log, true},        {"--report", options.report, true},
-      {"--save", options.save, true},      {"--export", options.export_folder, true},
-      {"--merge", options.merge, true}};
+  const Named all[] = {{"--model", options.model, false},
+                       {"--adapter", options.adapter, false},
+                       {"--tokens", options.tokens, false},
+                       {"--text", options.text, false},
+                       {"--val", options.val, false},
+                       {"--resume", options.resume, false},
+                       {"--profile", options.profile, true},
+                       {"--log", options.log, true},
+                       {"--report", options.report, true},
+                       {"--save", options.save, true},
+                       {"--export", options.export_folder, true},
+                       {"--merge", options.merge, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

@@ -14,6 +14,7 @@
 
 struct Options {
   std::string model;
+  std::string adapter;  ///< file of adapters beside it
   adacc::gpt::Config network;
   bool shape_given = false;  ///< any of --layers, --heads, --channels, --context
   std::string for_auto;      ///< an option that was given and says something to auto alone

@@ -4,11 +4,11 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
+#include <adacc/io/adapters.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/io/write_safetensors.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/store/scratch_file.hpp>
@@ -30,23 +30,6 @@
 #include "options.hpp"
 #include "resident.hpp"
 
-namespace train_gpt {
-
-inline bool is_of_adapter(const adacc::Parameter& parameter) {
-  return std::strncmp(parameter.name, "lora_", 5) == 0;
-}
-
-/// A graph without its adapters, whose parameters are then those of a plain GPT, wherever they lie.
-inline adacc::Graph without_adapters(const adacc::Graph& graph) {
-  adacc::Graph plain = graph;
-  plain.parameters.clear();
-  for (const adacc::Parameter& parameter : graph.parameters)
-    if (!is_of_adapter(parameter)) plain.parameters.push_back(parameter);
-  return plain;
-}
-
-}  // namespace train_gpt
-
 class Trainer {
   using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
 
@@ -66,12 +49,9 @@ class Trainer {
     if (adacc::Error why = allocate(true)) return why;
     if (adacc::Error why = measure(data)) return why;
     if (options_.model.empty()) return {};
-    const adacc::Graph plain = train_gpt::without_adapters(graph());
-    if (adacc::is_checkpoint(options_.model)) return read_parameters(plain);
-    if (!adacc::is_gpt2_safetensors(options_.model))
-      return adacc::read_llmc_parameters(options_.model, plain, params());
-    return adacc::read_gpt2_parameters(options_.model, plain,
-                                       static_cast<std::size_t>(options_.network.layers), params());
+    if (adacc::Error why = read_model()) return why;
+    return options_.adapter.empty() ? adacc::Error{}
+                                    : adacc::read_adapters(options_.adapter, graph(), params());
   }
 
   /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
@@ -116,14 +96,14 @@ class Trainer {
                                   c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
     return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
-                                                  train_gpt::without_adapters(graph()),
+                                                  adacc::without_adapters(graph()),
                                                   {params.data(), adacc::Shape(params.size())});
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
   adacc::Error save_merged() {
     using namespace adacc;
-    const Graph mine = train_gpt::without_adapters(graph());
+    const Graph mine = adacc::without_adapters(graph());
     const Result<Graph> plain = plain_graph();
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
@@ -317,6 +297,16 @@ class Trainer {
     return {};
   }
 
+  /// The parameters that --model names, adapters aside.
+  adacc::Error read_model() {
+    const adacc::Graph plain = adacc::without_adapters(graph());
+    if (adacc::is_checkpoint(options_.model)) return read_parameters(plain);
+    if (!adacc::is_gpt2_safetensors(options_.model))
+      return adacc::read_llmc_parameters(options_.model, plain, params());
+    return adacc::read_gpt2_parameters(options_.model, plain,
+                                       static_cast<std::size_t>(options_.network.layers), params());
+  }
+
   /// Of the same model without adapters, all of it trained: as checkpoints have it.
   adacc::Result<adacc::Graph> plain_graph() const {
     return adacc::gpt::graph(options_.network, options_.batch, options_.seq, options_.threads);
@@ -363,18 +353,8 @@ class Trainer {
 
   /// The adapters alone, under the names of their parameters.
   adacc::Error save_adapters(const std::string& path) {
-    using namespace adacc;
-    const Graph& graph = this->graph();
-    std::vector<NamedTensor> tensors;
-    for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
-      const Parameter& parameter = graph.parameters[i];
-      if (train_gpt::is_of_adapter(parameter))
-        tensors.push_back({parameter_name(graph, i),
-                           View<const float>(params().data() + parameter.offset, parameter.shape)});
-    }
-    return write_safetensors(path, tensors,
-                             {{"rank", std::to_string(options_.lora.rank)},
-                              {"alpha", std::to_string(options_.adapters().alpha)}});
+    return adacc::write_adapters<float>(path, graph(), params(),
+                                        {options_.lora.rank, options_.adapters().alpha});
   }
 
   adacc::ProfileSource source() const {

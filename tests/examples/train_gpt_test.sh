@@ -246,6 +246,7 @@ refuses --lora-fa --lora -- --lora-fa
 refuses --merge --lora -- --merge merged
 peak() { sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' "$1"; }
 "${part[@]}" --steps 4 --save plain >all 2>err || complain "all of it: $(cat err)"
+"${part[@]}" --channels 8 --steps 0 --save narrow >out 2>err || complain "a narrow model: $(cat err)"
 "${part[@]}" --train 'block.1.*bias,layer_norm' --steps 7 --save some >out 2>err || complain "--train: $(cat err)"
 grep -q 'are trained' out && [ "$(peak out)" -lt "$(peak all)" ] || complain "--train saves nothing: $(cat out)"
 "${part[@]}" --train 'block.1.*bias,layer_norm' --steps 3 --save half >out 2>err || complain "--train: $(cat err)"
@@ -275,6 +276,19 @@ cmp -s <(losses tuned.jsonl | tail -n 1) <(losses next.jsonl | tail -n 1) ||
 refuses tuned 'LoRA of rank 2, alpha 4' 'LoRA of rank 3' -- --resume tuned --lora 3
 refuses plain 'GPT-2' 'LoRA of rank 2' -- --resume plain --lora 2
 refuses tuned 'LoRA of rank 2' 'merge' -- --model tuned --text text
+# Adapters from their file, beside the model that they were trained beside.
+adapter=(--model plain --adapter tuned.lora.safetensors --text text --threads 1 --steps 0)
+"$train_gpt" "${adapter[@]}" --save read --merge reread >out 2>err || complain "--adapter: $(cat err)"
+grep -q 'LoRA of rank 2, alpha 4' out || complain "adapters without their shape: $(cat out)"
+cmp -s tuned.lora.safetensors read.lora.safetensors || complain "adapters that were read are others"
+"$train_gpt" --model reread --text text --steps 0 --export remerged >out 2>err || complain "reread: $(cat err)"
+cmp -s adapted/model.safetensors remerged/model.safetensors || complain "--merge of --adapter is another"
+refuses --adapter --model -- --text text --adapter tuned.lora.safetensors
+refuses tuned.lora 'rank 2' 'alpha 4' 'leave out' -- "${adapter[@]}" --lora 3
+refuses 'metadata has no rank' -- "${adapter[@]}" --adapter adapted/model.safetensors
+refuses 'No such file' -- "${adapter[@]}" --adapter nothere
+refuses '"block.0.lora_linear.lora_a" is (2, 16), not (2, 8)' -- "${adapter[@]}" --model narrow
+refuses --adapter --save 'one file' -- "${adapter[@]}" --save tuned.lora.safetensors
 # Micro-batches are one batch of all of them, but for the last digits.
 "${part[@]}" --steps 6 --batch 8 --log one.jsonl >out 2>err || complain "one batch: $(cat err)"
 "${part[@]}" --steps 6 --batch 2 --micro 4 --log four.jsonl --save four >out 2>err || complain "--micro: $(cat err)"
@@ -468,7 +482,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-explains model layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
+explains model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish
