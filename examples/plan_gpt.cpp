@@ -22,6 +22,8 @@
 #include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
+#include "plan_gpt/totals.hpp"
+
 #include <cstdio>
 #include <iterator>
 #include <string>
@@ -49,7 +51,7 @@ struct Options {
   double gflops = 100, gbps = 20;
   double link_gbps = 0;
   bool json = false;
-  std::string svg;
+  std::string svg, total_picture;
 };
 
 int fail(const adacc::Error& why) {
@@ -151,6 +153,14 @@ int run(Options options) {
   if (options.network.channels % options.network.heads != 0)
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
+  const EstimateRates rates{.bytes_per_second = 1e9 * options.gbps,
+                            .operations_per_second = 1e9 * options.gflops};
+  if (!options.total_picture.empty()) {
+    const Error why = plan_gpt::draw_totals(
+        {options.network, options.batch, options.seq, options.threads, rates, options.tolerance},
+        options.total_picture);
+    return why ? fail(why) : 0;
+  }
   const auto lower = [&](int parts, const gpt::Tuning& tuning) {
     return gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads,
                                        parts, tuning);
@@ -167,8 +177,7 @@ int run(Options options) {
   }
   auto graph = lower(options.parts, tuning);
   if (!graph) return fail(graph.error);
-  CostProfile profile = estimated_profile(*graph, {.bytes_per_second = 1e9 * options.gbps,
-                                                   .operations_per_second = 1e9 * options.gflops});
+  CostProfile profile = estimated_profile(*graph, rates);
   if (!options.profile.empty()) {
     std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
@@ -282,6 +291,20 @@ int main(int argc, char** argv) {
       ->check(support::between(0, 1e9));
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
+  app.add_option(
+         "--total-picture", options.total_picture,
+         "print a table of all that a training holds, for several ways to train the model, and "
+         "draw it into this file; costs are estimated")
+      ->excludes(train)
+      ->excludes(lora)
+      ->excludes(profile)
+      ->excludes("--parts")
+      ->excludes("--budget")
+      ->excludes("--total")
+      ->excludes("--optimizer")
+      ->excludes("--moments")
+      ->excludes("--svg")
+      ->excludes("--json");
   if (const auto status = support::parse(app, argc, argv)) return *status;
   return run(options);
 }
