@@ -22,6 +22,8 @@
 #include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
+#include "plan_gpt/totals.hpp"
+
 #include <cstdio>
 #include <iterator>
 #include <string>
@@ -52,7 +54,7 @@ struct Options {
   double gflops = 100, gbps = 20;
   double link_gbps = 0;
   bool json = false;
-  std::string svg;
+  std::string svg, total_picture;
   plan_gpt::PipelineOptions pipeline;
 };
 
@@ -100,8 +102,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
               options.fused ? "parameters" : "parameters and gradients",
-              mebi(memory.parameters + memory.gradients),
-              mebi(memory.moments), options.optimizer.c_str(), options.moments.c_str());
+              mebi(memory.parameters + memory.gradients), mebi(memory.moments),
+              options.optimizer.c_str(), options.moments.c_str());
   std::printf("%-26s %12.1f MiB\n", "in all", mebi(memory.total()));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
               found.seconds / found.retain_seconds);
@@ -156,6 +158,14 @@ int run(Options options) {
   if (options.network.channels % options.network.heads != 0)
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
+  const EstimateRates rates{.bytes_per_second = 1e9 * options.gbps,
+                            .operations_per_second = 1e9 * options.gflops};
+  if (!options.total_picture.empty()) {
+    const Error why = plan_gpt::draw_totals(
+        {options.network, options.batch, options.seq, options.threads, rates, options.tolerance},
+        options.total_picture);
+    return why ? fail(why) : 0;
+  }
   const auto lower = [&](int parts, const gpt::Tuning& tuning) {
     return gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, options.threads,
                                        parts, tuning);
@@ -172,8 +182,7 @@ int run(Options options) {
   }
   auto graph = lower(options.parts, tuning);
   if (!graph) return fail(graph.error);
-  CostProfile profile = estimated_profile(*graph, {.bytes_per_second = 1e9 * options.gbps,
-                                                   .operations_per_second = 1e9 * options.gflops});
+  CostProfile profile = estimated_profile(*graph, rates);
   if (!options.profile.empty()) {
     std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
@@ -190,7 +199,8 @@ int run(Options options) {
   support::choose_solver(options.solver, request);
   auto whole = lower(1, tuning);
   if (!whole) return fail(whole.error);
-  const std::size_t separate = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
+  const std::size_t separate =
+      peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
   const auto fp32 = memory_beside_arena(*graph, AdamW{});
   if (options.fused)
     for (Graph* one : {&*graph, &*whole}) set_updates(*one, Updates::fused);
@@ -294,6 +304,20 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "print one JSON object");
   app.add_option("--svg", options.svg, "draw the plan and its memory into this file");
   plan_gpt::add_options(app, options.pipeline);
+  app.add_option(
+         "--total-picture", options.total_picture,
+         "print a table of all that a training holds, for several ways to train the model, and "
+         "draw it into this file; costs are estimated")
+      ->excludes(train)
+      ->excludes(lora)
+      ->excludes(profile)
+      ->excludes("--parts")
+      ->excludes("--budget")
+      ->excludes("--total")
+      ->excludes("--optimizer")
+      ->excludes("--moments")
+      ->excludes("--svg")
+      ->excludes("--json");
   if (const auto status = support::parse(app, argc, argv)) return *status;
   if (options.pipeline.stages == 0) return run(options);
   for (const char* other :

@@ -131,7 +131,11 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   const std::string moments = mebibytes(memory.moments) + " for the moments of " +
                               options.optimizer + " in " + options.moments;
-  if (memory.gradients == memory.parameters)
+  if (options.forward_only)
+    std::printf("parameters  %.2f M, %s; no gradients and no moments: %d direction%s an update\n",
+                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
+                options.directions, options.directions == 1 ? "" : "s");
+  else if (memory.gradients == memory.parameters)
     std::printf("parameters  %.2f M, %s, as much for gradients, %s\n",
                 static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
                 moments.c_str());
@@ -376,6 +380,10 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say("--resume and --model both say where to start; give one of them");
   if (options.parallel() && !options.offload.empty())
     return Error::say("--offload is for one rank without --shards");
+  if (options.parallel() && (options.fused || options.forward_only))
+    return Error::say(
+        options.fused ? "--fused" : "--forward-only",
+        " is for one rank without --shards: ranks sum their gradients before an update");
   if (Error why = check_files(options)) return why;
   if (Error why = adopt_shape(options, line.resumed.model)) return why;
   const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};

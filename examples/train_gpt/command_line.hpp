@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/io/adapters.hpp>
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/file.hpp>
 #include <support/command_line.hpp>
@@ -27,10 +28,11 @@ inline void declare(CLI::App& app, Options& options) {
   const CLI::Range count(std::uint64_t{0}, std::uint64_t{1} << 31);
   const CLI::Validator rate = support::between(0, 1e6);
 
-  app.add_option("--model", options.model,
-                 "start from the parameters of a checkpoint (--save, --merge), of an llm.c "
-                 "checkpoint, or of a GPT-2 of Hugging Face: a folder with config.json and "
-                 "model.safetensors (fixes the model's shape)");
+  auto* model =
+      app.add_option("--model", options.model,
+                     "start from the parameters of a checkpoint (--save, --merge), of an llm.c "
+                     "checkpoint, or of a GPT-2 of Hugging Face: a folder with config.json and "
+                     "model.safetensors (fixes the model's shape)");
   auto& network = options.network;
   app.add_option("--layers", network.layers, "transformer blocks")->check(layers);
   app.add_option("--heads", network.heads, "attention heads; must divide the channels")
@@ -86,6 +88,11 @@ inline void declare(CLI::App& app, Options& options) {
       "--lora-fa{false}", options.lora.train_a,
       "keep the first matrix of each adapter as it was drawn (LoRA-FA): then the inputs of "
       "linear layers need not be kept");
+  app.add_option("--adapter", options.adapter,
+                 "start from these adapters (FILE.lora.safetensors) beside --model: --lora and "
+                 "--lora-alpha are then as the file says")
+      ->needs(model)
+      ->excludes(train);
   app.add_option("--steps", options.steps, "train until this many steps are done")->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(rate);
   app.add_option("--weight-decay", options.weight_decay, "decoupled weight decay")->check(rate);
@@ -95,6 +102,18 @@ inline void declare(CLI::App& app, Options& options) {
       "whose second moment is a row and a column of each matrix",
       "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
       "blocks of 8 bits. A resumed run may change it");
+  auto* forward_only = app.add_flag(
+      "--forward-only{true}", options.forward_only,
+      "train by comparing losses on either side along random directions, without backward: "
+      "what is held is the parameters and the memory of an evaluation. Much slower, and --lr is "
+      "some 1000 times smaller [default then: 1e-6]");
+  app.add_option("--directions", options.directions,
+                 "... of each update; each takes two forward passes")
+      ->needs(forward_only)
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--epsilon", options.epsilon, "... and how far parameters are moved")
+      ->needs(forward_only)
+      ->check(support::between(1e-12, 1e6));
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(rate);
   app.add_option("--clip-by", options.clip_by,
@@ -237,7 +256,31 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   for (const char* name : {"--budget", "--total", "--tolerance", "--solver", "--offload",
                            "--plan-threads", "--parts", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
+  options.for_backward = options.for_auto;
+  for (const char* name :
+       {"--policy", "--optimizer", "--moments", "--micro", "--fused", "--clip-by"})
+    if (app.count(name) > 0) options.for_backward = name;
+  if (options.forward_only && app.count("--lr") == 0) options.lr = 1e-6;
   return std::nullopt;
+}
+
+/// What the file of --adapter says of adapters goes into the options; what is given must agree.
+inline adacc::Error adopt_adapters(Options& options) {
+  if (options.adapter.empty()) return {};
+  const auto shape = adacc::read_adapter_shape(options.adapter);
+  if (!shape) return shape.error;
+  auto& lora = options.lora;
+  if ((lora.rank != 0 && lora.rank != shape->rank) ||
+      (lora.alpha != 0 && lora.alpha != shape->alpha)) {
+    char alpha[32];
+    std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(shape->alpha));
+    return adacc::Error::say(adacc::one_line(options.adapter, 100).c_str(),
+                             ": holds adapters of rank ", shape->rank, " and alpha ", alpha,
+                             "; leave out --lora and --lora-alpha");
+  }
+  lora.rank = shape->rank;
+  lora.alpha = shape->alpha;
+  return {};
 }
 
 /// The whole of it: with --resume, the checkpoint's options come first.
@@ -252,6 +295,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     return 2;
   };
   const auto check_options = [&]() -> std::optional<int> {
+    if (const adacc::Error why = adopt_adapters(line.options)) return fail(why);
     const Options& all = line.options;
     if (all.fused && all.clip > 0 && all.clip_by == "step")
       return fail(adacc::Error::say(
@@ -259,9 +303,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           "as it comes: do without --fused, or clip by the norm of the step before, with "
           "--clip-by previous"));
     if (all.fused && all.micro > 1)
-      return fail(adacc::Error::say(
-          "--micro ", all.micro, " sums the gradients of several batches, and --fused gives each up as "
-          "it comes: give one of the two"));
+      return fail(
+          adacc::Error::say("--micro ", all.micro,
+                            " sums the gradients of several batches, and --fused gives each up as "
+                            "it comes: give one of the two"));
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
                               : !all.merge.empty()  ? "--merge"
@@ -269,6 +314,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (of_adapters != nullptr && all.lora.rank == 0)
       return fail(
           adacc::Error::say(of_adapters, " is for adapters, and there are none: give --lora"));
+    if (all.forward_only && !given.for_backward.empty())
+      return fail(adacc::Error::say(given.for_backward.c_str(),
+                                    " is for training by gradients, and --forward-only does "
+                                    "without: it holds no gradients, moments or kept activations"));
     if (given.for_auto.empty() || line.options.plans()) return std::nullopt;
     return fail(adacc::Error::say(given.for_auto.c_str(),
                                   " is for --policy auto, and the policy is ",
@@ -314,13 +363,18 @@ inline adacc::Error check_files(const Options& options) {
     const std::string& path;
     bool written;
   };
-  const Named all[] = {
-      {"--model", options.model, false},   {"--tokens", options.tokens, false},
-      {"--text", options.text, false},     {"--val", options.val, false},
-      {"--resume", options.resume, false}, {"--profile", options.profile, true},
-      {"--log", options.log, true},        {"--report", options.report, true},
-      {"--save", options.save, true},      {"--export", options.export_folder, true},
-      {"--merge", options.merge, true}};
+  const Named all[] = {{"--model", options.model, false},
+                       {"--adapter", options.adapter, false},
+                       {"--tokens", options.tokens, false},
+                       {"--text", options.text, false},
+                       {"--val", options.val, false},
+                       {"--resume", options.resume, false},
+                       {"--profile", options.profile, true},
+                       {"--log", options.log, true},
+                       {"--report", options.report, true},
+                       {"--save", options.save, true},
+                       {"--export", options.export_folder, true},
+                       {"--merge", options.merge, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

@@ -14,9 +14,11 @@
 
 struct Options {
   std::string model;
+  std::string adapter;  ///< file of adapters beside it
   adacc::gpt::Config network;
   bool shape_given = false;  ///< any of --layers, --heads, --channels, --context
   std::string for_auto;      ///< an option that was given and says something to auto alone
+  std::string for_backward;  ///< one that says something to training by gradients alone
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
@@ -44,6 +46,9 @@ struct Options {
   adacc::Budget total;  ///< of all that training holds
   std::string total_text;
   std::string optimizer = "adamw", moments = "fp32";
+  bool forward_only = false;
+  int directions = 1;
+  double epsilon = 1e-3;
   double tolerance = 1e-2;
   std::string solver = "auto";
   std::string offload;  ///< folder of a scratch file
@@ -62,7 +67,7 @@ struct Options {
   std::string val;
   std::uint64_t val_every = 0;
 
-  bool plans() const { return policy == "auto"; }
+  bool plans() const { return policy == "auto" && !forward_only; }
   /// Whether updates are made of shards: they are with several ranks, and with --shards.
   bool parallel() const { return shards > 0; }
   /// Batches that an update is made of, on all ranks.
@@ -118,8 +123,14 @@ struct Notes {
     }
     number("--steps", options.steps);
     number("--lr", options.lr);
-    notes.options.emplace_back("--optimizer", options.optimizer);
-    notes.options.emplace_back("--moments", options.moments);
+    if (options.forward_only) {
+      notes.options.emplace_back("--forward-only", "true");
+      number("--directions", options.directions);
+      number("--epsilon", options.epsilon);
+    } else {
+      notes.options.emplace_back("--optimizer", options.optimizer);
+      notes.options.emplace_back("--moments", options.moments);
+    }
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);
     if (options.clip_by != "step") notes.options.emplace_back("--clip-by", options.clip_by);
@@ -127,7 +138,7 @@ struct Notes {
     number("--warmup", options.warmup);
     if (options.min_lr >= 0) number("--min-lr", options.min_lr);
     number("--seed", options.seed);
-    notes.options.emplace_back("--policy", options.policy);
+    if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
     if (!options.plans()) return notes;
     const bool neither = options.budget_text.empty() && options.total_text.empty();
     if (neither) notes.options.emplace_back("--budget", "100%");

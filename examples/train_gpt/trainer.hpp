@@ -4,15 +4,16 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
+#include <adacc/io/adapters.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/io/write_safetensors.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/ranks/data_parallel.hpp>
 #include <adacc/store/scratch_file.hpp>
+#include <adacc/train/forward_only.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
@@ -29,23 +30,6 @@
 
 #include "options.hpp"
 #include "resident.hpp"
-
-namespace train_gpt {
-
-inline bool is_of_adapter(const adacc::Parameter& parameter) {
-  return std::strncmp(parameter.name, "lora_", 5) == 0;
-}
-
-/// A graph without its adapters, whose parameters are then those of a plain GPT, wherever they lie.
-inline adacc::Graph without_adapters(const adacc::Graph& graph) {
-  adacc::Graph plain = graph;
-  plain.parameters.clear();
-  for (const adacc::Parameter& parameter : graph.parameters)
-    if (!is_of_adapter(parameter)) plain.parameters.push_back(parameter);
-  return plain;
-}
-
-}  // namespace train_gpt
 
 class Trainer {
   using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
@@ -67,25 +51,11 @@ class Trainer {
   adacc::Error set_up(const adacc::Tokens& data) {
     adacc::Error why = allocate(true);
     if (!why) why = measure(data);
-    if (options_.parallel()) {
-      if ((why = go_parallel(why))) return why;
-      if (options_.model.empty()) return {};
-      if ((why = share_error(group_, group_.rank() == 0 ? read_model() : adacc::Error())))
-        return why;
-      return parallel_.broadcast_parameters();
-    }
-    return why || options_.model.empty() ? why : read_model();
-  }
-
-  /// The parameters of --model.
-  adacc::Error read_model() {
-    const adacc::Graph graph = train_gpt::without_adapters(trained().compiled().graph());
-    if (adacc::is_checkpoint(options_.model)) return read_parameters(graph);
-    if (!adacc::is_gpt2_safetensors(options_.model))
-      return adacc::read_llmc_parameters(options_.model, graph, trained().params());
-    return adacc::read_gpt2_parameters(options_.model, graph,
-                                       static_cast<std::size_t>(options_.network.layers),
-                                       trained().params());
+    if (!options_.parallel()) return why ? why : read_start();
+    if ((why = go_parallel(why))) return why;
+    if (options_.model.empty()) return {};
+    if ((why = share_error(group_, group_.rank() == 0 ? read_start() : adacc::Error()))) return why;
+    return parallel_.broadcast_parameters();
   }
 
   /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
@@ -106,7 +76,10 @@ class Trainer {
       return share_arena();
     }
     if (Error why = allocate(!evolved)) return why;
-    const auto loaded = trained().load(options_.resume, evolved ? Restore::all : Restore::numbers);
+    const auto loaded =
+        options_.forward_only
+            ? forward_.load(options_.resume)
+            : training_.load(options_.resume, evolved ? Restore::all : Restore::numbers);
     if (!loaded) return loaded.error;
     go_on_from(saved, same_text);
     if (evolved) {
@@ -118,9 +91,10 @@ class Trainer {
 
   /// A checkpoint, and beside it the adapters, if there are any.
   adacc::Error save(const std::string& path, const Notes& notes) {
-    if (const adacc::Error why = options_.parallel() ? parallel_.save(path, notes.text())
-                                                     : training_.save(path, notes.text()))
-      return why;
+    const adacc::Error why = options_.parallel()     ? parallel_.save(path, notes.text())
+                             : options_.forward_only ? forward_.save(path, notes.text())
+                                                     : training_.save(path, notes.text());
+    if (why) return why;
     if (group_.rank() != 0) return {};
     return options_.lora.rank == 0 ? adacc::Error{} : save_adapters(path + ".lora.safetensors");
   }
@@ -131,20 +105,20 @@ class Trainer {
     const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
                                   c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
-    return adacc::write_gpt2<adacc::Graph, float>(
-        options_.export_folder, shape, train_gpt::without_adapters(trained().compiled().graph()),
-        {params.data(), adacc::Shape(params.size())});
+    return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
+                                                  adacc::without_adapters(graph()),
+                                                  {params.data(), adacc::Shape(params.size())});
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
   adacc::Error save_merged() {
     using namespace adacc;
-    const Graph graph = train_gpt::without_adapters(trained().compiled().graph());
+    const Graph mine = adacc::without_adapters(graph());
     const Result<Graph> plain = plain_graph();
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
     std::vector<float> block(plain->parameter_elems);
-    adacc::detail::each_parameter(*plain, graph,
+    adacc::detail::each_parameter(*plain, mine,
                                   [&](std::size_t in_file, std::size_t at, std::size_t elems) {
                                     std::copy_n(params.data() + at, elems, block.data() + in_file);
                                   });
@@ -171,7 +145,7 @@ class Trainer {
   adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
                                              const adacc::LearningRate& rate) {
     changes_.clear();
-    trained().data_position =
+    data_position() =
         data.position(next_batch_ + options_.update_batches(), options_.batch, options_.seq);
     auto outcome = update(data, rate);
     const adacc::PlanBoundary& boundary = trained().boundary();
@@ -181,7 +155,7 @@ class Trainer {
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
     if (outcome && outcome->finite) next_batch_ += options_.update_batches();
-    else trained().data_position = data.position(next_batch_, options_.batch, options_.seq);
+    else data_position() = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
   }
 
@@ -219,8 +193,7 @@ class Trainer {
       if (!infer_.run(cpu_, window, window)) return out;
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
-          cpu_,
-          {trained().params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          cpu_, {params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -229,12 +202,18 @@ class Trainer {
     return out;
   }
 
-  std::uint64_t done() const { return trained().updates(); }
-  const adacc::Program& program() const { return trained().compiled().program(); }
+  std::uint64_t done() const {
+    return options_.forward_only ? forward_.updates() : trained().updates();
+  }
+  const adacc::Program& program() const {
+    return options_.forward_only ? forward_.compiled().program() : trained().compiled().program();
+  }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
   adacc::TrainingMemoryUse memory_use() const {
-    return parallel_ ? parallel_.memory_use() : training_.memory_use();
+    return parallel_               ? parallel_.memory_use()
+           : options_.forward_only ? forward_.memory_use()
+                                   : training_.memory_use();
   }
   /// Which ranks train, in words; empty without shards.
   std::string ranks_text() const {
@@ -287,7 +266,7 @@ class Trainer {
   /// Arena bytes that training steps have touched: the end of the last cache line that differs
   /// from the pattern it was filled with.
   std::size_t measured_peak() {
-    const adacc::Bytes arena = trained().arena();
+    const adacc::Bytes arena = this->arena();
     std::size_t end = predicted_peak();
     while (end > 0) {
       const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
@@ -301,9 +280,22 @@ class Trainer {
  private:
   static constexpr std::byte pattern{0xA5};
 
+  const adacc::Graph& graph() const { return program().graph; }
+  adacc::View<float> params() {
+    return options_.forward_only ? forward_.params() : trained().params();
+  }
+  adacc::Bytes arena() { return options_.forward_only ? forward_.arena() : trained().arena(); }
+  std::uint64_t& data_position() {
+    return options_.forward_only ? forward_.data_position : trained().data_position;
+  }
+
   /// --micro batches, and the update that their gradients make.
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
+    if (options_.forward_only) {
+      if (adacc::Error why = fill(data, next_batch_)) return why;
+      return forward_.step(inputs(), targets(), rate.at(done()));
+    }
     if (options_.fused) {
       if (adacc::Error why = fill(data, next_batch_)) return why;
       return training_.step(inputs(), targets(), rate.at(done()));
@@ -329,6 +321,7 @@ class Trainer {
 
   /// Numbers of the checkpoint that training does not keep itself.
   void go_on_from(const adacc::CheckpointInfo& saved, bool same_text) {
+    forward_.context().key.seed = options_.seed;
     cpu_.key.seed = trained().context().key.seed = options_.seed;
     const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
     next_batch_ = place / (options_.batch * options_.seq);
@@ -344,6 +337,7 @@ class Trainer {
                          .clock = steady_seconds,
                          .context = cpu_,
                          .clip = options_.clip,
+                         .clip_by = clip_by(),
                          .optimizer = training_.optimizer,
                          .arena_bytes = borrowed_bytes(),
                          .model = options_.model_text()};
@@ -367,6 +361,10 @@ class Trainer {
     return share_arena();
   }
 
+  adacc::ClipBy clip_by() const {
+    return options_.clip_by == "step" ? adacc::ClipBy::this_step : adacc::ClipBy::previous;
+  }
+
   adacc::gpt::Tuning tuning() const {
     return {options_.adapters(), trained_.empty() ? nullptr : &trained_};
   }
@@ -380,6 +378,24 @@ class Trainer {
     if (!trained) return adacc::Error::say("--train: ", trained.error.text());
     trained_ = std::move(*trained);
     return {};
+  }
+
+  /// The parameters that --model and --adapter name, if they do.
+  adacc::Error read_start() {
+    if (options_.model.empty()) return {};
+    if (adacc::Error why = read_model()) return why;
+    return options_.adapter.empty() ? adacc::Error{}
+                                    : adacc::read_adapters(options_.adapter, graph(), params());
+  }
+
+  /// The parameters that --model names, adapters aside.
+  adacc::Error read_model() {
+    const adacc::Graph plain = adacc::without_adapters(graph());
+    if (adacc::is_checkpoint(options_.model)) return read_parameters(plain);
+    if (!adacc::is_gpt2_safetensors(options_.model))
+      return adacc::read_llmc_parameters(options_.model, plain, params());
+    return adacc::read_gpt2_parameters(options_.model, plain,
+                                       static_cast<std::size_t>(options_.network.layers), params());
   }
 
   /// Of the same model without adapters, all of it trained: as checkpoints have it.
@@ -403,7 +419,7 @@ class Trainer {
       return why;
     adacc::detail::each_parameter(
         *plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-          std::copy_n(block.data() + in_file, elems, trained().params().data() + at);
+          std::copy_n(block.data() + in_file, elems, params().data() + at);
         });
     return {};
   }
@@ -411,10 +427,10 @@ class Trainer {
   /// The parameters, with what adapters add to the weights beside them.
   std::vector<float> merged() {
     using namespace adacc;
-    const View<const float> from = trained().params();
+    const View<const float> from = this->params();
     std::vector<float> params(from.begin(), from.end());
     if (options_.lora.rank == 0) return params;
-    const Graph& graph = trained().compiled().graph();
+    const Graph& graph = this->graph();
     const gpt::Lora lora = options_.adapters();
     for (const Node& node : graph.nodes) {
       if (std::string_view(node.name) != LoraLinear::name) continue;
@@ -428,19 +444,8 @@ class Trainer {
 
   /// The adapters alone, under the names of their parameters.
   adacc::Error save_adapters(const std::string& path) {
-    using namespace adacc;
-    const Graph& graph = trained().compiled().graph();
-    std::vector<NamedTensor> tensors;
-    for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
-      const Parameter& parameter = graph.parameters[i];
-      if (train_gpt::is_of_adapter(parameter))
-        tensors.push_back(
-            {parameter_name(graph, i),
-             View<const float>(trained().params().data() + parameter.offset, parameter.shape)});
-    }
-    return write_safetensors(path, tensors,
-                             {{"rank", std::to_string(options_.lora.rank)},
-                              {"alpha", std::to_string(options_.adapters().alpha)}});
+    return adacc::write_adapters<float>(path, graph(), params(),
+                                        {options_.lora.rank, options_.adapters().alpha});
   }
 
   adacc::ProfileSource source() const {
@@ -470,14 +475,31 @@ class Trainer {
     if (!inputs || !targets) return inputs ? targets.error : inputs.error;
     inputs_ = std::move(*inputs);
     targets_ = std::move(*targets);
+    if (options_.forward_only) return make_forward_only(std::move(*graph));
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
     if (!optimizer) return optimizer.error;
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
     trained().clip = options_.clip;
-    trained().clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
+    trained().clip_by = clip_by();
     trained().model = options_.model_text();
+    return share_arena();
+  }
+
+  /// What --forward-only holds: parameters, and the arena of an evaluation.
+  adacc::Error make_forward_only(adacc::Graph graph) {
+    using namespace adacc;
+    auto made = ForwardOnly<>::make(dispatch(), std::move(graph),
+                                    {.epsilon = options_.epsilon,
+                                     .directions = options_.directions,
+                                     .clip = options_.clip,
+                                     .weight_decay = options_.weight_decay,
+                                     .context = cpu_,
+                                     .arena_bytes = borrowed_bytes(),
+                                     .model = options_.model_text()});
+    if (!made) return made.error;
+    forward_ = std::move(*made);
     return share_arena();
   }
 
@@ -598,11 +620,11 @@ class Trainer {
 
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
-    const adacc::Bytes arena = trained().arena();
+    const adacc::Bytes arena = this->arena();
     std::memset(arena.data(), static_cast<int>(pattern), arena.size());
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(arena, trained().params())) return why;
+      if (adacc::Error why = step->bind(arena, params())) return why;
     }
     return {};
   }
@@ -695,8 +717,9 @@ class Trainer {
   adacc::Cpu cpu_;
   adacc::ScratchFile store_;  ///< outlives the training that sends to it
   ResidentPeak resident_;
-  Trained training_;   ///< empty once it has become
-  Parallel parallel_;  ///< this, with shards
+  Trained training_;              ///< empty once it has become
+  Parallel parallel_;             ///< this, with shards
+  adacc::ForwardOnly<> forward_;  ///< in its place, with --forward-only
   adacc::Step<> evaluate_, infer_;
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;

@@ -53,6 +53,7 @@
 #include "train/adamw.hpp"
 #include "train/any_optimizer.hpp"
 #include "train/evolving.hpp"
+#include "train/forward_only.hpp"
 #include "train/learning_rate.hpp"
 #include "train/lion.hpp"
 #include "train/make.hpp"

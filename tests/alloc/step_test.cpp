@@ -7,6 +7,7 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
 
 #include "interpose.hpp"
@@ -79,5 +80,12 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
                                     {.context = Cpu(ExecutorRef(pool)), .evolving = false});
     REQUIRE_MESSAGE(planned, planned.error.text());
     CHECK(count(*planned) == 0);
+    auto forward = ForwardOnly<>::make(net, Shape(batch, seq),
+                                       {.directions = 2, .context = Cpu(ExecutorRef(pool))});
+    REQUIRE_MESSAGE(forward, forward.error.text());
+    const long before = allocations;
+    const auto outcome = forward->step(inputs(), targets(), 1e-6);
+    CHECK(allocations == before);
+    CHECK(outcome);
   }
 }

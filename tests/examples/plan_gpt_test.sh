@@ -73,6 +73,22 @@ refuses --budget --total -- "${shape[@]}" --budget 1MiB --total 2MiB
 awk -F'[ ,]+' '/parameter_bytes|gradient_bytes|moment_bytes|"peak_bytes/ { sum += $3 }
      /"total_bytes/ { total = $3 } END { exit !(total > 0 && sum == total) }' out ||
   complain "what is held does not add up: $(cat out)"
+# Every byte of a training: rows add up, and say what the same options say one by one.
+"$plan_gpt" "${shape[@]}" --parts 4 --moments int8 --json >out 2>err || complain "in loops: $(cat err)"
+smallest=$(number smallest_peak_bytes)
+"$plan_gpt" "${shape[@]}" --budget 30% --moments int8 --json >out 2>err || complain "30 %: $(cat err)"
+total=$(number total_bytes)
+"$plan_gpt" "${shape[@]}" --total-picture picture.svg >table 2>err || complain "--total-picture: $(cat err)"
+awk -F'|' -v smallest="$smallest" -v total="$total" '
+     function off(a, b) { return a - b > 0.06 || b - a > 0.06 }
+     NR > 2 { ++rows; sum = $4 + $5 + $6 + $7; d = sum - $8; if (d > 0.21 || d < -0.21) bad = 1 }
+     NR == 5 && off($8 + 0, total / 1048576) { bad = 1 }
+     NR == 6 && off($7 + 0, smallest / 1048576) { bad = 1 }
+     $3 ~ /forward-only/ && ($5 + $6 > 0) { bad = 1 }
+     END { exit bad || rows != 8 }' table || complain "the table does not add up: $(cat table) $smallest $total"
+[ "$(grep -c 'MiB</text>' picture.svg)" -eq 8 ] || complain "the picture has not 8 bars"
+refuses --total-picture --budget -- "${shape[@]}" --total-picture picture.svg --budget 30%
+refuses nowhere -- "${shape[@]}" --total-picture nowhere/picture.svg
 refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
 refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses --tolerance -- "${shape[@]}" --tolerance nan
@@ -84,6 +100,6 @@ refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
 explains layers heads channels vocab batch seq threads budget total optimizer moments tolerance gap deadline solver profile \
-    gflops gbps json svg
+    gflops gbps json svg total-picture
 
 finish

@@ -258,6 +258,7 @@ refuses --lora-fa --lora -- --lora-fa
 refuses --merge --lora -- --merge merged
 peak() { sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' "$1"; }
 "${part[@]}" --steps 4 --save plain >all 2>err || complain "all of it: $(cat err)"
+"${part[@]}" --channels 8 --steps 0 --save narrow >out 2>err || complain "a narrow model: $(cat err)"
 "${part[@]}" --train 'block.1.*bias,layer_norm' --steps 7 --save some >out 2>err || complain "--train: $(cat err)"
 grep -q 'are trained' out && [ "$(peak out)" -lt "$(peak all)" ] || complain "--train saves nothing: $(cat out)"
 "${part[@]}" --train 'block.1.*bias,layer_norm' --steps 3 --save half >out 2>err || complain "--train: $(cat err)"
@@ -287,6 +288,19 @@ cmp -s <(losses tuned.jsonl | tail -n 1) <(losses next.jsonl | tail -n 1) ||
 refuses tuned 'LoRA of rank 2, alpha 4' 'LoRA of rank 3' -- --resume tuned --lora 3
 refuses plain 'GPT-2' 'LoRA of rank 2' -- --resume plain --lora 2
 refuses tuned 'LoRA of rank 2' 'merge' -- --model tuned --text text
+# Adapters from their file, beside the model that they were trained beside.
+adapter=(--model plain --adapter tuned.lora.safetensors --text text --threads 1 --steps 0)
+"$train_gpt" "${adapter[@]}" --save read --merge reread >out 2>err || complain "--adapter: $(cat err)"
+grep -q 'LoRA of rank 2, alpha 4' out || complain "adapters without their shape: $(cat out)"
+cmp -s tuned.lora.safetensors read.lora.safetensors || complain "adapters that were read are others"
+"$train_gpt" --model reread --text text --steps 0 --export remerged >out 2>err || complain "reread: $(cat err)"
+cmp -s adapted/model.safetensors remerged/model.safetensors || complain "--merge of --adapter is another"
+refuses --adapter --model -- --text text --adapter tuned.lora.safetensors
+refuses tuned.lora 'rank 2' 'alpha 4' 'leave out' -- "${adapter[@]}" --lora 3
+refuses 'metadata has no rank' -- "${adapter[@]}" --adapter adapted/model.safetensors
+refuses 'No such file' -- "${adapter[@]}" --adapter nothere
+refuses '"block.0.lora_linear.lora_a" is (2, 16), not (2, 8)' -- "${adapter[@]}" --model narrow
+refuses --adapter --save 'one file' -- "${adapter[@]}" --save tuned.lora.safetensors
 # Micro-batches are one batch of all of them, but for the last digits.
 "${part[@]}" --steps 6 --batch 8 --log one.jsonl >out 2>err || complain "one batch: $(cat err)"
 "${part[@]}" --steps 6 --batch 2 --micro 4 --log four.jsonl --save four >out 2>err || complain "--micro: $(cat err)"
@@ -297,6 +311,26 @@ paste <(loss_of one.jsonl) <(loss_of four.jsonl) |
 "${part[@]}" --steps 3 --batch 2 --micro 4 --save threes >out 2>err || complain "--micro: $(cat err)"
 "$train_gpt" --resume threes --threads 1 --steps 6 --save threes >out 2>err || complain "resuming: $(cat err)"
 cmp -s four threes || complain "micro-batches, resumed between updates, end elsewhere"
+
+# --- forward passes alone ---------------------------------------------------------------------------
+forward=("$train_gpt" --layers 2 --heads 2 --channels 16 --context 16 --seed 3 --text text --forward-only
+         --directions 2)
+for option in --policy=retain --budget=50% --total=9MiB --optimizer=sgd --moments=int8 --micro=2; do
+  refuses "${option%=*}" 'forward-only does without' -- "${small[@]}" --text text --forward-only "$option"
+done
+refuses --directions --forward-only -- "${small[@]}" --directions 2
+refuses --directions '1 to 65536' -- "${small[@]}" --forward-only --directions 0
+refuses --epsilon '"0"' -- "${small[@]}" --forward-only --epsilon 0
+"${forward[@]}" --steps 7 --threads 2 --train 'block.1' --save forth >out 2>err || complain "--forward-only: $(cat err)"
+grep -q '^moments  *0 bytes' out && grep -q '^gradients  *0 bytes' out && [ "$(peak out)" -lt "$(peak all)" ] ||
+  complain "--forward-only holds more than an evaluation: $(cat out)"
+"${forward[@]}" --steps 3 --threads 1 --train 'block.1' --save forth2 >out 2>err || complain "--forward-only: $(cat err)"
+"$train_gpt" --resume forth2 --threads 1 --steps 7 --save forth2 >out 2>err || complain "resuming it: $(cat err)"
+cmp -s forth forth2 || complain "--forward-only, resumed with other threads, ends elsewhere"
+refuses plain AdamW forward-only -- --resume plain --forward-only
+refuses forth forward-only 'is AdamW' -- --resume forth --forward-only=false
+"$train_gpt" --model plain --text text --forward-only --lora 2 --threads 1 --steps 2 --save forth3 >out 2>err ||
+  complain "--forward-only with adapters: $(cat err)"
 
 # --- auto, resumed --------------------------------------------------------------------------------
 # The plan evolves, and a run that is killed again and again ends with the bits of one that was not:
@@ -460,7 +494,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-explains model layers heads channels context tokens text batch seq steps lr weight-decay clip \
+explains model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

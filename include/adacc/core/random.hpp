@@ -42,7 +42,8 @@ enum class Purpose : std::uint8_t {
   data,
   sampling,
   probe,
-  moments
+  moments,
+  directions
 };
 
 /// Names one stream of random numbers; the element index selects within it.

@@ -5,43 +5,18 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
+#include "file_order.hpp"
 #include "saved_state.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
-
-/// Where parameters lie in a file: in their order, whichever of them are frozen.
-inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
-  std::vector<std::size_t> offsets;
-  std::size_t next = 0;
-  for (const Parameter& parameter : graph.parameters) {
-    std::size_t mine = next;
-    if (parameter.owner) next += padded_elems(parameter.shape, graph.scalar);
-    for (std::size_t i = 0; i < offsets.size() && !parameter.owner; ++i)
-      if (graph.parameters[i].offset == parameter.offset) mine = offsets[i];
-    offsets.push_back(mine);
-  }
-  return offsets;
-}
-
-/// Calls copy(offset in a file of `saved`, offset in the block of `graph`, elements) for every parameter
-/// of `saved`. The parameters of `graph` are these, wherever they lie.
-template <class Copy>
-void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
-  const std::vector<std::size_t> offsets = offsets_in_files(saved);
-  for (std::size_t i = 0; i < offsets.size(); ++i)
-    if (saved.parameters[i].owner)
-      copy(offsets[i], graph.parameters[i].offset, saved.parameters[i].shape.elems());
-}
 
 /// The norm that the gradients of the next update are clipped by, as the last line of what a checkpoint
 /// says of the optimizer's state.
@@ -58,25 +33,6 @@ inline double take_norm(std::string& text) {
   const double norm = std::strtod(text.c_str() + line + sizeof norm_line - 1, nullptr);
   text.resize(line);
   return norm >= 0 && std::isfinite(norm) ? norm : -1;
-}
-
-/// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
-inline std::uint64_t layout_of(const Graph& graph) {
-  const std::vector<std::size_t> offsets = offsets_in_files(graph);
-  Mixer all;
-  const auto mix = [&](const char* text) {
-    for (; *text != '\0'; ++text) all.mix(static_cast<unsigned char>(*text));
-    all.mix(256);
-  };
-  for (std::size_t p = 0; p < offsets.size(); ++p) {
-    const Parameter& parameter = graph.parameters[p];
-    mix(parameter.node < 0 ? graph.loss.name : graph.node(parameter.node).name);
-    mix(parameter.name);
-    all.mix(offsets[p]);
-    all.mix(static_cast<std::uint64_t>(parameter.shape.rank()));
-    for (int i = 0; i < parameter.shape.rank(); ++i) all.mix(parameter.shape[i]);
-  }
-  return all.value();
 }
 
 }  // namespace detail
@@ -114,16 +70,9 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  const Graph& graph = step_.graph();
-  if (graph.gradient_elems == graph.parameter_elems)
-    return save_checkpoint<T>(path, info, params(), state);
-  Result<adacc::Block<T>> all =
-      adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
-  if (!all) return all.error;
-  detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
-    std::memcpy(all->data() + in_file, params().data() + at, n * sizeof(T));
+  return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
+    return save_checkpoint<T>(path, info, ordered, state);
   });
-  return save_checkpoint<T>(path, info, std::as_const(*all).view(), state);
 }
 
 template <class T, class Context, class Optimizer>
@@ -162,18 +111,10 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  const Graph& graph = step_.graph();
-  if (graph.gradient_elems == graph.parameter_elems) {
-    if (const Error why = file->read(params(), state->memory(state_memory))) return why;
-  } else {
-    Result<adacc::Block<T>> all =
-        adacc::Block<T>::make(graph.parameter_elems, "parameters in a file's order");
-    if (!all) return all.error;
-    if (const Error why = file->read(all->view(), state->memory(state_memory))) return why;
-    detail::each_parameter(graph, graph, [&](std::size_t in_file, std::size_t at, std::size_t n) {
-      std::memcpy(params().data() + at, all->data() + in_file, n * sizeof(T));
-    });
-  }
+  if (const Error why = detail::read_in_file_order(step_.graph(), params(), [&](View<T> ordered) {
+        return file->read(ordered, state->memory(state_memory));
+      }))
+    return why;
   state->convert(state_memory);
   updates_ = saved.updates;
   previous_norm_ = norm;

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT
+/// Training by forward passes alone: what is held is the parameters and the arena of an evaluation.
+///
+/// Source: Malladi et al., "Fine-tuning language models with just forward passes" (MeZO), NeurIPS
+/// 2023, which is SPSA (Spall, IEEE Trans. Automatic Control 37, 1992) in the memory of inference. An
+/// update evaluates the loss at two points on either side of the parameters p, along each of n random
+/// directions z_k,
+///
+///     s_k = (loss(p + epsilon z_k) - loss(p - epsilon z_k)) / (2 epsilon)
+///     p  -= rate (sum_k s_k z_k / n + weight_decay p)
+///
+/// so that the mean of s_k z_k over all directions is the gradient, up to terms in epsilon^2. It costs
+/// 2 n forward passes and is noisy: with P parameters that are trained the estimate's squared error
+/// is (P - 1) / n times the squared gradient.
+///
+/// Nothing is stored of a direction. Its elements are +1 or -1, bits of the counter-based generator by
+/// seed, update, direction, parameter and element: for the same expectation their variance is the
+/// least that there is, and no machine rounds them. (The paper draws normal numbers, whose bits differ
+/// with the C library.) epsilon is how far each parameter goes.
+///
+/// p is moved in place and moved back, which is exact but for rounding: each of the 2 n + 2 moves of an
+/// update rounds a parameter once, by at most half a unit in the last place of |p| + 2 epsilon. That is
+/// part of the algorithm: the same whatever the number of threads, run to run, and when a run is
+/// resumed.
+///
+///     auto training = ForwardOnly<>::make(net, Shape(4, 256), {.directions = 4});
+///     training->step(x, y, 1e-5);
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "../core/any_view.hpp"
+#include "../core/block.hpp"
+#include "../io/checkpoint.hpp"
+#include "../step/step.hpp"
+#include "file_order.hpp"
+#include "gradient_norm.hpp"
+#include "initialize.hpp"
+#include "memory_use.hpp"
+#include "saved_state.hpp"
+#include "training.hpp"
+#include "update_table.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// All of it has a default.
+template <class Context>
+struct ForwardOnlyOptions {
+  double epsilon = 1e-3;    ///< how far parameters are moved; more than 0
+  int directions = 1;       ///< of an update, from 1 to 65536
+  double clip = 0;          ///< slopes are scaled down to this root of their mean square; 0 is off
+  double weight_decay = 0;  ///< decoupled; applies if the parameter's spec says `decay`
+  Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
+  std::uint64_t seed = 0;   ///< of parameters and directions; 0: the context's
+  /// Which parameters are trained, as in TrainingOptions; the others are never touched.
+  const TrainedSet* trained = nullptr;
+  int parts = 1;                ///< layers are cut into, as in TrainingOptions
+  std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
+  std::string model{};          ///< what checkpoints call the network
+};
+
+namespace detail {
+
+/// A part of a move: so far along a direction.
+struct Along {
+  std::uint16_t direction = 0;
+  double far = 0;
+};
+
+/// Moves parameters along directions, each once, by what is the sum: as an optimizer that keeps nothing
+/// and reads no gradient, so that an UpdateTable runs it.
+struct Move {
+  const Along* parts;
+  std::size_t count;
+  double decay;  ///< parameters that decay lose this share of themselves
+
+  static constexpr const char* name = "forward-only";
+  static constexpr std::size_t state_count = 0;
+
+  template <class T>
+  void update(const ParameterRange<T>& range, const UpdateTerms&) const {
+    constexpr std::size_t lanes = 128;  // signs that a block of random words has
+    static_assert(update_tile % lanes == 0);
+    const T kept = range.parameter.decay ? static_cast<T>(decay) : T{0};
+    const RandomKey key = range.key.with_purpose(Purpose::directions);
+    for (std::size_t at = 0; at < range.count; at += lanes) {
+      T sum[lanes] = {};
+      for (std::size_t k = 0; k < count; ++k) {
+        RandomKey stream = key;
+        stream.micro_step = parts[k].direction;
+        const PhiloxBlock random = random_block(stream, (range.first + at) / lanes);
+        const T far = static_cast<T>(parts[k].far);
+        for (std::size_t word = 0; word < 4; ++word) {
+          const std::uint32_t signs = random.word[word];
+          for (std::size_t bit = 0; bit < 32; ++bit)
+            sum[32 * word + bit] += (signs >> bit & 1U) != 0 ? -far : far;
+        }
+      }
+      T* const p = range.values + range.first + at;
+      const std::size_t left = range.count - at;
+      for (std::size_t i = 0; i < (left < lanes ? left : lanes); ++i) p[i] += sum[i] - kept * p[i];
+    }
+  }
+};
+
+}  // namespace detail
+
+template <class T = float, class Context = Cpu>
+class ForwardOnly {
+ public:
+  using Options = ForwardOnlyOptions<Context>;
+
+  double epsilon = 1e-3;            ///< as the options say; may change between updates
+  double clip = 0;                  ///< likewise
+  double weight_decay = 0;          ///< likewise
+  std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
+  std::string model;                ///< what checkpoints call the network
+
+  ForwardOnly() = default;
+
+  /// Takes the memory to train `network`, which must outlive it, on inputs of shape `input`, and draws
+  /// the parameters, with the values that a Training of that seed draws.
+  template <class Network>
+  static Result<ForwardOnly> make(const Network& network, Shape input, Options options = {}) {
+    Result<Graph> graph = make_graph<Context>(network, input,
+                                              {.scalar = dtype_of<T>,
+                                               .workers = options.context.workers(),
+                                               .parts = options.parts,
+                                               .trained = options.trained});
+    if (!graph) return graph.error;
+    return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
+  }
+  template <class Network>
+  static Result<ForwardOnly> make(const Network&& temporary, Shape, Options = {}) = delete;
+
+  /// The same of a graph, which says what is frozen, with a dispatch table that can run it.
+  static Result<ForwardOnly> make(
+      Dispatch<T, Context> dispatch,
+      Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
+      Options options = {}) {
+    if (!(options.epsilon > 0) || !std::isfinite(options.epsilon))
+      return Error::say("epsilon, by which parameters are moved, must be more than 0 and finite");
+    if (options.directions < 1 || options.directions > 0x10000)
+      return Error::say("an update takes from 1 to 65536 directions, and was asked for ",
+                        options.directions);
+    if (!(options.clip >= 0) || !(options.weight_decay >= 0))
+      return Error::say("clip and weight_decay must be 0 (off) or more, and not NaN");
+    if (!graph.has_loss)
+      return Error::say("the network has no loss, and forward-only training compares losses");
+    if (graph.gradient_elems == 0)
+      return Error::say("all parameters are frozen: there is nothing to train");
+    Plan nothing_kept = retain_all(graph);
+    Result<Program> program =
+        make_program(std::move(graph), std::move(nothing_kept), Mode::evaluate);
+    if (!program) return program.error;
+    Result<Step<T, Context>> step =
+        Step<T, Context>::make(std::move(dispatch), std::move(*program));
+    if (!step) return step.error;
+    ForwardOnly made;
+    made.step_ = std::move(*step);
+    made.context_ = options.context;
+    if (options.seed != 0) made.context_.key.seed = options.seed;
+    made.epsilon = options.epsilon;
+    made.clip = options.clip;
+    made.weight_decay = options.weight_decay;
+    made.model = options.model;
+    const Graph& kept = made.step_.graph();
+    const detail::Move move{nullptr, 0, 0};
+    Result<UpdateTable> table = UpdateTable::make(move, kept.parameters, dtype_of<T>);
+    if (!table) return table.error;
+    made.table_ = std::move(*table);
+    made.slopes_.resize(static_cast<std::size_t>(options.directions));
+    const std::size_t bytes = made.step_.arena_bytes();
+    Result<Block<std::byte>> arena = Block<std::byte>::make(
+        bytes < options.arena_bytes ? options.arena_bytes : bytes, "activations");
+    if (!arena) return arena.error;
+    Result<Block<T>> params = Block<T>::make(kept.parameter_elems, "parameters");
+    if (!params) return params.error;
+    made.arena_ = std::move(*arena);
+    made.params_ = std::move(*params);
+    if (const Error why = made.step_.bind(made.arena(), made.params())) return why;
+    initialize_parameters(made.context_, kept.parameters, made.params(), made.context_.key.seed);
+    return made;
+  }
+
+  /// One update from the losses of 2 n forward passes on a batch, at the rate `lr`. Layers that draw
+  /// numbers (dropout) are the identity, as in evaluation. If a loss is not finite nothing is
+  /// updated, but for the rounding of moves. The outcome's loss is the mean of those compared; its
+  /// grad_norm the root of the slopes' mean square, which estimates the gradient's L2 norm.
+  Result<TrainingOutcome> step(AnyView input, AnyView targets, double lr) {
+    if (!(epsilon > 0) || !std::isfinite(epsilon))
+      return Error::misuse(
+          "epsilon, by which parameters are moved, must be more than 0 and finite");
+    // What the batch lacks is better known before parameters are moved.
+    if (const Error why = step_.begin(input, targets)) return why;
+    step_.abandon();
+    const std::size_t n = slopes_.size();
+    double losses = 0, squares = 0;
+    for (std::size_t k = 0; k < n; ++k) {
+      if (k == 0) move({{along(0), {}}}, 1);
+      else move({{along(k - 1), along(k)}}, 2);
+      const Result<double> plus = evaluate(input, targets);
+      move({{along(k, -2), {}}}, 1);
+      const Result<double> minus = plus ? evaluate(input, targets) : plus;
+      if (!minus) return move({{along(k), {}}}, 1), minus.error;
+      const double slope = (*plus - *minus) / (2 * epsilon);
+      slopes_[k] = {static_cast<std::uint16_t>(k), slope};
+      losses += *plus + *minus;
+      squares += slope * slope;
+    }
+    move({{along(n - 1), {}}}, 1);
+    const auto count = static_cast<double>(n);
+    TrainingOutcome outcome;
+    outcome.batches = 1;
+    outcome.loss = losses / (2 * count);
+    outcome.grad_norm = std::sqrt(squares / count);
+    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+    if (!outcome.finite) return outcome;
+    const double scale = -lr * clip_scale(outcome.grad_norm, clip) / count;
+    for (detail::Along& slope : slopes_) slope.far *= scale;
+    move(slopes_.data(), n, lr * weight_decay);
+    ++updates_;
+    return outcome;
+  }
+
+  /// The mean loss at the parameters as they are.
+  Result<double> evaluate(AnyView input, AnyView targets) {
+    context_.key.step = static_cast<std::uint32_t>(updates_);
+    return step_.run(context_, input, targets);
+  }
+
+  /// Saves parameters, updates, data position, seed and `notes` of yours: nothing else is kept between
+  /// updates.
+  Error save(const std::string& path, const std::string& notes = {}) const {
+    CheckpointInfo info = this->info();
+    info.notes = notes;
+    return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
+      return save_checkpoint<T>(path, info, ordered, {});
+    });
+  }
+
+  /// Goes on where the run that saved `path` was, bit for bit if options and batches are the same.
+  /// Refuses checkpoints of other networks, and of trainings by backpropagation, and then changes
+  /// nothing.
+  Result<CheckpointInfo> load(const std::string& path) {
+    if (step_.active()) return Error::misuse("an evaluation is under way: it must end before");
+    Result<CheckpointFile> file = CheckpointFile::open(path);
+    if (!file) return file.error;
+    if (const Error why = file->check(info())) return why;
+    if (const Error why = detail::read_in_file_order(
+            step_.graph(), params(), [&](View<T> ordered) { return file->read(ordered, {}); }))
+      return why;
+    updates_ = file->info().updates;
+    data_position = file->info().data_position;
+    context_.key.seed = file->info().key.seed;
+    return file->info();
+  }
+
+  std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
+  int directions() const { return static_cast<int>(slopes_.size()); }
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a forward pass, exactly
+
+  Context& context() { return context_; }
+  const Step<T, Context>& compiled() const { return step_; }
+  Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
+  View<T> params() { return params_.view(); }
+  View<const T> params() const { return params_.view(); }
+
+  /// What it holds, in bytes.
+  TrainingMemoryUse memory_use() const {
+    return {params_.size() * sizeof(T), 0, 0, arena_.size(), 0};
+  }
+
+ private:
+  struct Pair {
+    detail::Along parts[2];
+  };
+
+  /// Forth along direction k, or as often as that back.
+  detail::Along along(std::size_t k, double times = 1) const {
+    return {static_cast<std::uint16_t>(k), times * epsilon};
+  }
+
+  void move(const Pair& pair, std::size_t count) { move(pair.parts, count, 0); }
+
+  void move(const detail::Along* parts, std::size_t count, double decay) {
+    const RandomKey key{context_.key.seed, static_cast<std::uint32_t>(updates_)};
+    table_.update(detail::Move{parts, count, decay}, context_, step_.graph().parameters,
+                  UpdateMemory<T>{params(), params(), {}}, {updates_ + 1, 0, 1, key});
+  }
+
+  CheckpointInfo info() const {
+    const Graph& graph = step_.graph();
+    CheckpointInfo info;
+    info.model = model;
+    info.optimizer = detail::state_text(table_, graph);
+    info.updates = updates_;
+    info.data_position = data_position;
+    info.key.seed = context_.key.seed;
+    info.key.step = static_cast<std::uint32_t>(updates_);
+    info.layout = detail::layout_of(graph);
+    info.graph = graph.fingerprint;
+    info.scalar = dtype_of<T>;
+    info.parameter_elems = graph.parameter_elems;
+    return info;
+  }
+
+  Context context_;
+  Block<std::byte> arena_;
+  Block<T> params_;
+  UpdateTable table_;
+  Array<detail::Along> slopes_;  ///< of the directions of the update that is made
+  Step<T, Context> step_;
+  std::uint64_t updates_ = 0;
+};
+
+}}  // namespace adacc::v0_1

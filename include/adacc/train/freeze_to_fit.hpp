@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+/// Which layers to freeze so that training fits a budget that it cannot meet otherwise.
+///
+/// The question is SlimFit's (Ardakani et al., "SlimFit: memory-efficient fine-tuning of
+/// transformer-based models using training dynamics", 2023). Its measure is how much a layer's weights
+/// change; ours the squared norm of the layer's gradient, which is what plain descent gains by
+/// training it: to first order the loss falls by rate * |gradient|^2, a sum over layers.
+///
+/// So of the sets of layers that fit, the one is wanted whose gradients' squared norms sum up to most.
+/// What a layer takes depends on the others: its gradient and moments go with it, the input that its
+/// weight's gradient reads may go, and backward ends before the first layer that is trained, so that a
+/// frozen prefix is worth more than as many layers elsewhere. The search therefore goes over prefixes
+/// and, behind each, over single layers, least contribution first, by contribution and by contribution
+/// per byte; then takes back what turns out not to be needed. Bytes are never guessed: every set that
+/// is considered is lowered and planned. That more frozen layers never need more is made use of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../core/block.hpp"
+#include "../core/error.hpp"
+#include "../cost/estimate.hpp"
+#include "../model/trained_by_name.hpp"
+#include "../plan/make_plan.hpp"
+#include "../step/step.hpp"
+#include "gradient_norm.hpp"
+#include "total.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What is frozen, or trained, as a whole: a block of a Repeat, or a layer outside of one. A parameter
+/// that several share is of the first of them.
+struct LayerGroup {
+  std::string name;                     ///< "block.3", "embedding": a pattern of trained_by_name()
+  std::vector<std::size_t> parameters;  ///< entries of Graph::parameters
+};
+
+/// The groups of a graph's parameters that are trained, in the order of its layers.
+inline std::vector<LayerGroup> layer_groups(const Graph& graph) {
+  std::vector<LayerGroup> groups;
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    if (graph.parameters[i].frozen) continue;
+    std::size_t owner = 0;
+    while (graph.parameters[owner].offset != graph.parameters[i].offset) ++owner;
+    const int node = graph.parameters[owner].node;
+    std::string name = parameter_name(graph, owner);
+    std::size_t end = name.find('.');
+    if (node >= 0 && graph.node(node).repeated) end = name.find('.', end + 1);
+    name.resize(end);
+    std::size_t mine = 0;
+    while (mine < groups.size() && groups[mine].name != name) ++mine;
+    if (mine == groups.size()) groups.push_back({name, {}});
+    groups[mine].parameters.push_back(i);
+  }
+  return groups;
+}
+
+/// What training may take. Of the two, one is given.
+struct FreezeBudget {
+  std::size_t total_bytes = 0;   ///< of parameters, gradients, moments and arena
+  std::size_t budget_bytes = 0;  ///< of the arena alone
+  std::size_t arena_bytes = 0;   ///< that others need of the arena
+};
+
+/// What freeze_to_fit() found.
+struct FreezeOutcome {
+  std::vector<bool> frozen;  ///< by group
+  TrainedSet trained;        ///< the same, by parameter
+  double lost = 0;           ///< of the groups' squared norms, the share of those that are frozen
+  std::size_t least_before = 0;  ///< bytes, of what the budget is of: with nothing frozen
+  std::size_t least_after = 0;
+  int plans = 0;  ///< that were made to find out
+};
+
+namespace detail {
+
+/// What the smallest plans of sets of groups take, each asked for once.
+template <class MakeGraph, class Optimizer>
+class FreezeSearch {
+ public:
+  using Set = std::vector<bool>;  ///< true: frozen
+
+  FreezeSearch(const MakeGraph& make, std::size_t parameters, const std::vector<LayerGroup>& groups,
+               const Optimizer& optimizer, const FreezeBudget& budget, const PlanRequest& request)
+      : make_(make), parameters_(parameters), groups_(groups), optimizer_(optimizer),
+        budget_(budget), request_(request) {}
+
+  TrainedSet trained(const Set& frozen) const {
+    TrainedSet set(parameters_);
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      for (const std::size_t i : groups_[g].parameters) set[i] = !frozen[g];
+    return set;
+  }
+
+  /// The least bytes of what the budget is of.
+  Result<std::size_t> least(const Set& frozen) {
+    const TrainedSet set = trained(frozen);
+    const Result<Graph> graph = make_(set);
+    if (!graph) return graph.error;
+    std::size_t fixed = 0;
+    if (budget_.total_bytes != 0) {
+      const auto held = memory_beside_arena(*graph, optimizer_);
+      if (!held) return held.error;
+      fixed = held->total();
+    }
+    PlanRequest request = request_;
+    request.budget_bytes = 1;
+    Result<std::size_t> smallest = smallest_peak(*graph, estimated_profile(*graph), request);
+    if (!smallest) return smallest.error;
+    ++plans_;
+    raise(*smallest, budget_.arena_bytes);
+    return fixed + *smallest;
+  }
+
+  std::size_t limit() const {
+    return budget_.total_bytes != 0 ? budget_.total_bytes : budget_.budget_bytes;
+  }
+
+  /// Whether a plan of it fits; `problem` is set if nobody can say.
+  bool fits(const Set& frozen, Error& problem) {
+    for (const Set& known : fitting_)
+      if (contains(frozen, known)) return true;
+    for (const Set& known : failing_)
+      if (contains(known, frozen)) return false;
+    const Result<std::size_t> bytes = least(frozen);
+    if (!bytes) {
+      if (!problem) problem = bytes.error;
+      return false;
+    }
+    const bool yes = *bytes <= limit();
+    (yes ? fitting_ : failing_).push_back(frozen);
+    return yes;
+  }
+
+  int plans() const { return plans_; }
+
+ private:
+  static bool contains(const Set& all, const Set& part) {
+    for (std::size_t g = 0; g < all.size(); ++g)
+      if (part[g] && !all[g]) return false;
+    return true;
+  }
+
+  const MakeGraph& make_;
+  std::size_t parameters_;
+  const std::vector<LayerGroup>& groups_;
+  const Optimizer& optimizer_;
+  const FreezeBudget& budget_;
+  const PlanRequest& request_;
+  std::vector<Set> fitting_, failing_;
+  int plans_ = 0;
+};
+
+}  // namespace detail
+
+/// The layers to freeze so that training `graph` fits `budget`; none if it fits anyway.
+/// `make_graph(trained)` gives the graph of the same network of which that TrainedSet is trained;
+/// `norms` are the squared norms of the gradients of layer_groups(graph), 0 of those that must not
+/// matter. The request says with what error, and what else plans may do; its budget says nothing. An
+/// error if no layer at all can be trained within the budget: it names the least that one takes.
+template <class MakeGraph, class Optimizer>
+Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_graph,
+                                    const std::vector<double>& norms, const FreezeBudget& budget,
+                                    const Optimizer& optimizer, const PlanRequest& request) {
+  const std::vector<LayerGroup> groups = layer_groups(graph);
+  if (groups.empty() || norms.size() != groups.size())
+    return Error::misuse("there are ", groups.size(), " groups of layers, and norms of ",
+                         norms.size());
+  if ((budget.total_bytes == 0) == (budget.budget_bytes == 0))
+    return Error::misuse("freeze_to_fit() takes a budget of everything, or of the arena");
+  double all = 0;
+  for (const double norm : norms) {
+    if (!(norm >= 0) || norm - norm != 0)
+      return Error::misuse("squared norms of gradients are finite, and 0 or more");
+    all += norm;
+  }
+  using Search = detail::FreezeSearch<MakeGraph, Optimizer>;
+  using Set = typename Search::Set;
+  const std::size_t count = groups.size();
+  Search search(make_graph, graph.parameters.size(), groups, optimizer, budget, request);
+  Error problem;
+  FreezeOutcome outcome;
+  outcome.frozen.assign(count, false);
+  const auto finish = [&](Set frozen, double lost) -> Result<FreezeOutcome> {
+    const Result<std::size_t> after = search.least(frozen);
+    if (!after) return after.error;
+    outcome.trained = search.trained(frozen);
+    outcome.frozen = std::move(frozen);
+    outcome.lost = all > 0 ? lost / all : 0;
+    outcome.least_after = *after;
+    outcome.plans = search.plans();
+    return outcome;
+  };
+  const Result<std::size_t> before = search.least(outcome.frozen);
+  if (!before) return before.error;
+  outcome.least_before = *before;
+  if (*before <= search.limit()) return finish(outcome.frozen, 0);
+
+  // What each takes for itself whatever else is trained: its gradient, and moments like it.
+  std::vector<double> bytes(count, 1);
+  for (std::size_t g = 0; g < count; ++g)
+    for (const std::size_t i : groups[g].parameters)
+      if (graph.parameters[i].owner)
+        bytes[g] += static_cast<double>(graph.parameters[i].shape.elems());
+  const auto lost_by = [&](const Set& frozen) {
+    double lost = 0;
+    for (std::size_t g = 0; g < count; ++g) lost += frozen[g] ? norms[g] : 0;
+    return lost;
+  };
+
+  Set best;
+  double least_lost = 0;
+  const auto consider = [&](Set frozen) {
+    // What contributes most is taken back first.
+    for (;;) {
+      std::size_t most = count;
+      Set without;
+      for (std::size_t tried = 0; tried < count; ++tried) {
+        // The largest contribution that is not taken back yet, and fits.
+        if (!frozen[tried] || (most < count && norms[tried] <= norms[most])) continue;
+        Set next = frozen;
+        next[tried] = false;
+        if (!search.fits(next, problem)) continue;
+        most = tried;
+        without = std::move(next);
+      }
+      if (most == count) break;
+      frozen = std::move(without);
+    }
+    const double lost = lost_by(frozen);
+    if (!best.empty() && lost >= least_lost) return;
+    best = std::move(frozen);
+    least_lost = lost;
+  };
+  for (std::size_t prefix = 0; prefix < count; ++prefix) {
+    Set frozen(count, false);
+    for (std::size_t g = 0; g < prefix; ++g) frozen[g] = true;
+    if (!best.empty() && lost_by(frozen) >= least_lost) break;
+    for (const bool per_byte : {false, true}) {
+      std::vector<std::size_t> order;
+      for (std::size_t g = prefix; g < count; ++g) order.push_back(g);
+      const auto price = [&](std::size_t g) { return per_byte ? norms[g] / bytes[g] : norms[g]; };
+      for (std::size_t i = 1; i < order.size(); ++i)
+        for (std::size_t j = i; j > 0 && price(order[j]) < price(order[j - 1]); --j)
+          std::swap(order[j], order[j - 1]);
+      // One at least is trained. The fewest of the order that do:
+      const auto with = [&](std::size_t more) {
+        Set set = frozen;
+        for (std::size_t i = 0; i < more; ++i) set[order[i]] = true;
+        return set;
+      };
+      std::size_t low = 0, high = order.size();
+      while (low < high) {
+        const std::size_t middle = (low + high) / 2;
+        if (middle < order.size() && search.fits(with(middle), problem)) high = middle;
+        else low = middle + 1;
+      }
+      if (low < order.size()) consider(with(low));
+    }
+  }
+  if (!best.empty()) return finish(std::move(best), least_lost);
+
+  // No order led to one: each alone, the last word.
+  std::size_t least = 0, cheapest = 0;
+  for (std::size_t g = 0; g < count; ++g) {
+    Set alone(count, true);
+    alone[g] = false;
+    const Result<std::size_t> needed = search.least(alone);
+    if (!needed) {
+      if (!problem) problem = needed.error;
+      continue;
+    }
+    if (*needed <= search.limit()) {
+      consider(alone);
+      continue;
+    }
+    if (least == 0 || *needed < least) least = *needed, cheapest = g;
+  }
+  if (!best.empty()) return finish(std::move(best), least_lost);
+  if (least == 0) return problem;
+  return Error::say(budget.total_bytes != 0 ? "a total of " : "a budget of ", shown(search.limit()),
+                    " is too small for any layer: with all frozen but ",
+                    groups[cheapest].name.c_str(), ", training takes at least ", shown(least));
+}
+
+/// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 of a group that
+/// cannot be trained within `bytes` even if all others are frozen. Parameters, gradients and the step
+/// take at most `bytes` while this measures: what does not fit at once is probed in halves.
+///
+/// `fill(graph, View<T> params)` puts the parameters where that graph has them, `batch(i, x, y)` makes
+/// the AnyViews x and y batch i; both return an Error. The context's key is left at update 0.
+template <class T = float, class Context, class MakeGraph, class Fill, class Batch>
+Result<std::vector<double>> probe_gradient_norms(Context& context,
+                                                 const Dispatch<T, Context>& dispatch,
+                                                 const Graph& graph, const MakeGraph& make_graph,
+                                                 const PlanRequest& request, std::size_t bytes,
+                                                 std::size_t batches, const Fill& fill,
+                                                 const Batch& batch) {
+  const std::vector<LayerGroup> groups = layer_groups(graph);
+  std::vector<double> norms(groups.size(), 0.0);
+  // Ranges of groups that are trained at once, the last of them next.
+  std::vector<std::pair<std::size_t, std::size_t>> ranges{{0, groups.size()}};
+  while (!ranges.empty()) {
+    const auto [first, last] = ranges.back();
+    ranges.pop_back();
+    TrainedSet trained(graph.parameters.size());
+    for (std::size_t g = first; g < last; ++g)
+      for (const std::size_t i : groups[g].parameters) trained[i] = true;
+    Result<Graph> part = make_graph(trained);
+    if (!part) return part.error;
+    const std::size_t held = (part->parameter_elems + part->gradient_elems) * sizeof(T);
+    PlanRequest mine = request;
+    mine.budget_bytes = bytes > held ? bytes - held : 1;
+    Result<PlanOutcome> outcome = make_plan(*part, estimated_profile(*part), mine);
+    if (!outcome) {
+      const std::size_t middle = (first + last) / 2;
+      if (middle > first) {
+        ranges.push_back({middle, last});
+        ranges.push_back({first, middle});
+      }
+      continue;
+    }
+    Result<Program> program = make_program(std::move(*part), std::move(outcome->plan));
+    if (!program) return program.error;
+    Result<Step<T, Context>> step = Step<T, Context>::make(dispatch, std::move(*program));
+    if (!step) return step.error;
+    const Graph& of = step->graph();
+    auto arena = Block<std::byte>::make(step->arena_bytes(), "activations, to measure gradients");
+    if (!arena) return arena.error;
+    auto params = Block<T>::make(of.parameter_elems, "parameters, to measure gradients");
+    if (!params) return params.error;
+    auto gradients = Block<T>::make(of.gradient_elems, "gradients, to measure them");
+    if (!gradients) return gradients.error;
+    if (const Error why = fill(of, params->view())) return why;
+    if (const Error why = step->bind(arena->view(), params->view(), gradients->view())) return why;
+    for (std::size_t b = 0; b < batches; ++b) {
+      AnyView x, y;
+      if (const Error why = batch(b, x, y)) return why;
+      context.key.step = 0;
+      context.key.micro_step = static_cast<std::uint16_t>(b);
+      context.fill(gradients->view(), T{});
+      if (const Result<double> loss = step->run(context, x, y); !loss) return loss.error;
+      for (std::size_t g = first; g < last; ++g)
+        for (const std::size_t i : groups[g].parameters) {
+          const Parameter& parameter = of.parameters[i];
+          if (!parameter.owner || parameter.frozen) continue;
+          const double norm = gradient_norm(
+              context, View<T>(gradients->data() + parameter.offset, parameter.shape));
+          norms[g] += norm * norm / static_cast<double>(batches);
+        }
+    }
+    context.key.micro_step = 0;
+  }
+  return norms;
+}
+
+}}  // namespace adacc::v0_1
