@@ -82,26 +82,20 @@ struct GroupNorm {
       const Rows<T> rows(workspace, b, forward_rows, channels);
       T* const statistics = static_cast<T*>(static_cast<void*>(aux.data())) + b * 2 * groups;
       const T* const in = x.data() + b * elems;
-      T* const __restrict sums = rows.row(sum);
-      const T* const __restrict mean = rows.row(means);
-      const T* const __restrict scale = rows.row(scales);
-      const T* const __restrict shift = rows.row(biases);
-      rows.clear(sum);
-      rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
-        for (std::size_t l = 0; l < n; ++l) sums[l] += in[i + l];
-      });
+      rows.sum_runs(in, elems, [](T v, std::size_t) { return v; });
       mean_of_groups(rows, elems, statistics);
       rows.spread(means, [&](std::size_t c) { return statistics[group_of(c, channels)]; });
-      rows.clear(sum);
-      rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
-        for (std::size_t l = 0; l < n; ++l)
-          sums[l] += (in[i + l] - mean[l]) * (in[i + l] - mean[l]);
+      rows.sum_runs(in, elems, [center = rows.row(means)](T v, std::size_t l) {
+        return (v - center[l]) * (v - center[l]);
       });
       T* const rstd = statistics + groups;
       mean_of_groups(rows, elems, rstd);
       for (std::size_t g = 0; g < groups; ++g)
         rstd[g] = 1 / std::sqrt(rstd[g] + static_cast<T>(epsilon));
       spread_scales(rows, params, statistics);
+      const T* const __restrict mean = rows.row(means);
+      const T* const __restrict scale = rows.row(scales);
+      const T* const __restrict shift = rows.row(biases);
       T* const __restrict out = y.data() + b * elems;
       rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
         if (relu)
@@ -142,6 +136,8 @@ struct GroupNorm {
 
  private:
   enum Row { means, scales, biases, sum, sum_x, parts, parts_x };
+  /// Lanes that loops have sums for on the stack.
+  static constexpr std::size_t most_lanes = 64;
   static constexpr std::size_t forward_rows = 4, sum_rows = 5, backward_rows = 7;
 
   /// With few channels several pixels lie side by side in a row, so that vectors are full.
@@ -162,14 +158,26 @@ struct GroupNorm {
       data = static_cast<T*>(static_cast<void*>(workspace.data())) + picture * rows * lanes;
     }
     T* row(Row which) const { return data + static_cast<std::size_t>(which) * lanes; }
-    void clear(Row which) const {
-      for (std::size_t l = 0; l < lanes; ++l) row(which)[l] = 0;
-    }
     /// Row `which` becomes value(c) in all of channel c's lanes.
     template <class Value>
     void spread(Row which, const Value& value) const {
       for (std::size_t c = 0; c < channels; ++c) row(which)[c] = value(c);
       for (std::size_t l = channels; l < lanes; ++l) row(which)[l] = row(which)[l - channels];
+    }
+    /// Row `sum` becomes the sums of term(element, lane) over all runs; some lanes at a time, in sums
+    /// that provably are no other array.
+    template <class Term>
+    void sum_runs(const T* in, std::size_t elems, const Term& term) const {
+      for (std::size_t first = 0; first < lanes; first += most_lanes) {
+        T total[most_lanes] = {};
+        const std::size_t some = lanes - first < most_lanes ? lanes - first : most_lanes;
+        std::size_t i = first;
+        for (; i - first + lanes <= elems; i += lanes)
+          for (std::size_t j = 0; j < some; ++j) total[j] += term(in[i + j], first + j);
+        for (std::size_t j = 0; j < some && i + j < elems; ++j)
+          total[j] += term(in[i + j], first + j);
+        for (std::size_t j = 0; j < some; ++j) row(sum)[first + j] = total[j];
+      }
     }
     /// The sums of a channel's lanes, in the first of them.
     void fold(Row which) const {
@@ -210,7 +218,7 @@ struct GroupNorm {
   static T passed(T up, T in, T mean, T scale, T bias) {
     if constexpr (!rectified) return up;
     const T out = (in - mean) * scale + bias;
-    return out > 0 ? up : out <= 0 ? T(0) : out;
+    return up * (out > 0 ? T(1) : out * 0);  // up is read either way, so that loops are vectorized
   }
 
   /// Sums of dy and of dy x^ per channel, and dx unless it is null.
@@ -221,21 +229,31 @@ struct GroupNorm {
     const T* const __restrict mean = rows.row(means);
     const T* const __restrict scale = rows.row(scales);
     const T* const __restrict shift = rows.row(biases);
-    T* const __restrict sums = rows.row(sum);
-    T* const __restrict sums_x = rows.row(sum_x);
-    rows.clear(sum);
-    rows.clear(sum_x);
-    rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
-      if (in == nullptr) {
-        for (std::size_t l = 0; l < n; ++l) sums[l] += up[i + l];
-        return;
-      }
-      for (std::size_t l = 0; l < n; ++l) {
-        const T g = passed<rectified>(up[i + l], in[i + l], mean[l], scale[l], shift[l]);
-        sums[l] += g;
-        sums_x[l] += g * (in[i + l] - mean[l]);
-      }
-    });
+    T* const sums = rows.row(sum);
+    T* const sums_x = rows.row(sum_x);
+    // Sums that provably are no other array, some lanes of all runs at a time.
+    for (std::size_t first = 0; first < rows.lanes; first += most_lanes) {
+      T total[most_lanes] = {}, total_x[most_lanes] = {};
+      const std::size_t some = rows.lanes - first < most_lanes ? rows.lanes - first : most_lanes;
+      rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
+        const std::size_t count = n <= first ? 0 : n - first < some ? n - first : some;
+        const T* const dy = up + i + first;
+        if (in == nullptr) {
+          for (std::size_t j = 0; j < count; ++j) total[j] += dy[j];
+          return;
+        }
+        const T* const x = in + i + first;
+        for (std::size_t j = 0; j < count; ++j) {
+          const T centred = x[j] - mean[first + j];
+          const T g =
+              passed<rectified>(dy[j], x[j], mean[first + j], scale[first + j], shift[first + j]);
+          total[j] += g;
+          total_x[j] += g * centred;
+        }
+      });
+      for (std::size_t j = 0; j < some; ++j) sums[first + j] = total[j];
+      for (std::size_t j = 0; j < some; ++j) sums_x[first + j] = total_x[j];
+    }
     rows.fold(sum);
     rows.fold(sum_x);
     const T* const rstd = statistics + groups;
@@ -256,11 +274,10 @@ struct GroupNorm {
     const T* const __restrict part = rows.row(parts);
     const T* const __restrict part_x = rows.row(parts_x);
     rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
-      constexpr std::size_t most = 64;
-      for (std::size_t first = 0; first < n; first += most) {
+      for (std::size_t first = 0; first < n; first += most_lanes) {
         // A copy that provably is not dx, which may be dy.
-        T result[most];
-        const std::size_t some = n - first < most ? n - first : most;
+        T result[most_lanes];
+        const std::size_t some = n - first < most_lanes ? n - first : most_lanes;
         for (std::size_t j = 0; j < some; ++j) {
           const std::size_t l = first + j;
           const T v = in[i + l];
