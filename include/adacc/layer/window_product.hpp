@@ -182,7 +182,7 @@ constexpr std::size_t multiply_windows_bytes(std::size_t m, std::size_t n, std::
 template <class T, class Pack>
 void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> windows,
                       const PixelRows<T>& to, const T* bias, Bytes workspace, const Pack& pack) {
-  constexpr std::size_t most_rows = GemmBlocks<T>::max_rows / 2;
+  constexpr std::size_t highest = GemmBlocks<T>::max_rows / 2;
   const std::size_t m = batch * windows.y.grid * windows.x.grid;
   if (m == 0) return;
   T* const zeros = static_cast<T*>(static_cast<void*>(workspace.data()));
@@ -190,7 +190,7 @@ void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> win
   for (std::size_t i = 0; i < zero_elems; ++i) zeros[i] = 0;
   windows.zeros = zeros;
   const auto multiply = [&](const GemmTile<T>& tile, int) {
-    WindowPlace<T> places[most_rows];
+    WindowPlace<T> places[highest];
     place_windows(windows, to, tile.first_row, tile.rows, places);
     const bool fresh = tile.first_k == 0;
     tile.for_each_panel([&](std::size_t j, std::size_t count, const T* right, std::size_t step) {
@@ -208,7 +208,7 @@ void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> win
       }
     });
   };
-  multiply_in_blocks<T>(ctx, m, n, windows.cols(), least(round_up(m, kernel_rows), most_rows),
+  multiply_in_blocks<T>(ctx, m, n, windows.cols(), least(round_up(m, kernel_rows), highest),
                         zeros + zero_elems, pack, multiply);
 }
 
