@@ -4,11 +4,14 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/layer/conv2d.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/gelu.hpp>
+#include <adacc/layer/group_norm.hpp>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/pool2d.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
@@ -88,6 +91,20 @@ TEST_CASE("products of many blocks use their workspace to the last byte" *
         check_bytes(two, Shape(450, in), workers, 1);
         check_bytes(two, Shape(450, in), workers, 4);
       }
+}
+
+TEST_CASE("layers on pictures use the bytes they declare, to the last") {
+  for (const Conv2d& conv : {Conv2d{.out = 20, .padding = 1}, Conv2d{.out = 20, .kernel = 1},
+                             Conv2d{.out = 20, .stride = 2, .padding = 1, .groups = 4},
+                             Conv2d{.out = 60, .padding = 1, .groups = 60}})
+    for (const int workers : {1, 3}) {
+      const std::size_t channels = conv.groups == 60 ? 60 : 52;
+      const Network net{Sequential{layer(Conv2d{.out = channels, .kernel = 1}), layer(conv),
+                                   layer(GroupNorm{.groups = 4, .relu = true}), layer(MaxPool2d{}),
+                                   layer(MeanOverPicture{})},
+                        MeanSquaredError{}};
+      check_bytes(net, Shape(5, 9, 8, 7), workers, workers);
+    }
 }
 
 }  // namespace layer_bytes_test

@@ -197,64 +197,99 @@ struct GemmTarget {
   }
 };
 
-/// The kernel: rows x cols of C, at most kernel_rows x Vectors vectors, over all of k. Element
-/// (i, p) of A is a[i * a_stride + p * a_step], with constant strides where A is packed; row p of
-/// B starts at b[p * b_step] and is readable over all Vectors vectors.
-template <class T, std::size_t Vectors, bool Packed>
-void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
-                 std::size_t a_stride, std::size_t a_step, const T* b, std::size_t b_step,
-                 GemmTarget<T> to) {
+/// The kernel's part of C, kernel_rows x Vectors registers, of which rows x cols elements are wanted.
+/// begin() takes what the sums start with, add() may be called several times, end() stores.
+template <class T, std::size_t Vectors>
+struct GemmSums {
   using V = typename Simd<T>::type;
-  constexpr std::size_t width = Simd<T>::width;
+  static constexpr std::size_t width = Simd<T>::width;
+
   V sum[kernel_rows][Vectors];
-  const T* row[kernel_rows];
-  const bool whole = rows == kernel_rows && cols == Vectors * width;
-  T edge[kernel_rows][Vectors * width];
-  if (!whole && to.from != nullptr)
+  std::size_t rows, cols;
+
+  [[gnu::always_inline]] bool whole() const {
+    return rows == kernel_rows && cols == Vectors * width;
+  }
+
+  /// Row r starts with the elements at from(r), or with zeros if there is `nothing`.
+  template <class From>
+  [[gnu::always_inline]] void begin(bool nothing, const From& from) {
+    const bool all = whole();
+    T edge[kernel_rows][Vectors * width];
+    if (!all && !nothing)
+      for (std::size_t r = 0; r < kernel_rows; ++r)
+        for (std::size_t j = 0; j < Vectors * width; ++j)
+          edge[r][j] = r < rows && j < cols ? from(r)[j] : T(0);
+#pragma GCC unroll 16
     for (std::size_t r = 0; r < kernel_rows; ++r)
-      for (std::size_t j = 0; j < Vectors * width; ++j)
-        edge[r][j] = r < rows && j < cols ? to.from[r * to.from_stride + j] : T(0);
 #pragma GCC unroll 16
-  for (std::size_t r = 0; r < kernel_rows; ++r) {
-    row[r] = Packed ? a + r : a + least(r, rows - 1) * a_stride;
-#pragma GCC unroll 16
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      sum[r][v] = V{};
-      if (to.from != nullptr) {
-        const T* const from =
-            whole ? to.from + r * to.from_stride + v * width : &edge[r][v * width];
-        __builtin_memcpy(&sum[r][v], from, sizeof(V));
-      } else if (r < rows) {
-        __builtin_prefetch(to.c + r * to.ldc + v * width, 1);
+      for (std::size_t v = 0; v < Vectors; ++v) {
+        sum[r][v] = V{};
+        if (nothing) continue;
+        const T* const start = all ? from(r) + v * width : &edge[r][v * width];
+        __builtin_memcpy(&sum[r][v], start, sizeof(V));
       }
+  }
+
+  /// Adds a product over k: element (r, p) of A is row[r][p * a_step], row p of B starts at
+  /// b[p * b_step] and is readable over all Vectors vectors.
+  [[gnu::always_inline]] void add(std::size_t k, const T* const (&row)[kernel_rows],
+                                  std::size_t a_step, const T* b, std::size_t b_step) {
+    for (std::size_t p = 0; p < k; ++p) {
+      V right[Vectors];
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v)
+        __builtin_memcpy(&right[v], b + p * b_step + v * width, sizeof(V));
+#pragma GCC unroll 16
+      for (std::size_t r = 0; r < kernel_rows; ++r)
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += row[r][p * a_step] * right[v];
     }
   }
-  if constexpr (Packed) a_step = kernel_rows;
-  for (std::size_t p = 0; p < k; ++p) {
-    V right[Vectors];
+
+  /// Stores row r from to(r) on.
+  template <class To>
+  [[gnu::always_inline]] void end(const To& to) const {
+    if (whole()) {
 #pragma GCC unroll 16
-    for (std::size_t v = 0; v < Vectors; ++v)
-      __builtin_memcpy(&right[v], b + p * b_step + v * width, sizeof(V));
+      for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < kernel_rows; ++r)
-#pragma GCC unroll 16
-      for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += row[r][p * a_step] * right[v];
-  }
-  if (whole) {
+        for (std::size_t v = 0; v < Vectors; ++v)
+          __builtin_memcpy(to(r) + v * width, &sum[r][v], sizeof(V));
+      return;
+    }
+    T edge[kernel_rows][Vectors * width];
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        __builtin_memcpy(to.c + r * to.ldc + v * width, &sum[r][v], sizeof(V));
-    return;
+        __builtin_memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t j = 0; j < cols; ++j) to(r)[j] = edge[r][j];
   }
+};
+
+/// The kernel: rows x cols of C over all of k. Element (i, p) of A is a[i * a_stride + p * a_step],
+/// with constant strides where A is packed.
+template <class T, std::size_t Vectors, bool Packed>
+void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
+                 std::size_t a_stride, std::size_t a_step, const T* b, std::size_t b_step,
+                 GemmTarget<T> to) {
+  GemmSums<T, Vectors> sums;
+  sums.rows = rows;
+  sums.cols = cols;
+  const T* row[kernel_rows];
 #pragma GCC unroll 16
-  for (std::size_t r = 0; r < kernel_rows; ++r)
+  for (std::size_t r = 0; r < kernel_rows; ++r) {
+    row[r] = Packed ? a + r : a + least(r, rows - 1) * a_stride;
+    if (to.from != nullptr || r >= rows) continue;
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < Vectors; ++v)
-      __builtin_memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t j = 0; j < cols; ++j) to.c[r * to.ldc + j] = edge[r][j];
+      __builtin_prefetch(to.c + r * to.ldc + v * Simd<T>::width, 1);
+  }
+  sums.begin(to.from == nullptr, [&](std::size_t r) { return to.from + r * to.from_stride; });
+  sums.add(k, row, Packed ? kernel_rows : a_step, b, b_step);
+  sums.end([&](std::size_t r) { return to.c + r * to.ldc; });
 }
 
 /// The kernel over all rows of a block of A, for one panel of B. Packed blocks hold groups of
@@ -275,6 +310,97 @@ void gemm_rows(std::size_t rows, std::size_t cols, std::size_t k, Operand<T> a, 
       default: run.template operator()<3>();
     }
   }
+}
+
+/// What one task of a product does: a tile of rows by some panels of the packed block of B, over
+/// `depth` of k. Columns are numbered in C.
+template <class T>
+struct GemmTile {
+  std::size_t first_row, rows;
+  std::size_t first_k, depth;
+  std::size_t first_col, cols;          // of the block
+  std::size_t first_panel, last_panel;  // in the block
+  const T* packed;
+
+  /// body(first column, columns, their packed panel, the panel's step)
+  template <class Body>
+  void for_each_panel(const Body& body) const {
+    using Blocks = GemmBlocks<T>;
+    for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
+      const std::size_t j = panel * Blocks::panel, count = least(Blocks::panel, cols - j);
+      body(first_col + j, count, packed + j * depth, round_up(count, Blocks::width));
+    }
+  }
+};
+
+/// The loops over blocks that products of all kinds share. B is packed into `packed`
+/// (GemmBlocks::b_elems) by pack(first k, depth, first column, columns, to), and then
+/// multiply(tile, worker) is called for tiles of `tile_rows` rows: both in parallel.
+template <class T, class Pack, class Multiply>
+void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+                        std::size_t tile_rows, T* packed, const Pack& pack,
+                        const Multiply& multiply) {
+  using Blocks = GemmBlocks<T>;
+  const Blocks block(m, n, k);
+  // Tiles: many enough that any few threads finish about together. A product of a few microseconds
+  // is not worth waking threads for.
+  const bool alone = k == 0 || m * n < (std::size_t{1} << 19) / k;
+  const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
+  const auto parallel = [&](std::size_t tiles, const auto& tile) {
+    if (!alone) return ctx.parallel(tiles, tile);
+    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
+  };
+
+  for (std::size_t j0 = 0; j0 < n; j0 += block.cols) {
+    const std::size_t cols = least(block.cols, n - j0), panels = div_up(cols, Blocks::panel);
+    const std::size_t group = div_up(panels, div_up(wanted_tiles, row_tiles));  // panels of a tile
+    const std::size_t groups = div_up(panels, group);
+    std::size_t p0 = 0;
+    do {
+      const std::size_t depth = least(block.k, k - p0);
+      parallel(panels, [&](std::size_t panel, int) {
+        const std::size_t j = panel * Blocks::panel;
+        pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
+      });
+      parallel(row_tiles * groups, [&](std::size_t tile, int worker) {
+        const std::size_t i0 = tile / groups * tile_rows, first = tile % groups * group;
+        multiply(GemmTile<T>{i0, least(tile_rows, m - i0), p0, depth, j0, cols, first,
+                             least(first + group, panels), packed},
+                 worker);
+      });
+      p0 += block.k;
+    } while (p0 < k);
+  }
+}
+
+/// `gemm`, with a B that pack(first k, depth, first column, columns, to) packs.
+template <class T, class Pack>
+void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
+               const Pack& pack, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+               const T* bias = nullptr) {
+  using Blocks = GemmBlocks<T>;
+  const Blocks block(m, n, k);
+  T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
+  T* const b_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(ctx.workers());
+
+  // If A is packed, tiles are high enough that this pays.
+  const bool in_place = a.col_stride == 1;
+  const std::size_t tile_rows = in_place ? least(block.rows, Blocks::max_rows / 2) : block.rows;
+  const auto multiply = [&](const GemmTile<T>& tile, int worker) {
+    GemmTarget<T> to = {c, ldc, c, ldc};
+    if (tile.first_k == 0 && acc == Accumulate::no) to = {c, ldc, bias, 0};
+    const Operand<T> left = a.at(tile.first_row, tile.first_k);
+    T* const a_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(worker);
+    if (!in_place) pack_rows(tile.rows, tile.depth, left, a_packed);
+    tile.for_each_panel([&](std::size_t j, std::size_t count, const T* right, std::size_t step) {
+      const GemmTarget<T> part = to.at(tile.first_row, j);
+      if (in_place) gemm_rows<T, false>(tile.rows, count, tile.depth, left, right, step, part);
+      else
+        gemm_rows<T, true>(tile.rows, count, tile.depth, {a_packed, 1, kernel_rows}, right, step,
+                           part);
+    });
+  };
+  multiply_in_blocks<T>(ctx, m, n, k, tile_rows, b_packed, pack, multiply);
 }
 
 }  // namespace detail
@@ -302,56 +428,12 @@ constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::siz
 template <class T>
 void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
           std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr) {
-  using namespace detail;
   if (m == 0 || n == 0) return;
   if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
-  using Blocks = GemmBlocks<T>;
-  const Blocks block(m, n, k);
-  T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
-  T* const b_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(ctx.workers());
-
-  // Tiles: many enough that any few threads finish about together, and if A is packed, high
-  // enough that this pays. A product of a few microseconds is not worth waking threads for.
-  const bool in_place = a.col_stride == 1, alone = k == 0 || m * n < (std::size_t{1} << 19) / k;
-  const std::size_t tile_rows = in_place ? least(block.rows, Blocks::max_rows / 2) : block.rows;
-  const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
-  const auto parallel = [&](std::size_t tiles, const auto& tile) {
-    if (!alone) return ctx.parallel(tiles, tile);
-    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
+  const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
+    detail::pack_panel(count, depth, b.at(p, j), to);
   };
-
-  for (std::size_t j0 = 0; j0 < n; j0 += block.cols) {
-    const std::size_t cols = least(block.cols, n - j0), panels = div_up(cols, Blocks::panel);
-    const std::size_t group = div_up(panels, div_up(wanted_tiles, row_tiles));  // panels of a tile
-    const std::size_t groups = div_up(panels, group);
-    std::size_t p0 = 0;
-    do {
-      const std::size_t depth = least(block.k, k - p0);
-      parallel(panels, [&](std::size_t panel, int) {
-        const std::size_t j = panel * Blocks::panel;
-        pack_panel(least(Blocks::panel, cols - j), depth, b.at(p0, j0 + j), b_packed + j * depth);
-      });
-      GemmTarget<T> to = {c, ldc, c, ldc};
-      if (p0 == 0 && acc == Accumulate::no) to = {c, ldc, bias, 0};
-      parallel(row_tiles * groups, [&](std::size_t tile, int worker) {
-        const std::size_t i0 = tile / groups * tile_rows, rows = least(tile_rows, m - i0);
-        const std::size_t first = tile % groups * group;
-        T* const a_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(worker);
-        if (!in_place) pack_rows(rows, depth, a.at(i0, p0), a_packed);
-        for (std::size_t panel = first; panel < least(first + group, panels); ++panel) {
-          const std::size_t j = panel * Blocks::panel, count = least(Blocks::panel, cols - j);
-          const T* const right = b_packed + j * depth;
-          const std::size_t step = round_up(count, Blocks::width);
-          if (in_place)
-            gemm_rows<T, false>(rows, count, depth, a.at(i0, p0), right, step, to.at(i0, j0 + j));
-          else
-            gemm_rows<T, true>(rows, count, depth, {a_packed, 1, kernel_rows}, right, step,
-                               to.at(i0, j0 + j));
-        }
-      });
-      p0 += block.k;
-    } while (p0 < k);
-  }
+  detail::gemm_with<T>(ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias);
 }
 
 /// Bytes of scratch for `gemm_tile`.

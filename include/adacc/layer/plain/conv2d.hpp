@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+/// A convolution over pictures in plain loops, depthwise ones included: for small devices.
+///
+/// The same definition, parameters and checks as Conv2d (../conv2d.hpp), without Eigen, packing or
+/// workspace. With groups = channels every channel has a kernel of its own.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "../../model/contract.hpp"
+#include "../picture.hpp"
+#include "../shapes.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace plain {
+
+/// x (B, H, W, C) to y (B, H', W', out), H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
+/// Parameters: "weight" (out, kernel height, kernel width, C / groups), which starts uniform in
+/// +-1/sqrt(kernel area * C / groups), and "bias" (out).
+struct Conv2d {
+  std::size_t out = 0;
+  Extents kernel = 3;
+  Extents stride = 1;
+  Extents padding = 0;  ///< pixels of zeros on every side
+  Extents dilation = 1;
+  std::size_t groups = 1;
+
+  static constexpr const char* name = "plain_conv2d";
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::batch;
+
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) ? reads::input : reads::none;
+  }
+
+  constexpr Shape output_shape(Shape in) const {
+    const Extents places = window().places(in);
+    return Shape(in[0], places.height, places.width, out);
+  }
+
+  constexpr Error validate(Shape in) const {
+    if (out == 0 || groups == 0)
+      return Error::say(name, ": ", out, " outputs in ", groups, " groups; each is at least 1");
+    if (const Error why = window().check(name, in)) return why;
+    if (in.cols() % groups == 0 && out % groups == 0) return {};
+    return Error::say(name, ": ", groups, " groups do not divide ", in.cols(), " channels and ",
+                      out, " outputs into equal parts");
+  }
+
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    const std::size_t group = in.cols() / groups;
+    const float width = detail::reciprocal_root(static_cast<double>(kernel.area() * group));
+    return {ParameterSpec{"weight", Shape(out, kernel.height, kernel.width, group),
+                          Init::uniform(width)},
+            ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
+  }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
+    const T* const weight = params[0].data();
+    const std::size_t from = x.cols() / groups, size = kernel.area() * from;
+    for (std::size_t e = 0; e < y.size(); ++e) y[e] = params[1][e % out];
+    for_each_tap(x.shape(), y.shape(),
+                 [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
+                   const T* const in = x.data() + element;
+                   const T* const w = weight + o * size + tap * from;
+                   T sum = 0;
+                   for (std::size_t c = 0; c < from; ++c) sum += in[c] * w[c];
+                   y[e] += sum;
+                 });
+  }
+
+  template <class Context, class T>
+  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
+    const View<T> dweights = dparams[0], dbias = dparams[1];
+    const Shape in = x.empty() ? dx.shape() : x.shape();  // none if only the bias is trained
+    for (T& element : dx) element = 0;
+    if (!dbias.empty())
+      for (std::size_t e = 0; e < dy.size(); ++e) dbias[e % out] += dy[e];
+    if (in.rank() == 0) return;
+    const std::size_t from = in.cols() / groups, size = kernel.area() * from;
+    for_each_tap(in, dy.shape(),
+                 [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
+                   const T up = dy[e];
+                   const std::size_t w = o * size + tap * from;
+                   if (!dweights.empty())
+                     for (std::size_t c = 0; c < from; ++c) dweights[w + c] += up * x[element + c];
+                   if (!dx.empty())
+                     for (std::size_t c = 0; c < from; ++c)
+                       dx[element + c] += up * params[0][w + c];
+                 });
+  }
+
+ private:
+  constexpr detail::Window window() const { return {kernel, stride, padding, dilation}; }
+
+  /// body(element of y, its channel, element of x, tap) for all taps that lie in the picture; from the
+  /// element of x on lie the channels of the output's group.
+  template <class Body>
+  void for_each_tap(Shape in, Shape to, const Body& body) const {
+    const std::size_t from = in.cols() / groups, of_group = out / groups;
+    std::size_t e = 0;
+    for (std::size_t b = 0; b < to[0]; ++b)
+      for (std::size_t i = 0; i < to[1]; ++i)
+        for (std::size_t j = 0; j < to[2]; ++j)
+          for (std::size_t o = 0; o < out; ++o, ++e) {
+            const auto top = static_cast<std::ptrdiff_t>(i * stride.height) -
+                             static_cast<std::ptrdiff_t>(padding.height);
+            const auto left = static_cast<std::ptrdiff_t>(j * stride.width) -
+                              static_cast<std::ptrdiff_t>(padding.width);
+            const detail::TapRange rows(top, dilation.height, kernel.height, in[1]);
+            const detail::TapRange cols(left, dilation.width, kernel.width, in[2]);
+            for (std::size_t r = rows.first; r < rows.last; ++r)
+              for (std::size_t s = cols.first; s < cols.last; ++s) {
+                const auto row = static_cast<std::size_t>(
+                    top + static_cast<std::ptrdiff_t>(r * dilation.height));
+                const auto col = static_cast<std::size_t>(
+                    left + static_cast<std::ptrdiff_t>(s * dilation.width));
+                body(e, o, ((b * in[1] + row) * in[2] + col) * in[3] + o / of_group * from,
+                     r * kernel.width + s);
+              }
+          }
+  }
+};
+
+}}}  // namespace adacc::v0_1::plain

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+/// Pooling of pictures in plain loops: the largest of each window, or the mean of the whole picture.
+///
+/// Of a maximum, backward reads where it was, as MaxPool2d's does (../pool2d.hpp), but a byte each:
+/// what a small device saves is code.
+#pragma once
+
+#include <cstddef>
+
+#include "../../model/contract.hpp"
+#include "../picture.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace plain {
+
+/// x (B, H, W, C) to y (B, H / kernel, W / kernel, C), rounded down: the largest element of each window, of
+/// several the first; windows touch. A NaN is larger than all.
+struct MaxPool2d {
+  Extents kernel = 2;  ///< at most 256 pixels
+
+  static constexpr const char* name = "plain_max_pool2d";
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::batch;
+
+  constexpr Shape output_shape(Shape in) const {
+    return Shape(in[0], in[1] / kernel.height, in[2] / kernel.width, in[3]);
+  }
+  constexpr Error validate(Shape in) const {
+    if (const Error why = detail::Window{kernel, kernel, 0, 1}.check(name, in)) return why;
+    if (kernel.area() <= 256) return {};
+    return Error::say(name, ": a window of ", kernel.height, " x ", kernel.width,
+                      " has more than 256 pixels");
+  }
+  constexpr std::size_t aux_bytes(Shape in, Dtype) const { return output_shape(in).elems(); }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
+    for (std::size_t e = 0; e < y.size(); ++e) {
+      std::size_t best = 0;
+      T largest = x[element(x.shape(), y.shape(), e, 0)];
+      for (std::size_t tap = 1; tap < kernel.area(); ++tap) {
+        const T value = x[element(x.shape(), y.shape(), e, tap)];
+        if (!(value > largest || value != value)) continue;
+        largest = value;
+        best = tap;
+      }
+      y[e] = largest;
+      aux[e] = static_cast<std::byte>(best);
+    }
+  }
+
+  template <class Context, class T>
+  void backward(Context&, Params<const T>, View<const T>, View<const T>, View<const T> dy,
+                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
+    for (T& e : dx) e = 0;
+    for (std::size_t e = 0; e < dy.size(); ++e)
+      dx[element(dx.shape(), dy.shape(), e, static_cast<std::size_t>(aux[e]))] = dy[e];
+  }
+
+ private:
+  /// The element of x that output element `e` sees at `tap`.
+  constexpr std::size_t element(Shape in, Shape to, std::size_t e, std::size_t tap) const {
+    const std::size_t c = e % to[3], j = e / to[3] % to[2], line = e / to[3] / to[2];
+    const std::size_t row = line % to[1] * kernel.height + tap / kernel.width;
+    return ((line / to[1] * in[1] + row) * in[2] + j * kernel.width + tap % kernel.width) * in[3] +
+           c;
+  }
+};
+
+/// x (B, H, W, C) to y (B, C): the mean of all pixels.
+struct MeanOverPicture {
+  static constexpr const char* name = "plain_mean_over_picture";
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::batch;
+
+  constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[3]); }
+  constexpr Error validate(Shape in) const { return detail::check_pictures(name, in); }
+
+  template <class Context, class T>
+  void forward(Context&, View<const T> x, View<T> y) const {
+    const std::size_t pixels = x.shape()[1] * x.shape()[2];
+    for (std::size_t e = 0; e < y.size(); ++e) {
+      T sum = 0;
+      for (std::size_t p = 0; p < pixels; ++p)
+        sum += x.row(e / y.cols() * pixels + p)[e % y.cols()];
+      y[e] = sum / static_cast<T>(pixels);
+    }
+  }
+  template <class Context, class T>
+  void backward(Context&, View<const T> dy, View<T> dx) const {
+    const std::size_t pixels = dx.shape()[1] * dx.shape()[2];
+    for (std::size_t e = 0; e < dx.size(); ++e)
+      dx[e] = dy.row(e / dx.cols() / pixels)[e % dx.cols()] / static_cast<T>(pixels);
+  }
+};
+
+}}}  // namespace adacc::v0_1::plain
