@@ -26,13 +26,13 @@ grep -q "<polyline .*points='[0-9., ]\{100,\}'/>" score.svg || complain "no line
 [ "$(tail -n 1 score.svg)" = "</svg>" ] || complain "the picture has no end"
 
 # Shorter slices cut the steps elsewhere, and the game has to wait for them.
-play --frames 960 --slice 2
+play --frames 640 --slice 2
 usual=$(fingerprint)
 grep -q "stood still for 0 frames" out || complain "slices of 2 ms are not enough: $(cat out)"
-play --frames 960 --slice 0.3
+play --frames 640 --slice 0.3
 [ "$(fingerprint)" = "$usual" ] || complain "slices of 0.3 ms give another game or other weights"
 grep -q "stood still for [1-9][0-9]* frames" out || complain "slices of 0.3 ms are enough: $(cat out)"
-play --frames 960 --seed 2
+play --frames 640 --seed 2
 [ "$(fingerprint)" != "$usual" ] || complain "another seed gives the same game"
 
 # What was saved plays as it was: the same bytes, and from the first ball on.
