@@ -11,10 +11,12 @@
 ///     game_loop --virtual-time  as fast as it can, on a clock that counts parts: for tests
 ///     game_loop --save player --picture score.svg
 ///     game_loop --load player --only-play --watch
+///     game_loop --export player.h
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <adacc/io/file.hpp>
+#include <adacc/io/weights_header.hpp>
 
 #include <support/command_line.hpp>
 
@@ -68,7 +70,7 @@ struct Options {
   bool virtual_time = false, watch = false, replay = false, only_play = false;
   double slice_ms = 2;
   std::uint64_t seed = 1;
-  std::string load, save, picture;
+  std::string load, save, picture, header;
 };
 
 /// What the frames of a game took.
@@ -211,7 +213,7 @@ int fail(const adacc::Error& why, int status = 1) {
 
 int run(const Options& options) {
   // A game is not to be lost because its files cannot be written.
-  for (const std::string* path : {&options.save, &options.picture})
+  for (const std::string* path : {&options.save, &options.picture, &options.header})
     if (!path->empty())
       if (const auto file = adacc::AtomicFile::create(*path); !file) return fail(file.error, 2);
 
@@ -248,6 +250,10 @@ int run(const Options& options) {
   }
   if (!options.save.empty())
     if (const adacc::Error why = agent.save(options.save)) return fail(why);
+  if (!options.header.empty())
+    if (const adacc::Error why = adacc::write_weights_header(
+            options.header, adacc::named_parameters(agent.step().graph(), agent.weights())))
+      return fail(why);
   return same ? 0 : 1;
 }
 
@@ -274,6 +280,8 @@ int main(int argc, char** argv) {
   app.add_flag("--watch,--draw,!--no-draw", options.watch, "Draw a court as text while it plays");
   app.add_option("--load", options.load, "Begin with the player that --save wrote here");
   app.add_option("--save", options.save, "Write the player to this file in the end");
+  app.add_option("--export", options.header,
+                 "Write the player's weights to this file as a C header");
   app.add_flag("--only-play", options.only_play, "Play as it is, and learn nothing");
   app.add_flag(
       "--replay", options.replay,

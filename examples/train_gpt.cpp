@@ -232,7 +232,7 @@ class Run {
       return failed_ ? 2 : 128 + signalled;
     }
     if (ending == Ending::failed) return 2;
-    if (!options_.export_folder.empty())
+    if (!options_.export_to.empty())
       if (const Error why = trainer_.export_model()) report(why);
     if (!options_.merge.empty())
       if (const Error why = trainer_.save_merged()) report(why);
@@ -359,7 +359,8 @@ int train(CommandLine& line) {
     if (Error why = tokens->check_batch(options.batch, options.seq)) return fail(why);
     validation = std::move(*tokens);
   }
-  for (const std::string& name : {options.save, options.report, options.merge}) {
+  const std::string header = exports_header(options.export_to) ? options.export_to : "";
+  for (const std::string& name : {options.save, options.report, options.merge, header}) {
     if (name.empty()) continue;  // one that cannot be written is better known now than at the end
     const auto probe = adacc::AtomicFile::create(name);
     if (!probe) return fail(probe.error);

@@ -12,10 +12,10 @@ share() {
     cut -d ' ' -f "$([ "$1" = first ] && echo 1 || echo 2)"
 }
 
-explains frames slice seed hidden virtual-time watch load save only-play replay picture
+explains frames slice seed hidden virtual-time watch load save export only-play replay picture
 
 # 2880 frames are 90 rollouts, so that the last of them is not to be taken over.
-play --frames 2880 --replay --save player --picture score.svg
+play --frames 2880 --replay --save player --picture score.svg --export player.h
 whole=$(fingerprint)
 grep -qx "played again with every step in one piece, it has the same bits: yes" out ||
   complain "no word on the bits: $(cat out)"
@@ -44,6 +44,36 @@ play --frames 640 --load player --replay
 grep -q "the same bits: yes" out || complain "a loaded player does not replay"
 [ "$(fingerprint | sed 's/.*weights//')" != "${whole##*weights}" ] || complain "it learns no more"
 
+# A program in C finds the same weights in the header: their hash is of the block, in which each begins at
+# a multiple of 16.
+cat >reader.c <<'END'
+#include "player.h"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  unsigned long long hash = 0xcbf29ce484222325ULL;
+  int i;
+  for (i = 0; i < player_tensor_count; ++i) {
+    const player_tensor *t = &player_tensors[i];
+    size_t e, k;
+    for (e = 0; e < (t->elems + 15) / 16 * 16; ++e) {
+      const float value = e < t->elems ? t->data[e] : 0;
+      unsigned char bytes[4];
+      memcpy(bytes, &value, 4);
+      for (k = 0; k < 4; ++k) hash = (hash ^ bytes[k]) * 0x100000001b3ULL;
+    }
+  }
+  printf("%016llx %lu\n", hash, (unsigned long)(sizeof player_linear3_bias / sizeof(float)));
+  return 0;
+}
+END
+if command -v cc >/dev/null; then
+  cc -std=c99 -Wall -Wextra -pedantic -Werror reader.c -o reader || complain "C does not take the header"
+  [ "$(./reader)" = "${whole##*weights } 4" ] || complain "C reads other weights: $(./reader), $whole"
+else
+  echo "there is no C compiler: the header is not read"
+fi
+
 # Bad input.
 refuses "nowhere" "cannot be opened" -- --load nowhere
 refuses "5, 64, 64 and 4" "5, 32, 32 and 4" -- --load player --hidden 32
@@ -54,6 +84,7 @@ refuses "short" "truncated" -- --load short
 refuses "is a folder" -- --load .
 refuses "nowhere/player" "cannot be written" -- --save nowhere/player
 refuses "nowhere/score" "cannot be written" -- --picture nowhere/score
+refuses "nowhere/player.h" "cannot be written" -- --export nowhere/player.h
 refuses "--frames" "-5" -- --frames -5
 refuses "--frames" -- --frames 0
 refuses "--slice" "-1" -- --slice -1
