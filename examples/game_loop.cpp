@@ -1,31 +1,42 @@
 // SPDX-License-Identifier: MIT
-/// Learning inside a game: 60 frames a second, of which training gets two milliseconds.
+/// A game that learns to play itself: 60 frames a second, of which learning gets two milliseconds.
 ///
-/// Balls cross a court and a paddle must be where they arrive. The player is a network that begins
-/// with no idea and learns from every ball that has arrived, in slices of 2 ms: each runs as many
-/// parts of the training step as fit, and the next frame goes on where it stopped. In the end the
-/// same training is done once more uninterrupted, and must have given the same bits.
+/// A ball crosses a court, and a paddle must be where it arrives. The player begins with no idea. It
+/// moves at random, is rewarded for every ball that it catches, and from that alone learns to see
+/// where a ball will come down: a small actor and its critic, in slices of 2 ms. Each slice runs as
+/// many parts of a training step as fit, and the next frame goes on where it stopped. How the steps
+/// were cut changes nothing: a seed makes the same game and the same weights, bit for bit.
 ///
-///     game_loop                 30 seconds, drawn as text where the output is a terminal
+///     game_loop                 a minute, drawn as text if the output is a terminal
 ///     game_loop --virtual-time  as fast as it can, on a clock that counts parts: for tests
+///     game_loop --save player --picture score.svg
+///     game_loop --load player --only-play --watch
+///     game_loop --export player.h
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+
+#include <adacc/io/file.hpp>
+#include <adacc/io/weights_header.hpp>
 
 #include <support/command_line.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cinttypes>
 #include <cstdio>
-#include <map>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "game_loop/learner.hpp"
+#include "game_loop/match.hpp"
+#include "game_loop/picture.hpp"
 
 namespace {
 
 constexpr std::int64_t millisecond = 1'000'000;  // ticks are nanoseconds
+constexpr double frames_per_second = 60;
 constexpr std::int64_t frame_ticks = 16'666'667;
 
 /// The time that the game and its training see.
@@ -55,25 +66,19 @@ class Clock {
 };
 
 struct Options {
-  int frames = 1800;
-  bool virtual_time = false, draw = false;
+  std::size_t frames = 3600, hidden = 64;
+  bool virtual_time = false, watch = false, replay = false, only_play = false;
   double slice_ms = 2;
   std::uint64_t seed = 1;
+  std::string load, save, picture, header;
 };
 
-double percent(const std::vector<bool>& caught, std::size_t from, std::size_t to) {
-  const auto first = caught.begin() + static_cast<long>(from);
-  const auto last = caught.begin() + static_cast<long>(to);
-  return from == to ? 0
-                    : 100.0 * static_cast<double>(std::count(first, last, true)) /
-                          static_cast<double>(to - from);
-}
-
-double mean(const std::vector<double>& values, std::size_t from, std::size_t to) {
-  double sum = 0;
-  for (std::size_t i = from; i < to; ++i) sum += values[i];
-  return from == to ? 0 : sum / static_cast<double>(to - from);
-}
+/// What the frames of a game took.
+struct Times {
+  std::vector<std::int64_t> slices,
+      frames;  ///< slices: of frames in which there was something to do
+  std::size_t overran = 0, stood_still = 0;
+};
 
 void print_percentiles(const char* what, std::vector<std::int64_t> ticks) {
   std::sort(ticks.begin(), ticks.end());
@@ -86,120 +91,202 @@ void print_percentiles(const char* what, std::vector<std::int64_t> ticks) {
 }
 
 /// The instruction with the longest part, by what the cursor remembers, and its share of a step.
-void print_longest(const game::Learner& learner) {
-  const adacc::Step<>& step = learner.step();
+void print_longest(const game::Agent& agent) {
+  const adacc::Step<>& step = agent.step();
   std::size_t longest = 0, parts = 0;
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < step.instruction_count(); ++i) {
     parts += step.parts(i);
-    sum += learner.cursor.longest(i) * static_cast<std::int64_t>(step.parts(i));
-    if (learner.cursor.longest(i) > learner.cursor.longest(longest)) longest = i;
+    sum += agent.cursor.longest(i) * static_cast<std::int64_t>(step.parts(i));
+    if (agent.cursor.longest(i) > agent.cursor.longest(longest)) longest = i;
   }
   const adacc::Instruction& run = step.program().schedule.instructions[longest];
   const bool loss = run.op == adacc::Op::loss || run.op == adacc::Op::loss_gradient;
   std::printf(
       "longest instruction: a part of %s %s, %.3f ms at most, %.1f %% of a step of %zu parts\n",
       name_of(run.op), loss ? step.graph().loss.name : step.graph().node(run.node).name,
-      static_cast<double>(learner.cursor.longest(longest)) / millisecond,
-      100.0 * static_cast<double>(learner.cursor.longest(longest)) / static_cast<double>(sum),
-      parts);
+      static_cast<double>(agent.cursor.longest(longest)) / millisecond,
+      100.0 * static_cast<double>(agent.cursor.longest(longest)) / static_cast<double>(sum), parts);
 }
 
-int fail(const adacc::Error& why) {
-  std::fprintf(stderr, "game_loop: %s\n", why.text());
-  return 1;
+void print_times(const game::Agent& agent, const Times& times, bool learns) {
+  learns = learns && !times.slices.empty();
+  if (learns) {
+    print_longest(agent);
+    std::printf(
+        "drawing a batch: %.3f ms at most; an update: %.3f ms; %zu slices started nothing\n",
+        static_cast<double>(agent.longest_batch()) / millisecond,
+        static_cast<double>(agent.longest_update()) / millisecond, agent.stalls);
+    print_percentiles("slice", times.slices);
+  }
+  print_percentiles("frame without waiting", times.frames);
+  if (learns)
+    std::printf(
+        "%.2f %% of %zu slices overran\n",
+        100.0 * static_cast<double>(times.overran) / static_cast<double>(times.slices.size()),
+        times.slices.size());
 }
 
-int play(const Options& options) {
+void watch(const game::Match& match, const game::Agent& agent) {
+  const std::size_t frame = match.scores.size();
+  const game::Score lately = match.score(frame - std::min<std::size_t>(frame, 180), frame);
+  std::printf("\033[H\033[J%s%5.1f s  %" PRIu64
+              " updates  expects to catch this one: %.0f %%  caught of late, on all %zu courts: "
+              "%.0f %%\n",
+              match.all[0].text(76, 20).c_str(), static_cast<double>(frame) / frames_per_second,
+              agent.updates(), 100 * std::clamp<double>(match.expected(0), 0, 1), game::courts,
+              lately.percent());
+}
+
+/// Plays in real time, or in virtual time, and learns in slices of it.
+adacc::Error play(const Options& options, game::Agent& agent, game::Match& match, Times& times) {
   Clock now(options.virtual_time);
-  const auto player = std::make_unique<game::Learner>();
-  game::Learner& learner = *player;
-  if (const adacc::Error why = learner.set_up(options.seed)) return fail(why);
-  if (const adacc::Error why = learner.warm_up(now)) return fail(why);
-  game::Court court(options.seed);
-  std::map<std::uint32_t, std::vector<game::Sample>> flights;  // of balls that have not arrived
-  std::vector<std::int64_t> slices, frames;
-  std::size_t overran = 0;
+  const bool learns = !options.only_play;
+  if (learns)
+    if (const adacc::Error why = agent.warm_up(now)) return why;
   const auto slice_ticks = static_cast<std::int64_t>(options.slice_ms * millisecond);
-
   std::int64_t next_frame = now();
-  for (int frame = 0; frame < options.frames; ++frame) {
+  for (std::size_t frame = 0; match.scores.size() < options.frames; ++frame) {
     const std::int64_t start = now();
-    for (const game::Ball& ball : court.balls)
-      if (ball.x >= 0) flights[ball.number].push_back(game::sample_of(ball));
-    court.advance(learner.predict(court.next()), [&](const game::Ball& ball, float y) {
-      for (game::Sample& sample : flights[ball.number]) {
-        sample.arrival = y;
-        learner.samples.push_back(sample);
-      }
-      flights.erase(ball.number);
-    });
-    if (options.draw && frame % 4 == 0)
-      std::printf("\033[H\033[J%sframe %d  steps %zu  loss %.5f  caught %.0f %% of the last 20\n",
-                  court.text(76, 20).c_str(), frame, learner.losses.size(),
-                  learner.losses.empty() ? 0 : learner.losses.back(),
-                  percent(court.caught,
-                          court.caught.size() - std::min<std::size_t>(20, court.caught.size()),
-                          court.caught.size()));
+    if (match.rollout_over()) ++times.stood_still;
+    else if (const adacc::Error why = match.advance()) return why;
+    if (options.watch && frame % 4 == 0) watch(match, agent);
 
-    if (frame % 120 == 119) learner.cursor.forget_all();  // interruptions do not count for ever
+    // Interruptions do not count for ever; what is known in the end is printed.
+    if (frame % 120 == 119 && match.scores.size() + 120 < options.frames) agent.cursor.forget_all();
     const std::int64_t begin = now();
-    if (const adacc::Error why = learner.train(now, begin + slice_ticks)) return fail(why);
+    const bool had_nothing = agent.idle() && !match.rollout_over();
+    if (match.rollout_over() && agent.idle() && match.scores.size() < options.frames)
+      if (const adacc::Error why = match.take_over()) return why;
+    if (learns)
+      if (const adacc::Error why = agent.train(now, begin + slice_ticks)) return why;
     const std::int64_t end = now();
-    slices.push_back(end - begin);
-    frames.push_back(end - start);
-    overran += end - begin > slice_ticks;
+    if (!had_nothing) times.slices.push_back(end - begin);
+    times.frames.push_back(end - start);
+    times.overran += end - begin > slice_ticks;
     next_frame = std::max(next_frame + frame_ticks, end - frame_ticks);
     now.wait_until(next_frame);
   }
+  return learns ? agent.finish() : adacc::Error{};
+}
 
-  const std::size_t arrived = court.caught.size(), some = std::min<std::size_t>(30, arrived / 2);
-  const std::size_t steps = learner.losses.size(), few = std::min<std::size_t>(20, steps / 2);
-  std::printf("%s%s", options.draw ? "\033[H\033[J" : "", court.text(76, 20).c_str());
-  std::printf("%d frames, %zu balls; caught %.0f %% of the first %zu, %.0f %% of the last\n",
-              options.frames, arrived, percent(court.caught, 0, some), some,
-              percent(court.caught, arrived - some, arrived));
-  std::printf(
-      "%zu training steps in slices of %.1f ms; mean loss %.5f in the first %zu, %.5f in "
-      "the last\n",
-      steps, options.slice_ms, mean(learner.losses, 0, few), few,
-      mean(learner.losses, steps - few, steps));
-  if (!options.virtual_time) {
-    print_longest(learner);
-    std::printf(
-        "drawing a batch: %.3f ms at most; an update: %.3f ms; %zu slices started nothing\n",
-        static_cast<double>(learner.longest_batch()) / millisecond,
-        static_cast<double>(learner.longest_update()) / millisecond, learner.stalls);
-    print_percentiles("slice", slices);
-    print_percentiles("frame without waiting", frames);
-    std::printf("the slice overran in %.2f %% of the frames\n",
-                100.0 * static_cast<double>(overran) / static_cast<double>(slices.size()));
+/// Plays the same game once more with every step in one piece; whether all of it has the same bits.
+adacc::Result<bool> replays(const Options& options, const game::Agent& agent,
+                            const game::Match& match) {
+  const auto again = std::make_unique<game::Agent>(options.hidden);
+  if (const adacc::Error why = again->set_up(options.seed, options.load)) return why;
+  game::Match replay(*again, options.seed, !options.only_play);
+  while (replay.scores.size() < options.frames) {
+    if (replay.rollout_over()) {
+      if (const adacc::Error why = again->finish()) return why;
+      if (const adacc::Error why = replay.take_over()) return why;
+    }
+    if (const adacc::Error why = replay.advance()) return why;
   }
-  const auto same = learner.same_uninterrupted();
-  if (!same) return fail(same.error);
-  std::printf("uninterrupted training gives the same losses and parameters, bit for bit: %s\n",
-              *same ? "yes" : "no");
-  return *same ? 0 : 1;
+  if (const adacc::Error why = again->finish()) return why;
+  const auto ours = agent.weights(), theirs = again->weights();
+  return match.hash() == replay.hash() &&
+         std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)) == 0;
+}
+
+std::uint64_t hash_of(adacc::View<const float> values) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  for (const float value : values) {
+    unsigned char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+adacc::Error write(const std::string& path, const std::string& text) {
+  auto file = adacc::AtomicFile::create(path);
+  if (!file) return file.error;
+  if (const adacc::Error why = file->write(text.data(), text.size())) return why;
+  return file->commit();
+}
+
+int fail(const adacc::Error& why, int status = 1) {
+  std::fprintf(stderr, "game_loop: %s\n", why.text());
+  return status;
+}
+
+int run(const Options& options) {
+  // A game is not to be lost because its files cannot be written.
+  for (const std::string* path : {&options.save, &options.picture, &options.header})
+    if (!path->empty())
+      if (const auto file = adacc::AtomicFile::create(*path); !file) return fail(file.error, 2);
+
+  const auto player = std::make_unique<game::Agent>(options.hidden);
+  game::Agent& agent = *player;
+  if (const adacc::Error why = agent.set_up(options.seed, options.load)) return fail(why, 2);
+  game::Match match(agent, options.seed, !options.only_play);
+  const std::uint64_t updates_before = agent.updates();
+  Times times;
+  if (const adacc::Error why = play(options, agent, match, times)) return fail(why);
+
+  const std::size_t frames = match.scores.size(), tenth = frames / 10;
+  const game::Score early = match.score(0, tenth), late = match.score(frames - tenth, frames);
+  std::printf("%s%s", options.watch ? "\033[H\033[J" : "", match.all[0].text(76, 20).c_str());
+  std::printf(
+      "%zu frames, %zu courts, %zu balls; caught %.1f %% in the first tenth, %.1f %% in the last\n",
+      frames, game::courts, match.score(0, frames).arrived, early.percent(), late.percent());
+  if (!options.only_play)
+    std::printf("%" PRIu64 " updates in slices of %.1f ms; the game stood still for %zu frames\n",
+                agent.updates() - updates_before, options.slice_ms, times.stood_still);
+  if (!options.virtual_time) print_times(agent, times, !options.only_play);
+  std::printf("game %016" PRIx64 ", weights %016" PRIx64 "\n", match.hash(),
+              hash_of(agent.weights()));
+  if (!options.picture.empty())
+    if (const adacc::Error why = write(options.picture, game::picture(match, frames_per_second)))
+      return fail(why);
+  bool same = true;
+  if (options.replay) {
+    const auto replayed = replays(options, agent, match);
+    if (!replayed) return fail(replayed.error);
+    same = *replayed;
+    std::printf("played again with every step in one piece, it has the same bits: %s\n",
+                same ? "yes" : "no");
+  }
+  if (!options.save.empty())
+    if (const adacc::Error why = agent.save(options.save)) return fail(why);
+  if (!options.header.empty())
+    if (const adacc::Error why = adacc::write_weights_header(
+            options.header, adacc::named_parameters(agent.step().graph(), agent.weights())))
+      return fail(why);
+  return same ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  options.draw = isatty(STDOUT_FILENO) != 0;
-  CLI::App app("A player learns in two milliseconds of each frame.", "game_loop");
+  options.watch = isatty(STDOUT_FILENO) != 0;
+  CLI::App app("A game that learns to play itself in two milliseconds of each frame.", "game_loop");
   app.add_option("--frames", options.frames, "Frames to play, 60 a second")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--slice", options.slice_ms, "Milliseconds of training in a frame")
+  app.add_option("--slice", options.slice_ms, "Milliseconds of learning in a frame")
       ->check(support::between(0.01, 16))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the balls and the network")
+  app.add_option("--seed", options.seed, "Of the balls, the moves and the network")
       ->check(support::whole_number())
+      ->capture_default_str();
+  app.add_option("--hidden", options.hidden, "Units in each of the player's two hidden layers")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_flag("--virtual-time", options.virtual_time,
                "Do not wait, count parts as time, and print no times");
-  app.add_flag("--draw,!--no-draw", options.draw, "Draw the court as text");
+  app.add_flag("--watch,--draw,!--no-draw", options.watch, "Draw a court as text while it plays");
+  app.add_option("--load", options.load, "Begin with the player that --save wrote here");
+  app.add_option("--save", options.save, "Write the player to this file in the end");
+  app.add_option("--export", options.header,
+                 "Write the player's weights to this file as a C header");
+  app.add_flag("--only-play", options.only_play, "Play as it is, and learn nothing");
+  app.add_flag(
+      "--replay", options.replay,
+      "In the end play it again from the seed, each step in one piece, and compare all bits");
+  app.add_option("--picture", options.picture, "Draw the score over time into this SVG file");
   if (const auto status = support::parse(app, argc, argv)) return *status;
-  return play(options);
+  return run(options);
 }

@@ -249,7 +249,7 @@ class Run {
       return failed_ ? 2 : 128 + signalled;
     }
     if (ending == Ending::failed) return 2;
-    if (!options_.export_folder.empty())
+    if (!options_.export_to.empty())
       if (const Error why = trainer_.export_model()) report(why);
     if (!options_.merge.empty())
       if (const Error why = trainer_.save_merged()) report(why);
@@ -399,7 +399,8 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     if (Error why = tokens->check_batch(options.batch, options.seq)) return why;
     validation = std::move(*tokens);
   }
-  for (const std::string& name : {options.save, options.report, options.merge}) {
+  const std::string header = exports_header(options.export_to) ? options.export_to : "";
+  for (const std::string& name : {options.save, options.report, options.merge, header}) {
     if (name.empty() || ranks.rank() != 0) continue;
     // One that cannot be written is better known now than at the end.
     const auto probe = adacc::AtomicFile::create(name);
@@ -414,7 +415,7 @@ int train(CommandLine& line) {
   if (options.shards == 0 && ranks.size() > 1) options.shards = ranks.size();
   if (ranks.rank() != 0) {  // one speaks, and writes, for all
     for (std::string* name :
-         {&options.log, &options.report, &options.merge, &options.export_folder, &options.val})
+         {&options.log, &options.report, &options.merge, &options.export_to, &options.val})
       name->clear();
     options.sample = 0;
   }

@@ -202,10 +202,12 @@ inline void declare(CLI::App& app, Options& options) {
                  "predicted and measured");
   auto* save = app.add_option("--save", options.save,
                               "write a checkpoint here when training ends, or is interrupted");
-  app.add_option("--export", options.export_folder,
+  app.add_option("--export", options.export_to,
                  "at the end, write config.json and model.safetensors into this folder, as Hugging "
-                 "Face has a GPT-2")
-      ->check(CLI::ExistingDirectory);
+                 "Face has a GPT-2; or if this ends with .h, the weights as a C header")
+      ->check([](const std::string& path) {
+        return exports_header(path) ? std::string() : CLI::ExistingDirectory(path);
+      });
   app.add_option("--merge", options.merge,
                  "at the end, write a checkpoint of the model with its adapters merged into its "
                  "weights, for --model; --export merges them, too");
@@ -363,18 +365,12 @@ inline adacc::Error check_files(const Options& options) {
     const std::string& path;
     bool written;
   };
-  const Named all[] = {{"--model", options.model, false},
-                       {"--adapter", options.adapter, false},
-                       {"--tokens", options.tokens, false},
-                       {"--text", options.text, false},
-                       {"--val", options.val, false},
-                       {"--resume", options.resume, false},
-                       {"--profile", options.profile, true},
-                       {"--log", options.log, true},
-                       {"--report", options.report, true},
-                       {"--save", options.save, true},
-                       {"--export", options.export_folder, true},
-                       {"--merge", options.merge, true}};
+  const Named all[] = {{"--model", options.model, false},     {"--adapter", options.adapter, false},
+                       {"--tokens", options.tokens, false},   {"--text", options.text, false},
+                       {"--val", options.val, false},         {"--resume", options.resume, false},
+                       {"--profile", options.profile, true},  {"--log", options.log, true},
+                       {"--report", options.report, true},    {"--save", options.save, true},
+                       {"--export", options.export_to, true}, {"--merge", options.merge, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

@@ -60,8 +60,8 @@ struct Options {
   std::string log;
   std::string save;
   std::uint64_t save_every = 0;
-  std::string export_folder;  ///< for the trained model in safetensors
-  std::string merge;          ///< for a checkpoint of the model with its adapters merged
+  std::string export_to;  ///< a folder for the trained model in safetensors, or a C header
+  std::string merge;      ///< for a checkpoint of the model with its adapters merged
   std::string resume;
   std::size_t sample = 0;
   std::string val;
@@ -85,6 +85,11 @@ struct Options {
   /// What checkpoints call the model. Which of its parameters are trained is not part of it.
   std::string model_text() const { return adacc::gpt::describe(network, adapters()); }
 };
+
+/// Whether --export names a C header, and no folder.
+inline bool exports_header(const std::string& path) {
+  return path.size() > 2 && path.compare(path.size() - 2, 2, ".h") == 0;
+}
 
 /// The text that a run trains on: where it was read from, and what tells it from others.
 struct DataIdentity {

@@ -9,6 +9,7 @@
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
+#include <adacc/io/weights_header.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/ranks/data_parallel.hpp>
@@ -99,15 +100,18 @@ class Trainer {
     return options_.lora.rank == 0 ? adacc::Error{} : save_adapters(path + ".lora.safetensors");
   }
 
-  /// Writes the model into the folder of --export, its adapters merged.
+  /// Writes the model to --export, its adapters merged.
   adacc::Error export_model() {
     const adacc::gpt::Config& c = options_.network;
     const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
                                   c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
-    return adacc::write_gpt2<adacc::Graph, float>(options_.export_folder, shape,
-                                                  adacc::without_adapters(graph()),
-                                                  {params.data(), adacc::Shape(params.size())});
+    const adacc::View<const float> weights(params.data(), adacc::Shape(params.size()));
+    const adacc::Graph plain = adacc::without_adapters(graph());
+    if (exports_header(options_.export_to))
+      return adacc::write_weights_header(options_.export_to,
+                                         adacc::named_parameters(plain, weights));
+    return adacc::write_gpt2<adacc::Graph, float>(options_.export_to, shape, plain, weights);
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.

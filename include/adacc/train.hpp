@@ -21,6 +21,7 @@
 #include "cost/probe.hpp"
 #include "plan/make_plan.hpp"
 
+#include "layer/actor_critic_loss.hpp"
 #include "layer/causal_attention.hpp"
 #include "layer/contrastive_loss.hpp"
 #include "layer/cross_entropy_head.hpp"

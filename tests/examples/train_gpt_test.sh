@@ -244,6 +244,12 @@ cp exported/config.json hollow; refuses hollow 'neither model.safetensors' -- --
 head -c 1000 exported/model.safetensors >hollow/model.safetensors
 refuses hollow truncated -- --model hollow --text text --batch 2
 refuses --export -- --steps 0 --export nowhere
+refuses 'cannot be written' -- --text text --steps 0 --export nowhere/weights.h
+"$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export weights.h \
+  >out 2>err || complain "--export weights.h: $(cat err)"
+for name in weights_embedding_wte weights_block_0_linear_weight weights_tensors; do
+  grep -q "^static const .* $name\[" weights.h || complain "$name is not in weights.h"
+done
 refuses --export 'one file' -- --model exported --export exported/.
 
 # --- a part of it, adapters, micro-batches ----------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adacc/layer/actor_critic_loss.hpp"
 #include "adacc/layer/contrastive_loss.hpp"
 #include "adacc/layer/mean_squared_error.hpp"
 #include "adacc/layer/softmax_cross_entropy.hpp"
@@ -199,6 +200,71 @@ TEST_CASE("contrastive loss equals its definition, and keeps the contract of los
   CHECK(contrastive.validate(Shape(1, 5)));
   CHECK(contrastive.validate(Shape(2, 3, 5)));
   CHECK(ContrastiveLoss{.scale = 0}.validate(in));
+}
+
+// Two rows by hand, then finite differences on either side of the clip.
+TEST_CASE("the loss of actor and critic equals its definition, and keeps the contract of losses") {
+  const ActorCriticLoss loss{.clip = 0.2, .value_weight = 0.5, .entropy_weight = 0.01};
+  const Shape in(5, 4);
+  auto x = random_values(in.elems(), 31);
+  std::vector<double> targets(in[0] * experience_cols);
+  double expected = 0;
+  // Probabilities that grew and fell, within the clip and beyond it, for better and worse actions.
+  const double ratios[] = {1.1, 1.5, 0.6, 1.5, 0.6}, advantages[] = {0.7, 1.3, 0.9, -0.4, -1.1};
+  const bool clipped[] = {false, true, false, false, true};
+  for (std::size_t r = 0; r < 5; ++r) {
+    double sum = 0, entropy = 0;
+    for (std::size_t c = 0; c < 3; ++c) sum += std::exp(x[4 * r + c]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double p = std::exp(x[4 * r + c]) / sum;
+      entropy -= p * std::log(p);
+    }
+    const std::size_t action = r % 3;
+    const double reward = 0.3 * double(r), gap = x[4 * r + 3] - reward;
+    double* const to = targets.data() + r * experience_cols;
+    to[0] = double(action), to[1] = advantages[r], to[2] = reward;
+    to[3] = x[4 * r + action] - std::log(sum) - std::log(ratios[r]);
+    const double held = clipped[r] ? (ratios[r] > 1 ? 1.2 : 0.8) : ratios[r];
+    expected += (-held * advantages[r] + 0.5 * gap * gap - 0.01 * entropy) / 5;
+  }
+  const auto wide = run<double>(loss, in, x, targets);
+  CHECK(std::fabs(wide.loss - expected) < 1e-13);
+  CHECK(wide.evaluated == wide.loss);
+  CHECK(std::fabs(run<float>(loss, in, x, targets).loss - expected) < 1e-6);
+  check_finite_differences(loss, in, x, targets);
+  const auto result = testing::gradient_check_loss(
+      loss, in, View<const double>(targets.data(), loss.target_shape(in)),
+      {.x = View<const double>(x.data(), in)});
+  CHECK_MESSAGE(result.passed, result.text());
+
+  // Without a clip, and with nothing for value and entropy, it is a plain policy gradient.
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ActorCriticLoss plain{.clip = infinity, .value_weight = 0, .entropy_weight = 0};
+  for (std::size_t r = 0; r < 5; ++r) targets[4 * r + 3] += std::log(ratios[r]);
+  const auto policy_gradient = run<double>(plain, in, x, targets);
+  std::vector<int> actions{0, 1, 2, 0, 1};
+  for (std::size_t r = 0; r < 5; ++r) {
+    const std::vector<double> logits(x.begin() + long(4 * r), x.begin() + long(4 * r) + 3);
+    const auto one =
+        run<double>(SoftmaxCrossEntropy{}, Shape(1, 3), logits, std::vector{actions[r]});
+    for (std::size_t c = 0; c < 3; ++c)
+      CHECK(std::fabs(policy_gradient.dx[4 * r + c] - advantages[r] * one.dx[c] / 5) < 1e-15);
+    CHECK(policy_gradient.dx[4 * r + 3] == 0);
+  }
+  x[1] = -infinity;  // forbidden
+  const auto without = run<double>(loss, in, x, targets);
+  CHECK(std::isfinite(without.loss));
+  CHECK(without.dx[1] == 0);
+  for (const double none : {3.0, -1.0, 0.5, 1e300, infinity, std::nan("")}) {
+    auto wrong = targets;
+    wrong[4] = none;
+    CHECK(std::isnan(run<double>(loss, in, x, wrong).loss));
+  }
+  CHECK(loss.validate(Shape(5, 1)));
+  CHECK(loss.validate(Shape(4)));
+  CHECK(ActorCriticLoss{.clip = 0}.validate(in));
+  CHECK(ActorCriticLoss{.entropy_weight = std::nan("")}.validate(in));
+  CHECK(loss.target_shape(Shape(2, 3, 4)) == Shape(2, 3, 4));
 }
 
 TEST_CASE("losses have the same bits for any number of workers") {
