@@ -99,6 +99,33 @@ refuses --deadline -- "${shape[@]}" --deadline nan
 refuses nothere -- "${shape[@]}" --profile nothere
 refuses --layers -- --layers 0
 refuses nowhere -- "${shape[@]}" --svg nowhere/plan.svg
+# Pipelines: what is planned keeps the peaks and is no slower than what recomputes every block.
+seconds() {  # of the row
+  sed -n '/^  "'"$1"'": {/,/^  }/p' out | sed -n 's/.*"step_seconds": *\([^,]*\).*/\1/p'
+}
+pipe=(--layers 6 --heads 4 --channels 256 --vocab 1000 --seq 256 --batch 1 --stages 2 --micro 8)
+for extra in "--memory 1GiB --tensor 2 --ranks 32 --shard" "--memory 64MiB --tolerance 0"; do
+  # shellcheck disable=SC2086
+  "$plan_gpt" "${pipe[@]}" $extra --json >out 2>err || complain "$extra: $(cat err)"
+  awk -v planned="$(seconds planned)" -v full="$(seconds 'full recomputation')" \
+      -v same="$(seconds "planned, in full's peaks")" \
+      'BEGIN { exit !(planned > 0 && planned <= full && same <= full && planned <= same * 1.01) }' ||
+    complain "$extra: steps do not fit: $(seconds planned) $(seconds 'full recomputation')"
+done
+most=$(sed -n '/^  "planned": {/,/^  }/p' out | sed -n 's/.*"peak_bytes": *\([0-9]*\).*/\1/p' | sort -n | tail -1)
+[ "$most" -le $((64 * 1024 * 1024)) ] || complain "a stage takes $most bytes of 64 MiB"
+"$plan_gpt" "${pipe[@]}" --memory 64MiB --tolerance 0 >out 2>err || complain "table: $(cat err)"
+grep -q 'The model leaves out' out || complain "nothing says what the model leaves out"
+refuses 'into 14 stages at most, and 40' -- "${pipe[@]}" --stages 40
+refuses 'stage 0 of 2 does not fit' 'in flight' 'has 1.0 MiB' -- "${pipe[@]}" --memory 1MiB
+refuses --ranks 9 --stages 2 -- "${pipe[@]}" --ranks 9
+refuses --memory 80GiB -- "${pipe[@]}" --memory 50%
+refuses --budget --stages -- "${pipe[@]}" --budget 50%
+refuses --micro -- "${pipe[@]}" --micro 0
+refuses --stages -- --micro 4
+refuses --heads 5 --channels -- "${pipe[@]}" --heads 5
+
+explains stages micro ranks tensor model precision memory flops latency shard
 explains layers heads channels vocab batch seq threads budget total optimizer moments tolerance gap deadline solver profile \
     gflops gbps json svg total-picture
 

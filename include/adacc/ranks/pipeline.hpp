@@ -128,7 +128,8 @@ class Pipeline {
   template <class Input, class Targets>
   Result<double> run(const Input& input, const Targets& targets) {
     if (broken_) return broken_;
-    context_.fill(gradients_.view(), T{});
+    if (!clear_) context_.fill(gradients_.view(), T{});
+    clear_ = false;
     context_.key.step = static_cast<std::uint32_t>(updates_);
     losses_ = 0;
     if (!is_first())
@@ -169,6 +170,7 @@ class Pipeline {
         optimizer, context_, table_, steps_[0].graph().parameters,
         UpdateMemory<T>{params_.view(), gradients_.view(), {state_.data(), Shape(state_.size())}},
         terms);
+    clear_ = true;  // an update leaves zeros
     return outcome;
   }
 
@@ -436,6 +438,7 @@ class Pipeline {
   Array<bool> under_way_;          ///< by ticket
   std::uint64_t updates_ = 0;
   double losses_ = 0;
+  bool clear_ = true;  ///< the gradients are zeros
   Error broken_;
 };
 

@@ -43,6 +43,19 @@ constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& pr
   return mine;
 }
 
+/// Seconds of forward and of backward of a step that runs `schedule`: that of `plan`, a stage's; the loss
+/// belongs to backward.
+constexpr StageTime stage_time(const CostProfile& profile, const Plan& plan,
+                               const Schedule& schedule) {
+  StageTime time;
+  bool behind = false;
+  for (const Instruction& run : schedule.instructions) {
+    behind = behind || run.op == Op::hand_over || run.op == Op::loss_gradient;
+    (behind ? time.backward : time.forward) += seconds_of(profile, plan, run);
+  }
+  return time;
+}
+
 namespace detail {
 
 /// A plan of a stage, and what it takes.
@@ -93,7 +106,7 @@ struct StageKind {
   double tolerance = 0;
   Array<StagePlan> plans;
   std::size_t low = 0,
-              high = 0;  ///< budgets between which plans differ: the smallest peak, and retain's
+              high = 0;  ///< budgets to look at: the smallest arena of a plan above, and retain's
   struct Probe {
     std::size_t budget = 0;
     std::size_t plan = 0;  ///< into `plans`
@@ -253,11 +266,8 @@ class StagePlans {
     if (!layout) return layout.error;
     StagePlan made;
     made.bytes = layout->bytes;
-    bool behind = false;
-    for (const Instruction& run : placed->schedule.instructions) {
-      behind = behind || run.op == Op::hand_over || run.op == Op::loss_gradient;
-      (behind ? made.backward : made.forward) += seconds_of(kind.profile, plan, run);
-    }
+    const StageTime time = stage_time(kind.profile, plan, placed->schedule);
+    made.forward = time.forward, made.backward = time.backward;
     made.error = error_of(kind.graph, kind.profile, plan);
     made.plan = static_cast<Plan&&>(plan);
     kind.plans.push_back(static_cast<StagePlan&&>(made));
@@ -294,24 +304,22 @@ class StagePlans {
         !made)
       return made.error;
     const Array<int> sites = checkpoint_sites(kind.graph);
-    for (std::size_t stride = 1; stride <= 2 * sites.size(); stride *= 2) {
-      Plan plan = checkpointed(kind.graph, sites, stride, Kept::whole);
-      const Plan types = plan_from_types(kind.graph);
-      for (std::size_t k = 0; k < plan.policies.size(); ++k)
-        if (!kind.graph.nodes[k].policy.planned()) plan.policies[k] = types.policies[k];
-      const auto site = static_cast<std::size_t>(sites[0]);
-      if (stride > sites.size() && kind.graph.nodes[site].policy.planned())
-        plan.policies[site] = recompute();  // all of it, from the stage's input
-      if (check(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
-        continue;
-      if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
-        return made.error;
-    }
-    const Result<std::size_t> smallest =
-        smallest_peak(kind.graph, kind.profile, request_of(kind, 1));
-    if (!smallest) return smallest.error;
-    kind.low = *smallest;
-    return probe(kind, kind.low);
+    const Plan types = plan_from_types(kind.graph);
+    for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse})
+      for (std::size_t stride = 1; stride <= 2 * sites.size(); stride *= 2) {
+        Plan plan = checkpointed(kind.graph, sites, stride, kept);
+        if (stride > sites.size())  // all of it, from the stage's input
+          plan.policies[static_cast<std::size_t>(sites[0])] = recompute();
+        for (std::size_t k = 0; k < plan.policies.size(); ++k)
+          if (!kind.graph.nodes[k].policy.planned()) plan.policies[k] = types.policies[k];
+        if (check(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
+          continue;
+        if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
+          return made.error;
+      }
+    kind.low = kind.high;
+    for (const StagePlan& plan : kind.plans) lower(kind.low, plan.bytes.whole);
+    return {};
   }
 
   /// Adds the plan for `budget`, if there is one.
