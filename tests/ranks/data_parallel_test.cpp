@@ -429,6 +429,69 @@ TEST_CASE("what is not finite on one rank updates none, and training goes on") {
   }
 }
 
+namespace {
+
+/// Keeps floats as they are, until its rank is told that it fails.
+struct Fallible {
+  static thread_local bool fails;
+  static constexpr const char* name = "fallible";
+  static constexpr bool lossless = true;
+  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
+    return rows * cols * adacc::bytes_of(dtype) - 4;  // smaller, so that a graph lists it
+  }
+  template <class T>
+  static Error encode(Cpu&, View<const T> x, Bytes blob) {
+    std::memcpy(blob.data(), x.data(), blob.size());
+    return {};
+  }
+  template <class T>
+  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
+    if (fails) return Error::say("this codec was told to fail");
+    std::memcpy(x.data(), blob.data(), blob.size());
+    return {};
+  }
+};
+thread_local bool Fallible::fails = false;
+
+}  // namespace
+
+TEST_CASE("a step that fails on one rank fails the update on all, and training goes on") {
+  const Network failing{
+      Sequential<Layer<Linear>, Layer<plain::Tanh, Compress<Fallible>>, Layer<Linear>>{
+          {Linear{.out = 32}}, {}, {Linear{.out = 1}}},
+      plain::MeanSquaredError{}};
+  // `failing_batch`: of update 1, on rank 1.
+  const auto run_with = [&](std::size_t failing_batch) {
+    ThreadGroup group(2, {.rate = 1e9});
+    return on_ranks(group, [&](Member& member) {
+      Run run;
+      auto parallel = Parallel::make(member, failing, shape, {.seed = 3}, {.shards = 8});
+      REQUIRE_MESSAGE(parallel, parallel.error.text());
+      for (std::size_t u : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+        if (u == 1 && failing_batch == 9) continue;
+        for (std::size_t i = 0; i < 4; ++i) {
+          const Batch batch(u * 8 + static_cast<std::size_t>(parallel->first_shard()) + i);
+          Fallible::fails = u == 1 && i == failing_batch && member.rank() == 1;
+          const auto loss = parallel->accumulate(batch.input(), batch.targets());
+          CHECK(static_cast<bool>(loss.error) == Fallible::fails);
+        }
+        Fallible::fails = false;
+        const auto outcome = parallel->update(1e-2);
+        const char* expected = member.rank() == 1 ? "this codec was told to fail"
+                                                  : "rank 1: this codec was told to fail";
+        CHECK(std::string(outcome.error.text()) == (u == 1 ? expected : ""));
+      }
+      CHECK(parallel->training().updates() == 2);
+      CHECK(!parallel->check_parameters());
+      keep_params(*parallel, run);
+      return run;
+    });
+  };
+  const auto clean = run_with(9);
+  for (const std::size_t batch : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
+    CHECK(run_with(batch)[0].params == clean[0].params);
+}
+
 TEST_CASE("a rank that dies or hangs is an error on all others, at set-up and in the middle") {
   for (const Fate fate : {Fate::dies, Fate::hangs})
     for (const std::uint64_t at : {0U, 3U, 30U, 140U, 170U, 200U}) {

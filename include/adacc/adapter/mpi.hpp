@@ -23,6 +23,7 @@
 #include <mpi.h>
 
 #include <climits>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -112,8 +113,7 @@ class MpiGroup {
     while (!test(mine)) {
       if (MPI_Wtime() - start > options_.limit_seconds) {
         const bool sends = mine.what.direction == GroupMessage::Direction::send;
-        break_off(Error::say("rank ", rank_, " waited ",
-                             static_cast<unsigned long long>(options_.limit_seconds * 1e3 + 0.5),
+        break_off(Error::say("rank ", rank_, " waited ", std::llround(options_.limit_seconds * 1e3),
                              " ms to ", sends ? "send to" : "receive from", " rank ",
                              mine.what.peer, ", which was not heard of"));
         break;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -351,9 +352,7 @@ class ThreadGroup {
   static Error said(const Error& why) {
     return why ? Error::say(": ", why.text()) : Error::say(" before");
   }
-  unsigned long long milliseconds() const {
-    return static_cast<unsigned long long>(options_.limit_seconds * 1e3 + 0.5);
-  }
+  long long milliseconds() const { return std::llround(options_.limit_seconds * 1e3); }
 
   Options options_;
   std::vector<Rank> ranks_;
