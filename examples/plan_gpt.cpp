@@ -97,8 +97,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
               options.fused ? "parameters" : "parameters and gradients",
-              mebi(memory.parameters + memory.gradients),
-              mebi(memory.moments), options.optimizer.c_str(), options.moments.c_str());
+              mebi(memory.parameters + memory.gradients), mebi(memory.moments),
+              options.optimizer.c_str(), options.moments.c_str());
   std::printf("%-26s %12.1f MiB\n", "in all", mebi(memory.total()));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
               found.seconds / found.retain_seconds);
@@ -187,7 +187,8 @@ int run(Options options) {
   support::choose_solver(options.solver, request);
   auto whole = lower(1, tuning);
   if (!whole) return fail(whole.error);
-  const std::size_t separate = peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
+  const std::size_t separate =
+      peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
   const auto fp32 = memory_beside_arena(*graph, AdamW{});
   if (options.fused)
     for (Graph* one : {&*graph, &*whole}) set_updates(*one, Updates::fused);

@@ -125,15 +125,15 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   const std::string moments = mebibytes(memory.moments) + " for the moments of " +
                               options.optimizer + " in " + options.moments;
-  if (memory.gradients == memory.parameters)
-    std::printf("parameters  %.2f M, %s, as much for gradients, %s\n",
-                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-                moments.c_str());
-  else
-    std::printf("parameters  %.2f M, %s; %.3f M are trained: %s for gradients, %s\n",
-                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-                static_cast<double>(memory.gradients) / 4e6, mebibytes(memory.gradients).c_str(),
-                moments.c_str());
+  const std::size_t trained = trainer.program().graph.gradient_elems * sizeof(float);
+  const bool all = trained == memory.parameters;
+  const std::string gradients = options.fused ? "gradients in the arena"
+                                : all         ? "as much for gradients"
+                                              : mebibytes(trained) + " for gradients";
+  std::printf("parameters  %.2f M, %s", static_cast<double>(memory.parameters) / 4e6,
+              mebibytes(memory.parameters).c_str());
+  if (!all) std::printf("; %.3f M are trained:", static_cast<double>(trained) / 4e6);
+  std::printf("%s %s, %s\n", all ? "," : "", gradients.c_str(), moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
   const std::string micro =

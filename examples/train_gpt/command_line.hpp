@@ -241,9 +241,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           "as it comes: do without --fused, or clip by the norm of the step before, with "
           "--clip-by previous"));
     if (all.fused && all.micro > 1)
-      return fail(adacc::Error::say(
-          "--micro ", all.micro, " sums the gradients of several batches, and --fused gives each up as "
-          "it comes: give one of the two"));
+      return fail(
+          adacc::Error::say("--micro ", all.micro,
+                            " sums the gradients of several batches, and --fused gives each up as "
+                            "it comes: give one of the two"));
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
                               : !all.merge.empty()  ? "--merge"
