@@ -131,19 +131,19 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   const std::string moments = mebibytes(memory.moments) + " for the moments of " +
                               options.optimizer + " in " + options.moments;
+  const std::size_t trained = trainer.program().graph.gradient_elems * sizeof(float);
+  const bool all = trained == memory.parameters;
+  const std::string gradients = options.fused ? "gradients in the arena"
+                                : all         ? "as much for gradients"
+                                              : mebibytes(trained) + " for gradients";
+  std::printf("parameters  %.2f M, %s", static_cast<double>(memory.parameters) / 4e6,
+              mebibytes(memory.parameters).c_str());
+  if (!all && !options.forward_only)
+    std::printf("; %.3f M are trained:", static_cast<double>(trained) / 4e6);
   if (options.forward_only)
-    std::printf("parameters  %.2f M, %s; no gradients and no moments: %d direction%s an update\n",
-                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-                options.directions, options.directions == 1 ? "" : "s");
-  else if (memory.gradients == memory.parameters)
-    std::printf("parameters  %.2f M, %s, as much for gradients, %s\n",
-                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-                moments.c_str());
-  else
-    std::printf("parameters  %.2f M, %s; %.3f M are trained: %s for gradients, %s\n",
-                static_cast<double>(memory.parameters) / 4e6, mebibytes(memory.parameters).c_str(),
-                static_cast<double>(memory.gradients) / 4e6, mebibytes(memory.gradients).c_str(),
-                moments.c_str());
+    std::printf("; no gradients and no moments: %d direction%s an update\n", options.directions,
+                options.directions == 1 ? "" : "s");
+  else std::printf("%s %s, %s\n", all ? "," : "", gradients.c_str(), moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
   if (const std::string text = trainer.ranks_text(); !text.empty())

@@ -46,7 +46,7 @@ struct Stage {
     gradients = std::make_unique<Aligned>(cut->gradient_elems * 4 + 1);
     std::memset(arena->data, pattern, arena->size);
     std::memset(gradients->data, 0, gradients->size);
-    each_parameter(graph, *cut, [&](std::size_t own, std::size_t whole, std::size_t elems) {
+    each_stage_parameter(graph, *cut, [&](std::size_t own, std::size_t whole, std::size_t elems) {
       std::memcpy(params->data + own * 4, parameters + whole, elems * 4);
     });
     const Error bound =
@@ -123,11 +123,11 @@ TEST_CASE("stages in a row compute the bits of the network that they were cut fr
       CHECK(std::memcmp(&loss, &expected, sizeof loss) == 0);
       for (std::size_t s = 0; s < stages.size(); ++s) {
         const Stage& stage = stages[s];
-        each_parameter(*graph, stage.step.graph(),
-                       [&](std::size_t own, std::size_t all, std::size_t elems) {
-                         CHECK(std::memcmp(stage.gradients->data + own * 4,
-                                           whole[0].gradients->data + all * 4, elems * 4) == 0);
-                       });
+        each_stage_parameter(
+            *graph, stage.step.graph(), [&](std::size_t own, std::size_t all, std::size_t elems) {
+              CHECK(std::memcmp(stage.gradients->data + own * 4, whole[0].gradients->data + all * 4,
+                                elems * 4) == 0);
+            });
         used[s] = std::max(used[s], stage.used());
         if (pattern == 0xC3) CHECK(used[s] == stage.step.arena_bytes());
       }

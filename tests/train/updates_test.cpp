@@ -5,6 +5,7 @@
 
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/cost/probe.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/step/cursor.hpp>
@@ -311,6 +312,25 @@ TEST_CASE("a gradient that is not finite keeps its own parameters as they are, a
   x[3] = 0.7F;
   CHECK(step().finite);
   CHECK(training.updates() == 4);
+}
+
+TEST_CASE("a probe sketches gradients where they live, and updates nothing") {
+  Trained separate = made({AdamW{}}, Updates::separate), fused = made({AdamW{}}, Updates::fused);
+  const std::vector<float> values(fused.params().begin(), fused.params().end());
+  const Batch batch(0);
+  const auto sketch = [&](Trained& training) {
+    GradientProbe<float, Cpu> probe(
+        training.context(), training.compiled().dispatch(), training.compiled().graph(),
+        training.arena(), training.params(), training.gradients(), batch.input(), batch.targets());
+    const auto made = probe.sketch(training.plan());
+    REQUIRE_MESSAGE(made, made.error.text());
+    return *made;
+  };
+  const GradientSketch a = sketch(separate), b = sketch(fused), again = sketch(fused);
+  CHECK(b.squared_norm == doctest::Approx(a.squared_norm).epsilon(1e-12));
+  CHECK(b.squared_norm > 0);
+  CHECK(squared_distance(b, again) == 0);
+  CHECK(std::memcmp(values.data(), fused.params().data(), values.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("a total that separate updates cannot meet is met by fused ones, exactly") {

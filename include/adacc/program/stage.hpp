@@ -198,7 +198,7 @@ constexpr Result<Graph> stage_of(const Graph& graph, int first, int last) {
 /// Where the parameters of `stage`, which is one of `graph`, lie in that: visit(offset in the stage,
 /// offset in the whole network, elements) for each that owns its storage, both in elements.
 template <class Visit>
-constexpr void each_parameter(const Graph& graph, const Graph& stage, const Visit& visit) {
+constexpr void each_stage_parameter(const Graph& graph, const Graph& stage, const Visit& visit) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     const Parameter& mine = stage.parameters[i];
     const std::size_t whole = stage.first_parameter - graph.first_parameter + i;

@@ -50,8 +50,8 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
                         ", of which parameters take ", shown(held.parameters), " and moments ",
                         shown(held.moments));
   }
-  return Error::say(why.text(), ", of which parameters take ", shown(held.parameters), ", gradients ",
-                    shown(held.gradients), ", moments ", shown(held.moments),
+  return Error::say(why.text(), ", of which parameters take ", shown(held.parameters),
+                    ", gradients ", shown(held.gradients), ", moments ", shown(held.moments),
                     " and the smallest arena ", shown(*smallest));
 }
 
