@@ -194,7 +194,7 @@ int compare(Options options) {
   const auto add = [&](const char* name, const PipelineRequest& asked) {
     auto plan = plan_pipeline(*graph, *profile, asked);
     if (!plan) std::printf("%-34s %s\n", name, plan.error.text());
-    else contestants.push_back({name, std::move(*plan), {}});
+    else contestants.push_back({name, std::move(*plan), {}, {}, {}});
     return static_cast<bool>(plan);
   };
   add("planned, all that it wants", request);

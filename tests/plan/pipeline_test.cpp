@@ -149,7 +149,7 @@ TEST_CASE("cuts are as good as the best of all, on machines that are alike and t
 }
 
 TEST_CASE("equal blocks are planned once, and never slower than uniform recomputation") {
-  const Graph graph = untied(48);
+  const Graph graph = untied(24);
   const CostProfile profile = gpt_graphs::costs(graph);
   PipelineRequest full = request_of(8, 16, 16 * MiB);
   full.recomputation = Recomputation::full;

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "../test_size.hpp"
+
 namespace pipeline_ranks_test { namespace {
 
 using namespace adacc;
@@ -72,8 +74,7 @@ struct Ran {
   Error error;
   std::vector<double> losses;
   std::vector<float> params, gradients;
-  std::size_t used = 0, arena = 0, planned = 0, held = 0;
-  bool guard = true;
+  std::size_t used = 0, arena = 0, held = 0;
 };
 
 PipelineOutcome plan_of(const Graph& graph, const Case& the) {
@@ -156,7 +157,7 @@ void check_pipeline(const Case& the) {
         if (made->arena().data()[i] != static_cast<std::byte>(pattern))
           mine.used = std::max(mine.used, i + 1);
       mine.arena = made->arena().size();
-      mine.planned = plan.stages[static_cast<std::size_t>(member.rank())].arena_bytes();
+      mine.held = made->memory_use().total();
       mine.params.assign(made->params().begin(), made->params().end());
     });
   }
@@ -168,7 +169,8 @@ void check_pipeline(const Case& the) {
     REQUIRE(mine.losses.size() == losses.size());
     CHECK(std::memcmp(mine.losses.data(), losses.data(), losses.size() * sizeof(double)) == 0);
     CHECK(mine.used == mine.arena);
-    CHECK(mine.arena == mine.planned);
+    CHECK(mine.arena == plan.stages[static_cast<std::size_t>(s)].arena_bytes());
+    CHECK(mine.held == plan.stages[static_cast<std::size_t>(s)].peak_bytes);
     REQUIRE(at + mine.params.size() <= training->params().size());
     CHECK(std::memcmp(mine.gradients.data(), gradients.data() + at,
                       mine.gradients.size() * sizeof(float)) == 0);
@@ -188,8 +190,12 @@ void check_pipeline(const Case& the) {
 }
 
 TEST_CASE("a pipeline computes the bits of one rank, each stage inside its own peak") {
-  for (const Case& the : {Case{1, 2, 1.0, false}, Case{2, 4, 0.6, false}, Case{2, 4, 1.0, true},
-                          Case{4, 6, 0.5, true}}) {
+#ifdef ADACC_TEST_SANITIZED
+  const Case cases[] = {{2, 2, 0.6, true}};
+#else
+  const Case cases[] = {{1, 2, 1.0, false}, {2, 4, 0.6, false}, {4, 6, 0.5, true}};
+#endif
+  for (const Case& the : cases) {
     CAPTURE(the.stages);
     CAPTURE(the.share);
     check_pipeline(the);
