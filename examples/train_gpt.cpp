@@ -16,6 +16,7 @@
 #include <adacc/io/text.hpp>
 
 #include "train_gpt/command_line.hpp"
+#include "train_gpt/may_freeze.hpp"
 #include "train_gpt/report.hpp"
 #include "train_gpt/run_report.hpp"
 #include "train_gpt/trainer.hpp"
@@ -144,6 +145,8 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
       options.micro > 1 ? std::to_string(options.micro) + " micro-batches of " : std::string();
   std::printf("step        %s%zu x %zu tokens, %d thread%s\n", micro.c_str(), options.batch,
               options.seq, options.threads, options.threads == 1 ? "" : "s");
+  for (std::size_t i = 0; i < line.frozen.size(); ++i)
+    std::printf("%-11s %s\n", i == 0 ? "frozen" : "", line.frozen[i].c_str());
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
     if (!trainer.cost_source().empty())
       std::printf("costs       %s\n", trainer.cost_source().c_str());
@@ -370,6 +373,8 @@ int train(CommandLine& line) {
   }
 
   const DataIdentity text{data->size(), data->checksum()};
+  if (options.may_freeze)
+    if (Error why = choose_frozen(options, *data, line.frozen)) return fail(why);
   Trainer trainer(options);
   if (options.resume.empty()) {
     if (Error why = trainer.set_up(*data)) return fail(why);
