@@ -91,8 +91,8 @@ inline void declare(CLI::App& app, Options& options) {
   auto* forward_only = app.add_flag(
       "--forward-only{true}", options.forward_only,
       "train by comparing losses on either side along random directions, without backward: "
-      "what is held is the parameters and the memory of an evaluation. Much slower, and --lr is "
-      "some 1000 times smaller [default then: 1e-6]");
+      "what is held is the parameters and the memory of an evaluation. Much slower; a good --lr is "
+      "smaller, the more so the more parameters are trained [default then: 1e-6]");
   app.add_option("--directions", options.directions,
                  "... of each update; each takes two forward passes")
       ->needs(forward_only)
