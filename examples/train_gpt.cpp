@@ -16,6 +16,7 @@
 #include <adacc/io/text.hpp>
 
 #include "train_gpt/command_line.hpp"
+#include "train_gpt/may_freeze.hpp"
 #include "train_gpt/ranks.hpp"
 #include "train_gpt/report.hpp"
 #include "train_gpt/run_report.hpp"
@@ -153,6 +154,8 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
                                 : std::string();
   std::printf("step        %s%zu x %zu tokens, %d thread%s\n", micro.c_str(), options.batch,
               options.seq, options.threads, options.threads == 1 ? "" : "s");
+  for (std::size_t i = 0; i < line.frozen.size(); ++i)
+    std::printf("%-11s %s\n", i == 0 ? "frozen" : "", line.frozen[i].c_str());
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
     if (!trainer.cost_source().empty())
       std::printf("costs       %s\n", trainer.cost_source().c_str());
@@ -384,6 +387,8 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say(
         options.fused ? "--fused" : "--forward-only",
         " is for one rank without --shards: ranks sum their gradients before an update");
+  if (options.parallel() && options.may_freeze)
+    return Error::say("--may-freeze is for one rank without --shards");
   if (Error why = check_files(options)) return why;
   if (Error why = adopt_shape(options, line.resumed.model)) return why;
   const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
@@ -424,6 +429,8 @@ int train(CommandLine& line) {
   if (why) return fail(why);
 
   const DataIdentity text{data.size(), data.checksum()};
+  if (options.may_freeze)
+    if ((why = choose_frozen(options, data, line.frozen))) return fail(why);
   Trainer trainer(options, ranks.group());
   if (options.resume.empty()) {
     why = trainer.set_up(data);

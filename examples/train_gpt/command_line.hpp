@@ -105,8 +105,8 @@ inline void declare(CLI::App& app, Options& options) {
   auto* forward_only = app.add_flag(
       "--forward-only{true}", options.forward_only,
       "train by comparing losses on either side along random directions, without backward: "
-      "what is held is the parameters and the memory of an evaluation. Much slower, and --lr is "
-      "some 1000 times smaller [default then: 1e-6]");
+      "what is held is the parameters and the memory of an evaluation. Much slower; a good --lr is "
+      "smaller, the more so the more parameters are trained [default then: 1e-6]");
   app.add_option("--directions", options.directions,
                  "... of each update; each takes two forward passes")
       ->needs(forward_only)
@@ -158,6 +158,12 @@ inline void declare(CLI::App& app, Options& options) {
       "AdamW "
       "in fp32 needs",
       "", &options.total_text);
+  app.add_flag(
+         "--may-freeze{true}", options.may_freeze,
+         "for auto: if --budget or --total cannot be met otherwise, freeze layers, those with the "
+         "least share of the gradient's squared norm, as measured on a few batches; --train of a "
+         "resumed run then names the others")
+      ->excludes(train);
   app.add_option("--tolerance", options.tolerance,
                  "for auto: the largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
@@ -184,7 +190,8 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, 256));
   app.add_option(
          "--parts", options.parts,
-         "for auto: cut layers into so many parts and run them in loops over rows, which "
+         "for auto and --forward-only: cut layers into so many parts and run them in loops over "
+         "rows, which "
          "takes less memory and a few per cent of time; best as many as sequences, if these "
          "have about 256 tokens")
       ->check(CLI::Range(1, 1 << 16));
@@ -234,6 +241,7 @@ struct CommandLine {
   Options options;
   adacc::CheckpointInfo resumed;
   Notes notes;                       ///< the checkpoint's
+  std::vector<std::string> frozen;   ///< what --may-freeze did, in words
   std::vector<std::string> changed;  ///< what is not as in the run that is resumed, in words
 };
 
@@ -256,9 +264,10 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
   for (const char* name : {"--budget", "--total", "--tolerance", "--solver", "--offload",
-                           "--plan-threads", "--parts", "--fixed-costs", "--profile"})
+                           "--plan-threads", "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
+  if (app.count("--parts") > 0) options.for_auto = "--parts";
   for (const char* name :
        {"--policy", "--optimizer", "--moments", "--micro", "--fused", "--clip-by"})
     if (app.count(name) > 0) options.for_backward = name;
@@ -309,6 +318,16 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           adacc::Error::say("--micro ", all.micro,
                             " sums the gradients of several batches, and --fused gives each up as "
                             "it comes: give one of the two"));
+    if (all.may_freeze && all.fused)
+      return fail(
+          adacc::Error::say("--may-freeze asks what fits with separate updates, and --fused "
+                            "updates in the step: give "
+                            "one of the two"));
+    if (all.may_freeze && all.lora.rank > 0)
+      return fail(adacc::Error::say(
+          "--may-freeze chooses among the model's layers, and with adapters these are all frozen"));
+    if (all.may_freeze && all.budget_text.empty() && all.total_text.empty())
+      return fail(adacc::Error::say("--may-freeze needs a --budget or a --total to be met"));
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
                               : !all.merge.empty()  ? "--merge"
@@ -316,7 +335,8 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (of_adapters != nullptr && all.lora.rank == 0)
       return fail(
           adacc::Error::say(of_adapters, " is for adapters, and there are none: give --lora"));
-    if (all.forward_only && !given.for_backward.empty())
+    if (all.forward_only && given.for_backward.empty()) return std::nullopt;
+    if (all.forward_only)
       return fail(adacc::Error::say(given.for_backward.c_str(),
                                     " is for training by gradients, and --forward-only does "
                                     "without: it holds no gradients, moments or kept activations"));
@@ -329,6 +349,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     return fail(adacc::Error::say(
         "--budget, of the activations, and --total, of everything, were both given: give one"));
   if (given.resume.empty()) return check_options();
+  if (given.may_freeze)
+    return fail(adacc::Error::say(
+        "--may-freeze chooses before a run starts; a resumed one goes on with what was chosen, or "
+        "with --train"));
   auto info = adacc::read_checkpoint_info(given.resume);
   if (!info) return fail(info.error);
   line.resumed = *info;

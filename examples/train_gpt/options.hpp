@@ -45,6 +45,7 @@ struct Options {
   std::string budget_text;
   adacc::Budget total;  ///< of all that training holds
   std::string total_text;
+  bool may_freeze = false;  ///< if the budget cannot be met otherwise
   std::string optimizer = "adamw", moments = "fp32";
   bool forward_only = false;
   int directions = 1;
@@ -132,6 +133,7 @@ struct Notes {
       notes.options.emplace_back("--forward-only", "true");
       number("--directions", options.directions);
       number("--epsilon", options.epsilon);
+      if (options.parts > 1) number("--parts", options.parts);
     } else {
       notes.options.emplace_back("--optimizer", options.optimizer);
       notes.options.emplace_back("--moments", options.moments);

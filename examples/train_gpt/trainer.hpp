@@ -6,7 +6,6 @@
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/adapters.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
-#include <adacc/io/llmc.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
 #include <adacc/io/weights_header.hpp>
@@ -29,6 +28,7 @@
 
 #include <unistd.h>
 
+#include "model_file.hpp"
 #include "options.hpp"
 #include "resident.hpp"
 
@@ -118,7 +118,7 @@ class Trainer {
   adacc::Error save_merged() {
     using namespace adacc;
     const Graph mine = adacc::without_adapters(graph());
-    const Result<Graph> plain = plain_graph();
+    const Result<Graph> plain = plain_graph(options_);
     if (!plain) return plain.error;
     const std::vector<float> params = merged();
     std::vector<float> block(plain->parameter_elems);
@@ -387,45 +387,9 @@ class Trainer {
   /// The parameters that --model and --adapter name, if they do.
   adacc::Error read_start() {
     if (options_.model.empty()) return {};
-    if (adacc::Error why = read_model()) return why;
+    if (adacc::Error why = read_model(options_, graph(), params())) return why;
     return options_.adapter.empty() ? adacc::Error{}
                                     : adacc::read_adapters(options_.adapter, graph(), params());
-  }
-
-  /// The parameters that --model names, adapters aside.
-  adacc::Error read_model() {
-    const adacc::Graph plain = adacc::without_adapters(graph());
-    if (adacc::is_checkpoint(options_.model)) return read_parameters(plain);
-    if (!adacc::is_gpt2_safetensors(options_.model))
-      return adacc::read_llmc_parameters(options_.model, plain, params());
-    return adacc::read_gpt2_parameters(options_.model, plain,
-                                       static_cast<std::size_t>(options_.network.layers), params());
-  }
-
-  /// Of the same model without adapters, all of it trained: as checkpoints have it.
-  adacc::Result<adacc::Graph> plain_graph() const {
-    return adacc::gpt::graph(options_.network, options_.batch, options_.seq, options_.threads);
-  }
-
-  /// The parameters of the checkpoint --model, to where `graph` has them.
-  adacc::Error read_parameters(const adacc::Graph& graph) {
-    using namespace adacc;
-    const Result<Graph> plain = plain_graph();
-    if (!plain) return plain.error;
-    auto file = CheckpointFile::open(options_.model);
-    if (!file) return file.error;
-    if (file->info().layout != adacc::detail::layout_of(*plain) ||
-        file->info().parameter_elems != plain->parameter_elems)
-      return Error::say(one_line(options_.model, 80).c_str(),
-                        ": holds other parameters than its description says");
-    std::vector<float> block(plain->parameter_elems);
-    if (const Error why = file->read_parameters(View<float>(block.data(), Shape(block.size()))))
-      return why;
-    adacc::detail::each_parameter(
-        *plain, graph, [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-          std::copy_n(block.data() + in_file, elems, params().data() + at);
-        });
-    return {};
   }
 
   /// The parameters, with what adapters add to the weights beside them.
@@ -467,6 +431,10 @@ class Trainer {
     separate_retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (options_.fused) set_updates(*graph, Updates::fused);
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
+    if (options_.forward_only && options_.parts > 1) {
+      graph = make(options_.batch, options_.seq, options_.parts);
+      if (!graph) return graph.error;
+    }
     if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
     if (options_.sample > 0) {
       Result<Graph> one = make(1, options_.seq);
@@ -653,8 +621,8 @@ class Trainer {
     return text;
   }
 
-  adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq) const {
-    return adacc::gpt::graph(options_.network, batch, seq, options_.threads, 1, tuning());
+  adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq, int parts = 1) const {
+    return adacc::gpt::graph(options_.network, batch, seq, options_.threads, parts, tuning());
   }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch() const {

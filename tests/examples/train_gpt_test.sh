@@ -318,6 +318,27 @@ paste <(loss_of one.jsonl) <(loss_of four.jsonl) |
 "$train_gpt" --resume threes --threads 1 --steps 6 --save threes >out 2>err || complain "resuming: $(cat err)"
 cmp -s four threes || complain "micro-batches, resumed between updates, end elsewhere"
 
+# --- layers that may be frozen -----------------------------------------------------------------------
+tight=("$train_gpt" --layers 3 --heads 2 --channels 32 --context 16 --batch 2 --seed 3 --threads 1
+       --text text --moments int8)
+refuses 'the least known is' -- "${tight[@]:1}" --total 500KiB
+"${tight[@]}" --total 500KiB --may-freeze --steps 5 --save frozen >out 2>err || complain "--may-freeze: $(cat err)"
+grep -q '^frozen  *[1-4] of 5 layers, with .* of the squared norm' out && grep -q 'training all takes at least' out ||
+  complain "--may-freeze does not say what is frozen: $(cat out)"
+awk '/^in all/ { all = $3 } /^--total/ { total = $2 } END { exit !(all > 0 && all <= total && total == 512000) }' out ||
+  complain "--may-freeze does not keep within the total: $(cat out)"
+"${tight[@]}" --total 500KiB --may-freeze --steps 3 --save frozen2 >out 2>err || complain "--may-freeze: $(cat err)"
+"$train_gpt" --resume frozen2 --threads 1 --steps 5 --fixed-costs --save frozen2 >out 2>err || complain "resuming it: $(cat err)"
+grep -q 'M are trained' out || complain "a resumed run trains what was frozen: $(cat out)"
+"${tight[@]}" --total 90% --may-freeze --steps 1 >out 2>err || complain "--may-freeze with room: $(cat err)"
+grep -q '^frozen  *nothing' out && ! grep -q 'M are trained' out || complain "frozen though it fits: $(cat out)"
+refuses --may-freeze 'too small for any layer' 'at least' -- "${tight[@]:1}" --total 100KiB --may-freeze
+refuses --may-freeze --total -- "${tight[@]:1}" --may-freeze
+refuses --may-freeze --train -- "${tight[@]:1}" --total 500KiB --may-freeze --train head
+refuses --may-freeze adapters -- "${tight[@]:1}" --total 500KiB --may-freeze --lora 2
+refuses --may-freeze 'goes on' -- --resume frozen --may-freeze
+refuses --may-freeze 'policy is retain' -- "${tight[@]:1}" --total 500KiB --may-freeze --policy retain
+
 # --- forward passes alone ---------------------------------------------------------------------------
 forward=("$train_gpt" --layers 2 --heads 2 --channels 16 --context 16 --seed 3 --text text --forward-only
          --directions 2)
@@ -501,6 +522,6 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
 explains model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
-    warmup min-lr seed threads policy budget tolerance solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
+    warmup min-lr seed threads policy budget tolerance may-freeze solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

@@ -154,9 +154,9 @@ TEST_CASE("freeze to fit: gradients are measured within a budget, in halves if n
     targets = View<const float>(y.data(), out);
     return Error{};
   };
-  const auto probed = [&](std::size_t bytes) {
+  const auto probed = [&](const FreezeBudget& budget) {
     const auto norms = probe_gradient_norms<float>(cpu, make_dispatch<float, Cpu>(net), whole(),
-                                                   make, {}, bytes, 2, fill, batch);
+                                                   make, {}, budget, 2, fill, batch);
     REQUIRE_MESSAGE(norms, std::string(norms.error.text()));
     return *norms;
   };
@@ -182,7 +182,7 @@ TEST_CASE("freeze to fit: gradients are measured within a budget, in halves if n
           expected[g] += value * value / 2;
         }
   }
-  const std::vector<double> whole_norms = probed(std::size_t{1} << 30);
+  const std::vector<double> whole_norms = probed({.total_bytes = std::size_t{1} << 30});
   for (std::size_t g = 0; g < groups.size(); ++g) {
     CHECK(expected[g] > 0);
     CHECK(whole_norms[g] == doctest::Approx(expected[g]).epsilon(1e-9));
@@ -191,11 +191,13 @@ TEST_CASE("freeze to fit: gradients are measured within a budget, in halves if n
   const std::size_t held = graph.parameter_elems * sizeof(float);
   const std::size_t all =
       held + graph.gradient_elems * sizeof(float) + least_of(std::vector<bool>(5), false);
-  CHECK(probed(all - 1) == whole_norms);
-  const std::vector<double> some = probed(held + 60 * 4 * 4 + least_of({1, 1, 1, 1, 0}, false));
+  CHECK(probed({.total_bytes = all - 1}) == whole_norms);
+  const std::vector<double> some =
+      probed({.total_bytes = held + 60 * 4 * 4 + least_of({1, 1, 1, 1, 0}, false)});
   CHECK(some[3] == 0);
   CHECK(some[4] == whole_norms[4]);
-  CHECK(probed(held) == std::vector<double>(5));
+  CHECK(probed({.total_bytes = held}) == std::vector<double>(5));
+  CHECK(probed({.budget_bytes = least_of(std::vector<bool>(5), false) - 1}) == whole_norms);
 }
 
 TEST_CASE("freeze to fit: mistakes of the caller are errors") {

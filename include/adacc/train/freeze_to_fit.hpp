@@ -287,9 +287,9 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
                     groups[cheapest].name.c_str(), ", training takes at least ", shown(least));
 }
 
-/// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 of a group that
-/// cannot be trained within `bytes` even if all others are frozen. Parameters, gradients and the step
-/// take at most `bytes` while this measures: what does not fit at once is probed in halves.
+/// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 of a
+/// group that cannot be trained within the budget even if all others are frozen. The budget holds while
+/// this measures, without moments: what does not fit at once is probed in halves.
 ///
 /// `fill(graph, View<T> params)` puts the parameters where that graph has them, `batch(i, x, y)` makes
 /// the AnyViews x and y batch i; both return an Error. The context's key is left at update 0.
@@ -297,9 +297,9 @@ template <class T = float, class Context, class MakeGraph, class Fill, class Bat
 Result<std::vector<double>> probe_gradient_norms(Context& context,
                                                  const Dispatch<T, Context>& dispatch,
                                                  const Graph& graph, const MakeGraph& make_graph,
-                                                 const PlanRequest& request, std::size_t bytes,
-                                                 std::size_t batches, const Fill& fill,
-                                                 const Batch& batch) {
+                                                 const PlanRequest& request,
+                                                 const FreezeBudget& budget, std::size_t batches,
+                                                 const Fill& fill, const Batch& batch) {
   const std::vector<LayerGroup> groups = layer_groups(graph);
   std::vector<double> norms(groups.size(), 0.0);
   // Ranges of groups that are trained at once, the last of them next.
@@ -314,7 +314,9 @@ Result<std::vector<double>> probe_gradient_norms(Context& context,
     if (!part) return part.error;
     const std::size_t held = (part->parameter_elems + part->gradient_elems) * sizeof(T);
     PlanRequest mine = request;
-    mine.budget_bytes = bytes > held ? bytes - held : 1;
+    mine.budget_bytes = budget.total_bytes == 0     ? budget.budget_bytes
+                        : budget.total_bytes > held ? budget.total_bytes - held
+                                                    : 1;
     Result<PlanOutcome> outcome = make_plan(*part, estimated_profile(*part), mine);
     if (!outcome) {
       const std::size_t middle = (first + last) / 2;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+/// The parameters that --model names: of a checkpoint, of an llm.c checkpoint, or of a GPT-2 of Hugging
+/// Face.
+#pragma once
+
+#include <adacc/core/error.hpp>
+#include <adacc/io/adapters.hpp>
+#include <adacc/io/checkpoint.hpp>
+#include <adacc/io/gpt2_safetensors.hpp>
+#include <adacc/io/llmc.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/train/file_order.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "options.hpp"
+
+/// Of the same model without adapters, all of it trained: as checkpoints have it.
+inline adacc::Result<adacc::Graph> plain_graph(const Options& options) {
+  return adacc::gpt::graph(options.network, options.batch, options.seq, options.threads);
+}
+
+/// The parameters of the checkpoint --model, to where `graph` has them.
+inline adacc::Error read_checkpoint_parameters(const Options& options, const adacc::Graph& graph,
+                                               adacc::View<float> params) {
+  using namespace adacc;
+  const Result<Graph> plain = plain_graph(options);
+  if (!plain) return plain.error;
+  auto file = CheckpointFile::open(options.model);
+  if (!file) return file.error;
+  if (file->info().layout != adacc::detail::layout_of(*plain) ||
+      file->info().parameter_elems != plain->parameter_elems)
+    return Error::say(one_line(options.model, 80).c_str(),
+                      ": holds other parameters than its description says");
+  std::vector<float> block(plain->parameter_elems);
+  if (const Error why = file->read_parameters(View<float>(block.data(), Shape(block.size()))))
+    return why;
+  adacc::detail::each_parameter(*plain, graph,
+                                [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+                                  std::copy_n(block.data() + in_file, elems, params.data() + at);
+                                });
+  return {};
+}
+
+/// What --model names, to where `graph` has it, whose block is `params`; its adapters stay as they are.
+inline adacc::Error read_model(const Options& options, const adacc::Graph& graph,
+                               adacc::View<float> params) {
+  const adacc::Graph plain = adacc::without_adapters(graph);
+  if (adacc::is_checkpoint(options.model))
+    return read_checkpoint_parameters(options, plain, params);
+  if (!adacc::is_gpt2_safetensors(options.model))
+    return adacc::read_llmc_parameters(options.model, plain, params);
+  return adacc::read_gpt2_parameters(options.model, plain,
+                                     static_cast<std::size_t>(options.network.layers), params);
+}
