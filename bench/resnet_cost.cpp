@@ -18,11 +18,11 @@
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/make.hpp>
 #include <support/draw/plan.hpp>
+#include <support/processor_seconds.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,12 +34,6 @@ using namespace adacc;
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-double processor_seconds() {
-  std::timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 int fail(const Error& why) {
@@ -67,7 +61,7 @@ struct Entry {
 class Race {
  public:
   Race(const Options& o, const Cpu& cpu)
-      : seconds(o.threads == 1 ? processor_seconds : steady_seconds), o_(o),
+      : seconds(o.threads == 1 ? support::processor_seconds : steady_seconds), o_(o),
         network_(resnet::make(o.network)), cpu_(cpu),
         shape_(o.batch, o.side, o.side, std::size_t{3}), pixels_(shape_.elems()),
         classes_(o.batch) {
