@@ -131,8 +131,7 @@ void watch(const game::Match& match, const game::Agent& agent) {
   const std::size_t frame = match.scores.size();
   const game::Score lately = match.score(frame - std::min<std::size_t>(frame, 180), frame);
   std::printf("\033[H\033[J%s%5.1f s  %" PRIu64
-              " updates  expects to catch this one: %.0f %%  caught of late, on all %zu courts: "
-              "%.0f %%\n",
+              " updates  chance here %.0f %%  caught of late, on %zu courts: %.0f %%\n",
               match.all[0].text(76, 20).c_str(), static_cast<double>(frame) / frames_per_second,
               agent.updates(), 100 * std::clamp<double>(match.expected(0), 0, 1), game::courts,
               lately.percent());
@@ -190,13 +189,9 @@ adacc::Result<bool> replays(const Options& options, const game::Agent& agent,
 }
 
 std::uint64_t hash_of(adacc::View<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const float value : values) {
-    unsigned char bytes[sizeof value];
-    std::memcpy(bytes, &value, sizeof value);
-    for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3U;
-  }
-  return hash;
+  game::Hash hash;
+  hash.add(values.data(), values.size() * sizeof(float));
+  return hash.value;
 }
 
 adacc::Error write(const std::string& path, const std::string& text) {

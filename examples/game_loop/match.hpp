@@ -23,6 +23,16 @@ struct Score {
   }
 };
 
+/// FNV-1a of bytes.
+struct Hash {
+  std::uint64_t value = 0xcbf29ce484222325U;
+
+  void add(const void* data, std::size_t bytes) {
+    const auto* const from = static_cast<const unsigned char*>(data);
+    for (std::size_t i = 0; i < bytes; ++i) value = (value ^ from[i]) * 0x100000001b3U;
+  }
+};
+
 class Match {
  public:
   static constexpr std::size_t frames_per_decision = 2;
@@ -55,8 +65,8 @@ class Match {
     Decision* const decisions = row(row_ - 1);
     for (std::size_t c = 0; c < courts; ++c) {
       const Arrival arrival = all[c].advance(decisions[c].move);
-      mix(&all[c].ball, sizeof all[c].ball);
-      mix(&all[c].paddle, sizeof all[c].paddle);
+      hash_.add(&all[c].ball, sizeof all[c].ball);
+      hash_.add(&all[c].paddle, sizeof all[c].paddle);
       if (arrival == Arrival::none) continue;
       const bool caught = arrival == Arrival::caught;
       decisions[c].last = true;
@@ -82,22 +92,17 @@ class Match {
   }
 
   /// A hash of where every ball and paddle was in every frame.
-  std::uint64_t hash() const { return hash_; }
+  std::uint64_t hash() const { return hash_.value; }
 
  private:
   Decision* row(std::size_t i) { return played_.data() + i * courts; }
-
-  void mix(const void* data, std::size_t bytes) {
-    const auto* const from = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ from[i]) * 0x100000001b3U;
-  }
 
   Agent& agent_;
   bool learns_;
   std::vector<Decision> played_;
   std::size_t row_ = 0;
   std::uint32_t decisions_ = 0;
-  std::uint64_t hash_ = 0xcbf29ce484222325U;  // FNV-1a
+  Hash hash_;
 };
 
 }  // namespace game
