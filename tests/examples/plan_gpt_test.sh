@@ -73,6 +73,9 @@ refuses --budget --total -- "${shape[@]}" --budget 1MiB --total 2MiB
 awk -F'[ ,]+' '/parameter_bytes|gradient_bytes|moment_bytes|"peak_bytes/ { sum += $3 }
      /"total_bytes/ { total = $3 } END { exit !(total > 0 && sum == total) }' out ||
   complain "what is held does not add up: $(cat out)"
+# Updates in the step: no gradients beside the arena, and less of a total.
+"$plan_gpt" "${shape[@]}" --total 40% --moments int8 --fused --json >out 2>err || complain "--fused: $(cat err)"
+grep -q '"gradient_bytes": 0,' out || complain "--fused has gradients: $(cat out)"
 refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
 refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses --tolerance -- "${shape[@]}" --tolerance nan
