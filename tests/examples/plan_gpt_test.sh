@@ -89,6 +89,9 @@ awk -F'|' -v smallest="$smallest" -v total="$total" '
 [ "$(grep -c 'MiB</text>' picture.svg)" -eq 8 ] || complain "the picture has not 8 bars"
 refuses --total-picture --budget -- "${shape[@]}" --total-picture picture.svg --budget 30%
 refuses nowhere -- "${shape[@]}" --total-picture nowhere/picture.svg
+# Updates in the step: no gradients beside the arena, and less of a total.
+"$plan_gpt" "${shape[@]}" --total 40% --moments int8 --fused --json >out 2>err || complain "--fused: $(cat err)"
+grep -q '"gradient_bytes": 0,' out || complain "--fused has gradients: $(cat out)"
 refuses --heads 5 --channels 384 -- "${shape[@]}" --heads 5
 refuses --tolerance -- "${shape[@]}" --tolerance -1
 refuses --tolerance -- "${shape[@]}" --tolerance nan

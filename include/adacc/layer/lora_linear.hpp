@@ -81,22 +81,22 @@ struct LoraLinear {
   /// What the largest product needs; in backward behind the gradient of h.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     const std::size_t rows = in.rows(), cols = in.cols();
-    struct Extents {
+    struct Sizes {
       std::size_t m, n, k;
     };
-    const Extents forward[] = {{rows, rank, cols}, {rows, out, rank}};
-    const Extents backward[] = {
+    const Sizes forward[] = {{rows, rank, cols}, {rows, out, rank}};
+    const Sizes backward[] = {
         {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
     std::size_t most = linear().workspace_bytes(in, scalar, workers, pass);
-    const auto include = [&](const Extents& of) {
+    const auto include = [&](const Sizes& of) {
       const std::size_t bytes = gemm_workspace_bytes(scalar, of.m, of.n, of.k, workers);
       if (bytes > most) most = bytes;
     };
     if (pass == Pass::forward) {
-      for (const Extents& of : forward) include(of);
+      for (const Sizes& of : forward) include(of);
       return most;
     }
-    for (const Extents& of : backward) include(of);
+    for (const Sizes& of : backward) include(of);
     return align_up(aux_bytes(in, scalar)) + most;
   }
 

@@ -6,8 +6,9 @@
 /// to make activations again: what is made again behind it is made by nodes in front of that one. If
 /// backward is part of a loop, the update is behind the loop, whose parts all add to the gradient.
 ///
-/// If updates are fused, gradients die there. It needs no bytes but theirs, and what else lives there lives at the instruction before it,
-/// too: no more bytes live at once than did without it. So searches need not see it.
+/// If updates are fused, gradients die there. It needs no bytes but theirs, and what else lives there
+/// lives at the instruction before it, too: no more bytes live at once than did without it. So searches
+/// need not see it.
 #pragma once
 
 #include <cstddef>

@@ -100,7 +100,8 @@ class Step {
 
   /// Lends the step its memory: an arena of at least arena_bytes(), graph().parameter_elems
   /// parameters and, for training, graph().lent_gradient_elems() gradients (as many, unless some are
-  /// frozen; none if updates are fused), all 64-byte aligned and apart from each other, and, if store_bytes() is not 0, a store
+  /// frozen; none if updates are fused), all 64-byte aligned and apart from each other, and, if
+  /// store_bytes() is not 0, a store
   /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
   /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
   Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
