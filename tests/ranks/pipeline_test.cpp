@@ -27,7 +27,7 @@ constexpr int micro_batches = 8, steps = 2;
 auto make_network(int layers) {
   const std::size_t c = 16;
   const Residual attention{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 3 * c}),
-                           layer<Planned>(CausalAttention{.heads = 2}), layer<Planned>(Dropout{}),
+                           layer<Planned>(CausalAttention{.heads = 2}), layer<Planned>(Dropout{.rate = 0.2F}),
                            layer<Planned>(Linear{.out = c})};
   const Residual mlp{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 4 * c}),
                      layer<Planned>(Gelu{}), layer<Planned>(Linear{.out = c})};
