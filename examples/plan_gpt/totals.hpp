@@ -37,6 +37,7 @@ struct Way {
   std::string moments = "fp32", train{};
   std::size_t rank = 0;
   bool parts = false;  ///< as many as sequences
+  bool fused = false;  ///< updates in the step
   bool forward_only = false;
 };
 
@@ -46,14 +47,16 @@ inline std::vector<Way> ways(const Model& model) {
   for (int i = model.network.layers / 2; i < model.network.layers; ++i)
     upper += "block." + std::to_string(i) + ",";
   upper += "layer_norm";
-  const std::string rest = "smallest budget of `" + parts + " --moments int8";
+  const std::string rest = "smallest budget of `" + parts + " --moments int8",
+                    fused = rest + " --fused";
   return {
       {"retain, AdamW in fp32", "`--budget 100%`", 1},
       {"planned at 30 %", "`--budget 30%`", 0.3},
       {"moments in 8 bits", "`--budget 30% --moments int8`", 0.3, "int8"},
       {"smallest plan, in loops", rest + "`", 0, "int8", {}, 0, true},
-      {"lower half frozen", rest + " --train '" + upper + "'`", 0, "int8", upper, 0, true},
-      {"LoRA of rank 8", rest + " --lora 8`", 0, "int8", {}, 8, true},
+      {"updates in the step", fused + "`", 0, "int8", {}, 0, true, true},
+      {"lower half frozen", fused + " --train '" + upper + "'`", 0, "int8", upper, 0, true, true},
+      {"LoRA of rank 8", fused + " --lora 8`", 0, "int8", {}, 8, true, true},
       {"forward passes alone",
        "`train_gpt --forward-only " + parts + "`",
        0,
@@ -61,6 +64,7 @@ inline std::vector<Way> ways(const Model& model) {
        {},
        0,
        true,
+       false,
        true},
       {"forward passes, LoRA",
        "`train_gpt --forward-only " + parts + " --lora 8`",
@@ -69,6 +73,7 @@ inline std::vector<Way> ways(const Model& model) {
        {},
        8,
        true,
+       false,
        true},
   };
 }
@@ -95,6 +100,7 @@ inline adacc::Result<draw::TotalBar> bar_of(const Model& model, const Way& way) 
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   auto graph = lower(way.parts ? static_cast<int>(model.batch) : 1);
   if (!graph) return graph.error;
+  if (way.fused) set_updates(*graph, Updates::fused);
   if (way.forward_only) {
     Plan nothing_kept = retain_all(*graph);
     const auto program = make_program(std::move(*graph), std::move(nothing_kept), Mode::evaluate);

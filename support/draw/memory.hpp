@@ -16,7 +16,8 @@
 
 namespace draw {
 
-/// What the bands of the picture are: kept or recomputed values, encoded ones, gradients, scratch.
+/// What the bands of the picture are: kept or recomputed values, encoded ones, gradients (of
+/// parameters, too, if updates are in the step), scratch.
 struct Band {
   const char* label;
   const char* color;
@@ -30,7 +31,8 @@ inline std::size_t band_of(adacc::BufferKind kind) {
   switch (kind) {
     case adacc::BufferKind::activation: return 0;
     case adacc::BufferKind::encoded: return 1;
-    case adacc::BufferKind::gradient: return 2;
+    case adacc::BufferKind::gradient:
+    case adacc::BufferKind::parameter_gradient: return 2;
     default: return 3;
   }
 }

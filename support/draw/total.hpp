@@ -73,12 +73,12 @@ inline std::string total_legend(double x, double y) {
                                                       {"moments", "#edc948"},
                                                       {"activations", bands[0].color},
                                                       {"encoded", bands[1].color},
-                                                      {"their gradients", bands[2].color},
+                                                      {"gradients in the arena", bands[2].color},
                                                       {"aux, workspaces", bands[3].color}};
   std::string svg;
   for (const auto& [label, color] : keys) {
     svg += key(x, y, color, label);
-    x += 44 + 7.2 * static_cast<double>(std::string(label).size());
+    x += 38 + 6.6 * static_cast<double>(std::string(label).size());
   }
   return svg;
 }

@@ -85,8 +85,8 @@ awk -F'|' -v smallest="$smallest" -v total="$total" '
      NR == 5 && off($8 + 0, total / 1048576) { bad = 1 }
      NR == 6 && off($7 + 0, smallest / 1048576) { bad = 1 }
      $3 ~ /forward-only/ && ($5 + $6 > 0) { bad = 1 }
-     END { exit bad || rows != 8 }' table || complain "the table does not add up: $(cat table) $smallest $total"
-[ "$(grep -c 'MiB</text>' picture.svg)" -eq 8 ] || complain "the picture has not 8 bars"
+     END { exit bad || rows != 9 }' table || complain "the table does not add up: $(cat table) $smallest $total"
+[ "$(grep -c 'MiB</text>' picture.svg)" -eq 9 ] || complain "the picture has not 9 bars"
 refuses --total-picture --budget -- "${shape[@]}" --total-picture picture.svg --budget 30%
 refuses nowhere -- "${shape[@]}" --total-picture nowhere/picture.svg
 # Updates in the step: no gradients beside the arena, and less of a total.
