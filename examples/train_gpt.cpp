@@ -17,6 +17,7 @@
 
 #include "train_gpt/command_line.hpp"
 #include "train_gpt/may_freeze.hpp"
+#include "train_gpt/pipeline.hpp"
 #include "train_gpt/ranks.hpp"
 #include "train_gpt/report.hpp"
 #include "train_gpt/run_report.hpp"
@@ -220,6 +221,18 @@ std::string printable(std::string text) {
   return text;
 }
 
+/// Whether a signal ended the training, of this rank or of another: all end behind the same step.
+bool interrupted() {
+  if (ranks.size() == 1) return signalled != 0;
+  std::vector<std::uint64_t> all;
+  if (const Error why =
+          adacc::all_gather(ranks.group(), static_cast<std::uint64_t>(signalled), all))
+    return false;  // the step will say so
+  for (const std::uint64_t one : all)
+    if (one != 0) signalled = static_cast<int>(one);
+  return signalled != 0;
+}
+
 /// How a run ended, whatever became of what it wrote.
 enum class Ending { done, interrupted, diverged, failed };
 
@@ -267,18 +280,6 @@ class Run {
 
  private:
   static constexpr std::uint64_t never = ~std::uint64_t{0};
-
-  /// Whether a signal ended the training, of this rank or of another: all end behind the same step.
-  bool interrupted() {
-    if (ranks.size() == 1) return signalled != 0;
-    std::vector<std::uint64_t> all;
-    if (const Error why =
-            adacc::all_gather(ranks.group(), static_cast<std::uint64_t>(signalled), all))
-      return false;  // the step will say so
-    for (const std::uint64_t one : all)
-      if (one != 0) signalled = static_cast<int>(one);
-    return signalled != 0;
-  }
 
   /// Something that training does not need went wrong.
   void report(const Error& why) {
@@ -414,10 +415,62 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
   return {};
 }
 
+/// A stage of --pipeline. The exit status.
+int train_stage(const Options& options, const adacc::Tokens& data) {
+  if (options.pipeline != ranks.size())
+    return fail(Error::say("--pipeline ", options.pipeline, " takes as many ranks (mpirun -np ",
+                           options.pipeline, "), and there ", ranks.size() == 1 ? "is " : "are ",
+                           ranks.size()));
+  const auto group = ranks.another();
+  if (const Error why = share_error(ranks.group(), group.error)) return fail(why);
+  StageTrainer trainer(options, *group);
+  if (const Error why = share_error(ranks.group(), trainer.set_up())) return fail(why);
+  Log log;
+  if (const Error why = share_error(ranks.group(), log.open(options.log, 0))) return fail(why);
+  catch_signals();
+  print_setup(options, trainer, data);
+  const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
+  Progress progress(0, options.steps);
+  int status = 0;
+  while (status == 0 && trainer.done() < options.steps) {
+    if (interrupted()) {
+      status = 128 + signalled;
+      break;
+    }
+    const double start = adacc::steady_seconds();
+    StepRecord record;
+    record.step = trainer.done();
+    const auto outcome = trainer.step(data, rate);
+    if (!outcome) {
+      progress.finish();
+      return fail(outcome.error);
+    }
+    record.loss = outcome->loss;
+    record.grad_norm = outcome->grad_norm;
+    record.ms = 1e3 * (adacc::steady_seconds() - start);
+    record.tokens_per_s =
+        1000.0 * static_cast<double>(options.micro * options.batch * options.seq) / record.ms;
+    record.activation_peak_bytes = trainer.arena_bytes();
+    if (const Error why = log.write(record)) {
+      complain(why);
+      log.close();
+    }
+    progress.show(record);
+    if (outcome->finite) continue;
+    progress.finish();
+    complain(Error::say("the loss or the gradient of step ", record.step,
+                        " is not finite; stopped before its update"));
+    status = 1;
+  }
+  progress.finish();
+  return status;
+}
+
 int train(CommandLine& line) {
   Options& options = line.options;
   if (const Error why = ranks.join(line.argc, line.argv, options.rank_limit)) return fail(why);
-  if (options.shards == 0 && ranks.size() > 1) options.shards = ranks.size();
+  if (options.shards == 0 && ranks.size() > 1 && options.pipeline == 0)
+    options.shards = ranks.size();
   if (ranks.rank() != 0) {  // one speaks, and writes, for all
     for (std::string* name :
          {&options.log, &options.report, &options.merge, &options.export_to, &options.val})
@@ -427,6 +480,7 @@ int train(CommandLine& line) {
   adacc::Tokens data, validation;
   Error why = share_error(ranks.group(), look_ahead(line, data, validation));
   if (why) return fail(why);
+  if (options.pipeline > 0) return train_stage(options, data);
 
   const DataIdentity text{data.size(), data.checksum()};
   if (options.may_freeze)

@@ -64,6 +64,14 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_flag("--shard-moments", options.shard_moments,
                "with several ranks: each keeps the optimizer's moments of its own share of the "
                "parameters alone, and updates them");
+  app.add_option(
+         "--pipeline", options.pipeline,
+         "cut the network, whose head is then a table of its own, into so many stages, one for "
+         "each rank, and train them on --micro batches an update; --total is then what each "
+         "rank has. The number of stages changes no bit of the losses under lossless plans "
+         "(--tolerance 0)")
+      ->check(CLI::Range(1, 1 << 12))
+      ->default_str("");
   app.add_option("--rank-limit", options.rank_limit,
                  "with several ranks: seconds after which one that is not heard of is given up")
       ->check(support::between(0.001, 1e6));
@@ -267,6 +275,13 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
                            "--plan-threads", "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
+  for (const char* name :
+       {"--model",  "--policy",       "--budget",       "--profile", "--fixed-costs",  "--offload",
+        "--train",  "--lora",         "--may-freeze",   "--fused",   "--clip-by",      "--shards",
+        "--solver", "--plan-threads", "--forward-only", "--report",  "--save",         "--export",
+        "--merge",  "--resume",       "--sample",       "--val",     "--shard-moments"})
+    if (app.count(name) > 0) options.not_for_pipeline = name;
+  if (options.pipeline > 0) options.network.tied_head = false;
   if (app.count("--parts") > 0) options.for_auto = "--parts";
   for (const char* name :
        {"--policy", "--optimizer", "--moments", "--micro", "--fused", "--clip-by"})
@@ -308,6 +323,11 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   const auto check_options = [&]() -> std::optional<int> {
     if (const adacc::Error why = adopt_adapters(line.options)) return fail(why);
     const Options& all = line.options;
+    if (all.pipeline > 0 && !given.not_for_pipeline.empty())
+      return fail(adacc::Error::say(given.not_for_pipeline.c_str(), " does not go with --pipeline yet"));
+    if (all.pipeline > 0 && (all.moments != "fp32" || all.optimizer == "adafactor"))
+      return fail(adacc::Error::say(
+          "--pipeline takes --optimizer adamw, sgd or lion, with --moments fp32"));
     if (all.fused && all.clip > 0 && all.clip_by == "step")
       return fail(adacc::Error::say(
           "--clip needs all gradients of a step before the first update, and --fused gives each up "

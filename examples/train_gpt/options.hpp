@@ -16,15 +16,17 @@ struct Options {
   std::string model;
   std::string adapter;  ///< file of adapters beside it
   adacc::gpt::Config network;
-  bool shape_given = false;  ///< any of --layers, --heads, --channels, --context
-  std::string for_auto;      ///< an option that was given and says something to auto alone
-  std::string for_backward;  ///< one that says something to training by gradients alone
+  bool shape_given = false;      ///< any of --layers, --heads, --channels, --context
+  std::string for_auto;          ///< an option that was given and says something to auto alone
+  std::string not_for_pipeline;  ///< one that a pipeline cannot do with
+  std::string for_backward;      ///< one that says something to training by gradients alone
   std::string tokens, text;
   std::size_t batch = 8;
   std::size_t seq = 0;
   std::size_t micro = 1;  ///< batches, one after the other, that an update is made of
   int shards = 0;         ///< of an update, on all ranks; 0: see parallel()
   bool shard_moments = false;
+  int pipeline = 0;                   ///< stages, one for each rank; 0: none
   double rank_limit = 300;            ///< seconds that ranks wait for one
   std::string train;                  ///< patterns of the parameters that are trained; empty: all
   adacc::gpt::Lora lora{.alpha = 0};  ///< alpha 0: twice the rank

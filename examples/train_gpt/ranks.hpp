@@ -32,6 +32,7 @@ class Ranks {
     auto group = adacc::MpiGroup::make(MPI_COMM_WORLD, {.limit_seconds = limit_seconds});
     if (!group) return group.error;
     group_ = std::move(*group);
+    limit_seconds_ = limit_seconds;
     joined_ = true;
     // One speaks for all.
     if (rank() != 0 && std::freopen("/dev/null", "w", stdout) == nullptr)
@@ -55,6 +56,7 @@ class Ranks {
     adacc::Error alone;
     {
       auto last = std::move(group_);
+      another_ = adacc::MpiGroup();
       // Of a size that nothing else has: whoever is elsewhere hears at once that this is the end.
       std::uint64_t mine[5] = {static_cast<std::uint64_t>(status)};
       std::vector<std::uint64_t> all(5 * static_cast<std::size_t>(last.size()));
@@ -79,6 +81,19 @@ class Ranks {
 #endif
     return {};
   }
+  /// For what runs beside all else in the same ranks (ranks/group.hpp): a group of its own. All call it,
+  /// once.
+  adacc::Result<adacc::GroupRef> another() {
+#ifdef ADACC_LINKS_MPI
+    if (joined_) {
+      auto group = adacc::MpiGroup::make(MPI_COMM_WORLD, {.limit_seconds = limit_seconds_});
+      if (!group) return group.error;
+      another_ = std::move(*group);
+      return adacc::GroupRef(another_);
+    }
+#endif
+    return adacc::GroupRef();
+  }
   int rank() { return group().rank(); }
   int size() { return group().size(); }
 
@@ -91,7 +106,8 @@ class Ranks {
   }
 
 #ifdef ADACC_LINKS_MPI
-  adacc::MpiGroup group_;
+  adacc::MpiGroup group_, another_;
+  double limit_seconds_ = 0;
   bool joined_ = false;
 #endif
 };

@@ -44,6 +44,32 @@ fails '6 shards cannot be dealt to 2 ranks' -- --shards 6
 fails 'nothere: cannot be opened' -- --text nothere
 fails 'nothere' -- --resume nothere
 
+# A pipeline: whatever the number of stages, and whatever memory each has, the losses are those of one.
+staged=(--text text --layers 4 --heads 2 --channels 16 --context 16 --batch 2 --micro 4 --threads 1 --lr 1e-2
+        --clip 0.5 --steps 4 --tolerance 0 --rank-limit 20)
+losses() { sed 's/.*"loss":\([^,]*\),.*/\1/' "$1"; }
+"$program" "${staged[@]}" --pipeline 1 --log whole >out 2>err || complain "one stage: $(cat err)"
+for ranks in 2 4; do
+  for more in "" "--total 300KiB"; do
+    # shellcheck disable=SC2086  # no word or two
+    "$launcher" -np "$ranks" "$program" "${staged[@]}" --pipeline "$ranks" $more --log staged >out 2>err ||
+      complain "$ranks stages $more: $(cat err)"
+    [ "$(grep -c '^  stage' out)" -eq "$ranks" ] || complain "$ranks stages are said to be: $(cat out)"
+    cmp <(losses whole) <(losses staged) || complain "$ranks stages $more have other losses than one"
+  done
+done
+[ "$(losses whole | wc -l)" -eq 4 ] || complain "the log of a pipeline has not 4 losses"
+grep -q recompute out || complain "300 KiB a rank were enough to retain everything: $(cat out)"
+"$launcher" -np 2 "$program" "${staged[@]}" --pipeline 3 >out 2>err && complain "3 stages on 2 ranks"
+grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
+"$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"
+grep -q 'stage 0 of 2 does not fit' err || complain "1 KiB: $(cat err)"
+for option in '--save run' '--shards 2' '--lora 2' '--fused'; do
+  # shellcheck disable=SC2086  # two words
+  "$program" "${staged[@]}" --pipeline 1 $option >out 2>err && complain "--pipeline with $option"
+  grep -q -- "${option%% *} does not go with --pipeline" err || complain "$option: $(cat err)"
+done
+
 # One that hangs is given up, and one that is killed, too: nobody is left.
 for signal in STOP KILL; do
   "$launcher" -np 2 "$program" "${small[@]}" --seed 3 --steps 100000000 --rank-limit 1 --log log >out 2>err &
@@ -60,5 +86,5 @@ for signal in STOP KILL; do
   wait "$launched" && complain "status 0 after a rank got $signal"
   rm -f log
 done
-explains shards shard-moments rank-limit
+explains shards shard-moments rank-limit pipeline
 finish

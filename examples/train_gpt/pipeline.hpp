@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+/// --pipeline: the network over several ranks, each of which trains one stage of it.
+#pragma once
+
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/cost/estimate.hpp>
+#include <adacc/io/tokens.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/plan/pipeline/planner.hpp>
+#include <adacc/ranks/collectives.hpp>
+#include <adacc/ranks/pipeline.hpp>
+#include <adacc/train/learning_rate.hpp>
+#include <support/optimizer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "options.hpp"
+#include "report.hpp"
+#include "run_report.hpp"
+
+/// This rank's stage, and what it is fed.
+class StageTrainer {
+ public:
+  using Stage = adacc::Pipeline<float, adacc::Cpu, adacc::AnyOptimizer>;
+
+  /// `group` is the pipeline's alone.
+  StageTrainer(const Options& options, adacc::GroupRef group)
+      : options_(options), group_(group), network_(adacc::gpt::make(options.network)),
+        pool_(options.threads), cpu_(adacc::ExecutorRef(pool_)) {
+    cpu_.key.seed = options.seed;
+  }
+  StageTrainer(const StageTrainer&) = delete;
+  StageTrainer& operator=(const StageTrainer&) = delete;
+
+  /// Plans all stages, which every rank does alike: costs are estimated. Takes the memory of its own.
+  adacc::Error set_up() {
+    using namespace adacc;
+    auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
+                                             options_.threads, options_.parts);
+    if (!graph) return graph.error;
+    auto optimizer =
+        support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
+    if (!optimizer) return optimizer.error;
+    const auto held = memory_beside_arena(*graph, *optimizer);
+    const auto fp32 = memory_beside_arena(*graph, AdamW{});
+    if (!held || !fp32) return held ? fp32.error : held.error;
+    PipelineRequest request;
+    request.micro_batches = static_cast<int>(options_.micro);
+    request.tolerance = options_.tolerance;
+    request.bytes_per_trained =
+        static_cast<double>(held->total()) / static_cast<double>(graph->parameter_elems);
+    const std::size_t memory =
+        options_.total_text.empty()
+            ? SIZE_MAX / 2
+            : options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
+    for (int s = 0; s < options_.pipeline; ++s) request.stages.push_back({memory});
+    auto plan = plan_pipeline(*graph, estimated_profile(*graph), request);
+    if (!plan) return plan.error;
+    plan_ = std::move(*plan);
+    auto dispatch = make_dispatch<float, Cpu>(network_);
+    dispatch.add_codec<Int8Outlier>();
+    dispatch.add_codec<Int4Outlier>();
+    auto stage = Stage::make(std::move(dispatch), *graph, plan_, request.micro_batches, cpu_,
+                             group_, *optimizer);
+    if (!stage) return stage.error;
+    stage_ = std::move(*stage);
+    stage_.clip = options_.clip;
+    const std::size_t elems = options_.batch * options_.seq * options_.micro;
+    inputs_.resize(elems);
+    targets_.resize(elems);
+    return {};
+  }
+
+  std::uint64_t done() const { return stage_.updates(); }
+  const adacc::PipelineOutcome& plan() const { return plan_; }
+  const Stage& stage() const { return stage_; }
+  std::size_t arena_bytes() const { return stage_.arena_bytes(); }
+
+  adacc::Result<adacc::PipelineUpdate> step(const adacc::Tokens& data,
+                                            const adacc::LearningRate& rate) {
+    using namespace adacc;
+    const Shape shape(options_.batch, options_.seq);
+    for (std::size_t b = 0; b < options_.micro; ++b)
+      if (const Error why =
+              data.batch(done() * options_.micro + b, options_.batch, options_.seq,
+                         View<std::int32_t>(inputs_.data() + b * shape.elems(), shape),
+                         View<std::int32_t>(targets_.data() + b * shape.elems(), shape)))
+        return why;
+    const auto part = [&](const std::vector<std::int32_t>& of) {
+      return [&of, shape](int b) -> AnyView {
+        return View<const std::int32_t>(of.data() + static_cast<std::size_t>(b) * shape.elems(),
+                                        shape);
+      };
+    };
+    return stage_.step(part(inputs_), part(targets_), rate.at(done()));
+  }
+
+ private:
+  const Options& options_;
+  adacc::GroupRef group_;
+  decltype(adacc::gpt::make(options_.network)) network_;
+  adacc::EigenPool pool_;
+  adacc::Cpu cpu_;
+  adacc::PipelineOutcome plan_;
+  Stage stage_;
+  std::vector<std::int32_t> inputs_, targets_;
+};
+
+inline void print_setup(const Options& options, const StageTrainer& trainer,
+                        const adacc::Tokens& tokens) {
+  std::printf("model       %s\n", options.model_text().c_str());
+  std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
+              static_cast<double>(tokens.size()) / 1e6);
+  std::printf("step        %zu micro-batches of %zu x %zu tokens, %d thread%s a rank\n",
+              options.micro, options.batch, options.seq, options.threads,
+              options.threads == 1 ? "" : "s");
+  const adacc::PipelineOutcome& plan = trainer.plan();
+  std::printf("pipeline    %zu stages; %.1f ms a step predicted, %.1f %% of it a bubble\n",
+              plan.stages.size(), 1e3 * plan.time.seconds, 100 * plan.time.bubble);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const adacc::StageOutcome& stage = plan.stages[s];
+    std::printf("  stage %zu   layers %d to %d; %s, %d in flight: %s, of that %s of arena\n", s,
+                stage.first, stage.last, policy_counts(stage.plan).c_str(), stage.in_flight,
+                mebibytes(stage.peak_bytes).c_str(), mebibytes(stage.arena_bytes()).c_str());
+  }
+  std::fflush(stdout);
+}
