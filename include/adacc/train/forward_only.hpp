@@ -68,7 +68,7 @@ namespace detail {
 /// A part of a move: so far along a direction.
 struct Along {
   std::uint16_t direction = 0;
-  double far = 0;
+  double distance = 0;
 };
 
 /// Moves parameters along directions, each once, by what is the sum: as an optimizer that keeps nothing
@@ -93,11 +93,11 @@ struct Move {
         RandomKey stream = key;
         stream.micro_step = parts[k].direction;
         const PhiloxBlock random = random_block(stream, (range.first + at) / lanes);
-        const T far = static_cast<T>(parts[k].far);
+        const T distance = static_cast<T>(parts[k].distance);
         for (std::size_t word = 0; word < 4; ++word) {
           const std::uint32_t signs = random.word[word];
           for (std::size_t bit = 0; bit < 32; ++bit)
-            sum[32 * word + bit] += (signs >> bit & 1U) != 0 ? -far : far;
+            sum[32 * word + bit] += (signs >> bit & 1U) != 0 ? -distance : distance;
         }
       }
       T* const p = range.values + range.first + at;
@@ -221,7 +221,7 @@ class ForwardOnly {
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) return outcome;
     const double scale = -lr * clip_scale(outcome.grad_norm, clip) / count;
-    for (detail::Along& slope : slopes_) slope.far *= scale;
+    for (detail::Along& slope : slopes_) slope.distance *= scale;
     move(slopes_.data(), n, lr * weight_decay);
     ++updates_;
     return outcome;
