@@ -238,12 +238,17 @@ inline Error write_weights_header(const std::string& path, const std::vector<Nam
       extents += "[" + extent + "]";
       first += "[0]";
     }
-    out.text += "\nstatic const float " + name + extents + " = ";
+    for (const std::string& part :
+         {std::string("\nstatic const float "), name, extents, std::string(" = ")})
+      out.text += part;
     const auto* next = static_cast<const float*>(tensor.data);
     if (const Error why = detail::append_c_array(out, tensor.shape, 0, next)) return why;
     out.text += ";\n";
-    entries += "  {" + detail::c_string(tensor.name) + ", " + std::to_string(tensor.shape.rank()) +
-               ", {" + shape + "}, " + std::to_string(tensor.shape.elems()) + ", " + first + "},\n";
+    for (const std::string& part :
+         {std::string("  {"), detail::c_string(tensor.name), std::string(", "),
+          std::to_string(tensor.shape.rank()), std::string(", {"), shape, std::string("}, "),
+          std::to_string(tensor.shape.elems()), std::string(", "), first, std::string("},\n")})
+      entries += part;
   }
   const std::string many = std::to_string(tensors.size());
   out.text +=

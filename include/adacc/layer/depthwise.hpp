@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
@@ -27,14 +28,14 @@ void turn_kernel(const T* weight, std::size_t channels, std::size_t area, T* to)
     for (std::size_t c = 0; c < channels; ++c) to[t * channels + c] = weight[c * area + t];
 }
 
-/// Calls body(first, lanes) for runs of channels, with a constant number of lanes in all but the
-/// last.
+/// Calls body(first, lanes) for runs of channels, with a number of lanes that is a constant in all but
+/// the last.
 template <class T, class Body>
 void for_each_lanes(std::size_t channels, const Body& body) {
   constexpr std::size_t lanes = depthwise_lanes<T>;
   std::size_t c = 0;
-  for (; c + lanes <= channels; c += lanes) body(c, [] { return lanes; });
-  if (c < channels) body(c, [rest = channels - c] { return rest; });
+  for (; c + lanes <= channels; c += lanes) body(c, std::integral_constant<std::size_t, lanes>());
+  if (c < channels) body(c, channels - c);
 }
 
 /// One row of the output: for every pixel the sum over the kernel's taps that lie in the picture.
@@ -51,7 +52,7 @@ void depthwise_row(const Window& window, const T* pictures, Shape in, std::size_
     const TapRange cols(left, window.dilation.width, window.kernel.width, in[2]);
     for_each_lanes<T>(channels, [&](std::size_t c, auto count) {
       T sum[depthwise_lanes<T>];
-      for (std::size_t l = 0; l < count(); ++l) sum[l] = bias == nullptr ? T(0) : bias[c + l];
+      for (std::size_t l = 0; l < count; ++l) sum[l] = bias == nullptr ? T(0) : bias[c + l];
       for (std::size_t r = rows.first; r < rows.last; ++r)
         for (std::size_t s = cols.first; s < cols.last; ++s) {
           const auto row = static_cast<std::size_t>(
@@ -60,9 +61,9 @@ void depthwise_row(const Window& window, const T* pictures, Shape in, std::size_
               left + static_cast<std::ptrdiff_t>(s * window.dilation.width));
           const T* const from = pictures + ((b * in[1] + row) * in[2] + column) * channels + c;
           const T* const weight = kernel + (r * window.kernel.width + s) * channels + c;
-          for (std::size_t l = 0; l < count(); ++l) sum[l] += from[l] * weight[l];
+          for (std::size_t l = 0; l < count; ++l) sum[l] += from[l] * weight[l];
         }
-      for (std::size_t l = 0; l < count(); ++l) to[c + l] = sum[l];
+      for (std::size_t l = 0; l < count; ++l) to[c + l] = sum[l];
     });
   }
 }
@@ -95,7 +96,7 @@ void depthwise_dx_row(const Window& window, View<const T> dy, View<T> dx, std::s
   for (std::size_t x = 0; x < in[2]; ++x, to += channels)
     for_each_lanes<T>(channels, [&](std::size_t c, auto count) {
       T sum[depthwise_lanes<T>];
-      for (std::size_t l = 0; l < count(); ++l) sum[l] = 0;
+      for (std::size_t l = 0; l < count; ++l) sum[l] = 0;
       for (std::size_t r = 0; r < window.kernel.height; ++r) {
         const std::size_t oy =
             window_of(y, r * window.dilation.height, window.stride.height, out[1]);
@@ -106,10 +107,10 @@ void depthwise_dx_row(const Window& window, View<const T> dy, View<T> dx, std::s
           if (ox == out[2]) continue;
           const T* const from = dy.data() + ((b * out[1] + oy) * out[2] + ox) * channels + c;
           const T* const weight = kernel + (r * window.kernel.width + s) * channels + c;
-          for (std::size_t l = 0; l < count(); ++l) sum[l] += from[l] * weight[l];
+          for (std::size_t l = 0; l < count; ++l) sum[l] += from[l] * weight[l];
         }
       }
-      for (std::size_t l = 0; l < count(); ++l) to[c + l] = sum[l];
+      for (std::size_t l = 0; l < count; ++l) to[c + l] = sum[l];
     });
 }
 

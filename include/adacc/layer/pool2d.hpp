@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../codec/float_bits.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
 #include "packed_codes.hpp"
@@ -121,7 +122,7 @@ struct MaxPool2d {
               const T* const from = x.data() + pixels.element(in, line / out[1], r, s) + c;
               const auto here = static_cast<std::uint32_t>(r * kernel.width + s);
               for (std::size_t l = 0; l < count; ++l) {
-                const bool more = first || from[l] > largest[l] || from[l] != from[l];
+                const bool more = first || from[l] > largest[l] || detail::is_nan(from[l]);
                 largest[l] = more ? from[l] : largest[l];
                 place[l] = more ? here : place[l];
               }

@@ -422,8 +422,8 @@ class Scheduler {
     if (graph_.gradients.empty()) return;
     of_parameters_.resize(graph_.nodes.size() + 2);
     for (int& entry : of_parameters_) entry = -1;
-    for (std::size_t i = 0; i < graph_.gradients.size(); ++i)
-      for (const int node : {graph_.gradients[i].begun, graph_.gradients[i].complete}) {
+    for (const ParameterGradient& gradient : graph_.gradients)
+      for (const int node : {gradient.begun, gradient.complete}) {
         int& first = of_parameters_[static_cast<std::size_t>(node + 1)];
         next_of_parameters_.push_back(first);
         first = static_cast<int>(next_of_parameters_.size()) - 1;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "../../codec/float_bits.hpp"
 #include "../../model/contract.hpp"
 #include "../picture.hpp"
 
@@ -39,7 +40,7 @@ struct MaxPool2d {
       T largest = x[element(x.shape(), y.shape(), e, 0)];
       for (std::size_t tap = 1; tap < kernel.area(); ++tap) {
         const T value = x[element(x.shape(), y.shape(), e, tap)];
-        if (!(value > largest || value != value)) continue;
+        if (!(value > largest || detail::is_nan(value))) continue;
         largest = value;
         best = tap;
       }

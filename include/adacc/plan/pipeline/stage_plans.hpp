@@ -338,12 +338,11 @@ class StagePlans {
   Error search(StageKind& kind, int in_flight, std::size_t room) {
     if (kind.low == 0)
       if (const Error why = add_small(kind)) return why;
-    std::size_t low = kind.low, high = kind.high;
     const auto fits = [&](const StageKind::Probe& probe) {
       return kind.plans[probe.plan].bytes.arena(in_flight) <= room;
     };
     for (int i = 0; i < most_probes; ++i) {
-      low = kind.low, high = kind.high;
+      std::size_t low = kind.low, high = kind.high;
       for (const StageKind::Probe& probe : kind.probes) {
         if (fits(probe)) low = probe.budget;
         else if (probe.budget < high && probe.budget > low) {
