@@ -76,14 +76,12 @@ struct Row {
 };
 
 inline const char* const left_out[] = {
-    "what --tensor ranks send one another: they are one rank with so many times the memory, the "
-    "rates "
-    "and the links",
-    "kernels: a layer takes its products over --flops or its bytes over --memory-gbps, whichever "
-    "is longer, "
-    "alike for all sizes",
-    "overlap of the gradients' all-reduce, which follows the last backward here, and congestion of "
-    "links",
+    ("what --tensor ranks send one another: they are one rank with so many times the memory, the "
+     "rates and the links"),
+    ("kernels: a layer takes its products over --flops or its bytes over --memory-gbps, whichever "
+     "is longer, alike for all sizes"),
+    ("overlap of the gradients' all-reduce, which follows the last backward here, and congestion "
+     "of links"),
     "that ranks differ, wait for data, or write checkpoints",
 };
 
