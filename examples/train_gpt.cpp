@@ -324,14 +324,8 @@ class Run {
     const auto outcome = trainer_.step(data_, rate);
     if (!outcome) return report(outcome.error), Ending::failed;
     last_ = *outcome;
-    StepRecord record;
-    record.step = began;
-    record.loss = outcome->loss;
-    record.grad_norm = outcome->grad_norm;
-    record.ms = 1e3 * (adacc::steady_seconds() - start);
-    record.tokens_per_s =
-        1000.0 * static_cast<double>(options_.update_batches() * options_.batch * options_.seq) /
-        record.ms;
+    StepRecord record = StepRecord::of(began, *outcome, start,
+                                       options_.update_batches() * options_.batch * options_.seq);
     record.activation_peak_bytes = trainer_.measured_peak();
     record.offloaded_bytes = trainer_.offloaded_bytes();
     record.stall_ms = 1e3 * trainer_.stall_seconds();
@@ -438,18 +432,14 @@ int train_stage(const Options& options, const adacc::Tokens& data) {
       break;
     }
     const double start = adacc::steady_seconds();
-    StepRecord record;
-    record.step = trainer.done();
+    const std::uint64_t began = trainer.done();
     const auto outcome = trainer.step(data, rate);
     if (!outcome) {
       progress.finish();
       return fail(outcome.error);
     }
-    record.loss = outcome->loss;
-    record.grad_norm = outcome->grad_norm;
-    record.ms = 1e3 * (adacc::steady_seconds() - start);
-    record.tokens_per_s =
-        1000.0 * static_cast<double>(options.micro * options.batch * options.seq) / record.ms;
+    StepRecord record =
+        StepRecord::of(began, *outcome, start, options.micro * options.batch * options.seq);
     record.activation_peak_bytes = trainer.arena_bytes();
     if (const Error why = log.write(record)) {
       complain(why);

@@ -4,6 +4,7 @@
 
 #include <adacc/core/bytes.hpp>
 #include <adacc/core/error.hpp>
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/io/file.hpp>
 
 #include <nlohmann/json.hpp>
@@ -38,6 +39,20 @@ struct StepRecord {
   double stall_ms = 0;              ///< that the step waited for the store
   std::size_t plan_version = 1;     ///< grows with every change of the plan
   std::optional<double> val_loss;
+
+  /// Of a step over so many tokens that began at `start`, in seconds, and has just ended as `outcome`
+  /// says.
+  template <class Outcome>
+  static StepRecord of(std::uint64_t step, const Outcome& outcome, double start,
+                       std::size_t tokens) {
+    StepRecord record;
+    record.step = step;
+    record.loss = outcome.loss;
+    record.grad_norm = outcome.grad_norm;
+    record.ms = 1e3 * (adacc::steady_seconds() - start);
+    record.tokens_per_s = 1000.0 * static_cast<double>(tokens) / record.ms;
+    return record;
+  }
 };
 
 /// One JSON object a line, written as it happens.

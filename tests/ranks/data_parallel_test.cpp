@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "../fallible_codec.hpp"
 #include "../train/support.hpp"
 
 namespace data_parallel_test {
@@ -428,32 +429,6 @@ TEST_CASE("what is not finite on one rank updates none, and training goes on") {
     for (const Run& run : runs) CHECK_MESSAGE(!run.error, run.error.text());
   }
 }
-
-namespace {
-
-/// Keeps floats as they are, until its rank is told that it fails.
-struct Fallible {
-  static thread_local bool fails;
-  static constexpr const char* name = "fallible";
-  static constexpr bool lossless = true;
-  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
-    return rows * cols * adacc::bytes_of(dtype) - 4;  // smaller, so that a graph lists it
-  }
-  template <class T>
-  static Error encode(Cpu&, View<const T> x, Bytes blob) {
-    std::memcpy(blob.data(), x.data(), blob.size());
-    return {};
-  }
-  template <class T>
-  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
-    if (fails) return Error::say("this codec was told to fail");
-    std::memcpy(x.data(), blob.data(), blob.size());
-    return {};
-  }
-};
-thread_local bool Fallible::fails = false;
-
-}  // namespace
 
 TEST_CASE("a step that fails on one rank fails the update on all, and training goes on") {
   const Network failing{

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "../fallible_codec.hpp"
 #include "support.hpp"
 
 namespace training_test {
@@ -227,32 +228,6 @@ TEST_CASE("a batch that is not finite costs nothing but itself") {
   REQUIRE(step(clean, Batch(1)));
   CHECK(same(training, clean));
 }
-
-namespace {
-
-/// Keeps floats as they are, until it is told to fail.
-struct Fallible {
-  static bool fails;
-  static constexpr const char* name = "fallible";
-  static constexpr bool lossless = true;
-  static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
-    return rows * cols * adacc::bytes_of(dtype) - 4;  // smaller, so that a graph lists it
-  }
-  template <class T>
-  static Error encode(Cpu&, View<const T> x, Bytes blob) {
-    std::memcpy(blob.data(), x.data(), blob.size());
-    return {};
-  }
-  template <class T>
-  static Error decode(Cpu&, ConstBytes blob, View<T> x) {
-    if (fails) return Error::say("this codec was told to fail");
-    std::memcpy(x.data(), blob.data(), blob.size());
-    return {};
-  }
-};
-bool Fallible::fails = false;
-
-}  // namespace
 
 TEST_CASE("a step that failed leaves nothing in the gradients") {
   const Network failing{Sequential<Layer<Linear, Compress<Fallible>>, Layer<Gelu>, Layer<Linear>>{

@@ -61,12 +61,7 @@ struct Conv2d {
   }
 
   constexpr Error validate(Shape in) const {
-    if (out == 0 || groups == 0)
-      return Error::say("conv2d: ", out, " outputs in ", groups, " groups; each is at least 1");
-    if (const Error why = window().check(name, in)) return why;
-    if (in.cols() % groups != 0 || out % groups != 0)
-      return Error::say("conv2d: ", groups, " groups do not divide ", in.cols(), " channels and ",
-                        out, " outputs into equal parts");
+    if (const Error why = detail::check_convolution(name, window(), out, groups, in)) return why;
     std::size_t bytes = sizeof(double);
     for (const std::size_t factor : {out, kernel.height, kernel.width, in.cols() / groups})
       if (!multiply(bytes, factor, bytes))

@@ -43,23 +43,14 @@ template <class T>
 void depthwise_row(const Window& window, const T* pictures, Shape in, std::size_t b, std::size_t y,
                    const T* kernel, const T* bias, T* to, std::size_t width) {
   const std::size_t channels = in.cols();
-  const auto top = static_cast<std::ptrdiff_t>(y * window.stride.height) -
-                   static_cast<std::ptrdiff_t>(window.padding.height);
-  const TapRange rows(top, window.dilation.height, window.kernel.height, in[1]);
   for (std::size_t x = 0; x < width; ++x, to += channels) {
-    const auto left = static_cast<std::ptrdiff_t>(x * window.stride.width) -
-                      static_cast<std::ptrdiff_t>(window.padding.width);
-    const TapRange cols(left, window.dilation.width, window.kernel.width, in[2]);
+    const WindowPixels pixels(window, in, y, x);
     for_each_lanes<T>(channels, [&](std::size_t c, auto count) {
       T sum[depthwise_lanes<T>];
       for (std::size_t l = 0; l < count; ++l) sum[l] = bias == nullptr ? T(0) : bias[c + l];
-      for (std::size_t r = rows.first; r < rows.last; ++r)
-        for (std::size_t s = cols.first; s < cols.last; ++s) {
-          const auto row = static_cast<std::size_t>(
-              top + static_cast<std::ptrdiff_t>(r * window.dilation.height));
-          const auto column = static_cast<std::size_t>(
-              left + static_cast<std::ptrdiff_t>(s * window.dilation.width));
-          const T* const from = pictures + ((b * in[1] + row) * in[2] + column) * channels + c;
+      for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
+        for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s) {
+          const T* const from = pictures + pixels.element(in, b, r, s) + c;
           const T* const weight = kernel + (r * window.kernel.width + s) * channels + c;
           for (std::size_t l = 0; l < count; ++l) sum[l] += from[l] * weight[l];
         }
@@ -139,21 +130,12 @@ void depthwise_dweight(Cpu& cpu, const Window& window, View<const T> x, View<con
         sums[t * channels + c + l] = dweight[(c + l) * area + t];
     for (std::size_t line = 0; line < out[0] * out[1]; ++line) {
       const std::size_t b = line / out[1], oy = line % out[1];
-      const auto top = static_cast<std::ptrdiff_t>(oy * window.stride.height) -
-                       static_cast<std::ptrdiff_t>(window.padding.height);
-      const TapRange rows(top, window.dilation.height, window.kernel.height, in[1]);
       for (std::size_t ox = 0; ox < out[2]; ++ox) {
         const T* const up = dy.data() + (line * out[2] + ox) * channels + c;
-        const auto left = static_cast<std::ptrdiff_t>(ox * window.stride.width) -
-                          static_cast<std::ptrdiff_t>(window.padding.width);
-        const TapRange cols(left, window.dilation.width, window.kernel.width, in[2]);
-        for (std::size_t r = rows.first; r < rows.last; ++r)
-          for (std::size_t s = cols.first; s < cols.last; ++s) {
-            const auto row = static_cast<std::size_t>(
-                top + static_cast<std::ptrdiff_t>(r * window.dilation.height));
-            const auto column = static_cast<std::size_t>(
-                left + static_cast<std::ptrdiff_t>(s * window.dilation.width));
-            const T* const from = x.data() + ((b * in[1] + row) * in[2] + column) * channels + c;
+        const WindowPixels pixels(window, in, oy, ox);
+        for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
+          for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s) {
+            const T* const from = x.data() + pixels.element(in, b, r, s) + c;
             T* const sum = sums + (r * window.kernel.width + s) * channels + c;
             if (count == lanes)
               for (std::size_t l = 0; l < lanes; ++l) sum[l] += up[l] * from[l];

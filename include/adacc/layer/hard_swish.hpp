@@ -28,6 +28,17 @@ T hard_swish(T x) {
   return x < -3 ? T(0) : x > 3 ? x : x * (x + 3) / 6;
 }
 
+struct MaskedHardSwishCurve {
+  template <class T>
+  static T value(T x) {
+    return hard_swish(x);
+  }
+  template <class T>
+  static bool passes(T x) {
+    return x > 0;
+  }
+};
+
 }  // namespace detail
 
 /// Any shape, elementwise, with the exact slope. A NaN stays a NaN, forward and backward.
@@ -63,25 +74,8 @@ struct HardSwish {
 
 /// The same forward; in backward the slope is 1 if x > 0, otherwise 0, from one bit an element in aux.
 /// This is an approximation: a gradient check against forward refuses it.
-struct MaskedHardSwish {
+struct MaskedHardSwish : detail::Masked<detail::MaskedHardSwishCurve> {
   static constexpr const char* name = "masked_hard_swish";
-  static constexpr auto backward_reads = reads::none;
-  static constexpr auto split = Split::rows;
-  static constexpr bool dx_overwrites_dy = true;
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const { return detail::mask_bytes(in.elems()); }
-
-  template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
-    detail::write_masked(
-        cpu, x, y, aux, [](T v) { return detail::hard_swish(v); }, [](T v) { return v > 0; });
-  }
-
-  template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const T>, View<const T>, View<const T> dy,
-                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
-    detail::pass_masked(cpu, dy, dx, aux);
-  }
 };
 
 }}  // namespace adacc::v0_1

@@ -8,6 +8,7 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
+#include "../model/contract.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -50,5 +51,28 @@ void pass_masked(const Cpu& cpu, View<const T> dy, View<T> dx, ConstBytes mask) 
     }
   });
 }
+
+/// What layers are whose slope is 1 or 0, from one bit an element in aux: any shape, elementwise. `Curve`
+/// has value(x), and passes(x), whether the slope is 1.
+template <class Curve>
+struct Masked {
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::rows;
+  static constexpr bool dx_overwrites_dy = true;
+
+  constexpr std::size_t aux_bytes(Shape in, Dtype) const { return mask_bytes(in.elems()); }
+
+  template <class T>
+  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
+    write_masked(
+        cpu, x, y, aux, [](T v) { return Curve::value(v); }, [](T v) { return Curve::passes(v); });
+  }
+
+  template <class T>
+  void backward(Cpu& cpu, Params<const T>, View<const T>, View<const T>, View<const T> dy,
+                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
+    pass_masked(cpu, dy, dx, aux);
+  }
+};
 
 }}}  // namespace adacc::v0_1::detail

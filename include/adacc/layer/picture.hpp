@@ -86,6 +86,46 @@ struct TapRange {
   }
 };
 
+/// The pixels of a picture that one window sees: those of taps [rows.first, rows.last) x [cols.first,
+/// cols.last).
+struct WindowPixels {
+  std::ptrdiff_t top, left;
+  Extents dilation;
+  TapRange rows, cols;
+
+  /// Window (y, x) of a picture of shape `in`.
+  constexpr WindowPixels(const Window& window, Shape in, std::size_t y, std::size_t x)
+      : top(static_cast<std::ptrdiff_t>(y * window.stride.height) -
+            static_cast<std::ptrdiff_t>(window.padding.height)),
+        left(static_cast<std::ptrdiff_t>(x * window.stride.width) -
+             static_cast<std::ptrdiff_t>(window.padding.width)),
+        dilation(window.dilation), rows(top, dilation.height, window.kernel.height, in[1]),
+        cols(left, dilation.width, window.kernel.width, in[2]) {}
+
+  constexpr std::size_t count() const {
+    return (rows.last - rows.first) * (cols.last - cols.first);
+  }
+  /// The element of picture `b` of shape `in` where tap (r, s)'s channels begin.
+  constexpr std::size_t element(Shape in, std::size_t b, std::size_t r, std::size_t s) const {
+    const auto row =
+        static_cast<std::size_t>(top + static_cast<std::ptrdiff_t>(r * dilation.height));
+    const auto col =
+        static_cast<std::size_t>(left + static_cast<std::ptrdiff_t>(s * dilation.width));
+    return ((b * in[1] + row) * in[2] + col) * in[3];
+  }
+};
+
+/// What is wrong with a convolution by `window` of pictures `in` into `out` channels, in `groups`.
+constexpr Error check_convolution(const char* layer, const Window& window, std::size_t out,
+                                  std::size_t groups, Shape in) {
+  if (out == 0 || groups == 0)
+    return Error::say(layer, ": ", out, " outputs in ", groups, " groups; each is at least 1");
+  if (const Error why = window.check(layer, in)) return why;
+  if (in.cols() % groups == 0 && out % groups == 0) return {};
+  return Error::say(layer, ": ", groups, " groups do not divide ", in.cols(), " channels and ", out,
+                    " outputs into equal parts");
+}
+
 }  // namespace detail
 
 }}  // namespace adacc::v0_1

@@ -31,29 +31,6 @@ constexpr Error check_pool(const char* layer, const Window& window, Shape in) {
                     " without a pixel; it must be less than the kernel");
 }
 
-/// The pixels of a picture that one window sees, taps [rows.first, rows.last) x [cols ...].
-struct WindowPixels {
-  std::ptrdiff_t top, left;
-  TapRange rows, cols;
-
-  constexpr WindowPixels(const Window& window, Shape in, std::size_t y, std::size_t x)
-      : top(static_cast<std::ptrdiff_t>(y * window.stride.height) -
-            static_cast<std::ptrdiff_t>(window.padding.height)),
-        left(static_cast<std::ptrdiff_t>(x * window.stride.width) -
-             static_cast<std::ptrdiff_t>(window.padding.width)),
-        rows(top, 1, window.kernel.height, in[1]), cols(left, 1, window.kernel.width, in[2]) {}
-
-  constexpr std::size_t count() const {
-    return (rows.last - rows.first) * (cols.last - cols.first);
-  }
-  /// The element of picture `b` of shape `in` where tap (r, s)'s channels begin.
-  constexpr std::size_t element(Shape in, std::size_t b, std::size_t r, std::size_t s) const {
-    const auto row = static_cast<std::size_t>(top + static_cast<std::ptrdiff_t>(r));
-    const auto col = static_cast<std::size_t>(left + static_cast<std::ptrdiff_t>(s));
-    return ((b * in[1] + row) * in[2] + col) * in[3];
-  }
-};
-
 /// Calls body(window number, its pixels, first channel, channels) for all windows and channels of
 /// dy, whose backward adds to dx, and sets dx to zero first. Windows overlap, so a task has a picture
 /// and some channels to itself.

@@ -294,19 +294,8 @@ class ForwardOnly {
   }
 
   CheckpointInfo info() const {
-    const Graph& graph = step_.graph();
-    CheckpointInfo info;
-    info.model = model;
-    info.optimizer = detail::state_text(table_, graph);
-    info.updates = updates_;
-    info.data_position = data_position;
-    info.key.seed = context_.key.seed;
-    info.key.step = static_cast<std::uint32_t>(updates_);
-    info.layout = detail::layout_of(graph);
-    info.graph = graph.fingerprint;
-    info.scalar = dtype_of<T>;
-    info.parameter_elems = graph.parameter_elems;
-    return info;
+    return detail::checkpoint_info(step_.graph(), table_, model, data_position, context_.key.seed,
+                                   updates_);
   }
 
   Context context_;

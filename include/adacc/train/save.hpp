@@ -39,22 +39,12 @@ inline double take_norm(std::string& text) {
 
 template <class T, class Context, class Optimizer>
 CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) const {
-  CheckpointInfo info;
   const Graph& graph = step_.graph();
-  info.model = model;
-  info.optimizer = detail::state_text(table, graph);
+  CheckpointInfo info =
+      detail::checkpoint_info(graph, table, model, data_position, context_.key.seed, updates_);
   if (clip_by == ClipBy::previous && previous_norm_ >= 0)
     info.optimizer += detail::norm_text(previous_norm_);
   info.plan = plan_text(graph, plan());
-  info.updates = updates_;
-  info.data_position = data_position;
-  info.key.seed = context_.key.seed;
-  info.key.step = static_cast<std::uint32_t>(updates_);
-  info.layout = detail::layout_of(graph);
-  info.graph = graph.fingerprint;
-  info.scalar = dtype_of<T>;
-  info.parameter_elems = graph.parameter_elems;
-  info.state_bytes = table.bytes();
   return info;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -14,7 +15,9 @@
 #include "../core/array.hpp"
 #include "../core/block.hpp"
 #include "../core/error.hpp"
+#include "../io/checkpoint.hpp"
 #include "../model/graph.hpp"
+#include "file_order.hpp"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -46,6 +49,25 @@ inline std::string state_text(const UpdateTable& table, const Graph& graph) {
   }
   close();
   return all || numbers.empty() ? table.text() : table.text() + trained_line + numbers;
+}
+
+/// What the checkpoint of every training of `graph` says, whose optimizer's state lies as `table` has it.
+inline CheckpointInfo checkpoint_info(const Graph& graph, const UpdateTable& table,
+                                      const std::string& model, std::uint64_t data_position,
+                                      std::uint64_t seed, std::uint64_t updates) {
+  CheckpointInfo info;
+  info.model = model;
+  info.optimizer = state_text(table, graph);
+  info.updates = updates;
+  info.data_position = data_position;
+  info.key.seed = seed;
+  info.key.step = static_cast<std::uint32_t>(updates);
+  info.layout = layout_of(graph);
+  info.graph = graph.fingerprint;
+  info.scalar = graph.scalar;
+  info.parameter_elems = graph.parameter_elems;
+  info.state_bytes = table.bytes();
+  return info;
 }
 
 template <class T>

@@ -39,12 +39,7 @@ struct Conv2d {
   }
 
   constexpr Error validate(Shape in) const {
-    if (out == 0 || groups == 0)
-      return Error::say(name, ": ", out, " outputs in ", groups, " groups; each is at least 1");
-    if (const Error why = window().check(name, in)) return why;
-    if (in.cols() % groups == 0 && out % groups == 0) return {};
-    return Error::say(name, ": ", groups, " groups do not divide ", in.cols(), " channels and ",
-                      out, " outputs into equal parts");
+    return detail::check_convolution(name, window(), out, groups, in);
   }
 
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
@@ -105,21 +100,10 @@ struct Conv2d {
       for (std::size_t i = 0; i < to[1]; ++i)
         for (std::size_t j = 0; j < to[2]; ++j)
           for (std::size_t o = 0; o < out; ++o, ++e) {
-            const auto top = static_cast<std::ptrdiff_t>(i * stride.height) -
-                             static_cast<std::ptrdiff_t>(padding.height);
-            const auto left = static_cast<std::ptrdiff_t>(j * stride.width) -
-                              static_cast<std::ptrdiff_t>(padding.width);
-            const detail::TapRange rows(top, dilation.height, kernel.height, in[1]);
-            const detail::TapRange cols(left, dilation.width, kernel.width, in[2]);
-            for (std::size_t r = rows.first; r < rows.last; ++r)
-              for (std::size_t s = cols.first; s < cols.last; ++s) {
-                const auto row = static_cast<std::size_t>(
-                    top + static_cast<std::ptrdiff_t>(r * dilation.height));
-                const auto col = static_cast<std::size_t>(
-                    left + static_cast<std::ptrdiff_t>(s * dilation.width));
-                body(e, o, ((b * in[1] + row) * in[2] + col) * in[3] + o / of_group * from,
-                     r * kernel.width + s);
-              }
+            const detail::WindowPixels pixels(window(), in, i, j);
+            for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
+              for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s)
+                body(e, o, pixels.element(in, b, r, s) + o / of_group * from, r * kernel.width + s);
           }
   }
 };
