@@ -24,8 +24,7 @@ struct InFlightBytes {
   /// The arena of `steps` steps in flight.
   constexpr std::size_t arena(int steps) const {
     const std::size_t n = static_cast<std::size_t>(steps);
-    const std::size_t apart = n * held + working, together = n * whole_room();
-    return apart < together ? apart : together - (whole_room() - whole);
+    return apart(steps) ? n * held + working : (n - 1) * whole_room() + whole;
   }
   /// Whether that is cut in two; otherwise there is an arena for each.
   constexpr bool apart(int steps) const {
