@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: MIT
+// CMake precompiles headers for a target with a source.
