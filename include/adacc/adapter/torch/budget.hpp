@@ -65,7 +65,7 @@ struct KnownStep {
   std::unique_ptr<StepMemory> memory;
   std::unique_ptr<StepPlans> plans;
   std::size_t budget = 0;
-  std::size_t surplus = 0;  ///< bytes that measured steps took above the budget
+  std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
   std::size_t most = 0;     ///< of steps under this plan
 };
 
@@ -326,7 +326,7 @@ class BudgetState final : public SavedObserver,
     if (bytes <= known.budget) return;
     if (known.plans->fits) {
       ++report_.corrections;
-      known.surplus += bytes - known.budget;
+      known.surplus = std::max(known.surplus, bytes - known.plans->best.peak.bytes);
       known.plans.reset();
       known.most = 0;
       report_.note = "step " + std::to_string(report_.steps) + " took " + BudgetReport::mib(bytes) +
@@ -437,26 +437,33 @@ class BudgetState final : public SavedObserver,
   }
 
   bool follow_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
+    const std::vector<StepBlock>& blocks = current_->step.record.blocks;
+    const auto place = static_cast<std::size_t>(next_block_);
+    const auto elsewhere = [&] {
+      diverge("called checkpoint() elsewhere than was recorded");
+      return true;
+    };
+    if (place >= blocks.size()) return elsewhere();
+    const std::vector<int>& recorded = blocks[place].inputs;
     std::vector<int> mine;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       int number = numbers[i] >= 0 ? numbers[i] : inputs_.number_of(inputs[i]);
       if (number < 0) {
-        number = next_++;
+        // A block before may have saved it, which is to run again and saves nothing.
+        const bool before = mine.size() < recorded.size() && recorded[mine.size()] < next_;
+        number = before ? recorded[mine.size()] : next_++;
         inputs_.add(number, inputs[i]);
+        const KnownStep* const mistaken_for = current_;
         if (!follow(number, nullptr, inputs[i].storage().nbytes())) {
           diverge("gave a block an input of sizes " + sizes_of(inputs[i]) + ", and " +
                   expected(number));
           return true;
         }
+        if (current_ != mistaken_for) return follow_block(inputs, numbers);
       }
       if (std::find(mine.begin(), mine.end(), number) == mine.end()) mine.push_back(number);
     }
-    const std::vector<StepBlock>& blocks = current_->step.record.blocks;
-    const auto place = static_cast<std::size_t>(next_block_);
-    if (place >= blocks.size() || blocks[place].first != next_ || blocks[place].inputs != mine) {
-      diverge("called checkpoint() elsewhere than was recorded");
-      return true;
-    }
+    if (blocks[place].first != next_ || recorded != mine) return elsewhere();
     ++next_block_;
     known_block_ = &blocks[place];
     again_ = current_->plans->best.choice.again[place] != 0;
