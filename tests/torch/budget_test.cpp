@@ -31,11 +31,12 @@ struct Net {
 
   at::Tensor loss(at::Tensor x) const {
     for (int i = 0; i < blocks; ++i) {
-      const auto block = [a = parameters[static_cast<std::size_t>(2 * i)],
-                          b = parameters[static_cast<std::size_t>(2 * i + 1)]](const at::Tensor& h) {
-        const at::Tensor wide = at::gelu(at::layer_norm(h, {128}).mm(a));
-        return h + at::dropout(wide, 0.1, true).mm(b);
-      };
+      const auto block =
+          [a = parameters[static_cast<std::size_t>(2 * i)],
+           b = parameters[static_cast<std::size_t>(2 * i + 1)]](const at::Tensor& h) {
+            const at::Tensor wide = at::gelu(at::layer_norm(h, {128}).mm(a));
+            return h + at::dropout(wide, 0.1, true).mm(b);
+          };
       x = checkpoints ? guest::checkpoint(block, x) : block(x);
     }
     return x.square().mean();
@@ -146,7 +147,9 @@ TEST_CASE("of checkpoints within one another the outermost is planned") {
   const auto run = [&](const MemoryBudget* budget) {
     at::manual_seed(1);
     const auto inner = [](const at::Tensor& h) { return at::dropout(h.sin().cos(), 0.2, true); };
-    const auto outer = [&](const at::Tensor& h) { return guest::checkpoint(inner, h.tanh()).exp(); };
+    const auto outer = [&](const at::Tensor& h) {
+      return guest::checkpoint(inner, h.tanh()).exp();
+    };
     at::Tensor loss;
     {
       std::optional<guest::WithinBudget> guard;

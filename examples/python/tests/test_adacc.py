@@ -2,6 +2,7 @@
 """adacc against torch without it: python -m unittest discover tests"""
 import threading
 import unittest
+import warnings
 
 import adacc
 import torch
@@ -296,6 +297,10 @@ def rows(count):
 
 class Budget(unittest.TestCase):
     def setUp(self):
+        quiet = warnings.catch_warnings()  # of budgets that are left before they plan
+        quiet.__enter__()
+        self.addCleanup(quiet.__exit__, None, None, None)
+        warnings.simplefilter("ignore")
         adacc.memory.count()
         torch.manual_seed(0)
         self.model = Net()

@@ -190,8 +190,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
            py::arg("recorded_steps"))
       .def_property_readonly("store", &guest::MemoryBudget::store)
-      .def("enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
-      .def("leave", [](const guest::MemoryBudget& mine) { mine.state()->leave(); }, free_python)
+      .def(
+          "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
+      .def(
+          "leave", [](const guest::MemoryBudget& mine) { mine.state()->leave(); }, free_python)
       .def("report", &guest::MemoryBudget::report, free_python);
 
   // What checkpoint() of this module asks.
@@ -200,7 +202,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<PlannedBlock>(module, "PlannedBlock")
       .def(py::init<>())
       .def("enter", &PlannedBlock::enter, free_python)
-      .def("exit", [](PlannedBlock& mine) { mine.block.reset(); }, free_python);
+      .def(
+          "exit", [](PlannedBlock& mine) { mine.block.reset(); }, free_python);
   py::class_<Unplanned>(module, "Unplanned")
       .def(py::init<>())
       .def("enter", &Unplanned::enter)

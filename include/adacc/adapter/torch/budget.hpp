@@ -86,9 +86,10 @@ class BudgetState final : public SavedObserver,
 
   /// A guard begins.
   void enter() {
-    TORCH_CHECK(block_planner() == nullptr,
-                "adacc: a budget within a budget: bytes are counted for the whole process, so there "
-                "can be one; adacc::torch::SavedTensors may be inside");
+    TORCH_CHECK(
+        block_planner() == nullptr,
+        "adacc: a budget within a budget: bytes are counted for the whole process, so there "
+        "can be one; adacc::torch::SavedTensors may be inside");
     const std::lock_guard lock(mutex_);
     if (begun_ && !step_token_.expired() && !reads_) return;  // forward goes on: a step of several
     if (begun_ && packed_) finish();
@@ -160,9 +161,9 @@ class BudgetState final : public SavedObserver,
     if (!keep.untouched()) {
       Threads threads;
       Cpu cpu{ExecutorRef(threads)};
-      const LosslessForm form =
-          lossless_form(cpu, x, count, entry.elem_bytes(),
-                        c10::isIntegralType(entry.what.type, true), c10::isSignedType(entry.what.type));
+      const LosslessForm form = lossless_form(cpu, x, count, entry.elem_bytes(),
+                                              c10::isIntegralType(entry.what.type, true),
+                                              c10::isSignedType(entry.what.type));
       if (form.bits != 0 && form.bytes(count) < entry.bytes()) packed = form.bytes(count);
     }
     const std::lock_guard lock(mutex_);
@@ -329,11 +330,11 @@ class BudgetState final : public SavedObserver,
       known.surplus = std::max(known.surplus, bytes - known.plans->best.peak.bytes);
       known.plans.reset();
       known.most = 0;
-      report_.note = "step " + std::to_string(report_.steps) + " took " + BudgetReport::mib(bytes) +
-                     ", so less is planned with";
+      report_.note = "step " + std::to_string(report_.steps) + " took " +
+                     BudgetReport::in_words(bytes) + ", so less is planned with";
     } else {
-      report_.note = "step " + std::to_string(report_.steps) + " took " + BudgetReport::mib(bytes) +
-                     ", and there is no smaller plan";
+      report_.note = "step " + std::to_string(report_.steps) + " took " +
+                     BudgetReport::in_words(bytes) + ", and there is no smaller plan";
     }
   }
 
@@ -345,8 +346,8 @@ class BudgetState final : public SavedObserver,
       known.budget = wanted_.of(known.step.record.peak());
     }
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
-    auto plans = std::make_unique<StepPlans>(
-        plan_step(*known.memory, budget, options_.planning_seconds));
+    auto plans =
+        std::make_unique<StepPlans>(plan_step(*known.memory, budget, options_.planning_seconds));
     report_.least_bytes = plans->least.peak.bytes;
     // After a correction there may be no such plan: then the smallest one is tried.
     TORCH_CHECK(plans->fits || known.surplus > 0, refusal(known, *plans));
@@ -373,9 +374,9 @@ class BudgetState final : public SavedObserver,
       const StepForm* const form = known.memory->form_of(id, plan.choice);
       if (!storage.saved && !known.memory->feeds_again(id, plan.choice)) continue;
       const char* const policy = known.memory->gone(id, plan.choice) ? "recompute"
-                                 : form == nullptr                  ? "retain"
-                                 : form->codec == nullptr           ? "lossless"
-                                                                    : form->codec->name;
+                                 : form == nullptr                   ? "retain"
+                                 : form->codec == nullptr            ? "lossless"
+                                                                     : form->codec->name;
       const auto same = std::find_if(report_.shares.begin(), report_.shares.end(),
                                      [&](const auto& share) { return share.policy == policy; });
       BudgetReport::Share& share =
@@ -398,18 +399,20 @@ class BudgetState final : public SavedObserver,
     }
     if (peak.again >= 0) {
       where = "running block " + std::to_string(peak.again) + " again, which adds " +
-              BudgetReport::mib(known.memory->growth(peak.again));
+              BudgetReport::in_words(known.memory->growth(peak.again));
     } else {
       std::ptrdiff_t bytes = record.events[static_cast<std::size_t>(peak.event)].peak;
       for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
         bytes -= known.memory->recorded_bytes(id, peak.event);
-      beside = ", where " + BudgetReport::mib(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
-               " are in use beside what is saved";
+      beside =
+          ", where " +
+          BudgetReport::in_words(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
+          " are in use beside what is saved";
     }
-    return "adacc: a budget of " + BudgetReport::mib(known.budget) +
-           " is below the least that a plan was found for, " + BudgetReport::mib(peak.bytes) +
-           " of the plain step's " + BudgetReport::mib(record.peak()) + "; it is limited by " + where +
-           beside;
+    return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
+           " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
+           " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
+           where + beside;
   }
 
   // A planned step, as it goes.
@@ -480,7 +483,8 @@ class BudgetState final : public SavedObserver,
     const StepStorage& storage = current_->step.record.storages[place];
     if (storage.packed.bytes > 0) return {};
     const int form = current_->plans->best.choice.form[place];
-    return form < 0 ? Keep::as_is() : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
+    return form < 0 ? Keep::as_is()
+                    : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
   }
 
   /// The forms that are at least as exact as `keep`, the largest first.
@@ -508,7 +512,8 @@ class BudgetState final : public SavedObserver,
   static bool alike(const StepRecord& a, const StepRecord& b) {
     if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
     for (std::size_t i = 0; i < a.blocks.size(); ++i)
-      if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end) return false;
+      if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end)
+        return false;
     return same_beginning(a, b, static_cast<int>(a.storages.size()));
   }
 

@@ -14,9 +14,9 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct BudgetReport {
   /// Of the bytes that autograd alone held in the recorded step.
   struct Share {
-    std::string policy;        ///< "retain", "bits", "recompute" or a codec's name
+    std::string policy;  ///< "retain", "bits", "recompute" or a codec's name
     std::size_t storages = 0;
-    std::size_t bytes = 0;     ///< as they were
+    std::size_t bytes = 0;  ///< as they were
   };
 
   // Bytes are above those in use when a step begins, and are its peak.
@@ -32,27 +32,31 @@ struct BudgetReport {
   double planning_seconds = 0;     ///< that the last plan took, codecs' times among them
   std::size_t steps = 0;           ///< that are over; of those:
   std::size_t recorded = 0, planned = 0, diverged = 0;
-  std::size_t corrections = 0;     ///< plans that were made again, because a step took more than the budget
+  std::size_t corrections =
+      0;  ///< plans that were made again, because a step took more than the budget
   std::vector<Share> shares;
-  std::string note;                ///< what went otherwise than planned last; empty: nothing
+  std::string note;  ///< what went otherwise than planned last; empty: nothing
 
   std::string text() const {
     if (budget_bytes == 0)
       return "no step was planned yet: " + std::to_string(recorded) + " recorded" +
              (note.empty() ? "" : "; " + note);
-    std::string words = "budget " + mib(budget_bytes) + " of a plain step's " + mib(plain_bytes) +
-                        ": planned " + mib(planned_bytes) + " at " + ratio(planned_ratio) +
-                        " of its time";
-    if (planned > 0) words += ", measured " + mib(measured_bytes);
+    std::string words = "budget " + in_words(budget_bytes) + " of a plain step's " +
+                        in_words(plain_bytes) + ": planned " + in_words(planned_bytes) + " at " +
+                        ratio(planned_ratio) + " of its time";
+    if (planned > 0) words += ", measured " + in_words(measured_bytes);
     words += ";";
     for (const Share& share : shares)
-      words += " " + share.policy + " " + std::to_string(share.storages) + " (" + mib(share.bytes) + ")";
+      words += " " + share.policy + " " + std::to_string(share.storages) + " (" +
+               in_words(share.bytes) + ")";
     return note.empty() ? words : words + "; " + note;
   }
 
-  static std::string mib(std::size_t bytes) {
+  static std::string in_words(std::size_t bytes) {
+    const bool small = bytes < MiB / 10;
     char text[32];
-    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / static_cast<double>(MiB));
+    std::snprintf(text, sizeof text, small ? "%.1f KiB" : "%.1f MiB",
+                  static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB));
     return text;
   }
 

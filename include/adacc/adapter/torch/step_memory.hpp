@@ -30,8 +30,8 @@ struct StepChoice {
 
 struct StepPeak {
   std::size_t bytes = 0;
-  int event = 0;       ///< the one behind the moment of the peak
-  int again = -1;      ///< the block that runs again then
+  int event = 0;   ///< the one behind the moment of the peak
+  int again = -1;  ///< the block that runs again then
 };
 
 /// Peaks and seconds of one record under any choice. The record must outlive it.

@@ -213,9 +213,9 @@ class StepGraph {
 class StepSearch {
  public:
   StepSearch(const StepMemory& memory, std::size_t budget, double seconds)
-      : memory_(memory), budget_(budget), deadline_(&steady_seconds, seconds),
-        plans_{StepPlan{StepChoice(memory.record()), {}, 0},
-               StepPlan{StepChoice(memory.record()), {}, 0}} {}
+      : memory_(memory), budget_(budget),
+        deadline_(&steady_seconds, seconds), plans_{StepPlan{StepChoice(memory.record()), {}, 0},
+                                                    StepPlan{StepChoice(memory.record()), {}, 0}} {}
 
   StepPlans run() {
     const StepRecord& record = memory_.record();
@@ -225,16 +225,19 @@ class StepSearch {
     for (std::size_t id = 0; id < record.storages.size(); ++id)
       strongest.form[id] = static_cast<int>(record.storages[id].forms.size()) - 1;
     consider(strongest);
+    StepChoice smallest = strongest;
     bool blocks = false;
     for (std::size_t b = 0; b < record.blocks.size(); ++b)
-      if (memory_.repeats(static_cast<int>(b))) strongest.again[b] = 1, blocks = true;
-    consider(strongest);
+      if (memory_.repeats(static_cast<int>(b))) smallest.again[b] = 1, blocks = true;
+    consider(smallest);
     if (blocks) {
       search(Again::any, 0.5);
       search(Again::all, 0.4);
     }
     search(Again::none, 0.5);
-    if (!plans_.fits) lessen(plans_.least.choice);
+    if (!plans_.fits) lessen(smallest);
+    if (!plans_.fits) lessen(strongest);
+    if (!plans_.fits) lessen(StepChoice(plans_.least.choice));
     if (plans_.fits) soften();
     return plans_;
   }
@@ -279,19 +282,32 @@ class StepSearch {
     return plan.peak.bytes;
   }
 
-  /// Lowers the peak by single changes, for as long as one does: the search's model of bytes is not
-  /// the step's own.
+  /// Lowers the peak by single changes, for as long as one does: what is read at the peak takes less
+  /// as it is than decoded beside its form.
   void lessen(StepChoice choice) {
+    const StepRecord& record = memory_.record();
+    std::size_t peak = consider(choice);
+    const auto keep_if_lower = [&](const StepChoice& other) {
+      const std::size_t bytes = consider(other);
+      if (bytes >= peak) return false;
+      choice = other, peak = bytes;
+      return true;
+    };
     for (bool lower = true; lower && !plans_.fits && !deadline_.passed();) {
-      const std::size_t before = plans_.least.peak.bytes;
-      for (std::size_t b = 0; b < choice.again.size(); ++b) {
+      lower = false;
+      for (std::size_t b = 0; b < choice.again.size() && !deadline_.passed(); ++b) {
         if (!memory_.repeats(static_cast<int>(b))) continue;
-        choice.again[b] ^= 1;
-        consider(choice);
-        choice.again[b] ^= 1;
+        StepChoice other = choice;
+        other.again[b] ^= 1;
+        lower |= keep_if_lower(other);
       }
-      choice = plans_.least.choice;
-      lower = plans_.least.peak.bytes < before;
+      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+        const auto strongest = static_cast<int>(record.storages[id].forms.size()) - 1;
+        if (strongest < 0) continue;
+        StepChoice other = choice;
+        other.form[id] = choice.form[id] == strongest ? -1 : strongest;
+        lower |= keep_if_lower(other);
+      }
     }
   }
 

@@ -37,23 +37,24 @@ struct StepForm {
 
 /// A storage that autograd holds from forward to backward.
 struct StepStorage {
-  std::string name;        ///< who saved it first
-  std::size_t bytes = 0;   ///< of the storage as it is
-  Shape shape;             ///< what a codec takes it for
+  std::string name;             ///< who saved it first
+  std::size_t bytes = 0;        ///< of the storage as it is
+  Shape shape;                  ///< what a codec takes it for
   std::vector<StepForm> forms;  ///< those that its readers tolerate, the largest first
   /// Masks and integers: bytes without loss, which is how they wait under every plan; 0: as they are.
   StepForm packed;
   int block = -1;     ///< the block that has all who saved it; -1: there is none
   bool saved = true;  ///< false: a block's input that no operator saves
-  int released = -1;  ///< the event at which autograd alone held it; -1: somebody else did all along
-  int freed = -1;     ///< the event at which the last who saved it let go
+  int released =
+      -1;          ///< the event at which autograd alone held it; -1: somebody else did all along
+  int freed = -1;  ///< the event at which the last who saved it let go
   std::vector<StepReading> readings;
 };
 
 /// A part of forward that can run again in backward.
 struct StepBlock {
-  int first = 0, end = 0;    ///< the storages that were saved first in it
-  std::vector<int> inputs;   ///< the storages that it is made from
+  int first = 0, end = 0;   ///< the storages that were saved first in it
+  std::vector<int> inputs;  ///< the storages that it is made from
   int begin_event = 0, end_event = 0;
   double seconds = 0;
 };

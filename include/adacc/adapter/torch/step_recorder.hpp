@@ -34,8 +34,8 @@ class BlockInputs {
  public:
   void clear() { inputs_.clear(); }
   void add(int number, const at::Tensor& tensor) {
-    inputs_.push_back({number, tensor.storage().unsafeGetStorageImpl(),
-                       tensor.storage().getWeakStorageImpl()});
+    inputs_.push_back(
+        {number, tensor.storage().unsafeGetStorageImpl(), tensor.storage().getWeakStorageImpl()});
   }
   int number_of(const at::Tensor& tensor) const {
     for (const Input& input : inputs_)
@@ -127,7 +127,8 @@ class StepRecorder {
     elements.type = entry.what.type;
     elements.count = entry.end - entry.first;
     elements.columns = entry.columns;
-    mine.shape = Shape(std::max<std::size_t>(1, elements.count / elements.columns), elements.columns);
+    mine.shape =
+        Shape(std::max<std::size_t>(1, elements.count / elements.columns), elements.columns);
     mine.packed.bytes = packed_bytes;
     for (const Keep& form : forms) {
       const std::size_t bytes = EncodedElements::bytes_under(*form.codec(), elements.type,
@@ -172,7 +173,8 @@ class StepRecorder {
         StepStorage& mine = storage(number);
         mine.name = "a block's input";
         mine.saved = false;
-        mine.shape = Shape(std::max<std::size_t>(1, static_cast<std::size_t>(inputs[i].numel())), 1);
+        mine.shape =
+            Shape(std::max<std::size_t>(1, static_cast<std::size_t>(inputs[i].numel())), 1);
         inputs_.add(number, inputs[i]);
       }
       if (std::find(block.inputs.begin(), block.inputs.end(), number) == block.inputs.end())
@@ -198,7 +200,9 @@ class StepRecorder {
     std::size_t index;  // into its storage's readings
   };
 
-  StepStorage& storage(int number) { return step_.record.storages[static_cast<std::size_t>(number)]; }
+  StepStorage& storage(int number) {
+    return step_.record.storages[static_cast<std::size_t>(number)];
+  }
   int add(const at::Tensor& tensor) {
     StepStorage storage;
     storage.bytes = tensor.storage().nbytes();
