@@ -8,7 +8,6 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 
-#undef CHECK
 #include <doctest/doctest.h>
 
 namespace torch_step_plan_test {
