@@ -11,18 +11,22 @@ hits all of them, and `time` is the median of a step's ratio to the plain one of
             workspaces and blobs. Gradients of parameters are there before the step begins
     loss    mean of the last tenth of the steps, and what that is over plain's
 
+Budgets record their first two steps and plan the third, which are those of the warm-up.
+
 Bytes are counted by an allocator in the place of torch's (adacc.memory), so they are exact, and those
 of inductor's buffers are among them; scratch that MKL and oneDNN take from malloc is in nobody's.
 
     pip install --no-build-isolation examples/python
     python3 bench/peers/torch_policies.py --steps 30
     python3 bench/peers/torch_policies.py --steps 300 --modes plain,int8,tolerated,int4
+    python3 bench/peers/torch_policies.py --steps 16 --modes plain,budget_40%,budget_25%+blocks
 
 The text are the sources of Python's standard library.
 """
 import argparse
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -30,12 +34,18 @@ import sysconfig
 import tempfile
 import time
 
+# Besides these, budget_N% and budget_N%+blocks for any N.
 MODES = {
     "plain": "as PyTorch does it",
     "lossless": "adacc, no bit changes: masks as bits, indices in bytes",
     "int8": "adacc, 8 bits",
     "tolerated": "adacc, 4 bits, attention's 8",
     "int4": "adacc, 4 bits",
+    "budget_60%": "adacc, planned for 60 % of plain's peak",
+    "budget_40%": "the same for 40 %",
+    "budget_30%": "the same for 30 %",
+    "budget_25%+blocks": "the same for 25 %, and each block is an adacc.checkpoint",
+    "lossless_60%+blocks": "the same for 60 %, no bit changes",
     "checkpoint": "torch.utils.checkpoint of each block",
     "reentrant": "the same, use_reentrant=True",
     "checkpoint+int8": "adacc.checkpoint of each block, its input in 8 bits",
@@ -50,10 +60,13 @@ MODES = {
 }
 
 
+BUDGET = re.compile(r"(budget|lossless)_(\d+%)(\+blocks)?")
+
+
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
                                      formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="\n".join(f"{k:17} {v}" for k, v in MODES.items()))
+                                     epilog="\n".join(f"{k:20} {v}" for k, v in MODES.items()))
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--channels", type=int, default=384)
@@ -71,7 +84,7 @@ def parse_options():
     options = parser.parse_args()
     options.names = [m for m in options.modes.split(",") if m]
     for mode in options.names:
-        if mode not in MODES:
+        if mode not in MODES and not BUDGET.fullmatch(mode):
             parser.error(f"there is no mode {mode}")
     if "plain" not in options.names:
         options.names.insert(0, "plain")
@@ -97,6 +110,7 @@ class Child:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         self.around = contextlib.nullcontext
+        self.budget = None
         self.forward = self.model
         assert VOCABULARY == 256
         files = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
@@ -108,6 +122,12 @@ class Child:
         if mode in ("lossless", "int8", "tolerated", "int4"):
             hooks = adacc.saved_tensors(mode)
             self.around = lambda: hooks
+        elif BUDGET.fullmatch(mode):
+            policy, share, blocks = BUDGET.fullmatch(mode).groups()
+            self.budget = adacc.budget(share, "lossless" if policy == "lossless" else "tolerated")
+            self.around = lambda: self.budget
+            if blocks:
+                self.model.run = adacc.checkpoint
         elif mode in ("checkpoint", "reentrant"):
             self.model.run = lambda block, x: torch_checkpoint.checkpoint(
                 block, x, use_reentrant=mode == "reentrant")
@@ -155,7 +175,12 @@ class Child:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "held": held, "peak": peak, "loss": loss.item()}
+        made = {"seconds": seconds, "held": held, "peak": peak, "loss": loss.item()}
+        if self.budget is not None:
+            report = self.budget.report
+            made["report"] = str(report)
+            made["predicted"] = report.planned_ratio
+        return made
 
 
 def child(options):
@@ -238,7 +263,8 @@ def main(options):
             "time": statistics.median(s["seconds"] / p["seconds"] for s, p in zip(steps, plain)),
             "held": max(s["held"] for s in steps), "peak": max(s["peak"] for s in steps),
             "of_plain": max(s["peak"] for s in steps) / max(s["peak"] for s in plain),
-            "loss": loss, "loss_gap": loss / base - 1}
+            "loss": loss, "loss_gap": loss / base - 1,
+            **{key: steps[-1][key] for key in ("report", "predicted") if key in steps[-1]}}
         turn.process.stdin.close()
     for name, trainer in trainers.items():
         report[name] = {
@@ -248,14 +274,17 @@ def main(options):
 
     print(f"{options.layers} layers, {options.channels} channels, T {options.seq}, B {options.batch}, "
           f"{options.threads} threads, {options.steps} steps")
-    print(f"{'':18}{'ms':>8}{'time':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
+    print(f"{'':20}{'ms':>8}{'time':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
           f"{'gap':>10}")
     for mode, row in report.items():
         def shown(key, pattern, scale=1.0):
             return pattern.format(row[key] * scale) if key in row else " " * (len(pattern) and 10)
-        print(f"{mode:18}{row['ms']:8.0f}{row['time']:8.3f}{shown('held', '{:10.1f}', 2**-20)}"
+        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('held', '{:10.1f}', 2**-20)}"
               f"{row['peak'] / 2**20:10.1f}{row['of_plain']:10.3f}{shown('loss', '{:10.5f}')}"
               f"{shown('loss_gap', '{:+10.5f}')}")
+    for mode, row in report.items():
+        if "report" in row:
+            print(f"{mode}: {row['report']}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
 

@@ -137,7 +137,7 @@ def accuracy(encoder, head, examples):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--policies", default="plain,tolerated",
-                        help="plain, or those of adacc.saved_tensors")
+                        help="plain, those of adacc.saved_tensors, or budgets: 40%%, 64MiB")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=64, help="tokens at the most")
@@ -187,7 +187,9 @@ def main():
         optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=1e-4)
         for parameter in [*encoder.parameters(), *head.parameters()]:
             parameter.grad = torch.zeros_like(parameter)
-        hooks = contextlib.nullcontext() if policy == "plain" else adacc.saved_tensors(policy)
+        is_budget = policy[0].isdigit()
+        hooks = (contextlib.nullcontext() if policy == "plain" else
+                 adacc.budget(policy) if is_budget else adacc.saved_tensors(policy))
 
         order = torch.randperm(len(parts["train"]), generator=torch.Generator().manual_seed(1))
         peak, losses, start = 0, [], time.perf_counter()
@@ -200,7 +202,8 @@ def main():
             with hooks:
                 loss = F.cross_entropy(head(encoder(tokens, padding)), labels)
             loss.backward()
-            peak = max(peak, adacc.memory.peak() - live)
+            if step >= 2 or not is_budget:  # two are recorded as they are
+                peak = max(peak, adacc.memory.peak() - live)
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
             losses.append(loss.item())
@@ -210,6 +213,8 @@ def main():
         print(f"{policy:10} accuracy {before:.3f} -> {accuracy(encoder, head, held_out):.3f}   loss "
               f"{losses[0]:.3f} -> {sum(last) / len(last):.3f}   activations {peak / 2**20:.1f} MiB at "
               f"the peak   {1e3 * seconds / options.steps:.0f} ms a step", flush=True)
+        if is_budget:
+            print(f"{'':10} {hooks.report}", flush=True)
 
 
 if __name__ == "__main__":

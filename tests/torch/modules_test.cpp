@@ -74,6 +74,64 @@ TEST_CASE("lossy policies err a little, and leave no bytes behind") {
   CHECK(far * 20 < lossy);
 }
 
+/// The third step of `module` under a budget, or under the least that can be met if that is more.
+Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& over) {
+  guest::BudgetOptions options;
+  options.policy = policy;
+  options.least_bytes = 1;
+  std::optional<guest::MemoryBudget> budget(std::in_place, "70%", options);
+  Outcome outcome;
+  for (int step = 0; step < 3 && !outcome.refused; ++step) {
+    const auto run = [&] {
+      return gradients_of(module, [&] {
+        const guest::WithinBudget guard(*budget);
+        return module.loss();
+      });
+    };
+    if (step == 2) {
+      try {
+        const guest::WithinBudget guard(*budget);
+      } catch (const c10::Error& why) {
+        INFO(why.what());
+        REQUIRE(std::string(why.what()).find("is below the least") != std::string::npos);
+        budget.emplace(budget->report().least_bytes, options);
+        for (int again = 0; again < 2; ++again) run();
+      }
+    }
+    outcome = run();
+  }
+  const guest::BudgetReport report = budget->report();
+  if (outcome.refused) return outcome;
+  INFO(report.text());
+  CHECK(report.planned == 1);
+  CHECK(report.diverged == 0);
+  if (report.measured_bytes > report.budget_bytes) ++over;
+  return outcome;
+}
+
+TEST_CASE("modules within a budget: lossless ones have the same bits, and nothing is left") {
+  guest::MemoryCount::install();
+  unsigned over = 0, far = 0;
+  for (unsigned seed = 0; seed < modules; ++seed) {
+    CAPTURE(seed);
+    const std::size_t before = guest::MemoryCount::live_bytes();
+    {
+      RandomModule module(seed);
+      const Outcome plain = gradients_of(module, [&] { return module.loss(); });
+      const Outcome same = budgeted(module, guest::lossless, over);
+      CHECK(plain.refused == same.refused);
+      CHECK(same_bits(plain.gradients, same.gradients));
+      const Outcome near = budgeted(module, guest::tolerated, over);
+      if (!plain.refused && !(relative_error(near.gradients, plain.gradients) < 0.05)) ++far;
+    }
+    CHECK(guest::MemoryCount::live_bytes() == before);
+  }
+  MESSAGE(over, " of ", 2 * modules, " took more than was planned, ", far,
+          " are more than 5 % off");
+  CHECK(over == 0);
+  CHECK(far * 20 < modules);
+}
+
 TEST_CASE("checkpointed modules have the same bits") {
   for (unsigned seed = 0; seed < modules; ++seed) {
     CAPTURE(seed);

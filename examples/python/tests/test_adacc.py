@@ -2,6 +2,7 @@
 """adacc against torch without it: python -m unittest discover tests"""
 import threading
 import unittest
+import warnings
 
 import adacc
 import torch
@@ -251,6 +252,272 @@ class Checkpoint(unittest.TestCase):
 
         plain = held(torch.enable_grad())
         self.assertLess(held(adacc.saved_tensors("int8")), 0.4 * plain)
+
+
+class Net(nn.Module):
+    """Blocks of which one in forward has 3 MiB of activations; each may run through run(block, x)."""
+
+    def __init__(self, blocks=6, dropout=0.1):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(128), nn.Linear(128, 512), nn.GELU(), nn.Dropout(dropout),
+                          nn.Linear(512, 128)) for _ in range(blocks))
+        self.run = lambda block, x: block(x)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + self.run(block, x)
+        return x.square().mean()
+
+
+def train(model, batches, budget=None):
+    """Losses, gradients of the last step, and the peak of each, above what was there before it."""
+    losses, peaks, mine = [], [], []
+    for i, batch in enumerate(batches):
+        torch.manual_seed(i)
+        model.zero_grad(set_to_none=False)
+        before = adacc.memory.live()
+        adacc.memory.reset_peak()
+        if budget is None:
+            loss = model(batch())
+        else:
+            with budget:
+                loss = model(batch())
+        loss.backward()
+        peaks.append(adacc.memory.peak() - before)
+        losses.append(loss.item())
+        mine = [parameter.grad.clone() for parameter in model.parameters()]
+        del loss
+    return losses, mine, peaks
+
+
+def rows(count):
+    return lambda: torch.randn(count, 128)
+
+
+class Budget(unittest.TestCase):
+    def setUp(self):
+        quiet = warnings.catch_warnings()  # of budgets that are left before they plan
+        quiet.__enter__()
+        self.addCleanup(quiet.__exit__, None, None, None)
+        warnings.simplefilter("ignore")
+        adacc.memory.count()
+        torch.manual_seed(0)
+        self.model = Net()
+        train(self.model, [rows(512)])  # gradients, libraries' caches
+
+    def test_peak_is_within_the_budget(self):
+        plain = train(self.model, [rows(512)] * 3)
+        for share in (100, 70, 50, 40):
+            budget = adacc.budget(f"{share}%")
+            _, mine, peaks = train(self.model, [rows(512)] * 5, budget)
+            report = budget.report
+            self.assertEqual(report.plain_bytes, plain[2][-1])
+            self.assertEqual((report.recorded, report.planned, report.diverged, report.corrections),
+                             (2, 3, 0, 0), report)
+            self.assertEqual(report.budget_bytes, report.plain_bytes * share // 100)
+            for peak in peaks[2:]:
+                self.assertLessEqual(peak, report.budget_bytes)
+            self.assertEqual(report.measured_bytes, peaks[-1])
+            # The record says how the bytes of a step go: the prediction is good to the byte.
+            self.assertEqual(report.planned_bytes, peaks[-1])
+            self.assertGreater(report.planned_ratio, 1)  # masks are packed in any case
+            self.assertLess(error(mine, train(self.model, [rows(512)] * 5)[1]), 2e-2)
+
+    def test_lossless_budgets_keep_every_bit(self):
+        self.model.run = adacc.checkpoint
+        exact = train(self.model, [rows(512)] * 5)
+        for share in (80, 60, 40):
+            budget = adacc.budget(f"{share}%", "lossless")
+            losses, mine, peaks = train(self.model, [rows(512)] * 5, budget)
+            self.assertEqual(losses, exact[0])
+            for one, other in zip(mine, exact[1]):
+                self.assertTrue(torch.equal(one, other))
+            self.assertEqual(budget.report.planned, 3)
+            self.assertLessEqual(max(peaks[2:]), budget.report.budget_bytes, budget.report)
+            self.assertEqual("recompute" in [s.policy for s in budget.report.shares], share < 80)
+
+    def test_checkpoints_are_planned(self):
+        self.model.run = adacc.checkpoint
+        again = {}
+        for share in (100, 55, 30):
+            budget = adacc.budget(f"{share}%", "lossless")
+            calls = []
+            self.model.blocks[0].register_forward_hook(lambda *args: calls.append(0))
+            try:
+                train(self.model, [rows(512)] * 4, budget)
+            except RuntimeError as why:
+                self.assertEqual(share, 30, why)
+                self.assertIn("is below the least that a plan was found for", str(why))
+            again[share] = {s.policy: s.storages for s in budget.report.shares}.get("recompute", 0)
+        self.assertEqual(again[100], 0)
+        self.assertGreater(again[55], 0)
+
+    def test_checkpoints_in_checkpoints_and_in_saved_tensors(self):
+        def nested(block, x):
+            return adacc.checkpoint(lambda y: adacc.checkpoint(block, y), x)
+
+        exact = train(self.model, [rows(512)] * 4)
+        self.model.run = nested
+        for share in (100, 50):
+            budget = adacc.budget(f"{share}%", "lossless")
+            losses, mine, _ = train(self.model, [rows(512)] * 4, budget)
+            self.assertEqual(losses, exact[0])
+            for one, other in zip(mine, exact[1]):
+                self.assertTrue(torch.equal(one, other))
+            self.assertEqual((budget.report.planned, budget.report.diverged), (2, 0), budget.report)
+
+        def under_hooks(block, x):  # those are not the budget's affair
+            with adacc.saved_tensors("lossless"):
+                return adacc.checkpoint(block, x)
+
+        self.model.run = under_hooks
+        budget = adacc.budget("100%")
+        losses, mine, _ = train(self.model, [rows(512)] * 4, budget)
+        self.assertEqual(losses, exact[0])
+        self.assertEqual(budget.report.planned, 2)
+
+    def test_a_budget_below_the_least_says_what_can_be_met(self):
+        budget = adacc.budget("2MiB")
+        with self.assertRaisesRegex(RuntimeError, r"a budget of 2.0 MiB is below the least that a plan "
+                                                  r"was found for, [0-9.]+ MiB of the plain step's "
+                                                  r"[0-9.]+ MiB; it is limited by (forward|backward of "
+                                                  r"aten::[a-z_]+), where [0-9.]+ MiB are in use"):
+            train(self.model, [rows(512)] * 3, budget)
+        self.assertEqual(budget.report.planned, 0)
+        # What it says can be met.
+        least = adacc.budget(budget.report.least_bytes)
+        _, _, peaks = train(self.model, [rows(512)] * 4, least)
+        self.assertLessEqual(max(peaks[2:]), least.report.budget_bytes)
+
+    def test_what_is_no_budget(self):
+        for amount, what in (("forty", "does not start with a number"), ("40", "has no unit"),
+                             ("0%", "is not more than nothing"), (0, "1 byte or more")):
+            with self.assertRaisesRegex(ValueError, what):
+                adacc.budget(amount)
+        with self.assertRaises(TypeError):
+            adacc.budget(0.4)
+        with self.assertRaisesRegex(ValueError, "there is no policy"):
+            adacc.budget("40%", "int3")
+        with self.assertRaisesRegex(ValueError, "records 1 step or more"):
+            adacc.budget("40%", recorded_steps=0)
+
+    def test_steps_of_other_sizes_are_recorded_and_remembered(self):
+        budget = adacc.budget("50%")
+        sizes = [512, 512, 512, 384, 384, 512, 384, 512]
+        losses, _, peaks = train(self.model, [rows(size) for size in sizes], budget)
+        report = budget.report
+        self.assertEqual((report.recorded, report.diverged, report.planned), (3, 1, 4), report)
+        # The step that differs keeps to the smallest forms, and so to the budget.
+        self.assertLess(peaks[3], 0.5 * peaks[1])
+        self.assertLessEqual(max(peaks[5], peaks[7]), 0.5 * peaks[1])
+        self.assertLessEqual(peaks[6], 0.5 * peaks[4])
+
+    def test_a_graph_that_changes_is_said(self):
+        budget = adacc.budget("50%", "lossless", recorded_steps=1)
+        self.model.run = adacc.checkpoint
+        train(self.model, [rows(512)] * 2, budget)
+        self.model.run = lambda block, x: torch.sin(block(x))
+        exact = train(self.model, [rows(512)])
+        _, mine, _ = train(self.model, [rows(512)], budget)
+        self.assertEqual(budget.report.diverged, 1)
+        self.assertRegex(budget.report.note, r"step 3 .*: the next one is recorded")
+        for one, other in zip(mine, exact[1]):
+            self.assertTrue(torch.equal(one, other))
+
+    def test_one_guard_around_all_steps(self):
+        batches = [rows(512)] * 5
+        exact = train(self.model, batches)
+        self.model.run = adacc.checkpoint
+        budget = adacc.budget("60%", "lossless")
+        with budget:
+            losses, mine, peaks = train(self.model, batches)
+        self.assertEqual(losses, exact[0])
+        for one, other in zip(mine, exact[1]):
+            self.assertTrue(torch.equal(one, other))
+        report = budget.report
+        self.assertEqual((report.recorded, report.planned), (2, 3), report)
+        self.assertLessEqual(max(peaks[2:]), report.budget_bytes + 512 * 128 * 4)  # and the batch
+
+    def test_several_forwards_are_one_step(self):
+        def step(budget):
+            torch.manual_seed(1)
+            self.model.zero_grad(set_to_none=False)
+            losses = []
+            for _ in range(2):
+                with budget:
+                    losses.append(self.model(torch.randn(512, 128)))
+            sum(losses).backward()
+            return [parameter.grad.clone() for parameter in self.model.parameters()]
+
+        budget = adacc.budget("60%")
+        exact = step(torch.enable_grad())
+        for _ in range(4):
+            mine = step(budget)
+        self.assertEqual((budget.report.steps, budget.report.planned), (4, 2), budget.report)
+        self.assertLessEqual(budget.report.most_bytes, budget.report.budget_bytes)
+        self.assertLess(error(mine, exact), 2e-2)
+
+    def test_retained_graphs_and_forward_alone(self):
+        budget = adacc.budget("60%")
+        with budget:
+            self.model(torch.randn(512, 128))  # evaluated, and thrown away
+        self.assertIn("without backward", budget.report.note)
+        for _ in range(4):
+            with budget:
+                loss = self.model(torch.randn(512, 128))
+            loss.backward(retain_graph=True)
+            loss.backward()
+            del loss
+        self.assertEqual((budget.report.recorded, budget.report.planned), (2, 2), budget.report)
+        self.assertLessEqual(budget.report.most_bytes, budget.report.budget_bytes)
+
+    def test_budgets_do_not_nest_nor_overlap(self):
+        one, other = adacc.budget("60%"), adacc.budget("60%")
+        with self.assertRaisesRegex(RuntimeError, "a budget within a budget"):
+            with one:
+                with other:
+                    pass
+        with one:
+            loss = self.model(torch.randn(512, 128))
+        with self.assertRaisesRegex(RuntimeError, "a step of another budget is not over"):
+            with other:
+                pass
+        loss.backward()
+        with other:
+            self.model(torch.randn(512, 128)).backward()
+
+    def test_a_policy_in_python_and_its_errors(self):
+        seen = []
+
+        def policy(tensor):
+            seen.append(tensor.savers)
+            return "int8"
+
+        budget = adacc.budget("50%", policy)
+        train(self.model, [rows(512)] * 4, budget)
+        self.assertEqual({s.policy for s in budget.report.shares} - {"retain", "lossless", "bf16",
+                                                                      "int8_outlier"}, set())
+        self.assertLessEqual(budget.report.most_bytes, budget.report.budget_bytes)
+        self.assertGreater(len(seen), 10)
+
+        def fails(tensor):
+            raise RuntimeError("not today")
+
+        with self.assertRaisesRegex(RuntimeError, "not today"):
+            train(self.model, [rows(512)], adacc.budget("50%", fails))
+
+    def test_all_memory_comes_back(self):
+        before = adacc.memory.live()
+        budget = adacc.budget("50%")
+        train(self.model, [rows(512)] * 4, budget)
+        del budget
+        self.assertEqual(adacc.memory.live(), before)
+
+    def test_a_budget_that_is_made_for_each_step_is_warned_of(self):
+        with self.assertWarnsRegex(UserWarning, "make it once"):
+            for _ in range(2):
+                train(self.model, [rows(512)], adacc.budget("50%"))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 /// `using namespace adacc`: the compiler would find two of them (and say so).
 #pragma once
 
+#include "torch/budget.hpp"
 #include "torch/checkpoint.hpp"
 #include "torch/memory_count.hpp"
 #include "torch/policy.hpp"

@@ -5,11 +5,21 @@
         loss = model(x)
     loss.backward()
 
+or, of all the bytes that a training step has in use at its peak,
+
+    budget = adacc.budget("40%")
+    for batch in batches:
+        with budget:
+            loss = model(batch)
+        loss.backward()
+
 README.md says more; the work is done by the C++ library's adapter/torch.hpp.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Union
+import functools
+import warnings
+from typing import Any, Callable, List, Optional, Tuple, Union
 
 import torch
 from torch.utils.checkpoint import checkpoint as _torch_checkpoint
@@ -29,9 +39,31 @@ if _native.built_for.split("+")[0] != torch.__version__.split("+")[0]:
 
 SavedTensor = _native.SavedTensor
 Statistics = _native.Statistics
+BudgetReport = _native.BudgetReport
 Policy = Union[str, Callable[[SavedTensor], str]]
 
-__all__ = ["saved_tensors", "checkpoint", "memory", "Policy", "SavedTensor", "Statistics"]
+__all__ = ["saved_tensors", "budget", "checkpoint", "memory", "BudgetReport", "Policy", "SavedTensor",
+           "Statistics"]
+
+
+class _Hooks:
+    """What a store is given on this thread, from enter to exit, as often as one likes."""
+
+    def __init__(self, store: _native.SavedStore, of: Optional[_native.MemoryBudget] = None) -> None:
+        self._store, self._of = store, of
+        self._entered: List[Tuple[_native.Scope, Any]] = []
+
+    def enter(self) -> None:
+        scope = _native.Scope()
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
+        hooks.__enter__()
+        scope.enter(self._of)
+        self._entered.append((scope, hooks))
+
+    def exit(self, *how: Any) -> None:
+        scope, hooks = self._entered.pop()
+        scope.exit()
+        hooks.__exit__(*how)
 
 
 class saved_tensors:
@@ -49,20 +81,14 @@ class saved_tensors:
 
     def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
         self._store = _native.SavedStore(policy, least_bytes)
-        self._entered: List[Any] = []
+        self._hooks = _Hooks(self._store)
 
     def __enter__(self) -> saved_tensors:
-        operators = _native.Operators()
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
-        hooks.__enter__()
-        operators.enter()
-        self._entered.append((operators, hooks))
+        self._hooks.enter()
         return self
 
     def __exit__(self, kind: Optional[type], *rest: object) -> None:
-        operators, hooks = self._entered.pop()
-        operators.exit()
-        hooks.__exit__(kind, *rest)
+        self._hooks.exit(kind, *rest)
         if kind is None:
             self._store.settle()
 
@@ -72,13 +98,94 @@ class saved_tensors:
         return self._store.statistics()
 
 
+class budget:
+    """While it is entered, a training step's peak is kept within a budget of bytes.
+
+    amount: "40%" of the peak of a step as it is, or bytes: "30MiB", 31457280. The peak is that above
+    what was in use when the step began; memory counts it, from the first budget on.
+
+    policy: as of saved_tensors. What it returns is the smallest form that may be planned for a
+    storage; it may also be kept as it is, or in a milder form. With "lossless" gradients keep
+    their bits: then it is masks, signs and checkpoints that save memory.
+
+    least_bytes: what has a smaller storage is kept as it is.
+
+    recorded_steps: so many steps run as they are and are recorded; the last one counts.
+
+    Make it once and enter it for each step, or around all of them. Blocks that run through
+    checkpoint() are computed again if the plan says so, and else run as they are. A budget that
+    cannot be met is a RuntimeError where the first planned step begins; it says what can be.
+    """
+
+    def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
+                 least_bytes: int = 64 * 1024, recorded_steps: int = 2) -> None:
+        self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps)
+        self._hooks = _Hooks(self._budget.store, self._budget)
+
+    def __enter__(self) -> budget:
+        self._budget.enter()
+        self._hooks.enter()
+        return self
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        self._hooks.exit(kind, *rest)
+        self._budget.leave()
+
+    @property
+    def report(self) -> BudgetReport:
+        """As of the last step that is over; str() of it says it in words."""
+        return self._budget.report()
+
+    def __del__(self) -> None:
+        made = getattr(self, "_budget", None)
+        if made is None:
+            return
+        report = made.report()
+        if report.recorded > 0 and report.budget_bytes == 0 and report.least_bytes == 0:
+            warnings.warn(f"adacc: a budget went before a step was planned ({report}): make it once, "
+                          f"in front of the loop over steps", stacklevel=2)
+
+
+# Those of checkpoint() rather than of its function.
+_OF_CHECKPOINT = ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+
+
+def _unplanned(function: Callable[..., Any], is_planned: bool) -> Callable[..., Any]:
+    """function, inside of which no checkpoint is planned."""
+
+    @functools.wraps(function, updated=())
+    def run(*args: Any, **kwargs: Any) -> Any:
+        scope = _native.Unplanned()
+        scope.enter(is_planned)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            scope.exit()
+    return run
+
+
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """function(*args, **kwargs), computed again in backward instead of saved.
 
     This is torch.utils.checkpoint.checkpoint(use_reentrant=False). Under saved_tensors the inputs,
-    which are all that it saves, are encoded like everything else.
+    which are all that it saves, are encoded like everything else. Under a budget its plan says
+    whether the function is computed again; of checkpoints within one another the outermost counts.
     """
-    return _torch_checkpoint(function, *args, use_reentrant=False, **kwargs)
+    options = {name: kwargs.pop(name) for name in _OF_CHECKPOINT if name in kwargs}
+    if not torch.is_grad_enabled() or _native.within_block():
+        return function(*args, **kwargs)
+    if not _native.has_planner():
+        return _torch_checkpoint(_unplanned(function, False), *args, use_reentrant=False, **options,
+                                 **kwargs)
+    block = _native.PlannedBlock()
+    again = block.enter([arg for arg in args if isinstance(arg, torch.Tensor)])
+    try:
+        run = _unplanned(function, True)
+        if not again:
+            return run(*args, **kwargs)
+        return _torch_checkpoint(run, *args, use_reentrant=False, **options, **kwargs)
+    finally:
+        block.exit()
 
 
 class memory:

@@ -1,4 +1,4 @@
-from typing import Callable, List, Union
+from typing import Callable, List, Optional, Union
 
 import torch
 
@@ -38,8 +38,52 @@ class SavedStore:
     def settle(self) -> None: ...
     def statistics(self) -> Statistics: ...
 
-class Operators:
+class Scope:
+    def enter(self, budget: Optional[MemoryBudget]) -> None: ...
+    def exit(self) -> None: ...
+
+class BudgetShare:
+    policy: str
+    storages: int
+    bytes: int
+
+class BudgetReport:
+    plain_bytes: int
+    budget_bytes: int
+    planned_bytes: int
+    measured_bytes: int
+    most_bytes: int
+    least_bytes: int
+    plain_seconds: float
+    planned_ratio: float
+    measured_seconds: float
+    planning_seconds: float
+    steps: int
+    recorded: int
+    planned: int
+    diverged: int
+    corrections: int
+    shares: List[BudgetShare]
+    note: str
+
+class MemoryBudget:
+    def __init__(self, amount: Union[str, int], policy: Union[str, Callable[[SavedTensor], str]],
+                 least_bytes: int, recorded_steps: int) -> None: ...
+    @property
+    def store(self) -> SavedStore: ...
     def enter(self) -> None: ...
+    def leave(self) -> None: ...
+    def report(self) -> BudgetReport: ...
+
+def has_planner() -> bool: ...
+def within_block() -> bool: ...
+
+class PlannedBlock:
+    def enter(self, inputs: List[torch.Tensor]) -> bool: ...
+    def exit(self) -> None: ...
+
+class Unplanned:
+    def enter(self, is_planned: bool) -> None: ...
     def exit(self) -> None: ...
 
 def install_memory_count() -> None: ...

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// adacc._native: the store of saved tensors behind Python's hooks. torch.autograd.graph calls pack
-/// and unpack; everything else is what the C++ adapter does.
+/// adacc._native: the store of saved tensors behind Python's hooks, and budgets. torch.autograd.graph
+/// calls pack and unpack; everything else is what the C++ adapter does.
 ///
 /// pack and unpack let go of the interpreter before they take the store's mutex: a policy written in
 /// Python takes the interpreter while it is held.
@@ -9,6 +9,8 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/extension.h>
 
+#include <adacc/adapter/torch/blocks.hpp>
+#include <adacc/adapter/torch/budget.hpp>
 #include <adacc/adapter/torch/memory_count.hpp>
 #include <adacc/adapter/torch/operators.hpp>
 #include <adacc/adapter/torch/saved_store.hpp>
@@ -54,10 +56,63 @@ guest::Policy policy_from(const py::object& policy) {
   };
 }
 
-/// Watches the operators of a thread from enter to exit.
-struct Operators {
+using Planner = guest::detail::BlockPlanner*;
+
+/// A `with` of Python's: watches the thread's operators, and says whose affair checkpoints are.
+struct Scope {
   std::optional<guest::RunningOperators> watching;
+  std::optional<guest::detail::ThreadValue<Planner>> planner;
+
+  void enter(const guest::MemoryBudget* budget) {
+    watching.emplace();
+    planner.emplace(guest::detail::block_planner(),
+                    budget != nullptr ? budget->state().get() : nullptr);
+  }
+  void exit() {
+    planner.reset();
+    watching.reset();
+  }
 };
+
+/// A checkpoint that the thread's budget plans.
+struct PlannedBlock {
+  std::optional<guest::detail::PlannedBlock> block;
+
+  bool enter(const std::vector<at::Tensor>& inputs) {
+    block.emplace(*guest::detail::block_planner(), inputs);
+    return block->again();
+  }
+};
+
+/// While a checkpoint's function runs, in forward or again: nobody plans what is inside.
+struct Unplanned {
+  std::optional<guest::detail::ThreadValue<Planner>> planner;
+  std::optional<guest::detail::ThreadValue<bool>> within;
+
+  void enter(bool is_planned) {
+    planner.emplace(guest::detail::block_planner(), nullptr);
+    within.emplace(guest::detail::within_block(), is_planned);
+  }
+  void exit() {
+    within.reset();
+    planner.reset();
+  }
+};
+
+guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
+                              std::size_t least_bytes, int recorded_steps) {
+  guest::BudgetOptions options;
+  options.policy = policy_from(policy);
+  options.least_bytes = least_bytes;
+  options.recorded_steps = recorded_steps;
+  if (recorded_steps < 1) throw py::value_error("adacc: a budget records 1 step or more");
+  if (py::isinstance<py::str>(amount))
+    return guest::MemoryBudget(amount.cast<std::string>(), std::move(options));
+  if (!py::isinstance<py::int_>(amount))
+    throw py::type_error("adacc: a budget is bytes, or text like \"40%\" or \"30MiB\"");
+  if (amount.cast<long long>() < 1) throw py::value_error("adacc: a budget is 1 byte or more");
+  return guest::MemoryBudget(amount.cast<std::size_t>(), std::move(options));
+}
 
 }  // namespace
 
@@ -101,10 +156,58 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("unpack", &guest::SavedStore::unpack, free_python)
       .def("settle", &guest::SavedStore::settle, free_python)
       .def("statistics", &guest::SavedStore::statistics, free_python);
-  py::class_<Operators>(module, "Operators")
+  py::class_<Scope>(module, "Scope")
       .def(py::init<>())
-      .def("enter", [](Operators& mine) { mine.watching.emplace(); })
-      .def("exit", [](Operators& mine) { mine.watching.reset(); });
+      .def("enter", &Scope::enter, py::arg("budget").none(true))
+      .def("exit", &Scope::exit);
+
+  using guest::BudgetReport;
+  py::class_<BudgetReport::Share>(module, "BudgetShare")
+      .def_readonly("policy", &BudgetReport::Share::policy)
+      .def_readonly("storages", &BudgetReport::Share::storages)
+      .def_readonly("bytes", &BudgetReport::Share::bytes);
+  py::class_<BudgetReport>(module, "BudgetReport")
+      .def_readonly("plain_bytes", &BudgetReport::plain_bytes)
+      .def_readonly("budget_bytes", &BudgetReport::budget_bytes)
+      .def_readonly("planned_bytes", &BudgetReport::planned_bytes)
+      .def_readonly("measured_bytes", &BudgetReport::measured_bytes)
+      .def_readonly("most_bytes", &BudgetReport::most_bytes)
+      .def_readonly("least_bytes", &BudgetReport::least_bytes)
+      .def_readonly("plain_seconds", &BudgetReport::plain_seconds)
+      .def_readonly("planned_ratio", &BudgetReport::planned_ratio)
+      .def_readonly("measured_seconds", &BudgetReport::measured_seconds)
+      .def_readonly("planning_seconds", &BudgetReport::planning_seconds)
+      .def_readonly("steps", &BudgetReport::steps)
+      .def_readonly("recorded", &BudgetReport::recorded)
+      .def_readonly("planned", &BudgetReport::planned)
+      .def_readonly("diverged", &BudgetReport::diverged)
+      .def_readonly("corrections", &BudgetReport::corrections)
+      .def_readonly("shares", &BudgetReport::shares)
+      .def_readonly("note", &BudgetReport::note)
+      .def("__str__", &BudgetReport::text)
+      .def("__repr__", &BudgetReport::text);
+  py::class_<guest::MemoryBudget>(module, "MemoryBudget")
+      .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
+           py::arg("recorded_steps"))
+      .def_property_readonly("store", &guest::MemoryBudget::store)
+      .def(
+          "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
+      .def(
+          "leave", [](const guest::MemoryBudget& mine) { mine.state()->leave(); }, free_python)
+      .def("report", &guest::MemoryBudget::report, free_python);
+
+  // What checkpoint() of this module asks.
+  module.def("has_planner", [] { return guest::detail::block_planner() != nullptr; });
+  module.def("within_block", [] { return guest::detail::within_block(); });
+  py::class_<PlannedBlock>(module, "PlannedBlock")
+      .def(py::init<>())
+      .def("enter", &PlannedBlock::enter, free_python)
+      .def(
+          "exit", [](PlannedBlock& mine) { mine.block.reset(); }, free_python);
+  py::class_<Unplanned>(module, "Unplanned")
+      .def(py::init<>())
+      .def("enter", &Unplanned::enter)
+      .def("exit", &Unplanned::exit);
 
   module.def("install_memory_count", &guest::MemoryCount::install);
   module.def("live_bytes", &guest::MemoryCount::live_bytes);

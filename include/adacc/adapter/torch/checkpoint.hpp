@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include "blocks.hpp"
 #include "hooks.hpp"
 #include "surroundings.hpp"
 
@@ -111,6 +113,8 @@ class Recomputation {
       inputs.push_back(input.defined() ? input.detach().requires_grad_(asks_gradient_[i]) : input);
     }
     try {
+      const ThreadValue<BlockPlanner*> unplanned(block_planner(), nullptr);
+      const ThreadValue<bool> as_it_was(within_block(), within_block_);
       const InSurroundings there(surroundings_);
       const at::AutoGradMode with_grad(true);
       const HooksScope hooks([this] { return std::make_unique<Collector>(*this); });
@@ -128,6 +132,7 @@ class Recomputation {
   std::vector<::torch::autograd::SavedVariable> inputs_;  // through the hooks outside
   std::vector<bool> asks_gradient_;
   Surroundings surroundings_;
+  bool within_block_ = within_block();
   std::vector<Saved> saved_;
   std::size_t collected_ = 0;
 };
@@ -146,7 +151,8 @@ class Placeholder final : public Hooks {
 
 }  // namespace detail
 
-/// fn(inputs...), with nothing saved but the inputs. `fn` is copied and called with tensors (or
+/// fn(inputs...), with nothing saved but the inputs; within a budget (budget.hpp), if its plan says
+/// so. `fn` is copied and called with tensors (or
 /// undefined ones) as often as backward asks; it may return anything. Without gradients it is just
 /// called.
 template <class Fn, class... Tensors>
@@ -156,7 +162,13 @@ auto checkpoint(Fn fn, const Tensors&... inputs) {
   static_assert(
       requires { fn(static_cast<const at::Tensor&>(inputs)...); },
       "adacc: checkpoint(fn, inputs...) calls fn(const at::Tensor&...)");
-  if (!at::GradMode::is_enabled()) return fn(static_cast<const at::Tensor&>(inputs)...);
+  if (!at::GradMode::is_enabled() || detail::within_block())
+    return fn(static_cast<const at::Tensor&>(inputs)...);
+  std::optional<detail::PlannedBlock> planned;
+  if (detail::BlockPlanner* const planner = detail::block_planner()) {
+    planned.emplace(*planner, std::vector<at::Tensor>{inputs...});
+    if (!planned->again()) return fn(static_cast<const at::Tensor&>(inputs)...);
+  }
   const auto recomputation = std::make_shared<detail::Recomputation>(
       std::vector<at::Tensor>{inputs...}, [fn](const std::vector<at::Tensor>& again) mutable {
         [&]<std::size_t... I>(std::index_sequence<I...>) { static_cast<void>(fn(again[I]...)); }

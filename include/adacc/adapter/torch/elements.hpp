@@ -62,6 +62,15 @@ class EncodedElements {
                                : "narrow";
   }
 
+  /// Bytes of `n` elements of `type`, of which `cols` make a row, under `codec`; 0 if it does not take
+  /// them.
+  static std::size_t bytes_under(const TensorCodec& codec, c10::ScalarType type, std::size_t n,
+                                 std::size_t cols) {
+    EncodedElements elements;
+    elements.type_ = type, elements.n_ = n, elements.cols_ = cols;
+    return elements.has_numbers() ? elements.bytes_with(codec) : 0;
+  }
+
   /// Encodes `n` elements at `x`, of which `cols` make a row, as `keep` says. Stays empty if that
   /// would not save anything.
   void encode(Keep keep, c10::ScalarType type, const void* x, std::size_t n, std::size_t cols) {
@@ -131,12 +140,17 @@ class EncodedElements {
     return std::max<std::size_t>(1, 64 * KiB / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
   }
 
-  void encode_with(Cpu& cpu, const TensorCodec& codec, const void* x) {
-    if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return;
-    const std::size_t tail = n_ % cols_ * elem_bytes();
-    std::size_t total = tail;
+  /// 0: it does not take such elements.
+  std::size_t bytes_with(const TensorCodec& codec) const {
+    if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return 0;
+    std::size_t total = n_ % cols_ * elem_bytes();
     for_each_piece(codec, [&](std::size_t, Shape, std::size_t bytes) { total += align_up(bytes); });
-    if (total >= n_ * elem_bytes()) return;
+    return total;
+  }
+
+  void encode_with(Cpu& cpu, const TensorCodec& codec, const void* x) {
+    const std::size_t total = bytes_with(codec), tail = n_ % cols_ * elem_bytes();
+    if (total == 0 || total >= n_ * elem_bytes()) return;
     allocate(total);
     auto* to = static_cast<std::byte*>(blob_.data_ptr());
     const at::Tensor floats = buffer();

@@ -39,9 +39,19 @@ class MemoryCount {
   static std::size_t peak_bytes() { return counts().peak.load(); }
   static void reset_peak() { counts().peak.store(counts().live.load()); }
 
+  /// What was in use since the last lap, apart from peak_bytes(), which is the program's own.
+  struct Lap {
+    std::size_t most = 0, least = 0, live = 0;
+  };
+  static Lap lap() {
+    Counts& all = counts();
+    const std::size_t live = all.live.load();
+    return {all.lap_most.exchange(live), all.lap_least.exchange(live), live};
+  }
+
  private:
   struct Counts {
-    std::atomic<std::size_t> live = 0, peak = 0;
+    std::atomic<std::size_t> live = 0, peak = 0, lap_most = 0, lap_least = 0;
   };
   static Counts& counts() {
     static Counts* const all = new Counts;  // memory comes back after static objects have died
@@ -76,8 +86,10 @@ class MemoryCount {
       TORCH_CHECK(block != nullptr, "adacc: there is no memory for ", bytes, " bytes");
       std::memcpy(block, &bytes, sizeof bytes);
       const std::size_t live = counts().live += bytes;
-      std::size_t peak = counts().peak.load();
-      while (live > peak && !counts().peak.compare_exchange_weak(peak, live)) {}
+      for (std::atomic<std::size_t>* const most : {&counts().peak, &counts().lap_most}) {
+        std::size_t peak = most->load();
+        while (live > peak && !most->compare_exchange_weak(peak, live)) {}
+      }
       void* const data = block + alignment;
       c10::reportMemoryUsageToProfiler(data, static_cast<std::int64_t>(bytes), total(live), 0, cpu);
       return {data, data, &give_back, cpu};
@@ -89,6 +101,8 @@ class MemoryCount {
       std::size_t bytes = 0;
       std::memcpy(&bytes, block, sizeof bytes);
       const std::size_t live = counts().live -= bytes;
+      std::size_t least = counts().lap_least.load();
+      while (live < least && !counts().lap_least.compare_exchange_weak(least, live)) {}
       c10::reportMemoryUsageToProfiler(data, -static_cast<std::int64_t>(bytes), total(live), 0,
                                        c10::Device(c10::DeviceType::CPU));
       std::free(block);

@@ -69,8 +69,35 @@ namespace detail {
 using StorageImpl = c10::intrusive_ptr<c10::StorageImpl>;
 using WeakStorageImpl = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+struct SavedStorage;
+
+/// Who follows what a store is given and asked for, and says in which form it waits (budget.hpp). All
+/// but freed() are called behind the store's mutex.
+class SavedObserver {
+ public:
+  virtual ~SavedObserver() = default;
+  /// Something is packed: called first. What it returns lives for as long as that.
+  virtual std::shared_ptr<void> packing() = 0;
+  /// `tensor` is the first to be saved of `storage`, which gets its number here.
+  virtual void saved(const at::Tensor& tensor, SavedStorage& storage) = 0;
+  virtual void saved_again(const SavedStorage& storage) = 0;
+  /// Autograd alone holds `storage`, whose saved elements begin at `x`.
+  virtual Keep form_of(const SavedStorage& storage, const void* x) = 0;
+  /// Something is unpacked: of `storage`, or null if it was kept as it is.
+  virtual void reads(const SavedStorage* storage) = 0;
+  /// Nobody holds `storage` any more; to be emptied.
+  virtual void freed(SavedStorage& storage) noexcept = 0;
+};
+
 /// One storage at one version, as all who saved it or a view of it share it.
 struct SavedStorage {
+  SavedStorage() = default;
+  ~SavedStorage() {
+    if (observer != nullptr) observer->freed(*this);
+  }
+  SavedStorage(const SavedStorage&) = delete;
+  SavedStorage& operator=(const SavedStorage&) = delete;
+
   SavedTensor what;
   std::size_t first = 0, end = 0;  ///< the elements that anybody saved
   std::size_t columns = 0;
@@ -81,6 +108,8 @@ struct SavedStorage {
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
   bool waiting = true;  ///< the policy has not been asked yet
+  std::shared_ptr<SavedObserver> observer;
+  int step = 0, number = -1;  ///< the observer's
 
   std::size_t elem_bytes() const { return c10::elementSize(what.type); }
   std::size_t bytes() const { return (end - first) * elem_bytes(); }
@@ -99,6 +128,7 @@ inline void check_version(bool changed, const c10::ScalarType type, c10::IntArra
 /// What a saved variable holds in place of its tensor.
 class Packed {
   friend class SavedStore;
+  std::shared_ptr<void> step_;                     // goes last
   std::shared_ptr<detail::SavedStorage> storage_;  // null: as it is
   at::Tensor as_is_;
   std::int64_t version_ = 0;
@@ -110,21 +140,21 @@ class SavedStore {
  public:
   explicit SavedStore(Policy policy, SavedOptions options = {})
       : policy_(std::move(policy)), options_(options) {}
+  /// `observer` says in which form each waits.
+  SavedStore(std::shared_ptr<detail::SavedObserver> observer, SavedOptions options)
+      : options_(options), observer_(std::move(observer)) {}
 
   /// Takes `tensor`, which an operator saves on this thread.
   Packed pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     ++counts_.packed;
-    encode_released();
     Packed packed;
-    const bool dense = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
-                       tensor.has_storage() && !tensor.is_quantized() && !tensor.is_conj() &&
-                       !tensor.is_neg();
-    std::size_t* const reason =
-        !dense                 ? &counts_.others
-        : is_parameter(tensor) ? &counts_.parameters
-        : tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0 ? &counts_.small
-                                                                                  : nullptr;
+    if (observer_ != nullptr) packed.step_ = observer_->packing();
+    encode_released();
+    std::size_t* const reason = !is_dense(tensor)      ? &counts_.others
+                                : is_parameter(tensor) ? &counts_.parameters
+                                : is_small(tensor)     ? &counts_.small
+                                                       : nullptr;
     if (reason != nullptr) {
       ++*reason;
       packed.as_is_ = tensor.detach();  // never `tensor`: a saved output would own itself
@@ -145,6 +175,7 @@ class SavedStore {
     const std::lock_guard lock(mutex_);
     ++counts_.unpacked;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (observer_ != nullptr) observer_->reads(packed.storage_.get());
     if (packed.storage_ == nullptr) {
       detail::check_version(packed.as_is_._version() != packed.version_,
                             packed.as_is_.scalar_type(), packed.as_is_.sizes());
@@ -185,8 +216,27 @@ class SavedStore {
     return counts_;
   }
 
+  /// Whether `tensor` may be encoded, if it is no parameter.
+  bool takes(const at::Tensor& tensor) const { return is_dense(tensor) && !is_small(tensor); }
+  /// The observer's number of the storage of `tensor`, if that was saved in its step `step`; else -1.
+  int number_of(const at::Tensor& tensor, int step) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(tensor.storage().unsafeGetStorageImpl());
+    if (found == entries_.end()) return -1;
+    const Entry entry = found->second.lock();
+    return entry != nullptr && entry->step == step ? entry->number : -1;
+  }
+
  private:
   using Entry = std::shared_ptr<detail::SavedStorage>;
+
+  static bool is_dense(const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.has_storage() &&
+           !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+  }
+  bool is_small(const at::Tensor& tensor) const {
+    return tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0;
+  }
 
   /// The entry that `tensor` is a view of, if there is one; `offset` becomes that in its storage.
   Entry share(const at::Tensor& tensor, std::int64_t& offset) {
@@ -209,6 +259,7 @@ class SavedStore {
       return nullptr;
     }
     ++counts_.shared;
+    if (observer_ != nullptr) observer_->saved_again(*entry);
     return entry;
   }
 
@@ -226,6 +277,10 @@ class SavedStore {
     entry->version = ::torch::autograd::impl::version_counter(tensor);
     entry->saved_version = entry->version.current_version();
     ++counts_.storages;
+    if (observer_ != nullptr) {
+      observer_->saved(tensor, *entry);
+      entry->observer = observer_;
+    }
     remember(tensor.storage().unsafeGetStorageImpl(), entry);
     waiting_.push_back(entry);
     return entry;
@@ -272,11 +327,12 @@ class SavedStore {
     // Who shares a storage may also have made it smaller (resize_); reading it is libtorch's affair.
     const bool whole = entry.kept->nbytes() >= entry.end * entry.elem_bytes();
     if (whole && !entry.changed()) {
-      const Keep keep = policy_(entry.what);
       const auto* from =
-          static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data()));
-      entry.encoded.encode(keep, entry.what.type, from + entry.first * entry.elem_bytes(),
-                           entry.end - entry.first, entry.columns);
+          static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data())) +
+          entry.first * entry.elem_bytes();
+      const Keep keep =
+          observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
+      entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first, entry.columns);
     }
     if (entry.encoded.empty()) {
       counts_.encoded_bytes += entry.bytes();
@@ -301,6 +357,7 @@ class SavedStore {
 
   const Policy policy_;
   const SavedOptions options_;
+  const std::shared_ptr<detail::SavedObserver> observer_;  // null: policy_ is asked
   mutable std::mutex mutex_;
   SavedStatistics counts_;
   std::unordered_map<const c10::StorageImpl*, std::weak_ptr<detail::SavedStorage>> entries_;

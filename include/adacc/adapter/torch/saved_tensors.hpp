@@ -15,6 +15,7 @@
 #include <memory>
 #include <utility>
 
+#include "blocks.hpp"
 #include "hooks.hpp"
 #include "operators.hpp"
 #include "saved_store.hpp"
@@ -58,6 +59,7 @@ class SavedTensors {
   std::shared_ptr<SavedStore> store_;
   RunningOperators operators_;
   HooksScope hooks_;
+  detail::ThreadValue<detail::BlockPlanner*> blocks_{detail::block_planner(), nullptr};
 };
 
 }}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+/// Who decides on this thread whether the functions of checkpoint() run again in backward.
+///
+/// Within a budget (budget.hpp) that is its plan's affair: a function is run as if there were no
+/// checkpoint while a step is recorded, and where the plan keeps what it saves. Of checkpoints within
+/// one another the outermost is planned, and those inside are plain calls.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "../../core/config.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+class BlockPlanner {
+ public:
+  virtual ~BlockPlanner() = default;
+  /// A function of `inputs` begins: whether nothing of it is to be saved.
+  virtual bool enter_block(const std::vector<at::Tensor>& inputs) = 0;
+  virtual void leave_block() = 0;
+};
+
+/// Sets a variable of this thread until its end.
+template <class T>
+class ThreadValue {
+ public:
+  ThreadValue(T& variable, T value)
+      : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~ThreadValue() { variable_ = before_; }
+  ThreadValue(const ThreadValue&) = delete;
+  ThreadValue& operator=(const ThreadValue&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+/// That of the innermost scope; null: checkpoints are what they say.
+inline BlockPlanner*& block_planner() {
+  thread_local BlockPlanner* mine = nullptr;
+  return mine;
+}
+/// Whether a planned block is running, in forward or again.
+inline bool& within_block() {
+  thread_local bool within = false;
+  return within;
+}
+
+/// A planned block, from its beginning to its end.
+class PlannedBlock {
+ public:
+  PlannedBlock(BlockPlanner& planner, const std::vector<at::Tensor>& inputs)
+      : planner_(planner), again_(planner.enter_block(inputs)), within_(within_block(), true) {}
+  ~PlannedBlock() { planner_.leave_block(); }
+  PlannedBlock(const PlannedBlock&) = delete;
+  PlannedBlock& operator=(const PlannedBlock&) = delete;
+
+  bool again() const { return again_; }
+
+ private:
+  BlockPlanner& planner_;
+  bool again_;
+  ThreadValue<bool> within_;
+};
+
+}}}}  // namespace adacc::v0_1::torch::detail

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: MIT
+/// A budget in bytes for what a training step of libtorch's has in use at its peak.
+///
+///     adacc::torch::MemoryBudget budget("40%");  // of a plain step's peak; or "30MiB"
+///     for (…) {
+///       at::Tensor loss;
+///       {
+///         const adacc::torch::WithinBudget guard(budget);
+///         loss = model->forward(x);
+///       }
+///       loss.backward();
+///       …
+///     }
+///     std::puts(budget.report().text().c_str());
+///
+/// The first steps run as they are and are recorded: what is saved and read when, and how many bytes
+/// are in use all along. The next one is planned (step_plan.hpp): what is saved is kept as it is, or
+/// in a form that its readers tolerate, and blocks that run through checkpoint() run again, or do not,
+/// whichever takes the least time within the budget. The bytes that a stage of backward needs for
+/// gradients and workspaces are in the record, so the budget bounds the step's peak.
+///
+/// Every planned step is measured. One that takes more than the budget makes the next plan smaller. One
+/// that saves something else than was recorded keeps the rest of it in the smallest forms that are
+/// tolerated; the next step is recorded, and both plans are remembered.
+///
+/// Bytes are those that MemoryCount counts, of the whole process, so steps of two budgets do not
+/// overlap; a step begins where a guard does, or, if one guard is around many steps, with the first
+/// tensor that is saved when nothing of the last is left.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../io/budget.hpp"
+#include "blocks.hpp"
+#include "budget_report.hpp"
+#include "form_times.hpp"
+#include "saved_tensors.hpp"
+#include "step_plan.hpp"
+#include "step_recorder.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+struct BudgetOptions {
+  /// The smallest form of each storage that may be planned; milder ones may be, too. With `lossless`
+  /// gradients keep their bits.
+  Policy policy = tolerated;
+  std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
+  int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
+  double planning_seconds = 2;         ///< that a search for a plan may take
+};
+
+namespace detail {
+
+/// What is known of steps of one kind.
+struct KnownStep {
+  RecordedStep step;
+  std::unique_ptr<StepMemory> memory;
+  std::unique_ptr<StepPlans> plans;
+  std::size_t budget = 0;
+  std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
+  std::size_t most = 0;     ///< of steps under this plan
+};
+
+/// A budget as hooks see it.
+class BudgetState final : public SavedObserver,
+                          public BlockPlanner,
+                          public std::enable_shared_from_this<BudgetState> {
+ public:
+  BudgetState(Budget wanted, BudgetOptions options)
+      : wanted_(wanted), options_(std::move(options)),
+        to_record_(std::max(1, options_.recorded_steps)) {}
+  ~BudgetState() override {
+    const BudgetState* mine = this;
+    stepping().compare_exchange_strong(mine, nullptr);
+  }
+
+  void set_store(std::weak_ptr<SavedStore> store) { store_ = std::move(store); }
+
+  /// A guard begins.
+  void enter() {
+    TORCH_CHECK(
+        block_planner() == nullptr,
+        "adacc: a budget within a budget: bytes are counted for the whole process, so there "
+        "can be one; adacc::torch::SavedTensors may be inside");
+    const std::lock_guard lock(mutex_);
+    if (begun_ && !step_token_.expired() && !reads_) return;  // forward goes on: a step of several
+    if (begun_ && packed_) finish();
+    begin(MemoryCount::live_bytes());
+  }
+  /// A guard ends: what is ours alone by now is encoded.
+  void leave() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (recording()) recorder_.event();
+    }
+    if (const auto store = store_.lock()) store->settle_later();
+  }
+
+  BudgetReport report() const {
+    const std::lock_guard lock(mutex_);
+    return report_;
+  }
+
+  // SavedObserver
+  std::shared_ptr<void> packing() override {
+    const std::lock_guard lock(mutex_);
+    if (!begun_) begin(MemoryCount::lap().least);
+    std::shared_ptr<void> token = step_token_.lock();
+    if (token == nullptr) {
+      token = std::shared_ptr<void>(
+          static_cast<void*>(this),
+          [self = shared_from_this(), step = step_](void*) { self->over(step); });
+      step_token_ = token;
+      packed_ = true;
+    }
+    if (recording()) recorder_.held_event();
+    return token;
+  }
+
+  void saved(const at::Tensor& tensor, SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    entry.step = step_;
+    if (recording()) return recorder_.saved(tensor, entry);
+    if (diverged_) return;
+    const int pending = inputs_.number_of(tensor);
+    const int number = pending >= 0 ? pending : next_++;
+    if (!follow(number, pending >= 0 ? nullptr : entry.what.savers.front().c_str(),
+                tensor.storage().nbytes()))
+      return diverge("saved " + described(tensor, entry.what.savers.front()) + " as storage " +
+                     std::to_string(number) + ", and " + expected(number));
+    entry.number = number;
+  }
+
+  void saved_again(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    if (recording() && entry.step == step_ && entry.number >= 0)
+      recorder_.saved_again(entry.number);
+  }
+
+  Keep form_of(const SavedStorage& entry, const void* x) override {
+    bool is_recording = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (entry.step != step_) return Keep::as_is();  // of a step that is over
+      is_recording = recording();
+      if (!is_recording && entry.number >= 0) return planned_form(entry.number);
+    }
+    // Without the mutex: a policy may be Python's, and who waits for it may have the interpreter.
+    const Keep keep = options_.policy(entry.what);
+    if (!is_recording) return keep;
+    std::size_t packed = 0;
+    const std::size_t count = entry.end - entry.first;
+    if (!keep.untouched()) {
+      Threads threads;
+      Cpu cpu{ExecutorRef(threads)};
+      const LosslessForm form = lossless_form(cpu, x, count, entry.elem_bytes(),
+                                              c10::isIntegralType(entry.what.type, true),
+                                              c10::isSignedType(entry.what.type));
+      if (form.bits != 0 && form.bytes(count) < entry.bytes()) packed = form.bytes(count);
+    }
+    const std::lock_guard lock(mutex_);
+    if (entry.step == step_ && recording()) recorder_.released(entry, forms_up_to(keep), packed);
+    return Keep::as_is();
+  }
+
+  void reads(const SavedStorage* entry) override {
+    const std::lock_guard lock(mutex_);
+    reads_ = true;
+    if (!recording()) return;
+    if (entry != nullptr && entry->step == step_ && entry->number >= 0) recorder_.reads(*entry);
+    else recorder_.reads_other();
+  }
+
+  void freed(SavedStorage& entry) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (recording() && entry.step == step_ && entry.number >= 0) recorder_.freed(entry);
+  }
+
+  // BlockPlanner
+  bool enter_block(const std::vector<at::Tensor>& given) override {
+    std::vector<at::Tensor> inputs;
+    std::vector<int> numbers;
+    const auto store = store_.lock();
+    int step = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!begun_) begin(MemoryCount::lap().least);
+      step = step_;
+    }
+    for (const at::Tensor& input : given) {
+      if (!input.defined() || !store->takes(input)) continue;
+      inputs.push_back(input);
+      numbers.push_back(store->number_of(input, step));
+    }
+    bool again = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (recording()) {
+        recorder_.enter_block(inputs, numbers);
+        again = false;
+      } else if (!diverged_) {
+        again = follow_block(inputs, numbers);
+      }
+    }
+    store->settle();
+    return again;
+  }
+
+  void leave_block() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (recording()) {
+        recorder_.leave_block();
+      } else if (!diverged_ && known_block_ != nullptr) {
+        if (again_) next_ = known_block_->end;
+        else if (next_ != known_block_->end) diverge("saved less in a block than was recorded");
+        known_block_ = nullptr;
+      }
+    }
+    if (const auto store = store_.lock()) store->settle_later();
+  }
+
+ private:
+  static constexpr std::size_t most_known = 8;
+
+  static std::atomic<const BudgetState*>& stepping() {
+    static std::atomic<const BudgetState*> mine = nullptr;
+    return mine;
+  }
+
+  bool recording() const { return begun_ && current_ == nullptr; }
+
+  void begin(std::size_t live) {
+    KnownStep* const known = to_record_ == 0 ? known_[last_].get() : nullptr;
+    if (known != nullptr && known->plans == nullptr) make_plan(*known);
+    const BudgetState* other = nullptr;
+    if (!stepping().compare_exchange_strong(other, this))
+      TORCH_CHECK(other == this,
+                  "adacc: a step of another budget is not over: bytes are counted for the whole "
+                  "process, so budgets take turns step by step (or is a loss of it kept without "
+                  "backward?)");
+    ++step_;
+    step_token_.reset();
+    inputs_.clear();
+    packed_ = reads_ = diverged_ = false;
+    next_ = next_block_ = 0;
+    known_block_ = nullptr;
+    current_ = known;
+    begun_ = true;
+    live_ = live;
+    start_ = steady_seconds();
+    MemoryCount::lap();
+    if (current_ == nullptr) recorder_.begin(live);
+  }
+
+  /// Nothing of step `step` is left.
+  void over(int step) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (step != step_ || !begun_) return;
+    finish();
+  }
+
+  void finish() {
+    const double seconds = steady_seconds() - start_;
+    ++report_.steps;
+    if (recording()) finish_recorded(seconds);
+    else finish_planned(seconds);
+    begun_ = false;
+    const BudgetState* mine = this;
+    stepping().compare_exchange_strong(mine, nullptr);
+  }
+
+  void finish_recorded(double seconds) {
+    const bool whole = recorder_.reads();
+    RecordedStep step = recorder_.end(seconds);
+    if (!whole) {
+      report_.note = "a step ended without backward, so it was not recorded";
+      return;
+    }
+    ++report_.recorded;
+    report_.plain_bytes = step.record.peak();
+    report_.plain_seconds = seconds;
+    --to_record_;
+    std::size_t place = 0;
+    while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
+    if (place == known_.size() && known_.size() == most_known) place = oldest_++ % most_known;
+    if (place == known_.size()) known_.emplace_back();
+    known_[place] = std::make_unique<KnownStep>();
+    known_[place]->step = std::move(step);
+    last_ = place;
+  }
+
+  void finish_planned(double seconds) {
+    if (!diverged_ && next_ != static_cast<int>(current_->step.record.storages.size()))
+      diverge("saved " + std::to_string(next_) + " storages where " +
+              std::to_string(current_->step.record.storages.size()) + " were recorded");
+    const std::size_t most = MemoryCount::lap().most;
+    const std::size_t bytes = most > live_ ? most - live_ : 0;
+    if (diverged_) {
+      ++report_.diverged;
+      report_.note = "step " + std::to_string(report_.steps) + " " + why_;
+      // Steps that differ every time are not recorded for ever.
+      if (again_recorded_ < most_known) {
+        ++again_recorded_;
+        to_record_ = 1;
+        report_.note += ": the next one is recorded";
+      } else {
+        report_.note += ": what differs is kept in the smallest forms that are tolerated";
+      }
+      return;
+    }
+    KnownStep& known = *current_;
+    ++report_.planned;
+    describe(known);
+    known.most = std::max(known.most, bytes);
+    report_.measured_bytes = bytes;
+    report_.most_bytes = known.most;
+    report_.measured_seconds = seconds;
+    if (bytes <= known.budget) return;
+    if (known.plans->fits) {
+      ++report_.corrections;
+      known.surplus = std::max(known.surplus, bytes - known.plans->best.peak.bytes);
+      known.plans.reset();
+      known.most = 0;
+      report_.note = "step " + std::to_string(report_.steps) + " took " +
+                     BudgetReport::in_words(bytes) + ", so less is planned with";
+    } else {
+      report_.note = "step " + std::to_string(report_.steps) + " took " +
+                     BudgetReport::in_words(bytes) + ", and there is no smaller plan";
+    }
+  }
+
+  void make_plan(KnownStep& known) {
+    const double start = steady_seconds();
+    if (known.memory == nullptr) {
+      times_.measure(known.step);
+      known.memory = std::make_unique<StepMemory>(known.step.record);
+      known.budget = wanted_.of(known.step.record.peak());
+    }
+    const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
+    auto plans =
+        std::make_unique<StepPlans>(plan_step(*known.memory, budget, options_.planning_seconds));
+    report_.least_bytes = plans->least.peak.bytes;
+    // After a correction there may be no such plan: then the smallest one is tried.
+    TORCH_CHECK(plans->fits || known.surplus > 0, refusal(known, *plans));
+    if (!plans->fits) plans->best = plans->least;
+    known.plans = std::move(plans);
+    report_.planning_seconds = steady_seconds() - start;
+    describe(known);
+  }
+
+  /// Writes a plan into the report.
+  void describe(const KnownStep& known) {
+    const StepRecord& record = known.step.record;
+    const StepPlan& plan = known.plans->best;
+    report_.plain_bytes = record.peak();
+    report_.plain_seconds = record.seconds;
+    report_.budget_bytes = known.budget;
+    report_.planned_bytes = plan.peak.bytes;
+    report_.least_bytes = known.plans->least.peak.bytes;
+    report_.planned_ratio = 1 + plan.seconds / record.seconds;
+    report_.shares.clear();
+    for (int id = 0; id < static_cast<int>(record.storages.size()); ++id) {
+      const StepStorage& storage = record.storages[static_cast<std::size_t>(id)];
+      if (storage.released < 0) continue;
+      const StepForm* const form = known.memory->form_of(id, plan.choice);
+      if (!storage.saved && !known.memory->feeds_again(id, plan.choice)) continue;
+      const char* const policy = known.memory->gone(id, plan.choice) ? "recompute"
+                                 : form == nullptr                   ? "retain"
+                                 : form->codec == nullptr            ? "lossless"
+                                                                     : form->codec->name;
+      const auto same = std::find_if(report_.shares.begin(), report_.shares.end(),
+                                     [&](const auto& share) { return share.policy == policy; });
+      BudgetReport::Share& share =
+          same != report_.shares.end() ? *same : report_.shares.emplace_back();
+      share.policy = policy;
+      ++share.storages;
+      share.bytes += storage.bytes;
+    }
+  }
+
+  std::string refusal(const KnownStep& known, const StepPlans& plans) const {
+    const StepRecord& record = known.step.record;
+    const StepPeak& peak = plans.least.peak;
+    std::string where = "forward", beside;
+    for (int e = peak.event; e >= 0; --e) {
+      const int id = record.events[static_cast<std::size_t>(e)].reads;
+      if (id < 0) continue;
+      where = "backward of " + record.storages[static_cast<std::size_t>(id)].name;
+      break;
+    }
+    if (peak.again >= 0) {
+      where = "running block " + std::to_string(peak.again) + " again, which adds " +
+              BudgetReport::in_words(known.memory->growth(peak.again));
+    } else {
+      std::ptrdiff_t bytes = record.events[static_cast<std::size_t>(peak.event)].peak;
+      for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
+        bytes -= known.memory->recorded_bytes(id, peak.event);
+      beside =
+          ", where " +
+          BudgetReport::in_words(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
+          " are in use beside what is saved";
+    }
+    return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
+           " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
+           " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
+           where + beside;
+  }
+
+  // A planned step, as it goes.
+
+  /// Whether what is saved next may be storage `number` of a step that is known, which becomes the
+  /// current one.
+  bool follow(int number, const char* saver, std::size_t bytes) {
+    const auto fits = [&](const KnownStep& known) {
+      if (number >= static_cast<int>(known.step.record.storages.size())) return false;
+      const StepStorage& storage = known.step.record.storages[static_cast<std::size_t>(number)];
+      return storage.bytes == bytes && (saver == nullptr || storage.name == saver);
+    };
+    if (fits(*current_)) return true;
+    for (std::size_t i = 0; i < known_.size(); ++i) {
+      KnownStep& other = *known_[i];
+      if (&other == current_ || !fits(other) || known_block_ != nullptr || next_block_ > 0 ||
+          !same_beginning(other.step.record, current_->step.record, number))
+        continue;
+      if (other.plans == nullptr) make_plan(other);
+      current_ = &other;
+      last_ = i;
+      return true;
+    }
+    return false;
+  }
+
+  bool follow_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
+    const std::vector<StepBlock>& blocks = current_->step.record.blocks;
+    const auto place = static_cast<std::size_t>(next_block_);
+    const auto elsewhere = [&] {
+      diverge("called checkpoint() elsewhere than was recorded");
+      return true;
+    };
+    if (place >= blocks.size()) return elsewhere();
+    const std::vector<int>& recorded = blocks[place].inputs;
+    std::vector<int> mine;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      int number = numbers[i] >= 0 ? numbers[i] : inputs_.number_of(inputs[i]);
+      if (number < 0) {
+        // A block before may have saved it, which is to run again and saves nothing.
+        const bool before = mine.size() < recorded.size() && recorded[mine.size()] < next_;
+        number = before ? recorded[mine.size()] : next_++;
+        inputs_.add(number, inputs[i]);
+        const KnownStep* const mistaken_for = current_;
+        if (!follow(number, nullptr, inputs[i].storage().nbytes())) {
+          diverge("gave a block an input of sizes " + sizes_of(inputs[i]) + ", and " +
+                  expected(number));
+          return true;
+        }
+        if (current_ != mistaken_for) return follow_block(inputs, numbers);
+      }
+      if (std::find(mine.begin(), mine.end(), number) == mine.end()) mine.push_back(number);
+    }
+    if (blocks[place].first != next_ || recorded != mine) return elsewhere();
+    ++next_block_;
+    known_block_ = &blocks[place];
+    again_ = current_->plans->best.choice.again[place] != 0;
+    return again_;
+  }
+
+  void diverge(std::string why) {
+    diverged_ = true;
+    why_ = std::move(why);
+  }
+
+  Keep planned_form(int number) const {
+    const auto place = static_cast<std::size_t>(number);
+    const StepStorage& storage = current_->step.record.storages[place];
+    if (storage.packed.bytes > 0) return {};
+    const int form = current_->plans->best.choice.form[place];
+    return form < 0 ? Keep::as_is()
+                    : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
+  }
+
+  /// The forms that are at least as exact as `keep`, the largest first.
+  static std::vector<Keep> forms_up_to(Keep keep) {
+    const auto is = [&](const Keep& other) {
+      return keep.codec() != nullptr && keep.codec()->info == other.codec()->info;
+    };
+    std::vector<Keep> forms;
+    const Keep ready[] = {Keep::as<Bf16>(), Keep::as<Int8Outlier>(), Keep::as<Int4Outlier>()};
+    const auto last = std::find_if(std::begin(ready), std::end(ready), is);
+    if (last != std::end(ready)) forms.assign(std::begin(ready), last + 1);
+    else if (keep.codec() != nullptr) forms.push_back(keep);
+    return forms;
+  }
+
+  static bool same_beginning(const StepRecord& a, const StepRecord& b, int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto place = static_cast<std::size_t>(i);
+      if (a.storages[place].bytes != b.storages[place].bytes ||
+          a.storages[place].name != b.storages[place].name)
+        return false;
+    }
+    return true;
+  }
+  static bool alike(const StepRecord& a, const StepRecord& b) {
+    if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
+    for (std::size_t i = 0; i < a.blocks.size(); ++i)
+      if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end)
+        return false;
+    return same_beginning(a, b, static_cast<int>(a.storages.size()));
+  }
+
+  static std::string sizes_of(const at::Tensor& tensor) {
+    std::string text = "[";
+    for (const std::int64_t size : tensor.sizes())
+      text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+    return text + "]";
+  }
+  static std::string described(const at::Tensor& tensor, const std::string& saver) {
+    return std::string("a ") + c10::toString(tensor.scalar_type()) + " tensor of sizes " +
+           sizes_of(tensor) + " by " + (saver.empty() ? "an unknown operator" : saver);
+  }
+  std::string expected(int number) const {
+    const std::vector<StepStorage>& all = current_->step.record.storages;
+    if (number >= static_cast<int>(all.size()))
+      return "only " + std::to_string(all.size()) + " were recorded";
+    const StepStorage& storage = all[static_cast<std::size_t>(number)];
+    return std::to_string(storage.bytes) + " bytes by " + storage.name + " were recorded there";
+  }
+
+  const Budget wanted_;
+  const BudgetOptions options_;
+  std::weak_ptr<SavedStore> store_;
+  mutable std::mutex mutex_;
+  BudgetReport report_;
+  FormTimes times_;
+  StepRecorder recorder_;
+  std::vector<std::unique_ptr<KnownStep>> known_;
+  std::size_t last_ = 0, oldest_ = 0, again_recorded_ = 0;
+  int to_record_;
+
+  // The step that is under way.
+  bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false;
+  int step_ = 0;
+  std::weak_ptr<void> step_token_;
+  std::size_t live_ = 0;
+  double start_ = 0;
+  KnownStep* current_ = nullptr;  // null: it is recorded
+  int next_ = 0, next_block_ = 0;
+  const StepBlock* known_block_ = nullptr;
+  bool again_ = false;
+  BlockInputs inputs_;
+  std::string why_;
+};
+
+}  // namespace detail
+
+/// A budget, and what was learned of the steps under it. It is made once for a training.
+class MemoryBudget {
+ public:
+  /// `budget` is a number with B, KiB, MiB or GiB, or a share of a plain step's peak: "40%". Throws
+  /// std::invalid_argument if it is none. Counts memory from here on.
+  explicit MemoryBudget(const std::string& budget, BudgetOptions options = {})
+      : MemoryBudget(parsed(budget), std::move(options)) {}
+  explicit MemoryBudget(std::size_t bytes, BudgetOptions options = {})
+      : MemoryBudget(parsed(std::to_string(bytes) + "B"), std::move(options)) {}
+
+  /// As of the last step that is over.
+  BudgetReport report() const { return state_->report(); }
+  /// What WithinBudget hands to hooks.
+  const std::shared_ptr<SavedStore>& store() const { return store_; }
+  const std::shared_ptr<detail::BudgetState>& state() const { return state_; }
+
+ private:
+  MemoryBudget(Budget wanted, BudgetOptions options) {
+    const SavedOptions saved{options.least_bytes};
+    MemoryCount::install();
+    state_ = std::make_shared<detail::BudgetState>(wanted, std::move(options));
+    store_ = std::make_shared<SavedStore>(state_, saved);
+    state_->set_store(store_);
+  }
+
+  static Budget parsed(const std::string& text) {
+    const Result<Budget> budget = parse_budget(text);
+    if (!budget) throw std::invalid_argument("adacc: " + std::string(budget.error.text()));
+    return *budget;
+  }
+
+  std::shared_ptr<detail::BudgetState> state_;
+  std::shared_ptr<SavedStore> store_;
+};
+
+/// While one lives, what operators of this thread save is `budget`'s affair. Throws c10::Error if the
+/// budget cannot be met (which says what can be, and what limits it), within another one, and in
+/// Python processes. Backward may run inside or behind it.
+class WithinBudget {
+ public:
+  explicit WithinBudget(const MemoryBudget& budget)
+      : state_((budget.state()->enter(), budget.state())), saved_(budget.store()),
+        planner_(detail::block_planner(), budget.state().get()) {}
+  ~WithinBudget() { state_->leave(); }
+  WithinBudget(const WithinBudget&) = delete;
+  WithinBudget& operator=(const WithinBudget&) = delete;
+
+ private:
+  std::shared_ptr<detail::BudgetState> state_;
+  SavedTensors saved_;
+  detail::ThreadValue<detail::BlockPlanner*> planner_;
+};
+
+}}}  // namespace adacc::v0_1::torch

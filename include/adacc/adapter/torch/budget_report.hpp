@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+/// What a budget came to, in numbers and words.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "../../core/bytes.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+struct BudgetReport {
+  /// Of the bytes that autograd alone held in the recorded step.
+  struct Share {
+    std::string policy;  ///< "retain", "bits", "recompute" or a codec's name
+    std::size_t storages = 0;
+    std::size_t bytes = 0;  ///< as they were
+  };
+
+  // Bytes are above those in use when a step begins, and are its peak.
+  std::size_t plain_bytes = 0;     ///< of the recorded step, everything retained
+  std::size_t budget_bytes = 0;    ///< 0: no step was planned yet
+  std::size_t planned_bytes = 0;   ///< as the plan predicts it
+  std::size_t measured_bytes = 0;  ///< of the last planned step
+  std::size_t most_bytes = 0;      ///< of all that went by the plan since it was made
+  std::size_t least_bytes = 0;     ///< of all plans that were looked at
+  double plain_seconds = 0;        ///< forward and backward of the recorded step
+  double planned_ratio = 0;        ///< of the planned step's seconds to those, as predicted
+  double measured_seconds = 0;     ///< of the last planned step
+  double planning_seconds = 0;     ///< that the last plan took, codecs' times among them
+  std::size_t steps = 0;           ///< that are over; of those:
+  std::size_t recorded = 0, planned = 0, diverged = 0;
+  std::size_t corrections =
+      0;  ///< plans that were made again, because a step took more than the budget
+  std::vector<Share> shares;
+  std::string note;  ///< what went otherwise than planned last; empty: nothing
+
+  std::string text() const {
+    if (budget_bytes == 0)
+      return "no step was planned yet: " + std::to_string(recorded) + " recorded" +
+             (note.empty() ? "" : "; " + note);
+    std::string words = "budget " + in_words(budget_bytes) + " of a plain step's " +
+                        in_words(plain_bytes) + ": planned " + in_words(planned_bytes) + " at " +
+                        ratio(planned_ratio) + " of its time";
+    if (planned > 0) words += ", measured " + in_words(measured_bytes);
+    words += ";";
+    for (const Share& share : shares)
+      words += " " + share.policy + " " + std::to_string(share.storages) + " (" +
+               in_words(share.bytes) + ")";
+    return note.empty() ? words : words + "; " + note;
+  }
+
+  static std::string in_words(std::size_t bytes) {
+    const bool small = bytes < MiB / 10;
+    char text[32];
+    std::snprintf(text, sizeof text, small ? "%.1f KiB" : "%.1f MiB",
+                  static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB));
+    return text;
+  }
+
+ private:
+  static std::string ratio(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f", value);
+    return text;
+  }
+};
+
+}}}  // namespace adacc::v0_1::torch

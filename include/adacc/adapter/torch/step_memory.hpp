@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+/// How many bytes a recorded step would have in use under a plan, and how much longer it would take.
+///
+/// The record says how many bytes were in use between any two events, everything retained. What a plan
+/// changes of that are the storages that autograd alone holds: each takes the bytes of its form from
+/// the event at which it is encoded on, and those of its elements beside them while backward reads
+/// it; what a block makes again is not there until backward asks for the first of it. All else, which is
+/// gradients, workspaces and what the caller holds, is there as before. So the peak is not that of what
+/// is held, but of the step.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "step_record.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// What becomes of each storage and block.
+struct StepChoice {
+  std::vector<int> form;    ///< into StepStorage::forms; -1: as it is
+  std::vector<char> again;  ///< whether the block runs again in backward
+
+  /// Everything as it is.
+  explicit StepChoice(const StepRecord& record)
+      : form(record.storages.size(), -1), again(record.blocks.size(), 0) {}
+};
+
+struct StepPeak {
+  std::size_t bytes = 0;
+  int event = 0;   ///< the one behind the moment of the peak
+  int again = -1;  ///< the block that runs again then
+};
+
+/// Peaks and seconds of one record under any choice. The record must outlive it.
+class StepMemory {
+ public:
+  explicit StepMemory(const StepRecord& record) : record_(record) {
+    const int count = static_cast<int>(record.blocks.size());
+    inputs_of_.resize(record.storages.size());
+    for (int b = 0; b < count; ++b) {
+      const StepBlock& block = record.blocks[index(b)];
+      Span span;
+      for (const int id : block.inputs) inputs_of_[index(id)].push_back(b);
+      std::ptrdiff_t most = 0;
+      for (int e = block.begin_event + 1; e <= block.end_event; ++e)
+        most = std::max(most, event(e).peak);
+      span.growth = most - event(block.begin_event).live;
+      for (int id = block.first; id < block.end; ++id) {
+        const StepStorage& mine = storage(id);
+        if (mine.block != b) continue;
+        for (const StepReading& reading : mine.readings)
+          if (span.begin < 0 || reading.first < span.begin) span.begin = reading.first;
+        span.end = std::max(span.end, mine.freed);
+      }
+      spans_.push_back(span);
+    }
+  }
+
+  const StepRecord& record() const { return record_; }
+
+  /// Whether backward reads anything that block `b` alone saved: else it is not worth a thought.
+  bool repeats(int b) const { return spans_[index(b)].begin >= 0; }
+  /// Bytes that forward of block `b` adds at most to those at its beginning.
+  std::size_t growth(int b) const {
+    return static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, spans_[index(b)].growth));
+  }
+  /// Whether storage `id` is gone if its block runs again: it is that block's alone, and no block's
+  /// input.
+  bool member(int id) const { return storage(id).block >= 0 && inputs_of_[index(id)].empty(); }
+
+  /// Bytes of storage `id` in use during the interval that ends at event `e`, as recorded.
+  std::ptrdiff_t recorded_bytes(int id, int e) const {
+    const StepStorage& mine = storage(id);
+    const bool there = mine.saved && mine.released >= 0 && e > mine.released && e <= mine.freed;
+    return there ? static_cast<std::ptrdiff_t>(mine.bytes) : 0;
+  }
+
+  StepPeak peak(const StepChoice& choice) const {
+    const int events = static_cast<int>(record_.events.size());
+    std::vector<std::ptrdiff_t> extra(index(events), 0);
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
+      add_extra(id, choice, extra);
+    StepPeak most;
+    const auto offer = [&](std::ptrdiff_t bytes, int e, int again) {
+      if (bytes > static_cast<std::ptrdiff_t>(most.bytes))
+        most = {static_cast<std::size_t>(bytes), e, again};
+    };
+    for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
+      const StepForm* const form = form_of(id, choice);
+      const int at = released(id, choice);
+      if (form == nullptr || at < 0 || gone(id, choice)) continue;
+      // Beside the elements, while it is encoded.
+      offer(event(at).live + extra[index(at)] + static_cast<std::ptrdiff_t>(form->bytes), at, -1);
+    }
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
+      const Span& span = spans_[index(b)];
+      if (choice.again[index(b)] == 0 || span.begin < 0) continue;
+      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth;
+      for (const int id : record_.blocks[index(b)].inputs)
+        if (form_of(id, choice) != nullptr && storage(id).released >= 0)
+          bytes += static_cast<std::ptrdiff_t>(storage(id).bytes);
+      offer(bytes, span.begin, b);
+    }
+    return most;
+  }
+
+  /// What the plan adds to the step's seconds.
+  double seconds(const StepChoice& choice) const {
+    double sum = 0;
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
+      const StepForm* const form = form_of(id, choice);
+      if (form == nullptr || storage(id).released < 0 || gone(id, choice)) continue;
+      if (!storage(id).saved && !feeds_again(id, choice)) continue;
+      const std::size_t reads = storage(id).readings.size();
+      sum += form->encode + form->decode * static_cast<double>(reads == 0 ? 1 : reads);
+    }
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
+      if (choice.again[index(b)] != 0) sum += record_.blocks[index(b)].seconds;
+    return sum;
+  }
+
+  /// The form of storage `id`; null: as it is.
+  const StepForm* form_of(int id, const StepChoice& choice) const {
+    const StepStorage& mine = storage(id);
+    if (mine.packed.bytes > 0) return &mine.packed;
+    const int form = choice.form[index(id)];
+    return form < 0 ? nullptr : &mine.forms[index(form)];
+  }
+  /// Whether storage `id` is made again rather than kept.
+  bool gone(int id, const StepChoice& choice) const {
+    const StepStorage& mine = storage(id);
+    return mine.block >= 0 && choice.again[index(mine.block)] != 0 && !feeds_again(id, choice);
+  }
+  /// Whether a block that runs again reads storage `id`.
+  bool feeds_again(int id, const StepChoice& choice) const {
+    for (const int b : inputs_of_[index(id)])
+      if (choice.again[index(b)] != 0) return true;
+    return false;
+  }
+
+ private:
+  /// A block in backward, and what it takes to run it.
+  struct Span {
+    int begin = -1;  ///< the first event that reads what it saved
+    int end = -1;    ///< the one at which the last of that is freed
+    std::ptrdiff_t growth = 0;
+  };
+
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  const StepEvent& event(int e) const { return record_.events[index(e)]; }
+  const StepStorage& storage(int id) const { return record_.storages[index(id)]; }
+
+  /// The event at which it is seen that autograd alone holds storage `id`: what runs again later
+  /// saves nothing that would make the store look.
+  int released(int id, const StepChoice& choice) const {
+    const int at = storage(id).released;
+    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
+      const StepBlock& block = record_.blocks[b];
+      if (choice.again[b] != 0 && at > block.begin_event && at < block.end_event)
+        return block.end_event;
+    }
+    return at;
+  }
+
+  /// Adds to each interval what the plan changes of storage `id`'s bytes.
+  void add_extra(int id, const StepChoice& choice, std::vector<std::ptrdiff_t>& extra) const {
+    const StepStorage& mine = storage(id);
+    const int from = released(id, choice);
+    if (from < 0) return;
+    const bool feeds = feeds_again(id, choice);
+    if (!mine.saved && !feeds) return;
+    const auto raw = static_cast<std::ptrdiff_t>(mine.bytes);
+    int until = mine.freed;
+    if (feeds)
+      for (const int b : inputs_of_[index(id)])
+        if (choice.again[index(b)] != 0) until = std::max(until, spans_[index(b)].end);
+    const StepForm* const form = form_of(id, choice);
+    if (gone(id, choice)) {
+      const int back = std::min(spans_[index(mine.block)].begin, mine.freed);
+      for (int e = from + 1; e <= back; ++e) extra[index(e)] -= raw;
+      return;
+    }
+    for (int e = from + 1; e <= until; ++e) {
+      std::ptrdiff_t bytes = raw;
+      if (form != nullptr)
+        bytes = static_cast<std::ptrdiff_t>(form->bytes) + (is_read(id, choice, e) ? raw : 0);
+      extra[index(e)] += bytes - recorded_bytes(id, e);
+    }
+  }
+
+  /// Whether backward has storage `id` decoded in the interval that ends at event `e`.
+  bool is_read(int id, const StepChoice& choice, int e) const {
+    const StepStorage& mine = storage(id);
+    for (const StepReading& reading : mine.readings)
+      if (e > reading.first && e <= reading.last) return true;
+    for (const int b : inputs_of_[index(id)]) {
+      const Span& span = spans_[index(b)];
+      if (choice.again[index(b)] == 0 || span.begin < 0 || e <= span.begin) continue;
+      // What runs again has it until the block has read all that it saved of it: of one that others
+      // saved, too, at least the next reading.
+      int last = span.begin + 1;
+      bool next = true;
+      for (const StepReading& reading : mine.readings) {
+        if (reading.first < span.begin) continue;
+        if (mine.block == b || next || reading.first <= span.end)
+          last = std::max(last, reading.last);
+        next = false;
+      }
+      if (e <= last) return true;
+    }
+    return false;
+  }
+
+  const StepRecord& record_;
+  std::vector<Span> spans_;
+  std::vector<std::vector<int>> inputs_of_;  ///< by storage: the blocks that it is an input of
+};
+
+}}}  // namespace adacc::v0_1::torch

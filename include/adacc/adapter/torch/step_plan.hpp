@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT
+/// A plan for a recorded step: a form for each storage, and which blocks run again, so that the step's
+/// peak is within a budget and it takes the least time.
+///
+/// The record becomes a graph as a stash's is (stash/model.hpp): storages are activations, what
+/// backward reads together is a stage, a stage needs for itself what was in use in it beside the
+/// storages, and a block makes its storages together. make_plan() searches in that graph. It keeps
+/// some things for longer than hooks do and knows nothing of forward's own peaks, so each of its plans is
+/// looked at as the step would run it (step_memory.hpp): what passes the budget there is planned
+/// again with less, and what is left of the budget is spent on milder forms one by one.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "../../core/steady_clock.hpp"
+#include "../../cost/estimate.hpp"
+#include "../../cost/nearest_sources.hpp"
+#include "../../plan/make_plan.hpp"
+#include "step_memory.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+struct StepPlan {
+  StepChoice choice;
+  StepPeak peak;
+  double seconds = 0;  ///< added to the recorded step's
+};
+
+struct StepPlans {
+  StepPlan best;   ///< within the budget, if `fits`
+  StepPlan least;  ///< of all that were found the one of least peak
+  bool fits = false;
+};
+
+/// Which blocks a search may run again.
+enum class Again : unsigned char { any, none, all };
+
+namespace detail {
+
+/// A record as a graph, with its profile.
+class StepGraph {
+ public:
+  StepGraph(const StepMemory& memory, Again again) : memory_(memory), record_(memory.record()) {
+    graph_.has_loss = false;
+    node_of_.assign(record_.storages.size(), -1);
+    add_storages(again);
+    if (graph_.nodes.empty()) return;
+    add_stages();
+    graph_.fingerprint = fingerprint_of(graph_);
+    add_costs();
+  }
+
+  bool empty() const { return graph_.nodes.empty(); }
+  const Graph& graph() const { return graph_; }
+  const CostProfile& profile() const { return profile_; }
+
+  StepChoice choice_of(const Plan& plan) const {
+    StepChoice choice(record_);
+    for (std::size_t id = 0; id < record_.storages.size(); ++id) {
+      const StepStorage& storage = record_.storages[id];
+      if (node_of_[id] < 0) continue;
+      const auto& policy = plan[node_of_[id]];
+      // A block runs whole: what else of it might be kept would cost bytes and save no time.
+      if (policy.recomputes()) choice.again[static_cast<std::size_t>(storage.block)] = 1;
+      for (std::size_t f = 0; f < storage.forms.size(); ++f)
+        if (policy.keeps() && policy.codec() == storage.forms[f].codec && policy.codec() != nullptr)
+          choice.form[id] = static_cast<int>(f);
+    }
+    return choice;
+  }
+
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  int storage_count() const { return static_cast<int>(record_.storages.size()); }
+
+  void add_storages(Again again) {
+    int next = 0;
+    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
+      const StepBlock& block = record_.blocks[b];
+      for (; next < block.first; ++next) add_storage(next, -1, Again::none);
+      // What one forward makes stands together.
+      for (int id = block.first; id < block.end; ++id)
+        if (!memory_.member(id)) add_storage(id, -1, Again::none);
+      int maker = -1;
+      const bool repeats = again != Again::none && memory_.repeats(static_cast<int>(b));
+      for (int id = block.first; id < block.end; ++id)
+        if (memory_.member(id))
+          maker = add_storage(id, repeats ? static_cast<int>(b) : -1, again, maker);
+      next = std::max(next, block.end);
+    }
+    for (; next < storage_count(); ++next) add_storage(next, -1, Again::none);
+  }
+
+  /// Returns the node that makes those of its block.
+  int add_storage(int id, int block, Again again, int maker = -1) {
+    const StepStorage& storage = record_.storages[index(id)];
+    if (storage.released < 0) return maker;  // its bytes are there whatever is planned
+    Node node;
+    node.name = storage.name.c_str();
+    node.layer = graph_.node_count();
+    node.output = storage.shape;
+    node.output_bytes = storage.packed.bytes > 0 ? storage.packed.bytes : storage.bytes;
+    node.value_outside = node.gradient_outside = true;
+    node.recomputable = block >= 0;
+    node.first_candidate = graph_.candidates.size();
+    if (storage.packed.bytes == 0)
+      for (const StepForm& form : storage.forms) graph_.candidates.push_back(form.codec);
+    node.candidate_count = graph_.candidates.size() - node.first_candidate;
+    Array<int> sources;
+    if (block >= 0) {
+      if (again == Again::all) node.policy = recompute();
+      node.made_by = maker;
+      std::ptrdiff_t scratch = static_cast<std::ptrdiff_t>(memory_.growth(block));
+      const StepBlock& of = record_.blocks[index(block)];
+      for (int k = of.first; k < of.end; ++k)
+        if (memory_.member(k))
+          scratch -= static_cast<std::ptrdiff_t>(record_.storages[index(k)].bytes);
+      if (maker < 0 && scratch > 0) node.forward_workspace = static_cast<std::size_t>(scratch);
+      for (const int input : of.inputs)
+        if (node_of_[index(input)] >= 0) sources.push_back(node_of_[index(input)]);
+    }
+    node_of_[index(id)] = graph_.node_count();
+    graph_.append(node, {sources.data(), sources.size()});
+    return maker < 0 && block >= 0 ? node_of_[index(id)] : maker;
+  }
+
+  void add_stages() {
+    struct Stage {
+      int first = 0;  // the event that begins it
+      std::vector<int> reads;
+    };
+    std::vector<Stage> stages;
+    int open_until = -1;
+    const int events = static_cast<int>(record_.events.size());
+    for (int e = 0; e < events; ++e) {
+      const int id = record_.events[index(e)].reads;
+      if (id < 0) continue;
+      if (e >= open_until) stages.push_back({e, {}});
+      for (const StepReading& reading : record_.storages[index(id)].readings)
+        if (reading.first == e) open_until = std::max(open_until, reading.last);
+      if (node_of_[index(id)] >= 0) stages.back().reads.push_back(node_of_[index(id)]);
+    }
+    for (std::size_t s = stages.size(); s-- > 0;) {  // the last to run is the first node
+      Node node;
+      node.name = "backward";
+      node.layer = graph_.node_count();
+      node.policy = retain();
+      node.recomputable = false;
+      node.value_outside = node.gradient_outside = true;
+      const int end = s + 1 < stages.size() ? stages[s + 1].first : events - 1;
+      std::ptrdiff_t most = 0;
+      for (int e = stages[s].first + 1; e <= end; ++e) {
+        std::ptrdiff_t bytes = record_.events[index(e)].peak;
+        for (int id = 0; id < storage_count(); ++id)
+          if (node_of_[index(id)] >= 0) bytes -= memory_.recorded_bytes(id, e);
+        most = std::max(most, bytes);
+      }
+      for (int id = 0; id < storage_count(); ++id)  // unpacked beside what they wait in
+        if (record_.storages[index(id)].packed.bytes > 0 && reads(stages[s].reads, id))
+          most += static_cast<std::ptrdiff_t>(record_.storages[index(id)].bytes);
+      node.backward_workspace = static_cast<std::size_t>(most);
+      graph_.append(node, {});
+      graph_.set_backward_reads(graph_.node_count() - 1,
+                                {stages[s].reads.data(), stages[s].reads.size()});
+    }
+  }
+
+  bool reads(const std::vector<int>& nodes, int id) const {
+    return std::find(nodes.begin(), nodes.end(), node_of_[index(id)]) != nodes.end();
+  }
+
+  void add_costs() {
+    profile_ = empty_profile(graph_);
+    double made = 0;
+    for (int id = 0; id < storage_count(); ++id) {
+      const StepStorage& storage = record_.storages[index(id)];
+      const int k = node_of_[index(id)];
+      if (k < 0) continue;
+      const Node& node = graph_.node(k);
+      if (node.recomputable && node.made_by < 0) {
+        NodeCost& cost = profile_.nodes[index(k)];
+        cost.forward = std::max(1e-9, record_.blocks[index(storage.block)].seconds);
+        made += cost.forward;
+      }
+      if (node.candidate_count == 0) continue;
+      const std::size_t reads = std::max<std::size_t>(1, storage.readings.size());
+      for (const StepForm& form : storage.forms) {
+        CodecCost& cost = profile_.codec_cost(k, profile_.column(form.codec));
+        cost.encode = form.encode;
+        cost.decode = form.decode * static_cast<double>(reads);
+        // The tolerated forms are all allowed: this tells only which of two equally fast ones is better.
+        cost.error = form.codec->lossless
+                         ? 0
+                         : estimated_error(*form.codec, storage.shape, Dtype::f32) /
+                               static_cast<double>(storage_count());
+      }
+    }
+    estimate_carried_errors(graph_, profile_);
+    profile_.rest = std::max(1e-9, record_.seconds - made);
+  }
+
+  const StepMemory& memory_;
+  const StepRecord& record_;
+  Graph graph_;
+  CostProfile profile_;
+  std::vector<int> node_of_;
+};
+
+/// Looks for plans of one record.
+class StepSearch {
+ public:
+  StepSearch(const StepMemory& memory, std::size_t budget, double seconds)
+      : memory_(memory), budget_(budget),
+        deadline_(&steady_seconds, seconds), plans_{StepPlan{StepChoice(memory.record()), {}, 0},
+                                                    StepPlan{StepChoice(memory.record()), {}, 0}} {}
+
+  StepPlans run() {
+    const StepRecord& record = memory_.record();
+    consider(StepChoice(record));
+    if (plans_.fits) return plans_;
+    StepChoice strongest(record);
+    for (std::size_t id = 0; id < record.storages.size(); ++id)
+      strongest.form[id] = static_cast<int>(record.storages[id].forms.size()) - 1;
+    consider(strongest);
+    StepChoice smallest = strongest;
+    bool blocks = false;
+    for (std::size_t b = 0; b < record.blocks.size(); ++b)
+      if (memory_.repeats(static_cast<int>(b))) smallest.again[b] = 1, blocks = true;
+    consider(smallest);
+    if (blocks) {
+      search(Again::any, 0.5);
+      search(Again::all, 0.4);
+    }
+    search(Again::none, 0.5);
+    if (!plans_.fits) lessen(smallest);
+    if (!plans_.fits) lessen(strongest);
+    if (!plans_.fits) lessen(StepChoice(plans_.least.choice));
+    if (plans_.fits) soften();
+    return plans_;
+  }
+
+ private:
+  void search(Again again, double share) {
+    const Deadline mine = deadline_.part(share);
+    const StepGraph step(memory_, again);
+    if (step.empty()) return;
+    PlanRequest request;
+    request.tolerance = 1e9;
+    request.least_error = true;
+    request.clock = deadline_.clock();
+    request.budget_bytes = budget_;
+    for (int i = 0; i < 10 && !mine.passed(); ++i) {
+      request.deadline_seconds = std::max(0.02, 0.5 * mine.left());
+      const Result<PlanOutcome> found = make_plan(step.graph(), step.profile(), request);
+      if (!found) return consider_smallest(step, request);
+      const std::size_t peak = consider(step.choice_of((*found).plan));
+      if (peak <= budget_) return;
+      const std::size_t less = std::max(peak - budget_, request.budget_bytes / 200);
+      if (less >= request.budget_bytes) return;
+      request.budget_bytes -= less;
+    }
+  }
+
+  void consider_smallest(const StepGraph& step, PlanRequest request) {
+    const Result<std::size_t> least = smallest_peak(step.graph(), step.profile(), request);
+    if (!least) return;
+    request.budget_bytes = *least;
+    const Result<PlanOutcome> found = make_plan(step.graph(), step.profile(), request);
+    if (found) consider(step.choice_of((*found).plan));
+  }
+
+  /// Returns its peak.
+  std::size_t consider(const StepChoice& choice) {
+    const StepPlan plan{choice, memory_.peak(choice), memory_.seconds(choice)};
+    if (none_ || plan.peak.bytes < plans_.least.peak.bytes) plans_.least = plan;
+    none_ = false;
+    if (plan.peak.bytes <= budget_ && (!plans_.fits || plan.seconds < plans_.best.seconds))
+      plans_.best = plan, plans_.fits = true;
+    return plan.peak.bytes;
+  }
+
+  /// Lowers the peak by single changes, for as long as one does: what is read at the peak takes less
+  /// as it is than decoded beside its form.
+  void lessen(StepChoice choice) {
+    const StepRecord& record = memory_.record();
+    std::size_t peak = consider(choice);
+    const auto keep_if_lower = [&](const StepChoice& other) {
+      const std::size_t bytes = consider(other);
+      if (bytes >= peak) return false;
+      choice = other, peak = bytes;
+      return true;
+    };
+    for (bool lower = true; lower && !plans_.fits && !deadline_.passed();) {
+      lower = false;
+      for (std::size_t b = 0; b < choice.again.size() && !deadline_.passed(); ++b) {
+        if (!memory_.repeats(static_cast<int>(b))) continue;
+        StepChoice other = choice;
+        other.again[b] ^= 1;
+        lower |= keep_if_lower(other);
+      }
+      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+        const auto strongest = static_cast<int>(record.storages[id].forms.size()) - 1;
+        if (strongest < 0) continue;
+        StepChoice other = choice;
+        other.form[id] = choice.form[id] == strongest ? -1 : strongest;
+        lower |= keep_if_lower(other);
+      }
+    }
+  }
+
+  /// Spends what is left of the budget: blocks that need not run again, milder forms.
+  void soften() {
+    const StepRecord& record = memory_.record();
+    for (bool better = true; better && !deadline_.passed();) {
+      const double before = plans_.best.seconds;
+      for (std::size_t b = 0; b < record.blocks.size() && !deadline_.passed(); ++b) {
+        if (plans_.best.choice.again[b] == 0) continue;
+        StepChoice choice = plans_.best.choice;
+        choice.again[b] = 0;
+        consider(choice);
+      }
+      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+        const StepStorage& storage = record.storages[id];
+        if (storage.released < 0 || storage.packed.bytes > 0) continue;
+        for (int form = -1; form < static_cast<int>(storage.forms.size()); ++form) {
+          if (form == plans_.best.choice.form[id]) continue;
+          StepChoice choice = plans_.best.choice;
+          choice.form[id] = form;
+          if (memory_.seconds(choice) < plans_.best.seconds) consider(choice);
+        }
+      }
+      better = plans_.best.seconds < before;
+    }
+  }
+
+  const StepMemory& memory_;
+  const std::size_t budget_;
+  const Deadline deadline_;
+  StepPlans plans_;
+  bool none_ = true;
+};
+
+}  // namespace detail
+
+/// The fastest plan that was found within `seconds` whose peak is at most `budget` bytes, and the one of
+/// least peak.
+inline StepPlans plan_step(const StepMemory& memory, std::size_t budget, double seconds = 2) {
+  return detail::StepSearch(memory, budget, seconds).run();
+}
+
+}}}  // namespace adacc::v0_1::torch

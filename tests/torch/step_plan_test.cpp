@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+/// Peaks of recorded steps under a plan, against a step that is carried out, and plans against all
+/// that there are. Without libtorch.
+#include <algorithm>
+#include <random>
+
+#include <adacc/adapter/torch/step_plan.hpp>
+#include <adacc/codec/int4_outlier.hpp>
+#include <adacc/codec/int8_outlier.hpp>
+
+#include <doctest/doctest.h>
+
+namespace torch_step_plan_test {
+
+namespace guest = adacc::torch;
+
+/// An operator: it makes a tensor, which is saved, and has memory of its own in forward and backward.
+struct Operator {
+  std::ptrdiff_t bytes = 0, forward = 0, backward = 0;
+};
+/// Operators that may run again; the first also saves the block's input.
+struct Block {
+  std::ptrdiff_t input = 0;
+  std::vector<Operator> operators;
+};
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+/// A training step on imaginary memory: carried out plainly it writes its record, and under a choice
+/// it shows how many bytes it takes.
+class Step {
+ public:
+  explicit Step(const std::vector<Block>& blocks) : blocks_(blocks) {}
+
+  guest::StepRecord record() {
+    guest::StepRecord record;
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      guest::StepBlock block;
+      block.inputs = {static_cast<int>(record.storages.size())};
+      add(record, static_cast<int>(b), blocks_[b].input);
+      block.first = static_cast<int>(record.storages.size());
+      for (const Operator& one : blocks_[b].operators) add(record, static_cast<int>(b), one.bytes);
+      block.end = static_cast<int>(record.storages.size());
+      block.seconds = 5e-3 * static_cast<double>(blocks_[b].operators.size());
+      record.blocks.push_back(block);
+    }
+    record.seconds = 0.1;
+    record_ = &record;
+    run(guest::StepChoice(record));
+    record_ = nullptr;
+    return record;
+  }
+
+  std::ptrdiff_t peak(const guest::StepRecord& record, const guest::StepChoice& choice) {
+    plan_ = &record;
+    run(choice);
+    return most_;
+  }
+
+ private:
+  static void add(guest::StepRecord& record, int block, std::ptrdiff_t bytes) {
+    guest::StepStorage storage;
+    storage.name = "mm";
+    storage.bytes = static_cast<std::size_t>(bytes);
+    storage.block = block;
+    storage.shape = adacc::Shape(storage.bytes / 512, 128);
+    for (const adacc::CodecInfo* codec :
+         {&adacc::codec_info<adacc::Int8Outlier>, &adacc::codec_info<adacc::Int4Outlier>})
+      storage.forms.push_back(
+          {codec, codec->encoded_bytes(storage.bytes / 512, 128, adacc::Dtype::f32),
+           1e-9 * static_cast<double>(bytes), 1.5e-9 * static_cast<double>(bytes)});
+    record.storages.push_back(storage);
+  }
+
+  void take(std::ptrdiff_t bytes) {
+    live_ += bytes;
+    most_ = std::max(most_, live_);
+    lap_ = std::max(lap_, live_);
+  }
+  void spike(std::ptrdiff_t bytes) { take(bytes), take(-bytes); }
+  int event(int reads = -1) {
+    if (record_ == nullptr) return -1;
+    record_->events.push_back({lap_, live_, reads});
+    lap_ = live_;
+    return static_cast<int>(record_->events.size()) - 1;
+  }
+
+  std::ptrdiff_t form(int id, const guest::StepChoice& choice) const {
+    const int mine = choice.form[at(id)];
+    return mine < 0 ? -1
+                    : static_cast<std::ptrdiff_t>(plan_->storages[at(id)].forms[at(mine)].bytes);
+  }
+  std::ptrdiff_t raw(int id) const {
+    const guest::StepRecord& record = record_ != nullptr ? *record_ : *plan_;
+    return static_cast<std::ptrdiff_t>(record.storages[at(id)].bytes);
+  }
+  /// Autograd alone holds storage `id`.
+  void release(int id, const guest::StepChoice& choice, bool gone, int now) {
+    if (record_ != nullptr) record_->storages[at(id)].released = now;
+    else if (gone) take(-raw(id));
+    else if (form(id, choice) >= 0) take(form(id, choice)), take(-raw(id));
+  }
+
+  void run(const guest::StepChoice& choice) {
+    live_ = most_ = lap_ = 0;
+    event();
+    int id = 0;
+    take(blocks_[0].input);
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      const bool again = choice.again[b] != 0;
+      const int input = id++;
+      const int begin = event();
+      for (std::size_t k = 0; k < blocks_[b].operators.size(); ++k, ++id) {
+        const Operator& one = blocks_[b].operators[k];
+        take(one.bytes);
+        spike(one.forward);
+        const int now = event();
+        if (k > 0) release(id - 1, choice, again, now);
+      }
+      if (b + 1 < blocks_.size()) take(blocks_[b + 1].input);
+      const int end = event();
+      release(id - 1, choice, again, end);
+      release(input, choice, false, end);
+      if (record_ == nullptr) continue;
+      record_->blocks[b].begin_event = begin;
+      record_->blocks[b].end_event = end;
+    }
+    for (std::size_t b = blocks_.size(); b-- > 0;) {
+      const bool again = choice.again[b] != 0;
+      const auto count = static_cast<int>(blocks_[b].operators.size());
+      const int input = id - count - 1;
+      if (again) {
+        if (form(input, choice) >= 0) take(raw(input));
+        for (const Operator& one : blocks_[b].operators) take(one.bytes), spike(one.forward);
+        if (b + 1 < blocks_.size()) spike(blocks_[b + 1].input);
+      }
+      while (--id >= input) {
+        const int now = event(id);
+        const bool encoded = record_ == nullptr && form(id, choice) >= 0 && !(again && id > input);
+        if (encoded && !again) take(raw(id));
+        spike(id > input ? blocks_[b].operators[at(id - input - 1)].backward : 0);
+        if (encoded) take(-raw(id) - form(id, choice));
+        else take(-raw(id));
+        const int freed = event();
+        if (record_ == nullptr) continue;
+        record_->storages[at(id)].readings.push_back({now, freed});
+        record_->storages[at(id)].freed = freed;
+      }
+      ++id;
+    }
+    event();
+  }
+
+  const std::vector<Block>& blocks_;
+  guest::StepRecord* record_ = nullptr;
+  const guest::StepRecord* plan_ = nullptr;
+  std::ptrdiff_t live_ = 0, most_ = 0, lap_ = 0;
+};
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : engine_(seed) {}
+  int below(int end) { return static_cast<int>(engine_() % static_cast<unsigned>(end)); }
+  std::ptrdiff_t bytes() { return 64 * 1024 * (1 + below(16)); }
+  std::vector<Block> blocks(int most_blocks, int most_operators) {
+    std::vector<Block> blocks(at(1 + below(most_blocks)));
+    for (Block& block : blocks) {
+      block.input = bytes();
+      block.operators.resize(at(1 + below(most_operators)));
+      for (Operator& one : block.operators) one = {bytes(), bytes() * below(3), bytes() * below(3)};
+    }
+    return blocks;
+  }
+  guest::StepChoice choice(const guest::StepRecord& record) {
+    guest::StepChoice choice(record);
+    for (int& form : choice.form) form = below(3) - 1;
+    for (char& again : choice.again) again = static_cast<char>(below(2));
+    return choice;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+TEST_CASE("a recorded step's peak under a plan is that of the step under it") {
+  int exact = 0, all = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    Draw draw(seed);
+    const std::vector<Block> blocks = draw.blocks(5, 5);
+    Step step(blocks);
+    const guest::StepRecord record = step.record();
+    const guest::StepMemory memory(record);
+    REQUIRE(static_cast<std::ptrdiff_t>(record.peak()) ==
+            step.peak(record, guest::StepChoice(record)));
+    for (int i = 0; i < 20; ++i, ++all) {
+      const guest::StepChoice choice = draw.choice(record);
+      const std::ptrdiff_t mine = step.peak(record, choice);
+      const auto told = static_cast<std::ptrdiff_t>(memory.peak(choice).bytes);
+      CAPTURE(seed);
+      CHECK(told >= mine);
+      exact += told == mine ? 1 : 0;
+    }
+  }
+  CHECK(exact >= all * 95 / 100);  // else some moment was taken for worse than it is
+  MESSAGE("exact ", exact, " of ", all);
+}
+
+TEST_CASE("plans are within their budget, and near the best of all") {
+  double mine = 0, best = 0, worst = 1;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    Draw draw(seed);
+    const std::vector<Block> blocks = draw.blocks(2, 3);
+    Step step(blocks);
+    const guest::StepRecord record = step.record();
+    const guest::StepMemory memory(record);
+    // All choices.
+    guest::StepChoice choice(record);
+    std::vector<std::pair<std::size_t, double>> every;
+    const auto next = [&] {
+      for (int& form : choice.form) {
+        if (++form < 2) return true;
+        form = -1;
+      }
+      for (char& again : choice.again) {
+        if ((again ^= 1) != 0) return true;
+      }
+      return false;
+    };
+    do every.emplace_back(memory.peak(choice).bytes, memory.seconds(choice));
+    while (next());
+    const std::size_t least = std::min_element(every.begin(), every.end())->first;
+    const std::size_t plain = record.peak();
+    for (const double share : {0.1, 0.4, 0.8}) {
+      const std::size_t budget =
+          least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
+      double fastest = 1e9;
+      for (const auto& [bytes, seconds] : every)
+        if (bytes <= budget) fastest = std::min(fastest, seconds);
+      const guest::StepPlans plans = guest::plan_step(memory, budget);
+      CAPTURE(seed);
+      CAPTURE(share);
+      CHECK(plans.fits);
+      if (!plans.fits) continue;
+      CHECK(plans.best.peak.bytes <= budget);
+      CHECK(plans.best.peak.bytes == memory.peak(plans.best.choice).bytes);
+      mine += plans.best.seconds, best += fastest;
+      worst = std::max(worst, (record.seconds + plans.best.seconds) / (record.seconds + fastest));
+    }
+    const guest::StepPlans none = guest::plan_step(memory, 1);
+    CHECK_FALSE(none.fits);
+    CHECK(none.least.peak.bytes >= least);
+    CHECK(none.least.peak.bytes <= least + least / 50);
+  }
+  MESSAGE("added seconds ", mine, " of the best ", best, ", worst step ", worst);
+  CHECK(mine <= 1.05 * best);
+  CHECK(worst <= 1.05);
+}
+
+}  // namespace torch_step_plan_test
