@@ -38,6 +38,28 @@ struct Int8Grid {
   }
 };
 
+/// Rows of weights to int8, each row with the scale that takes its largest magnitude to 127. A row of zeros,
+/// or nearly so, has scale 1; one with a NaN or an infinity gets a NaN for its scale.
+template <class T>
+void quantize_rows(const T* values, std::size_t rows, std::size_t cols, std::int8_t* to,
+                   float* scales) {
+  for (std::size_t r = 0; r < rows; ++r, values += cols, to += cols) {
+    T largest = 0;
+    bool finite = true;
+    for (std::size_t c = 0; c < cols; ++c) {
+      const T size = values[c] < 0 ? -values[c] : values[c];
+      if (size > largest) largest = size;
+      finite = finite && detail::is_number(values[c]);
+    }
+    scales[r] = !finite       ? detail::quiet_nan<float>()
+                : largest > 1e-30 ? static_cast<float>(largest / 127)
+                              : 1.0F;
+    const Int8Grid grid{finite ? scales[r] : 1.0F, 0};
+    for (std::size_t c = 0; c < cols; ++c)
+      to[c] = finite ? grid.quantize(values[c]) : std::int8_t{0};
+  }
+}
+
 }  // namespace plain
 
 namespace detail {
@@ -65,28 +87,6 @@ struct FixedPoint {
     return (product + (std::int64_t{1} << (shift - 1))) >> shift;
   }
 };
-
-/// Rows of weights to int8, each row with the scale that takes its largest magnitude to 127. A row of zeros
-/// has scale 1; one with a NaN or an infinity gets a NaN for its scale.
-template <class T>
-void quantize_rows(const T* values, std::size_t rows, std::size_t cols, std::int8_t* to,
-                   float* scales) {
-  for (std::size_t r = 0; r < rows; ++r, values += cols, to += cols) {
-    T largest = 0;
-    bool finite = true;
-    for (std::size_t c = 0; c < cols; ++c) {
-      const T size = values[c] < 0 ? -values[c] : values[c];
-      if (size > largest) largest = size;
-      finite = finite && is_number(values[c]);
-    }
-    scales[r] = !finite       ? quiet_nan<float>()
-                : largest > 0 ? static_cast<float>(largest / 127)
-                              : 1.0F;
-    const plain::Int8Grid grid{finite ? scales[r] : 1.0F, 0};
-    for (std::size_t c = 0; c < cols; ++c)
-      to[c] = finite ? grid.quantize(values[c]) : std::int8_t{0};
-  }
-}
 
 }  // namespace detail
 

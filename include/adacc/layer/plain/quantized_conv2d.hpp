@@ -308,8 +308,7 @@ struct QuantizedTrainedConv2d {
                Bytes workspace) const {
     const View<float> scales = carve<float>(workspace, out);
     const View<std::int8_t> weight = carve<std::int8_t>(workspace, params[0].size());
-    detail::quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(),
-                          scales.data());
+    quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
     shared().forward(weight.data(), scales.data(), params[1], x, y, aux, workspace);
   }
   template <class Context, class T>
@@ -320,8 +319,7 @@ struct QuantizedTrainedConv2d {
     if (!dx.empty()) {
       scales = carve<float>(workspace, out);
       weight = carve<std::int8_t>(workspace, params[0].size());
-      detail::quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(),
-                            scales.data());
+      quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
     }
     shared().backward(weight.data(), scales.data(), x, dy, dx, dparams[0], dparams[1], aux,
                       workspace);

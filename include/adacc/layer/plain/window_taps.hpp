@@ -16,14 +16,14 @@ void for_each_tap(const Window& window, std::size_t groups, Shape in, Shape to, 
   std::size_t e = 0;
   for (std::size_t b = 0; b < to[0]; ++b)
     for (std::size_t i = 0; i < to[1]; ++i)
-      for (std::size_t j = 0; j < to[2]; ++j)
-        for (std::size_t o = 0; o < to.cols(); ++o, ++e) {
-          const WindowPixels pixels(window, in, i, j);
+      for (std::size_t j = 0; j < to[2]; ++j) {
+        const WindowPixels pixels(window, in, i, j);
+        for (std::size_t o = 0; o < to.cols(); ++o, ++e)
           for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
             for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s)
               body(e, o, pixels.element(in, b, r, s) + o / of_group * from,
                    r * window.kernel.width + s);
-        }
+      }
 }
 
 }}}  // namespace adacc::v0_1::detail
