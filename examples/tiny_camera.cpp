@@ -8,7 +8,8 @@
 /// offline, by what each is worth and takes; the others stay constants in int8. That sparse updates fit such
 /// a device is the finding of Lin et al., "On-device training under 256KB memory", 2022.
 ///
-/// There is no heap here, as in tiny_device.
+/// There is no heap here, as in tiny_device. On a device of another size (-DDEVICE_KIB=192) either the offline
+/// half chooses other tensors, or the compiler says that it does not fit.
 ///
 ///     tiny_camera [PLACES]    adapts in so many places, each drawn by its number; 3 if not said
 #include <cstdio>
@@ -66,7 +67,7 @@ constexpr std::size_t program_bytes =
     sizeof training + sizeof inference + sizeof training_calls + sizeof inference_calls;
 constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
 static_assert(used_bytes <= device_bytes,
-              "tiny_camera: training does not fit the device's 256 KiB");
+              "tiny_camera: training does not fit the device: see DEVICE_KIB");
 static_assert(sizeof(Memory::input) + sizeof(Memory::targets) + program_bytes <= rest_bytes,
               "tiny_camera: the offline half counts on less beside tables and what is trained");
 static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");

@@ -35,7 +35,11 @@ constexpr std::size_t weights_of(std::size_t k) { return geometry[k].out * 9 * g
 
 /// What a device has, and what of it is spent whatever is trained: int8 weights with their scales, biases and the
 /// last layer as they were; then a batch, and what a step's instructions take.
+#ifdef DEVICE_KIB
+inline constexpr std::size_t device_bytes = DEVICE_KIB * KiB;
+#else
 inline constexpr std::size_t device_bytes = 256 * KiB;
+#endif
 inline constexpr std::size_t table_bytes = [] {
   std::size_t bytes =
       sizeof(float) * (parts * geometry[convolutions - 1].out + parts + convolutions);

@@ -11,10 +11,13 @@
 /// weight's gradient reads may go, and backward ends before the first layer that is trained, so that a
 /// frozen prefix is worth more than as many layers elsewhere. The search therefore goes over prefixes
 /// and, behind each, over single layers, least contribution first, by contribution and by contribution
-/// per byte; then takes back what turns out not to be needed. Bytes are never guessed: every set that
-/// is considered is lowered and planned. That more frozen layers never need more is made use of.
+/// per byte; then takes back what turns out not to be needed. Of up to 12 layers or tensors the set is the
+/// best that there is. Bytes are never guessed: every set that is considered is lowered and planned. That
+/// more frozen layers never need more is made use of.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -91,6 +94,9 @@ inline std::vector<LayerGroup> tensor_groups(const Graph& graph) {
 }
 
 namespace detail {
+
+/// Of so many groups at most, every set is considered.
+inline constexpr std::size_t most_groups_tried = 12;
 
 /// What the smallest plans of sets of groups take, each asked for once.
 template <class MakeGraph, class Optimizer>
@@ -277,6 +283,23 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
         else low = middle + 1;
       }
       if (low < order.size()) consider(with(low));
+    }
+  }
+  // Of few groups none is missed: a set that does not fit rules out all whose layers it freezes, too, so
+  // those with most frozen come first.
+  if (!best.empty() && count <= detail::most_groups_tried) {
+    std::vector<std::size_t> sets;
+    for (std::size_t set = 0; set + 1 < std::size_t{1} << count; ++set) sets.push_back(set);
+    std::stable_sort(sets.begin(), sets.end(), [](std::size_t a, std::size_t b) {
+      return std::popcount(a) > std::popcount(b);
+    });
+    for (const std::size_t set : sets) {
+      Set frozen(count, false);
+      for (std::size_t g = 0; g < count; ++g) frozen[g] = (set >> g & 1U) != 0;
+      const double lost = lost_by(frozen);
+      if (!(lost < least_lost) || !search.fits(frozen, problem)) continue;
+      best = std::move(frozen);
+      least_lost = lost;
     }
   }
   if (!best.empty()) return finish(std::move(best), least_lost);
