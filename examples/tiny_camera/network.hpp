@@ -47,7 +47,7 @@ inline constexpr std::size_t table_bytes = [] {
     bytes += weights_of(k) + 2 * sizeof(float) * geometry[k].out;
   return bytes;
 }();
-inline constexpr std::size_t rest_bytes = 32 * KiB;
+inline constexpr std::size_t rest_bytes = 36 * KiB;
 
 /// What is known of the network before it runs: its int8 weights, and the grids between its layers.
 struct Tables {
