@@ -51,9 +51,9 @@ void quantize_rows(const T* values, std::size_t rows, std::size_t cols, std::int
       if (size > largest) largest = size;
       finite = finite && detail::is_number(values[c]);
     }
-    scales[r] = !finite       ? detail::quiet_nan<float>()
+    scales[r] = !finite           ? detail::quiet_nan<float>()
                 : largest > 1e-30 ? static_cast<float>(largest / 127)
-                              : 1.0F;
+                                  : 1.0F;
     const Int8Grid grid{finite ? scales[r] : 1.0F, 0};
     for (std::size_t c = 0; c < cols; ++c)
       to[c] = finite ? grid.quantize(values[c]) : std::int8_t{0};

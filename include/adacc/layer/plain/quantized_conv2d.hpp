@@ -216,7 +216,6 @@ struct QuantizedConv2d {
   static constexpr const char* name = "plain_quantized_conv2d";
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
-  static constexpr bool accepts_empty_dx = true;
 
   constexpr Reads reads_when(Wanted) const { return reads::none; }
   constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
