@@ -92,7 +92,7 @@ struct Int8Convolution {
     const Shape in = x.shape(), shape = y.shape();
     const View<std::int8_t> q = carve<std::int8_t>(workspace, picture_bytes(in));
     for (std::size_t o = 0; o < out; ++o) channels[o] = channel(scales[o], bias[o]);
-    for (std::size_t i = 0; i < aux.size(); ++i) aux[i] = std::byte{0};
+    for (std::byte& bits : aux) bits = std::byte{0};
     const std::size_t depth = in.cols() / groups, size = taps(in);
     const bool joined =
         groups == 1 && window.dilation.width == 1;  // pixels of a row that a window sees
