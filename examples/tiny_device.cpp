@@ -23,16 +23,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 
-// Nothing may call these: the device has no heap.
-void* operator new(std::size_t) { std::abort(); }
-void* operator new[](std::size_t) { std::abort(); }
-void operator delete(void*) noexcept {}
-void operator delete[](void*) noexcept {}
-void operator delete(void*, std::size_t) noexcept {}
-void operator delete[](void*, std::size_t) noexcept {}
+#include "device/no_heap.hpp"
+#include "device/random.hpp"
 
 namespace {
 
@@ -70,9 +63,7 @@ struct Detector {
 constexpr const auto& net = Detector<Compress<Bf16>>::net;
 
 constexpr auto make_training = [] { return make_program(net, windows); };
-constexpr auto make_inference = [] {
-  return make_program(net, windows, {}, Mode::infer);
-};
+constexpr auto make_inference = [] { return make_program(net, windows, {}, Mode::infer); };
 constinit FixedProgram<decltype(make_training)> training;
 constinit FixedProgram<decltype(make_inference)> inference;
 FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
@@ -104,24 +95,6 @@ Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
 enum Fault : std::int32_t { healthy, imbalance, bearing, loose };
 constexpr const char* fault_names[] = {"healthy", "imbalance", "bearing", "loose"};
 
-/// Numbers for one window: a stream of its own, so any window can be drawn again.
-class Random {
- public:
-  explicit Random(std::uint32_t window) { key_.step = window, key_.purpose = Purpose::data; }
-  float uniform(float low, float high) {
-    return low + (high - low) * unit_float(random_word(key_, next_++));
-  }
-  /// Nearly normal with standard deviation 1: the sum of four uniform numbers.
-  float noise() {
-    return 1.7320508F * (uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) +
-                         uniform(-0.5F, 0.5F));
-  }
-
- private:
-  RandomKey key_;
-  std::uint64_t next_ = 0;
-};
-
 /// Writes `samples` accelerations of three axes, in m/s^2, and returns the fault.
 Fault simulate(std::uint32_t window, float* out) {
   constexpr float tau = 6.2831853F, sample_rate = 1000;
@@ -129,7 +102,7 @@ Fault simulate(std::uint32_t window, float* out) {
   constexpr float dt = 1 / (sample_rate * substeps);
   constexpr float resonance[axes] = {170, 150, 240};  // Hz
   constexpr float damping = 0.05F;
-  Random random(window);
+  device::Random random(window);
   const auto fault = static_cast<Fault>(random_word({.seed = 99, .step = window}, 0) % classes);
 
   const float speed = random.uniform(22, 34);  // revolutions per second

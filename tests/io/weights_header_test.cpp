@@ -88,18 +88,18 @@ TEST_CASE("a C compiler reads the bits that were written, under names that it ta
   REQUIRE(!write_weights_header(folder / "weights.h", tensors, "w"));
   REQUIRE(!write_weights_header(folder / "twin.h", {{"t", all}}));
   const std::string text = text_of(folder / "weights.h");
-  CHECK(has(text, "static const float w_0_linear_weight[3][4] ="));
-  CHECK(has(text, "static const float w_0_linear_weight_2[2][3][2] ="));
-  CHECK(has(text, "static const float w_0_linear_weight_2_2[1][2][3][2] ="));
-  CHECK(has(text, "static const float w_tensors_2[12] ="));
+  CHECK(has(text, "w_CONST float w_0_linear_weight[3][4] ="));
+  CHECK(has(text, "w_CONST float w_0_linear_weight_2[2][3][2] ="));
+  CHECK(has(text, "w_CONST float w_0_linear_weight_2_2[1][2][3][2] ="));
+  CHECK(has(text, "w_CONST float w_tensors_2[12] ="));
   CHECK(has(text, "-0x1.8p0f, 0x1.99999ap-4f,"));
   CHECK(has(text, "\n#ifndef W_WEIGHTS_H\n"));
   // C tells 63 characters apart.
-  CHECK(has(text, "static const float w_" + std::string(61, 'a') + "[12] ="));
-  CHECK(has(text, "static const float w_" + std::string(59, 'a') + "_2[12] ="));
+  CHECK(has(text, "w_CONST float w_" + std::string(61, 'a') + "[12] ="));
+  CHECK(has(text, "w_CONST float w_" + std::string(59, 'a') + "_2[12] ="));
   REQUIRE(!write_weights_header(folder / "loud.h", {{"WEIGHTS_H", all}}, "LOUD"));
-  CHECK(has(text_of(folder / "loud.h"), "static const float LOUD_WEIGHTS_H_2[12] ="));
-  CHECK(has(text_of(folder / "twin.h"), "static const float twin_t[12] ="));
+  CHECK(has(text_of(folder / "loud.h"), "LOUD_CONST float LOUD_WEIGHTS_H_2[12] ="));
+  CHECK(has(text_of(folder / "twin.h"), "twin_CONST float twin_t[12] ="));
 
   std::string expected;
   for (const NamedTensor& tensor : tensors) {
@@ -132,6 +132,32 @@ TEST_CASE("a C compiler reads the bits that were written, under names that it ta
     REQUIRE(std::system(build.c_str()) == 0);
     CHECK(text_of(folder / "out") == expected);
   }
+}
+
+TEST_CASE("int8 beside float: what C and C++ read, in constant expressions, too") {
+  std::vector<std::int8_t> all(256);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int8_t>(i - 128);
+  const float scale[] = {0.1F, -3e-39F};
+  const Folder folder;
+  REQUIRE(!write_weights_header(folder / "q.h",
+                                {{"w", View<const std::int8_t>(all.data(), Shape(4, 64))},
+                                 {"scale", View<const float>(scale, Shape(2))}}));
+  CHECK(has(text_of(folder / "q.h"), "q_CONST signed char q_w[4][64] ="));
+  write_file(folder / "reader.c", R"(#include "q.h"
+#ifdef __cplusplus
+static_assert(q_w[0][0] == -128 && q_w[3][63] == 127 && q_scale[0] == 0.1F, "");
+#endif
+int main(void) {
+  int i, wrong = q_tensor_count != 2 || q_tensors[0].data || q_tensors[1].int8_data;
+  for (i = 0; i < 256; ++i) wrong |= q_tensors[0].int8_data[i] != i - 128;
+  return wrong || q_tensors[1].data[0] != 0.1F || q_tensors[1].data[1] != -3e-39F;
+}
+)");
+  const std::string warnings = " -Wall -Wextra -pedantic -Wshadow -Wconversion -Werror ";
+  for (const std::string compiler : {"cc -std=c99 -x c", "c++ -std=c++17 -x c++"})
+    CHECK(std::system((compiler + warnings + (folder / "reader.c") + " -o " + (folder / "reader") +
+                       " && " + (folder / "reader"))
+                          .c_str()) == 0);
 }
 
 TEST_CASE("the parameters of a graph have names, each storage once") {
@@ -186,7 +212,8 @@ TEST_CASE("what cannot stand in a C header is refused, and the old one stays") {
             "\"b\" is not finite at element 2");
   }
   const std::vector<double> wide{1};
-  refuses({{"a", View<const double>(wide.data(), Shape(1))}}, "", "F64");
+  refuses({{"a", View<const double>(wide.data(), Shape(1))}}, "",
+          "F64; a C header takes F32 and I8");
   refuses({{"a", good}, {"a", good}}, "", "two tensors are called \"a\"");
   refuses({{"a", View<const float>(one.data(), Shape(0, 4))}}, "", "no elements");
   refuses({}, "", "no tensors");

@@ -209,4 +209,43 @@ TEST_CASE("freeze to fit: mistakes of the caller are errors") {
       says(frozen_for({.total_bytes = 1}, {1, 1, -1, 1, 1}).error.text(), "finite, and 0 or more"));
 }
 
+TEST_CASE(
+    "freeze to fit: of single tensors too, those that fit and lose least; the others stay "
+    "trained") {
+  const Graph graph = whole();
+  std::vector<LayerGroup> groups = tensor_groups(graph);
+  REQUIRE(groups.size() == graph.parameters.size());
+  CHECK(groups[0].name == "plain_linear.weight");
+  CHECK(groups[1].name == "plain_linear.bias");
+  CHECK(groups[2].name == "block.0.plain_linear.weight");
+  groups.resize(4);  // the last layers are trained whatever fits
+  const std::vector<double> worth{1, 0.2, 3, 0.5};
+  std::size_t least[16], bound = 0;
+  for (std::size_t set = 0; set < 16; ++set) {
+    TrainedSet trained(graph.parameters.size());
+    for (bool& one : trained) one = true;
+    for (std::size_t g = 0; g < 4; ++g) trained[groups[g].parameters[0]] = (set >> g & 1U) == 0;
+    const auto part = make(trained);
+    REQUIRE(part);
+    least[set] = memory_beside_arena(*part, AdamW{})->total() +
+                 *smallest_peak(*part, estimated_profile(*part), {.budget_bytes = 1});
+  }
+  for (const std::size_t frozen : {1U, 4U, 5U, 14U}) {
+    bound = least[frozen];
+    CAPTURE(bound);
+    const auto outcome =
+        freeze_to_fit(graph, groups, make, worth, {.total_bytes = bound}, AdamW{}, {});
+    REQUIRE_MESSAGE(outcome, std::string(outcome.error.text()));
+    CHECK(outcome->least_after <= bound);
+    double best = 1;
+    for (std::size_t set = 0; set < 16; ++set) {
+      double lost = 0;
+      for (std::size_t g = 0; g < 4; ++g) lost += (set >> g & 1U) != 0 ? worth[g] / 4.7 : 0;
+      if (least[set] <= bound) best = std::min(best, lost);
+    }
+    CHECK(outcome->lost == doctest::Approx(best));
+    for (std::size_t i = 4; i < outcome->trained.size(); ++i) CHECK(outcome->trained[i]);
+  }
+}
+
 }  // namespace freeze_to_fit_test

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT
 /// Writes weights as a C header, for engines and devices that read no files.
 ///
-/// Each tensor is a `static const float` array of its own shape, and a table has all of them with their
-/// names, shapes and addresses. Numbers are hexadecimal, as C99 and C++17 read them, so that a compiler
-/// makes the same bits of them:
+/// Each tensor is an array of its own shape, of float or, for int8, signed char; a table has all of them
+/// with their names, shapes and addresses. Numbers are hexadecimal, as C99 and C++17 read them, so that a
+/// compiler makes the same bits of them. In C++ they are constant expressions, too:
 ///
-///     static const float player_linear_weight[64][5] = {…};
+///     player_CONST float player_linear_weight[64][5] = {…};  // static const, or static constexpr
 ///     …
 ///     typedef struct { const char *name; int rank; size_t shape[4]; size_t elems; const float *data; }
 ///       player_tensor;
 ///     enum { player_tensor_count = 6 };
-///     static const player_tensor player_tensors[6] = {{"linear.weight", 2, {64, 5, 0, 0}, 320,
+///     player_CONST player_tensor player_tensors[6] = {{"linear.weight", 2, {64, 5, 0, 0}, 320,
 ///       &player_linear_weight[0][0]}, …};
+///
+/// If there are tensors of int8, an entry has one more member, `const signed char *int8_data`; of it and
+/// `data`, the one that is not the tensor's is null.
 ///
 /// An identifier is the prefix, `_` and the tensor's name, of which whatever is no letter and no digit
 /// becomes `_`. C tells only the first 63 characters apart, so that is where it is cut. If it is taken
@@ -142,8 +145,12 @@ class TextWriter {
   AtomicFile& file_;
 };
 
+inline void append_c_number(std::string& out, float value) { append_c_float(out, value); }
+inline void append_c_number(std::string& out, std::int8_t value) { out += std::to_string(value); }
+
 /// Appends the rows of an array from axis `axis` on, braces and all.
-inline Error append_c_array(TextWriter& out, Shape shape, int axis, const float*& next) {
+template <class T>
+Error append_c_array(TextWriter& out, Shape shape, int axis, const T*& next) {
   const std::string indent(static_cast<std::size_t>(2 * axis + 2), ' ');
   out.text += "{";
   for (std::size_t i = 0; i < shape[axis]; ++i) {
@@ -152,8 +159,9 @@ inline Error append_c_array(TextWriter& out, Shape shape, int axis, const float*
       if (const Error why = append_c_array(out, shape, axis + 1, next)) return why;
       continue;
     }
-    if (i != 0) out.text += i % 8 == 0 ? ",\n" + indent : std::string(", ");
-    append_c_float(out.text, *next++);
+    constexpr std::size_t line = 32 / sizeof(T) / (sizeof(T) == 1 ? 2 : 1);
+    if (i != 0) out.text += i % line == 0 ? ",\n" + indent : std::string(", ");
+    append_c_number(out.text, *next++);
     if (const Error why = out.flush(64 * KiB)) return why;
   }
   out.text += "}";
@@ -174,13 +182,14 @@ inline Error check_c_tensors(const char* path, const std::vector<NamedTensor>& t
     const std::string name = one_line(tensor.name, 60);
     if (!names.insert(tensor.name).second)
       return Error::misuse(path, ": two tensors are called \"", name.c_str(), "\"");
-    if (tensor.type != StoredType::f32)
+    if (tensor.type != StoredType::f32 && tensor.type != StoredType::i8)
       return Error::misuse(path, ": tensor \"", name.c_str(), "\" is of ", name_of(tensor.type),
-                           "; a C header takes F32 alone");
+                           "; a C header takes F32 and I8");
     const std::size_t elems = tensor.shape.elems();
     if (elems == 0)
       return Error::misuse(path, ": tensor \"", name.c_str(),
                            "\" has no elements, and C no empty arrays");
+    if (tensor.type == StoredType::i8) continue;
     const auto* const values = static_cast<const float*>(tensor.data);
     for (std::size_t i = 0; i < elems; ++i)
       if (!is_finite_bits(values[i]))
@@ -201,7 +210,7 @@ inline std::string c_prefix_of(const std::string& path) {
 
 }  // namespace detail
 
-/// Writes a header with these tensors of float32, beside the old one first, which stays if anything
+/// Writes a header with these tensors of float32 and int8, beside the old one first, which stays if anything
 /// fails. Identifiers begin with `prefix`, which is one itself and begins with a letter; empty: with the
 /// file's name. Refuses numbers that are not finite, tensors without elements, and equal names.
 inline Error write_weights_header(const std::string& path, const std::vector<NamedTensor>& tensors,
@@ -216,17 +225,20 @@ inline Error write_weights_header(const std::string& path, const std::vector<Nam
   if (const Error why = detail::check_c_tensors(shown_path.c_str(), tensors)) return why;
 
   const std::string type = prefix + "_tensor", table = prefix + "_tensors",
-                    count = prefix + "_tensor_count";
+                    count = prefix + "_tensor_count", constant = prefix + "_CONST";
+  bool any_int8 = false;
+  for (const NamedTensor& tensor : tensors) any_int8 = any_int8 || tensor.type == StoredType::i8;
   std::string guard = prefix + "_WEIGHTS_H";
   for (char& c : guard)
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  detail::CNames names({type, table, count, guard});
+  detail::CNames names({type, table, count, constant, guard});
 
   Result<AtomicFile> file = AtomicFile::create(path);
   if (!file) return file.error;
   detail::TextWriter out(*file);
   out.text = "/* Weights, written by adacc. C99, C++17 and later. */\n#ifndef " + guard +
-             "\n#define " + guard + "\n\n#include <stddef.h>\n";
+             "\n#define " + guard + "\n\n#include <stddef.h>\n\n#ifdef __cplusplus\n#define " +
+             constant + " static constexpr\n#else\n#define " + constant + " static const\n#endif\n";
   std::string entries;
   for (const NamedTensor& tensor : tensors) {
     const std::string name = names.unique(prefix + "_" + detail::as_c_name(tensor.name));
@@ -238,24 +250,35 @@ inline Error write_weights_header(const std::string& path, const std::vector<Nam
       extents += "[" + extent + "]";
       first += "[0]";
     }
+    const bool int8 = tensor.type == StoredType::i8;
     for (const std::string& part :
-         {std::string("\nstatic const float "), name, extents, std::string(" = ")})
+         {"\n" + constant, std::string(int8 ? " signed char " : " float "), name, extents,
+          std::string(" = ")})
       out.text += part;
-    const auto* next = static_cast<const float*>(tensor.data);
-    if (const Error why = detail::append_c_array(out, tensor.shape, 0, next)) return why;
+    const auto written = [&](const auto* next) {
+      return detail::append_c_array(out, tensor.shape, 0, next);
+    };
+    if (const Error why = int8 ? written(static_cast<const std::int8_t*>(tensor.data))
+                               : written(static_cast<const float*>(tensor.data)))
+      return why;
     out.text += ";\n";
     for (const std::string& part :
          {std::string("  {"), detail::c_string(tensor.name), std::string(", "),
           std::to_string(tensor.shape.rank()), std::string(", {"), shape, std::string("}, "),
-          std::to_string(tensor.shape.elems()), std::string(", "), first, std::string("},\n")})
+          std::to_string(tensor.shape.elems()), std::string(", "), int8 ? std::string("0") : first,
+          std::string(!any_int8 ? ""
+                      : int8    ? ", "
+                                : ", 0"),
+          int8 ? first : std::string(), std::string("},\n")})
       entries += part;
   }
   const std::string many = std::to_string(tensors.size());
   out.text +=
       "\ntypedef struct {\n  const char *name;\n  int rank;\n  size_t shape[4];\n"
-      "  size_t elems;\n  const float *data;\n} " +
-      type + ";\n\nenum { " + count + " = " + many + " };\nstatic const " + type + " " + table +
-      "[" + many + "] = {\n" + entries + "};\n\n#endif\n";
+      "  size_t elems;\n  const float *data;\n" +
+      std::string(any_int8 ? "  const signed char *int8_data;\n" : "") + "} " + type +
+      ";\n\nenum { " + count + " = " + many + " };\n" + constant + " " + type + " " + table + "[" +
+      many + "] = {\n" + entries + "};\n\n#endif\n";
   if (const Error why = out.flush()) return why;
   return file->commit();
 }

@@ -26,12 +26,14 @@ struct NamedTensor {
       : name(static_cast<std::string&&>(tensor_name)), shape(view.shape()), data(view.data()) {
     using Element = std::remove_const_t<T>;
     static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, double> ||
-                      std::is_same_v<Element, bfloat16> || std::is_same_v<Element, std::int32_t>,
-                  "adacc: tensors of float, double, bfloat16 and int32_t can be written");
-    type = std::is_same_v<Element, float>      ? StoredType::f32
-           : std::is_same_v<Element, double>   ? StoredType::f64
-           : std::is_same_v<Element, bfloat16> ? StoredType::bf16
-                                               : StoredType::i32;
+                      std::is_same_v<Element, bfloat16> || std::is_same_v<Element, std::int32_t> ||
+                      std::is_same_v<Element, std::int8_t>,
+                  "adacc: tensors of float, double, bfloat16, int32_t and int8_t can be written");
+    type = std::is_same_v<Element, float>         ? StoredType::f32
+           : std::is_same_v<Element, double>      ? StoredType::f64
+           : std::is_same_v<Element, bfloat16>    ? StoredType::bf16
+           : std::is_same_v<Element, std::int8_t> ? StoredType::i8
+                                                  : StoredType::i32;
   }
 
   std::size_t bytes() const { return shape.elems() * bytes_of(type); }

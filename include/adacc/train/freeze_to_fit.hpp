@@ -11,10 +11,13 @@
 /// weight's gradient reads may go, and backward ends before the first layer that is trained, so that a
 /// frozen prefix is worth more than as many layers elsewhere. The search therefore goes over prefixes
 /// and, behind each, over single layers, least contribution first, by contribution and by contribution
-/// per byte; then takes back what turns out not to be needed. Bytes are never guessed: every set that
-/// is considered is lowered and planned. That more frozen layers never need more is made use of.
+/// per byte; then takes back what turns out not to be needed. Of up to 12 layers or tensors the set is the
+/// best that there is. Bytes are never guessed: every set that is considered is lowered and planned. That
+/// more frozen layers never need more is made use of.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -76,7 +79,24 @@ struct FreezeOutcome {
   int plans = 0;  ///< that were made to find out
 };
 
+/// A group for each of a graph's parameters that are trained: who updates sparsely chooses among tensors, as
+/// Lin et al. do ("On-device training under 256KB memory", 2022).
+inline std::vector<LayerGroup> tensor_groups(const Graph& graph) {
+  std::vector<LayerGroup> groups;
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    if (graph.parameters[i].frozen || !graph.parameters[i].owner) continue;
+    groups.push_back({parameter_name(graph, i), {}});
+    for (std::size_t k = i; k < graph.parameters.size(); ++k)
+      if (graph.parameters[k].offset == graph.parameters[i].offset)
+        groups.back().parameters.push_back(k);
+  }
+  return groups;
+}
+
 namespace detail {
+
+/// Of so many groups at most, every set is considered.
+inline constexpr std::size_t most_groups_tried = 12;
 
 /// What the smallest plans of sets of groups take, each asked for once.
 template <class MakeGraph, class Optimizer>
@@ -84,13 +104,14 @@ class FreezeSearch {
  public:
   using Set = std::vector<bool>;  ///< true: frozen
 
-  FreezeSearch(const MakeGraph& make, std::size_t parameters, const std::vector<LayerGroup>& groups,
+  FreezeSearch(const MakeGraph& make, const Graph& whole, const std::vector<LayerGroup>& groups,
                const Optimizer& optimizer, const FreezeBudget& budget, const PlanRequest& request)
-      : make_(make), parameters_(parameters), groups_(groups), optimizer_(optimizer),
-        budget_(budget), request_(request) {}
+      : make_(make), whole_(whole), groups_(groups), optimizer_(optimizer), budget_(budget),
+        request_(request) {}
 
   TrainedSet trained(const Set& frozen) const {
-    TrainedSet set(parameters_);
+    TrainedSet set(whole_.parameters.size());
+    for (std::size_t i = 0; i < set.size(); ++i) set[i] = !whole_.parameters[i].frozen;
     for (std::size_t g = 0; g < groups_.size(); ++g)
       for (const std::size_t i : groups_[g].parameters) set[i] = !frozen[g];
     return set;
@@ -146,7 +167,7 @@ class FreezeSearch {
   }
 
   const MakeGraph& make_;
-  std::size_t parameters_;
+  const Graph& whole_;
   const std::vector<LayerGroup>& groups_;
   const Optimizer& optimizer_;
   const FreezeBudget& budget_;
@@ -157,16 +178,18 @@ class FreezeSearch {
 
 }  // namespace detail
 
-/// The layers to freeze so that training `graph` fits `budget`; none if it fits anyway.
+/// The groups to freeze so that training `graph` fits `budget`; none if it fits anyway.
 /// `make_graph(trained)` gives the graph of the same network of which that TrainedSet is trained;
-/// `norms` are the squared norms of the gradients of layer_groups(graph), 0 of those that must not
-/// matter. The request says with what error, and what else plans may do; its budget says nothing. An
-/// error if no layer at all can be trained within the budget: it names the least that one takes.
+/// `groups` are layer_groups(graph), tensor_groups(graph), or some of either: parameters in no group stay as
+/// the graph has them. `norms` are what training each group is worth: the squared norms of its gradients, or
+/// another measure that adds up; 0 of those that must not matter. The request says with what error, and what
+/// else plans may do; its budget says nothing. An error if no group at all can be trained within the budget:
+/// it names the least that one takes.
 template <class MakeGraph, class Optimizer>
-Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_graph,
-                                    const std::vector<double>& norms, const FreezeBudget& budget,
-                                    const Optimizer& optimizer, const PlanRequest& request) {
-  const std::vector<LayerGroup> groups = layer_groups(graph);
+Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerGroup>& groups,
+                                    const MakeGraph& make_graph, const std::vector<double>& norms,
+                                    const FreezeBudget& budget, const Optimizer& optimizer,
+                                    const PlanRequest& request) {
   if (groups.empty() || norms.size() != groups.size())
     return Error::misuse("there are ", groups.size(), " groups of layers, and norms of ",
                          norms.size());
@@ -181,7 +204,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
   using Search = detail::FreezeSearch<MakeGraph, Optimizer>;
   using Set = typename Search::Set;
   const std::size_t count = groups.size();
-  Search search(make_graph, graph.parameters.size(), groups, optimizer, budget, request);
+  Search search(make_graph, graph, groups, optimizer, budget, request);
   Error problem;
   FreezeOutcome outcome;
   outcome.frozen.assign(count, false);
@@ -262,6 +285,23 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
       if (low < order.size()) consider(with(low));
     }
   }
+  // Of few groups none is missed: a set that does not fit rules out all whose layers it freezes, too, so
+  // those with most frozen come first.
+  if (!best.empty() && count <= detail::most_groups_tried) {
+    std::vector<std::size_t> sets;
+    for (std::size_t set = 0; set + 1 < std::size_t{1} << count; ++set) sets.push_back(set);
+    std::stable_sort(sets.begin(), sets.end(), [](std::size_t a, std::size_t b) {
+      return std::popcount(a) > std::popcount(b);
+    });
+    for (const std::size_t set : sets) {
+      Set frozen(count, false);
+      for (std::size_t g = 0; g < count; ++g) frozen[g] = (set >> g & 1U) != 0;
+      const double lost = lost_by(frozen);
+      if (!(lost < least_lost) || !search.fits(frozen, problem)) continue;
+      best = std::move(frozen);
+      least_lost = lost;
+    }
+  }
   if (!best.empty()) return finish(std::move(best), least_lost);
 
   // No order led to one: each alone, the last word.
@@ -285,6 +325,14 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
   return Error::say(budget.total_bytes != 0 ? "a total of " : "a budget of ", shown(search.limit()),
                     " is too small for any layer: with all frozen but ",
                     groups[cheapest].name.c_str(), ", training takes at least ", shown(least));
+}
+
+/// The same for layers: `norms` are those of layer_groups(graph).
+template <class MakeGraph, class Optimizer>
+Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_graph,
+                                    const std::vector<double>& norms, const FreezeBudget& budget,
+                                    const Optimizer& optimizer, const PlanRequest& request) {
+  return freeze_to_fit(graph, layer_groups(graph), make_graph, norms, budget, optimizer, request);
 }
 
 /// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 of a

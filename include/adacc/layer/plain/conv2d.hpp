@@ -11,6 +11,7 @@
 #include "../../model/contract.hpp"
 #include "../picture.hpp"
 #include "../shapes.hpp"
+#include "window_taps.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
@@ -55,14 +56,14 @@ struct Conv2d {
     const T* const weight = params[0].data();
     const std::size_t from = x.cols() / groups, size = kernel.area() * from;
     for (std::size_t e = 0; e < y.size(); ++e) y[e] = params[1][e % out];
-    for_each_tap(x.shape(), y.shape(),
-                 [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
-                   const T* const in = x.data() + element;
-                   const T* const w = weight + o * size + tap * from;
-                   T sum = 0;
-                   for (std::size_t c = 0; c < from; ++c) sum += in[c] * w[c];
-                   y[e] += sum;
-                 });
+    detail::for_each_tap(window(), groups, x.shape(), y.shape(),
+                         [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
+                           const T* const in = x.data() + element;
+                           const T* const w = weight + o * size + tap * from;
+                           T sum = 0;
+                           for (std::size_t c = 0; c < from; ++c) sum += in[c] * w[c];
+                           y[e] += sum;
+                         });
   }
 
   template <class Context, class T>
@@ -75,37 +76,21 @@ struct Conv2d {
       for (std::size_t e = 0; e < dy.size(); ++e) dbias[e % out] += dy[e];
     if (in.rank() == 0) return;
     const std::size_t from = in.cols() / groups, size = kernel.area() * from;
-    for_each_tap(in, dy.shape(),
-                 [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
-                   const T up = dy[e];
-                   const std::size_t w = o * size + tap * from;
-                   if (!dweights.empty())
-                     for (std::size_t c = 0; c < from; ++c) dweights[w + c] += up * x[element + c];
-                   if (!dx.empty())
-                     for (std::size_t c = 0; c < from; ++c)
-                       dx[element + c] += up * params[0][w + c];
-                 });
+    detail::for_each_tap(window(), groups, in, dy.shape(),
+                         [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
+                           const T up = dy[e];
+                           const std::size_t w = o * size + tap * from;
+                           if (!dweights.empty())
+                             for (std::size_t c = 0; c < from; ++c)
+                               dweights[w + c] += up * x[element + c];
+                           if (!dx.empty())
+                             for (std::size_t c = 0; c < from; ++c)
+                               dx[element + c] += up * params[0][w + c];
+                         });
   }
 
  private:
   constexpr detail::Window window() const { return {kernel, stride, padding, dilation}; }
-
-  /// body(element of y, its channel, element of x, tap) for all taps that lie in the picture; from the
-  /// element of x on lie the channels of the output's group.
-  template <class Body>
-  void for_each_tap(Shape in, Shape to, const Body& body) const {
-    const std::size_t from = in.cols() / groups, of_group = out / groups;
-    std::size_t e = 0;
-    for (std::size_t b = 0; b < to[0]; ++b)
-      for (std::size_t i = 0; i < to[1]; ++i)
-        for (std::size_t j = 0; j < to[2]; ++j)
-          for (std::size_t o = 0; o < out; ++o, ++e) {
-            const detail::WindowPixels pixels(window(), in, i, j);
-            for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
-              for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s)
-                body(e, o, pixels.element(in, b, r, s) + o / of_group * from, r * kernel.width + s);
-          }
-  }
 };
 
 }}}  // namespace adacc::v0_1::plain

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+/// A camera that learns where it is: a convolutional network in int8, trained elsewhere, goes on learning on
+/// the device, in 256 KiB that the compiler counts.
+///
+/// The camera tells parts on a belt apart. It was trained above one belt (tiny_camera/offline.cpp), and is
+/// then mounted elsewhere: tilted, out of focus, weakly lit from the side, above a lighter belt
+/// (tiny_camera/scene.hpp). There it is shown known parts, and adapts. Which tensors learn was chosen
+/// offline, by what each is worth and takes; the others stay constants in int8. That sparse updates fit such
+/// a device is the finding of Lin et al., "On-device training under 256KB memory", 2022.
+///
+/// There is no heap here, as in tiny_device. On a device of another size (-DDEVICE_KIB=192) either the offline
+/// half chooses other tensors, or the compiler says that it does not fit.
+///
+///     tiny_camera [PLACES]    adapts in so many places, each drawn by its number; 3 if not said
+#include <cstdio>
+#include <cstdlib>
+
+#include "device/no_heap.hpp"
+#include "tiny_camera/network.hpp"
+#include "tiny_camera_weights.h"  // which tiny_camera_offline wrote
+
+namespace {
+
+using namespace tiny_camera;
+
+constexpr Tables tables{
+    {&camera_conv0_weight[0][0][0][0], &camera_conv1_weight[0][0][0][0],
+     &camera_conv2_weight[0][0][0][0], &camera_conv3_weight[0][0][0][0],
+     &camera_conv4_weight[0][0][0][0]},
+    {camera_conv0_weight_scale, camera_conv1_weight_scale, camera_conv2_weight_scale,
+     camera_conv3_weight_scale, camera_conv4_weight_scale},
+    {camera_grid_scale[0], camera_grid_scale[1], camera_grid_scale[2], camera_grid_scale[3],
+     camera_grid_scale[4]}};
+constexpr const float* biases[convolutions] = {
+    camera_conv0_bias, camera_conv1_bias, camera_conv2_bias, camera_conv3_bias, camera_conv4_bias};
+
+constexpr unsigned learning_weights = [] {
+  unsigned set = 0;
+  for (std::size_t k = 0; k < convolutions; ++k) set |= camera_trained[2 * k] != 0 ? 1U << k : 0;
+  return set;
+}();
+constexpr auto net = Camera<learning_weights>::network(tables);
+
+constexpr auto make_training = [] {
+  const Result<Graph> graph = make_graph(net, pictures);
+  const TrainedSet set = trained_set(*graph, camera_trained);
+  return make_program(net, pictures, {.parts = parts_of_step, .trained = &set});
+};
+constexpr auto make_inference = [] {
+  const Result<Graph> graph = make_graph(net, pictures);
+  const TrainedSet set = trained_set(*graph, camera_trained);
+  return make_program(net, pictures, {.parts = parts_of_step, .trained = &set}, Mode::infer);
+};
+constinit FixedProgram<decltype(make_training)> training;
+constinit FixedProgram<decltype(make_inference)> inference;
+FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
+
+struct Memory {
+  alignas(64) std::byte arena[training.peak_bytes];
+  alignas(64) float params[training.parameter_elems];
+  alignas(64) float gradients[training.gradient_elems];
+  alignas(64) std::byte moments[moment_bytes(training.gradient_elems)];
+  alignas(64) float input[pictures.elems()];
+  alignas(64) std::int32_t targets[batch];
+};
+constexpr std::size_t program_bytes = sizeof training + sizeof inference + sizeof training_calls +
+                                      sizeof inference_calls + 2 * sizeof(Step<>);
+constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
+static_assert(used_bytes <= device_bytes,
+              "tiny_camera: training does not fit the device: see DEVICE_KIB");
+static_assert(sizeof(Memory::input) + sizeof(Memory::targets) + program_bytes <= rest_bytes,
+              "tiny_camera: the offline half counts on less beside tables and what is trained");
+static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");
+// Were all weights trained, the device would be too small: sparse updates are needed.
+static_assert(used_bytes - training.peak_bytes +
+                      make_program(Camera<(1U << convolutions) - 1>::network(tables), pictures,
+                                   {.parts = parts_of_step})
+                          ->peak_bytes() +
+                      12 * (weights_of(3) + weights_of(4)) >
+                  device_bytes,
+              "all of it could be trained");
+Memory memory;
+Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
+Step<> learn, judge;
+constexpr Shape param_elems(training.parameter_elems), gradient_elems(training.gradient_elems);
+
+int fail(const Error& why) {
+  std::printf("tiny_camera: %s\n", why.text());
+  return 1;
+}
+
+Error set_up() {
+  auto made = Step<>::make(training_calls.make(net), training.program());
+  if (!made) return made.error;
+  learn = static_cast<Step<>&&>(*made);
+  made = Step<>::make(inference_calls.make(net), inference.program());
+  if (!made) return made.error;
+  judge = static_cast<Step<>&&>(*made);
+  const View<float> params(memory.params, param_elems);
+  if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, gradient_elems)))
+    return why;
+  return judge.bind(arena, params);
+}
+
+/// The network as it was delivered.
+void reset() {
+  load(learn.graph().parameters, tables, biases, &camera_head_weight[0][0], camera_head_bias,
+       memory.params);
+  std::memset(memory.gradients, 0, sizeof memory.gradients);
+  std::memset(memory.moments, 0, sizeof memory.moments);
+}
+
+constexpr std::uint64_t shown = 10, fresh = 11;  // seeds of pictures
+
+Error adapt(Cpu& cpu, const Conditions& conditions) {
+  constexpr Lesson lesson;
+  for (std::uint32_t i = 0; i < lesson.steps; ++i) {
+    take_batch(conditions, shown, i * batch, memory.input, memory.targets);
+    cpu.key.step = i;
+    const Result<double> loss = learn.run(cpu, View<const float>(memory.input, pictures),
+                                          View<const std::int32_t>(memory.targets, Shape(batch)));
+    if (!loss) return loss.error;
+    update(learn.graph().parameters, View<float>(memory.params, param_elems),
+           View<float>(memory.gradients, gradient_elems), memory.moments, i + 1, lesson.rate_at(i));
+  }
+  return {};
+}
+
+constexpr std::uint32_t judged = 256;
+
+/// How many of `judged` fresh pictures are named right.
+Result<std::uint32_t> right(Cpu& cpu, const Conditions& conditions) {
+  std::uint32_t count = 0;
+  for (std::uint32_t first = 0; first < judged; first += batch) {
+    take_batch(conditions, fresh, first, memory.input, memory.targets);
+    const Result<double> ran = judge.run(cpu, View<const float>(memory.input, pictures),
+                                         View<const std::int32_t>(memory.targets, Shape(batch)));
+    if (!ran) return ran.error;
+    for (std::size_t b = 0; b < batch; ++b)
+      count += best_of(judge.output().row(b)) == memory.targets[b];
+  }
+  return count;
+}
+
+/// In percent.
+double percent(std::uint32_t count, std::uint32_t of) { return 100.0 * count / of; }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static char text[512];  // stdio would ask malloc for it
+  std::setvbuf(stdout, text, _IOLBF, sizeof text);
+  const int places = argc > 1 ? std::atoi(argv[1]) : 3;
+  if (argc > 2 || places < 1 || places > 1000) {
+    std::printf("usage: tiny_camera [PLACES], 1 to 1000\n");
+    return 2;
+  }
+  std::printf("memory: %zu of %zu bytes, proven by the compiler\n", used_bytes, device_bytes);
+  std::printf(
+      "  int8 weights and what comes with them %zu, activations and their gradients %zu, "
+      "parameters "
+      "%zu, gradients %zu, moments %zu, batch %zu, programs %zu\n",
+      table_bytes, sizeof memory.arena, sizeof memory.params, sizeof memory.gradients,
+      sizeof memory.moments, sizeof memory.input + sizeof memory.targets, program_bytes);
+  std::printf("learning: the last layer, and of the convolutions");
+  for (std::size_t t = 0; t < tensors; ++t)
+    if (camera_trained[t] != 0)
+      std::printf(" %s%u", t % 2 == 0 ? "weight" : "bias", static_cast<unsigned>(t / 2));
+  std::printf("\n");
+
+  Cpu cpu;
+  if (const Error why = set_up()) return fail(why);
+  reset();
+  const Result<std::uint32_t> home = right(cpu, workshop());
+  if (!home) return fail(home.error);
+  std::printf("in the workshop %.1f %%\n", percent(*home, judged));
+  std::uint32_t all_before = 0, all_after = 0;
+  double least = 100;
+  for (int p = 1; p <= places; ++p) {
+    const Conditions conditions = place(static_cast<std::uint32_t>(p));
+    reset();
+    const Result<std::uint32_t> before = right(cpu, conditions);
+    if (!before) return fail(before.error);
+    if (const Error why = adapt(cpu, conditions)) return fail(why);
+    const Result<std::uint32_t> after = right(cpu, conditions);
+    if (!after) return fail(after.error);
+    std::printf("place %d: before %.1f %%, after %.1f %%\n", p, percent(*before, judged),
+                percent(*after, judged));
+    all_before += *before, all_after += *after;
+    const double gained = percent(*after, judged) - percent(*before, judged);
+    if (gained < least) least = gained;
+  }
+  const std::uint32_t all = judged * static_cast<std::uint32_t>(places);
+  const double gain = percent(all_after, all) - percent(all_before, all);
+  constexpr double stated = 5;
+  std::printf(
+      "mean: before %.1f %%, after %.1f %%, %.1f points more, at least %.1f (stated: %.0f)\n",
+      percent(all_before, all), percent(all_after, all), gain, least, stated);
+  return gain >= stated ? 0 : 1;
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+/// Convolutions over pictures in int8, which a small device may go on training.
+///
+/// Forward is that of a quantized network: pixels and weights of 8 bits, sums of 32, brought to the
+/// output's scale by an integer multiplication and a shift (int8_grid.hpp). Weights have a scale for each
+/// output channel. What goes from layer to layer is a T that stands for a q of 8 bits, which the next layer
+/// finds again exactly, even if a codec has changed it by less than half a step: Bf16 and codes of 8 bits
+/// lose nothing.
+///
+/// Backward computes with T. It takes rounding for the identity (the straight-through estimator of Bengio et
+/// al., 2013) and clipping for what it is: dy passes where the output lay inside of its range, which forward
+/// keeps as one bit in aux. So the gradient of the input, and of the bias, reads neither x nor y; that of the
+/// weight reads x. This is what makes updates sparse on devices (Lin et al., "On-device training under 256KB
+/// memory", 2022): most layers keep their int8 weights and learn their biases, and a few learn weights.
+///
+/// Lin et al. train the int8 weights themselves and scale their gradients to make up for each tensor's scale
+/// (quantization-aware scaling). Here a weight that is trained has a copy in T, in the units of the real
+/// number, which needs no such scaling, and is rounded to int8 at each call.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "../../core/bytes.hpp"
+#include "../../model/contract.hpp"
+#include "../mask.hpp"
+#include "../picture.hpp"
+#include "../shapes.hpp"
+#include "int8_grid.hpp"
+#include "window_taps.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// What the two layers have in common.
+struct Int8Convolution {
+  Window window;
+  std::size_t out, groups;
+  plain::Int8Grid from, to;
+
+  /// Taps of an output: at most so many, for no sum to leave int32.
+  static constexpr std::size_t most_taps = std::size_t{1} << 15;
+
+  constexpr std::size_t taps(Shape in) const { return window.kernel.area() * in.cols() / groups; }
+  constexpr Shape output_shape(Shape in) const {
+    const Extents places = window.places(in);
+    return Shape(in[0], places.height, places.width, out);
+  }
+
+  constexpr Error check(const char* layer, Shape in) const {
+    if (const Error why = check_convolution(layer, window, out, groups, in)) return why;
+    for (const bool input : {true, false}) {
+      const plain::Int8Grid& grid = input ? from : to;
+      if (grid.scale > 0 && grid.scale <= 3.4e38F && grid.zero >= plain::Int8Grid::lowest &&
+          grid.zero <= plain::Int8Grid::highest)
+        continue;
+      return Error::say(layer, ": the ", input ? "input" : "output", "'s grid has zero at ",
+                        grid.zero, "; expected a scale above 0, and zero from -128 to 127");
+    }
+    if (taps(in) <= most_taps) return {};
+    return Error::say(layer, ": an output sums up ", taps(in), " products; at most ", most_taps,
+                      " fit int32");
+  }
+
+  /// What forward knows of an output channel.
+  struct Channel {
+    FixedPoint factor;
+    std::int32_t bias = 0;
+    std::int32_t is_number = 0;  ///< bias and weights are
+  };
+
+  constexpr std::size_t picture_bytes(Shape in) const { return in[1] * in[2] * in[3]; }
+
+  /// Pixels as int8; false if one is a NaN.
+  template <class T>
+  bool quantize_picture(const T* pixels, std::size_t count, std::int8_t* q) const {
+    bool numbers = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool nan = is_nan(pixels[i]);
+      numbers = numbers && !nan;
+      q[i] = nan ? static_cast<std::int8_t>(from.zero) : from.quantize(pixels[i]);
+    }
+    return numbers;
+  }
+
+  template <class T>
+  void forward(const std::int8_t* weight, const float* scales, View<const T> bias, View<const T> x,
+               View<T> y, Bytes aux, Bytes workspace) const {
+    const View<Channel> channels = carve<Channel>(workspace, out);
+    const Shape in = x.shape(), shape = y.shape();
+    const View<std::int8_t> q = carve<std::int8_t>(workspace, picture_bytes(in));
+    for (std::size_t o = 0; o < out; ++o) channels[o] = channel(scales[o], bias[o]);
+    for (std::byte& bits : aux) bits = std::byte{0};
+    const std::size_t depth = in.cols() / groups, size = taps(in);
+    const bool joined =
+        groups == 1 && window.dilation.width == 1;  // pixels of a row that a window sees
+    std::size_t e = 0;
+    for (std::size_t b = 0; b < shape[0]; ++b) {
+      const bool numbers = quantize_picture(x.data() + b * q.size(), q.size(), q.data());
+      for (std::size_t i = 0; i < shape[1]; ++i)
+        for (std::size_t j = 0; j < shape[2]; ++j) {
+          const WindowPixels pixels(window, in, i, j);
+          for (std::size_t o = 0; o < out; ++o, ++e) {
+            const std::int8_t* const pixel = q.data() + o / (out / groups) * depth;
+            std::int32_t sum = channels[o].bias;
+            const std::size_t last = pixels.cols.last, run = joined ? last - pixels.cols.first : 1;
+            for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
+              for (std::size_t s = pixels.cols.first; s < last; s += run)
+                sum += dot(pixel + pixels.element(in, 0, r, s),
+                           weight + o * size + (r * window.kernel.width + s) * depth, run * depth);
+            const std::int64_t unclipped = channels[o].factor.times(sum) + to.zero;
+            const bool number = numbers && channels[o].is_number != 0;
+            const bool inside =
+                unclipped >= plain::Int8Grid::lowest && unclipped <= plain::Int8Grid::highest;
+            const auto clipped = static_cast<std::int32_t>(inside ? unclipped
+                                                           : unclipped < plain::Int8Grid::lowest
+                                                               ? plain::Int8Grid::lowest
+                                                               : plain::Int8Grid::highest);
+            y[e] = number ? to.real<T>(clipped) : quiet_nan<T>();
+            if (inside || !number) aux[e / 8] |= static_cast<std::byte>(1U << e % 8);
+          }
+        }
+    }
+  }
+
+  /// Empty gradients are left out. x is read for dweight alone.
+  template <class T>
+  void backward(const std::int8_t* weight, const float* scales, View<const T> x, View<const T> dy,
+                View<T> dx, View<T> dweight, View<T> dbias, ConstBytes aux, Bytes workspace) const {
+    for (T& element : dx) element = 0;
+    const auto passes = [&](std::size_t e) {
+      return (static_cast<unsigned>(aux[e / 8]) >> e % 8 & 1U) != 0;
+    };
+    if (!dbias.empty())
+      for (std::size_t e = 0; e < dy.size(); ++e)
+        if (passes(e)) dbias[e % out] += dy[e];
+    if (dx.empty() && dweight.empty()) return;
+    const Shape in = dx.empty() ? x.shape() : dx.shape();
+    const Shape picture(1, in[1], in[2], in[3]), shape = dy.shape();
+    const Shape picture_out(1, shape[1], shape[2], shape[3]);
+    const std::size_t depth = in.cols() / groups, size = taps(in);
+    const View<std::int8_t> q =
+        dweight.empty() ? View<std::int8_t>() : carve<std::int8_t>(workspace, picture_bytes(in));
+    for (std::size_t b = 0; b < shape[0]; ++b) {
+      if (!q.empty()) (void)quantize_picture(x.data() + b * q.size(), q.size(), q.data());
+      T* const down = dx.empty() ? nullptr : dx.data() + b * picture.elems();
+      const std::size_t first = b * picture_out.elems();
+      for_each_tap(window, groups, picture, picture_out,
+                   [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
+                     if (!passes(first + e)) return;
+                     const T up = dy[first + e];
+                     const std::size_t w = o * size + tap * depth;
+                     if (!q.empty()) {
+                       const T scaled = up * static_cast<T>(from.scale);
+                       for (std::size_t c = 0; c < depth; ++c)
+                         dweight[w + c] += scaled * static_cast<T>(q[element + c] - from.zero);
+                     }
+                     if (down != nullptr) {
+                       const T scaled = up * static_cast<T>(scales[o]);
+                       for (std::size_t c = 0; c < depth; ++c)
+                         down[element + c] += scaled * static_cast<T>(weight[w + c]);
+                     }
+                   });
+    }
+  }
+
+ private:
+  template <class T>
+  Channel channel(float scale, T bias) const {
+    const double unit = static_cast<double>(from.scale) * static_cast<double>(scale);
+    constexpr double most = 1 << 30;
+    const double whole = static_cast<double>(bias) / unit;
+    Channel made;
+    made.is_number = is_number(scale) && !is_nan(bias);
+    made.factor = FixedPoint::of(unit / static_cast<double>(to.scale));
+    if (made.is_number == 0) return made;
+    made.bias = static_cast<std::int32_t>(whole >= most    ? most
+                                          : whole <= -most ? -most
+                                          : whole < 0      ? whole - 0.5
+                                                           : whole + 0.5);
+    return made;
+  }
+
+  std::int32_t dot(const std::int8_t* pixel, const std::int8_t* weight, std::size_t count) const {
+    std::int32_t sum = 0;
+    for (std::size_t c = 0; c < count; ++c) sum += (pixel[c] - from.zero) * weight[c];
+    return sum;
+  }
+};
+
+}  // namespace detail
+
+namespace plain {
+
+/// A convolution whose weights are int8 constants; its bias may be trained. x (B, H, W, C) to
+/// y (B, H', W', out), both within their grids: what is beyond is clipped. H' and W' as in Conv2d.
+/// Parameter: "bias" (out).
+///
+/// `weight` (out, kernel height, kernel width, C / groups) and `weight_scale` (out) lie in memory that
+/// outlives the network, in flash say: element i of channel o stands for weight_scale[o] * weight[i].
+///
+/// A NaN in a picture makes all of its output NaN; one in a bias, that channel's.
+struct QuantizedConv2d {
+  std::size_t out = 0;
+  const std::int8_t* weight = nullptr;
+  const float* weight_scale = nullptr;
+  Int8Grid from{}, to{};  ///< of the input, and of the output
+  Extents kernel = 3;
+  Extents stride = 1;
+  Extents padding = 0;  ///< pixels of zeros on every side
+  Extents dilation = 1;
+  std::size_t groups = 1;
+
+  static constexpr const char* name = "plain_quantized_conv2d";
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::batch;
+
+  constexpr Reads reads_when(Wanted) const { return reads::none; }
+  constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
+  constexpr Error validate(Shape in) const {
+    if (weight == nullptr || weight_scale == nullptr)
+      return Error::say(name, ": there are no weights; expected int8 and a scale for each output");
+    return shared().check(name, in);
+  }
+  constexpr std::array<ParameterSpec, 1> parameters(Shape) const {
+    return {ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
+  }
+  constexpr double operations(Shape in) const {
+    const Shape to_shape = output_shape(in);
+    return static_cast<double>(to_shape.elems()) * static_cast<double>(shared().taps(in));
+  }
+  constexpr std::size_t aux_bytes(Shape in, Dtype) const {
+    return detail::mask_bytes(output_shape(in).elems());
+  }
+  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass pass) const {
+    if (pass != Pass::forward) return 0;
+    return carved_bytes<detail::Int8Convolution::Channel>(out) + shared().picture_bytes(in);
+  }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes workspace) const {
+    shared().forward(weight, weight_scale, params[0], x, y, aux, workspace);
+  }
+  template <class Context, class T>
+  void backward(Context&, Params<const T>, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    shared().backward(weight, weight_scale, x, dy, dx, View<T>(), dparams[0], aux, workspace);
+  }
+
+ private:
+  constexpr detail::Int8Convolution shared() const {
+    return {{kernel, stride, padding, dilation}, out, groups, from, to};
+  }
+};
+
+/// The same with a weight that is trained: Conv2d's, with its parameters, in int8. Each call rounds the
+/// weight to int8, so that the network computes what one with those constants would.
+///
+/// Parameters: "weight" (out, kernel height, kernel width, C / groups), which starts uniform in
+/// +-1/sqrt(kernel area * C / groups), and "bias" (out). A channel with a weight that is no number has
+/// NaN for its output.
+struct QuantizedTrainedConv2d {
+  std::size_t out = 0;
+  Int8Grid from{}, to{};
+  Extents kernel = 3;
+  Extents stride = 1;
+  Extents padding = 0;
+  Extents dilation = 1;
+  std::size_t groups = 1;
+
+  static constexpr const char* name = "plain_quantized_trained_conv2d";
+  static constexpr double input_sensitivity = 0;  // backward puts x on its grid again
+  static constexpr auto backward_reads = reads::input;
+  static constexpr auto split = Split::batch;
+
+  constexpr Reads reads_when(Wanted wanted) const {
+    return wanted.parameter(0) ? reads::input : reads::none;
+  }
+  constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
+  constexpr Error validate(Shape in) const { return shared().check(name, in); }
+  constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
+    const float width = detail::reciprocal_root(static_cast<double>(shared().taps(in)));
+    return {ParameterSpec{"weight", Shape(out, kernel.height, kernel.width, in.cols() / groups),
+                          Init::uniform(width)},
+            ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
+  }
+  constexpr std::size_t aux_bytes(Shape in, Dtype) const {
+    return detail::mask_bytes(output_shape(in).elems());
+  }
+  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass pass) const {
+    const std::size_t picture = shared().picture_bytes(in);
+    const std::size_t weights = carved_bytes<float>(out) + carved_bytes<std::int8_t>(size(in));
+    switch (pass) {
+      case Pass::forward:
+        return weights + carved_bytes<detail::Int8Convolution::Channel>(out) + picture;
+      case Pass::backward: return weights + picture;
+      case Pass::backward_without_dx: return picture;
+    }
+    return 0;
+  }
+
+  template <class Context, class T>
+  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+               Bytes workspace) const {
+    const View<float> scales = carve<float>(workspace, out);
+    const View<std::int8_t> weight = carve<std::int8_t>(workspace, params[0].size());
+    quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
+    shared().forward(weight.data(), scales.data(), params[1], x, y, aux, workspace);
+  }
+  template <class Context, class T>
+  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+    View<float> scales;
+    View<std::int8_t> weight;
+    if (!dx.empty()) {
+      scales = carve<float>(workspace, out);
+      weight = carve<std::int8_t>(workspace, params[0].size());
+      quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
+    }
+    shared().backward(weight.data(), scales.data(), x, dy, dx, dparams[0], dparams[1], aux,
+                      workspace);
+  }
+
+ private:
+  constexpr detail::Int8Convolution shared() const {
+    return {{kernel, stride, padding, dilation}, out, groups, from, to};
+  }
+  constexpr std::size_t size(Shape in) const { return out * shared().taps(in); }
+};
+
+}  // namespace plain
+}}  // namespace adacc::v0_1
