@@ -8,8 +8,8 @@ sizes=(--known 8 --unseen 3 --clips 3 --frames 8 --hints 2 --visited 3 --visit 3
 tiny=("${sizes[@]}" --shared-epochs 4 --own-epochs 2 --selector-epochs 3 --large-rates 0.008 --no-times)
 run() { "$program" "${tiny[@]}" "$@" >out 2>err || complain "status $?: $*: $(cat err)"; }
 answers() { grep -x " *answers [0-9a-f]\{16\}" out || complain "no answers: $(cat out)"; }
-# number PATTERN: the first number in the first line that has it
-number() { sed -n "s/.*$1.*/\1/p" out | head -n 1; }
+# number PATTERN: the first number in the first place that fits it
+number() { grep -o "$1" out | head -n 1 | grep -o '[0-9][0-9]*' | head -n 1; }
 
 explains digits seeds cue models known unseen clips hints budget bytes told slice head-rate save load picture
 
@@ -25,12 +25,12 @@ run --models 3 --bytes 110% --seed 2
 
 # Less memory than models: some have to go, and all stays within the budget.
 cp first out
-resident=$(number 'resident \([0-9]*\) bytes') budget=$(number 'of a budget of \([0-9]*\)')
+resident=$(number 'resident [0-9]*') budget=$(number 'of a budget of [0-9]*')
 [ "${resident:-1}" -le "${budget:-0}" ] || complain "$resident bytes of a budget of $budget"
 run --models 4 --bytes "$resident"B
-[ "$(number 'resident \([0-9]*\) bytes')" -le "$resident" ] || complain "more than $resident bytes"
-[ "$(number '\([0-9]*\) evictions')" -gt 0 ] || complain "no model had to go: $(cat out)"
-[ "$(number '\([0-9]*\) updates of heads')" -gt 0 ] || complain "no head learned: $(cat out)"
+[ "$(number 'resident [0-9]*')" -le "$resident" ] || complain "more than $resident bytes"
+[ "$(number '[0-9]* evictions')" -gt 0 ] || complain "no model had to go: $(cat out)"
+[ "$(number '[0-9]* updates of heads')" -gt 0 ] || complain "no head learned: $(cat out)"
 # A sanitizer's malloc is its own: then nothing is counted.
 if grep -q "calls of the heap" out; then
   grep -q "army was at work: 0$" out || complain "it called malloc: $(cat out)"
