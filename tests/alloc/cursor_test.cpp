@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "interpose.hpp"
+#include <support/count_allocations.hpp>
 
 using namespace adacc;
 

@@ -5,7 +5,7 @@
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/stash/stash.hpp>
 
-#include "interpose.hpp"
+#include <support/count_allocations.hpp>
 
 using namespace adacc;
 

@@ -10,7 +10,7 @@
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
 
-#include "interpose.hpp"
+#include <support/count_allocations.hpp>
 
 using namespace adacc;
 
