@@ -311,12 +311,13 @@ TEST_CASE("a store that fails ends training, until a checkpoint brings the state
       CHECK(says(failed.error, "load()"));
       late.store.failure = {};
       // It works again, but what it holds is of no update.
-      const std::uint64_t begun = late.store.begun();
+      const std::uint64_t begun = late.store.begun(), steps = stored.compiled().begun();
       CHECK(says(stored.step(batch.input(), batch.targets(), 1e-2).error, "the disk is gone"));
       CHECK(says(stored.save(folder / "bad"), "the disk is gone"));
       std::vector<std::byte> state(stored.table().bytes());
       CHECK(says(stored.copy_state(Bytes(state.data(), Shape(state.size()))), "the disk is gone"));
       CHECK(late.store.begun() == begun);
+      CHECK(stored.compiled().begun() == steps);
       CHECK(train_test::read_file(folder / "bad").empty());
       REQUIRE(stored.load(folder / "good"));
       for (std::size_t i = 1; i < 3; ++i) {
