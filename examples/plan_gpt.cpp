@@ -161,9 +161,8 @@ adacc::Error draw_plan(const Options& options, const adacc::Graph& graph,
 
 /// The time of a step that updates through a window, on the same link as what is offloaded.
 adacc::Error add_time_of_moments(const adacc::Graph& graph, const adacc::CostProfile& profile,
-                                 const adacc::LinkCost& link,
-                                 const adacc::AnyOptimizer& optimizer, adacc::MomentWindow window,
-                                 adacc::PlanOutcome& found) {
+                                 const adacc::LinkCost& link, const adacc::AnyOptimizer& optimizer,
+                                 adacc::MomentWindow window, adacc::PlanOutcome& found) {
   using namespace adacc;
   const auto table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
   if (!table) return table.error;
@@ -250,7 +249,8 @@ int run(Options options) {
   found->retain_peak_bytes = retain;
   memory->arena = found->peak_bytes;
   if (options.moments_store)
-    if (const Error why = add_time_of_moments(*graph, profile, request.link, *optimizer, window, *found))
+    if (const Error why =
+            add_time_of_moments(*graph, profile, request.link, *optimizer, window, *found))
       return fail(why);
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
@@ -316,10 +316,11 @@ int main(int argc, char** argv) {
   auto* store = app.add_flag("--moments-store", options.moments_store,
                              "moments in a store behind --link, which pass through a window of "
                              "memory for each update");
-  support::add_bytes(app, "--moments-window", options.moments_window,
-                     "... of so many bytes, or % of what they take in fp32 [default: a sixteenth of "
-                     "them, at most 32MiB]",
-                     "", &options.moments_window_text)
+  support::add_bytes(
+      app, "--moments-window", options.moments_window,
+      "... of so many bytes, or % of what they take in fp32 [default: a sixteenth of "
+      "them, at most 32MiB]",
+      "", &options.moments_window_text)
       ->needs(store);
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));

@@ -122,9 +122,8 @@ inline adacc::Result<draw::TotalBar> bar_of(const Model& model, const Way& way) 
   }
   const auto optimizer = support::make_optimizer("adamw", way.moments, 0);
   if (!optimizer) return optimizer.error;
-  const auto beside = way.moments_store
-                          ? memory_beside_arena(*graph, *optimizer, MomentWindow{})
-                          : memory_beside_arena(*graph, *optimizer);
+  const auto beside = way.moments_store ? memory_beside_arena(*graph, *optimizer, MomentWindow{})
+                                        : memory_beside_arena(*graph, *optimizer);
   if (!beside) return beside.error;
   const CostProfile profile = estimated_profile(*graph, model.rates);
   PlanRequest request;

@@ -676,9 +676,8 @@ class Trainer {
   static adacc::Error check_memory(std::size_t arena, const adacc::Graph& graph,
                                    const adacc::AnyOptimizer& optimizer,
                                    const adacc::MomentStore& moments) {
-    const auto held = moments.store
-                          ? adacc::memory_beside_arena(graph, optimizer, moments.window)
-                          : adacc::memory_beside_arena(graph, optimizer);
+    const auto held = moments.store ? adacc::memory_beside_arena(graph, optimizer, moments.window)
+                                    : adacc::memory_beside_arena(graph, optimizer);
     if (!held) return held.error;
 
     const auto machine =

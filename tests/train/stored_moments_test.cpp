@@ -16,6 +16,7 @@
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
 #include <adacc/train/sgd.hpp>
+#include <adacc/train/stored_moments_time.hpp>
 
 #include <cstring>
 #include <limits>
@@ -36,7 +37,8 @@ using Options = TrainingOptions<Cpu, AnyOptimizer>;
 namespace {
 
 constexpr std::size_t sequences = 2, time = 8, vocab = 2500;
-constexpr gpt::Config config{2, 2, 32, time, vocab};  // a table of three pieces, which is the head, too
+constexpr gpt::Config config{2, 2, 32, time,
+                             vocab};  // a table of three pieces, which is the head, too
 const auto net = gpt::make(config);
 
 struct Batch {
@@ -225,7 +227,8 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
   const MomentWindow window = least_window(fused, AdamW{});
   Late one(true), other(true);
   {
-    Trained in_memory = made(separate, AdamW{}), stored = made(separate, AdamW{}, {one.store, window});
+    Trained in_memory = made(separate, AdamW{}),
+            stored = made(separate, AdamW{}, {one.store, window});
     for (std::size_t update = 0; update < 2; ++update)
       for (Trained* training : {&in_memory, &stored}) {
         for (std::size_t i = 0; i < 2; ++i) {
@@ -252,7 +255,8 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
   for (std::size_t i = 0; i < 4; ++i)
     for (Trained* training : {&in_memory, &stored}) sliced(*training, i, i == 1);
   CHECK(in_memory.updates() == 4);
-  for (Trained* training : {&in_memory, &stored}) training->params()[7] = std::numeric_limits<float>::infinity();
+  for (Trained* training : {&in_memory, &stored})
+    training->params()[7] = std::numeric_limits<float>::infinity();
   const Batch batch(5);
   for (Trained* training : {&in_memory, &stored}) {
     const auto outcome = training->step(batch.input(), batch.targets(), 1e-2);
@@ -267,7 +271,8 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
 
 TEST_CASE("a checkpoint in other forms, or of other parameters, is converted piece by piece") {
   const Folder folder;
-  const Graph all = graph_of(Updates::separate), part = graph_of(Updates::fused, "embedding,block.1");
+  const Graph all = graph_of(Updates::separate),
+              part = graph_of(Updates::fused, "embedding,block.1");
   Late late;
   Trained full = made(all, AdamW{});
   step(full, 0);
@@ -377,6 +382,39 @@ TEST_CASE("a total that moments in memory pass is met with them in a store, exac
   step(*stored, 0);
   options.moment_store = {};
   CHECK(says(Trained::make(net, shape, options).error, "the least known is"));
+}
+
+TEST_CASE("steps are predicted to take as long as they do") {
+  for (const Updates updates : {Updates::separate, Updates::fused}) {
+    const Graph graph = graph_of(updates);
+    const MomentWindow window = least_window(graph, AdamW{});
+    Late late(true);
+    late.store.speed.write_rate = 2e8;
+    late.store.speed.read_rate = 3e8;
+    late.store.speed.latency = 1e-5;
+    Trained stored = made(graph, AdamW{}, {late.store, window});
+    const auto turns = MomentTurns::make(AdamW{}, stored.table(), graph, window);
+    REQUIRE(turns);
+    for (std::size_t i = 0; i < 3; ++i) step(stored, i);
+    const double before = late.clock.time;
+    step(stored, 3);
+    // On this clock nothing takes time but the store.
+    const LinkCost link{.write_rate = 2e8, .read_rate = 3e8, .latency = 1e-5};
+    const Schedule& schedule = stored.compiled().program().schedule;
+    const PlanCost cost =
+        evaluate(graph, empty_profile(graph), stored.plan(), schedule, link, *turns);
+    CHECK(cost.seconds == doctest::Approx(late.clock.time - before).epsilon(1e-9));
+    CHECK(cost.stall_seconds == doctest::Approx(cost.seconds));
+    const double bytes = static_cast<double>(turns->store_bytes());
+    CHECK(cost.seconds > bytes / 2e8 + bytes / 3e8);
+    // Behind a step that takes as long, what the window has room for comes at no time.
+    CostProfile slow = empty_profile(graph);
+    for (NodeCost& node : slow.nodes) node.forward = 1;
+    const PlanCost hidden = evaluate(graph, slow, stored.plan(), schedule, link, *turns);
+    CHECK(hidden.stall_seconds < cost.stall_seconds);
+    CHECK(hidden.seconds == doctest::Approx(evaluate(graph, slow, stored.plan(), schedule).seconds +
+                                            hidden.stall_seconds));
+  }
 }
 
 TEST_CASE("a real file holds it as well") {

@@ -213,9 +213,12 @@ class DataParallel {
     if (const Error why = share_error(state.group, all.error)) return why;
     if (const Error why = state.move_states(*all, true)) return state.broken = why;
     const bool writes = state.group.rank() == 0;
-    const auto state_of_all = [&](const auto& put) { return put(std::as_const(all->memory).view()); };
-    return share_error(state.group,
-                       writes ? state.training.write(path, notes, all->table, state_of_all) : Error());
+    const auto state_of_all = [&](const auto& put) {
+      return put(std::as_const(all->memory).view());
+    };
+    return share_error(
+        state.group,
+        writes ? state.training.write(path, notes, all->table, state_of_all) : Error());
   }
 
   /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same

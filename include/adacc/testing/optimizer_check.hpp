@@ -123,12 +123,11 @@ class OptimizerTrial {
         };
         copy(true);
         const std::size_t first = parameter.offset + begin;
-        table_.update_piece(optimizer_, cpu_,
-                            ParameterPiece<float>{parameter, o, begin, elems,
-                                                  params_.as<float>() + first,
-                                                  gradients_.as<float>() + first, state.data(),
-                                                  at.data()},
-                            terms);
+        table_.update_piece(
+            optimizer_, cpu_,
+            ParameterPiece<float>{parameter, o, begin, elems, params_.as<float>() + first,
+                                  gradients_.as<float>() + first, state.data(), at.data()},
+            terms);
         if (!state.intact()) return Error::say("memory beyond a piece's state was written to");
         copy(false);
       }

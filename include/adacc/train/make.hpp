@@ -102,10 +102,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
   if (options.total_bytes != 0) {
-    const auto held =
-        options.moment_store.store
-            ? memory_beside_arena(graph, options.optimizer, options.moment_store.window)
-            : memory_beside_arena(graph, options.optimizer);
+    const auto held = options.moment_store.store ? memory_beside_arena(graph, options.optimizer,
+                                                                       options.moment_store.window)
+                                                 : memory_beside_arena(graph, options.optimizer);
     if (!held) return held.error;
     const auto left = arena_budget(options.total_bytes, *held, graph, profile, request);
     if (!left) return left.error;

@@ -70,8 +70,7 @@ class MomentTurns {
                                " numbers of a parameter of ", elems);
         made.specs_.push_back(spec);
         whole += made.piece_bytes(spec, spec.elems, graph.scalar);
-        if (spec.elems != 0)
-          tile += made.piece_bytes(spec, detail::update_tile, graph.scalar);
+        if (spec.elems != 0) tile += made.piece_bytes(spec, detail::update_tile, graph.scalar);
       }
       detail::raise(least, cut && tile < whole ? tile : whole);
     }

@@ -89,7 +89,8 @@ class SavedState {
         for (std::size_t o = 0; o < mine.owners(); ++o) {
           const std::size_t at = mine.begin(s, o);
           const StateSpec spec = state_of(optimizer, s, graph.parameters[mine.owner(o)]);
-          saved.parts_.push_back({at, at, spec.elems, spec.form, spec.form, spec.non_negative, true});
+          saved.parts_.push_back(
+              {at, at, spec.elems, spec.form, spec.form, spec.non_negative, true});
         }
       return saved;
     }

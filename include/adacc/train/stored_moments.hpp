@@ -47,10 +47,11 @@ class StoredMoments {
     if (store.alignment() > transfer_alignment || transfer_alignment % store.alignment() != 0)
       return Error::say("the store wants transfers aligned to ", store.alignment(),
                         " bytes; the optimizer's state is aligned to ", transfer_alignment);
-    auto window = Block<std::byte>::make(turns.window_bytes(), "the window of the optimizer's state",
-                                         huge_page);
+    auto window = Block<std::byte>::make(turns.window_bytes(),
+                                         "the window of the optimizer's state", huge_page);
     if (!window) return window.error;
-    if (const Error why = store.prepare(static_cast<int>(turns.slots()), window->view())) return why;
+    if (const Error why = store.prepare(static_cast<int>(turns.slots()), window->view()))
+      return why;
     return std::unique_ptr<StoredMoments>(
         new StoredMoments(std::move(turns), store, std::move(*window)));
   }
@@ -201,8 +202,8 @@ class StoredMoments {
   MomentTurns turns_;
   StoreRef store_;
   Block<std::byte> window_;
-  Array<bool> written_;    ///< by turn; one that was not is zero
-  Array<bool> under_way_;  ///< by slot
+  Array<bool> written_;                 ///< by turn; one that was not is zero
+  Array<bool> under_way_;               ///< by slot
   std::uint64_t next_ = 0, begun_ = 0;  ///< turns that were updated, and whose reads began
   Error failure_;
 };

@@ -61,8 +61,7 @@ class TurnsInLanes {
 /// the same `link` as the plan's own transfers: of a step that others came before. Waits for the
 /// state are among `stall_seconds`; `written_bytes` stay those of activations.
 inline PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
-                         const Schedule& schedule, const LinkCost& link,
-                         const MomentTurns& turns) {
+                         const Schedule& schedule, const LinkCost& link, const MomentTurns& turns) {
   PlanCost cost = evaluate(graph, profile, plan, schedule, link);
   detail::TurnsInLanes moments(turns, link, profile.rest);
   Lanes lanes;
@@ -77,8 +76,7 @@ inline PlanCost evaluate(const Graph& graph, const CostProfile& profile, const P
     };
     const StepTime time = simulate(
         schedule, link, seconds, [](const LaneTime&) {}, lanes);
-    if (!graph.fuses_updates())
-      moments.update(0, turns.turns().size(), lanes, waited);
+    if (!graph.fuses_updates()) moments.update(0, turns.turns().size(), lanes, waited);
     cost.seconds = lanes.now - start;
     cost.stall_seconds = time.write_stall_seconds + time.read_stall_seconds + waited;
   }

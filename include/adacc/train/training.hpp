@@ -499,9 +499,9 @@ class Training {
     // Gradients are numbered as the table numbers the parameters that it has state of.
     const std::size_t first = complete.number(0);
     if (stored_ != nullptr)
-      return update_stored(
-          context, stored_->turns().first_turn(first), stored_->turns().last_turn(first), terms,
-          [&](std::size_t o) { return complete.gradient(o - first).data(); });
+      return update_stored(context, stored_->turns().first_turn(first),
+                           stored_->turns().last_turn(first), terms,
+                           [&](std::size_t o) { return complete.gradient(o - first).data(); });
     for (std::size_t i = 0; i < complete.size(); ++i)
       table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
                         params().data() + complete.parameter(i).offset, complete.gradient(i).data(),

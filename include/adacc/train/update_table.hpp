@@ -172,11 +172,11 @@ class UpdateTable {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
     const RandomKey key =
         terms.key.with_purpose(Purpose::moments).with_activation(keys_[piece.owner]);
-    optimizer.update(ParameterRange<T>{piece.parameter, piece.values, piece.gradient, piece.state,
-                                       piece.state_at, pass, first,
-                                       left < cut.tile ? left : cut.tile, key, piece.begin,
-                                       piece.elems},
-                     terms);
+    optimizer.update(
+        ParameterRange<T>{piece.parameter, piece.values, piece.gradient, piece.state,
+                          piece.state_at, pass, first, left < cut.tile ? left : cut.tile, key,
+                          piece.begin, piece.elems},
+        terms);
   }
 
   std::size_t bytes_ = 0, states_ = 0;
