@@ -14,6 +14,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/plan/make_plan.hpp>
+#include <adacc/train/stored_moments_time.hpp>
 #include <adacc/train/total.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/lanes.hpp>
@@ -46,6 +47,9 @@ struct Options {
   adacc::Budget total;
   std::string total_text, optimizer = "adamw", moments = "fp32";
   bool fused = false;
+  bool moments_store = false;
+  adacc::Budget moments_window;
+  std::string moments_window_text;
   double tolerance = 1e-2;
   double gap = 2e-3;
   double deadline = 10;
@@ -74,6 +78,7 @@ void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutco
                                       {"parameter_bytes", memory.parameters},
                                       {"gradient_bytes", memory.gradients},
                                       {"moment_bytes", memory.moments},
+                                      {"stored_moment_bytes", memory.stored},
                                       {"total_bytes", memory.total()},
                                       {"predicted_ms", 1e3 * found.seconds},
                                       {"retain_ms", 1e3 * found.retain_seconds},
@@ -104,6 +109,9 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
               options.fused ? "parameters" : "parameters and gradients",
               mebi(memory.parameters + memory.gradients), mebi(memory.moments),
               options.optimizer.c_str(), options.moments.c_str());
+  if (options.moments_store)
+    std::printf("%-26s %12.1f MiB  through the window of %.1f MiB, in and out again by each step\n",
+                "moments in the store", mebi(memory.stored), mebi(memory.moments));
   std::printf("%-26s %12.1f MiB\n", "in all", mebi(memory.total()));
   std::printf("%-26s %12.2f ms   %5.3f of retain's\n", "predicted step", 1e3 * found.seconds,
               found.seconds / found.retain_seconds);
@@ -149,6 +157,22 @@ adacc::Error draw_plan(const Options& options, const adacc::Graph& graph,
            draw::lanes_panel(*program, profile, request.link, {20, plan.height + 356, 800, 100});
   svg += "</svg>\n";
   return adacc::write_file(options.svg, svg);
+}
+
+/// The time of a step that updates through a window, on the same link as what is offloaded.
+adacc::Error add_time_of_moments(const adacc::Graph& graph, const adacc::CostProfile& profile,
+                                 const adacc::LinkCost& link, const adacc::AnyOptimizer& optimizer,
+                                 adacc::MomentWindow window, adacc::PlanOutcome& found) {
+  using namespace adacc;
+  const auto table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+  if (!table) return table.error;
+  const auto turns = MomentTurns::make(optimizer, *table, graph, window);
+  if (!turns) return turns.error;
+  const PlanCost cost =
+      evaluate(graph, profile, found.plan, schedule_of(graph, found.plan), link, *turns);
+  found.seconds = cost.seconds;
+  found.stall_seconds = cost.stall_seconds;
+  return {};
 }
 
 int run(Options options) {
@@ -208,7 +232,11 @@ int run(Options options) {
   request.budget_bytes = options.budget.of(retain);
   const auto optimizer = support::make_optimizer(options.optimizer, options.moments, 0);
   if (!optimizer) return fail(optimizer.error);
-  auto memory = memory_beside_arena(*graph, *optimizer);
+  const MomentWindow window{options.moments_window_text.empty()
+                                ? 0
+                                : options.moments_window.of(fp32 ? fp32->moments : 0)};
+  auto memory = options.moments_store ? memory_beside_arena(*graph, *optimizer, window)
+                                      : memory_beside_arena(*graph, *optimizer);
   if (!memory || !fp32) return fail(memory ? fp32.error : memory.error);
   if (!options.total_text.empty()) {
     const auto left =
@@ -220,6 +248,10 @@ int run(Options options) {
   if (!found) return fail(found.error);
   found->retain_peak_bytes = retain;
   memory->arena = found->peak_bytes;
+  if (options.moments_store)
+    if (const Error why =
+            add_time_of_moments(*graph, profile, request.link, *optimizer, window, *found))
+      return fail(why);
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
   if (options.json) print_json(request.budget_bytes, *smallest, *found, *memory);
@@ -281,6 +313,15 @@ int main(int argc, char** argv) {
                          "the form that they are held in");
   app.add_flag("--fused", options.fused,
                "updates in the step: gradients of parameters are buffers of it");
+  auto* store = app.add_flag("--moments-store", options.moments_store,
+                             "moments in a store behind --link, which pass through a window of "
+                             "memory for each update");
+  support::add_bytes(
+      app, "--moments-window", options.moments_window,
+      "... of so many bytes, or % of what they take in fp32 [default: a sixteenth of "
+      "them, at most 32MiB]",
+      "", &options.moments_window_text)
+      ->needs(store);
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")
@@ -298,7 +339,8 @@ int main(int argc, char** argv) {
       ->check(support::between(1e-3, 1e9))
       ->excludes(profile);
   app.add_option("--link", options.link_gbps,
-                 "GB/s to and from a store that activations may be offloaded to; 0: there is none. "
+                 "GB/s to and from a store that activations may be offloaded to, and that has the "
+                 "moments with --moments-store; 0: there is none. "
                  "With --stages: between the ranks, 25 if it is not given")
       ->check(support::between(0, 1e9));
   app.add_flag("--json", options.json, "print one JSON object");
@@ -316,13 +358,16 @@ int main(int argc, char** argv) {
       ->excludes("--total")
       ->excludes("--optimizer")
       ->excludes("--moments")
+      ->excludes("--moments-store")
       ->excludes("--svg")
       ->excludes("--json");
   if (const auto status = support::parse(app, argc, argv)) return *status;
+  if (options.moments_store && options.link_gbps == 0)
+    return fail(adacc::Error::say("--moments-store: say how fast the store is, with --link"));
   if (options.pipeline.stages == 0) return run(options);
   for (const char* other :
        {"--threads", "--parts", "--train", "--lora", "--budget", "--total", "--optimizer",
-        "--moments", "--solver", "--profile", "--gflops", "--gbps", "--svg"})
+        "--moments", "--moments-store", "--solver", "--profile", "--gflops", "--gbps", "--svg"})
     if (app.count(other) > 0)
       return fail(
           adacc::Error::say(other, " says nothing with --stages, which has options of its own"));

@@ -173,6 +173,8 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
                   store.c_str(), mebibytes(trainer.offloaded_bytes()).c_str(),
                   1e3 * plan->stall_seconds);
   }
+  if (const std::string stored = trainer.moments_text(); !stored.empty())
+    std::printf("moments     %s\n", stored.c_str());
   if (options.parallel())
     std::printf("plan        %s; one for all ranks\n",
                 policy_counts(trainer.program().plan).c_str());
@@ -199,12 +201,13 @@ void print_summary(Trainer& trainer) {
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   line("parameters", memory.parameters);
   line("gradients", memory.gradients);
-  line("moments", memory.moments);
+  line(memory.stored > 0 ? "moments, their window" : "moments", memory.moments);
   line("arena", memory.arena);
   if (memory.sums > 0) line("sums over shards and ranks", memory.sums);
   if (memory.set_up > 0) line("set-up, given back", memory.set_up);
   line("in all", memory.total());
   if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
+  if (memory.stored > 0) line("moments in --moments-store", memory.stored);
   // What the process took beside: its heap, stacks of threads, and pages of code.
   if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
     std::printf(
@@ -378,6 +381,10 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say("--resume and --model both say where to start; give one of them");
   if (options.parallel() && !options.offload.empty())
     return Error::say("--offload is for one rank without --shards");
+  if (options.parallel() && !options.moments_store.empty())
+    return Error::say(
+        "--moments-store is for one rank without --shards; several ranks divide the moments with "
+        "--shard-moments");
   if (options.parallel() && (options.fused || options.forward_only))
     return Error::say(
         options.fused ? "--fused" : "--forward-only",

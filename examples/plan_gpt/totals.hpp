@@ -39,6 +39,7 @@ struct Way {
   bool parts = false;  ///< as many as sequences
   bool fused = false;  ///< updates in the step
   bool forward_only = false;
+  bool moments_store = false;  ///< behind a link of 1 GB/s, which activations may take as well
 };
 
 inline std::vector<Way> ways(const Model& model) {
@@ -55,6 +56,16 @@ inline std::vector<Way> ways(const Model& model) {
       {"moments in 8 bits", "`--budget 30% --moments int8`", 0.3, "int8"},
       {"smallest plan, in loops", rest + "`", 0, "int8", {}, 0, true},
       {"updates in the step", fused + "`", 0, "int8", {}, 0, true, true},
+      {"moments in a store",
+       fused + " --moments-store --link 1`",
+       0,
+       "int8",
+       {},
+       0,
+       true,
+       true,
+       false,
+       true},
       {"lower half frozen", fused + " --train '" + upper + "'`", 0, "int8", upper, 0, true, true},
       {"LoRA of rank 8", fused + " --lora 8`", 0, "int8", {}, 8, true, true},
       {"forward passes alone",
@@ -111,11 +122,13 @@ inline adacc::Result<draw::TotalBar> bar_of(const Model& model, const Way& way) 
   }
   const auto optimizer = support::make_optimizer("adamw", way.moments, 0);
   if (!optimizer) return optimizer.error;
-  const auto beside = memory_beside_arena(*graph, *optimizer);
+  const auto beside = way.moments_store ? memory_beside_arena(*graph, *optimizer, MomentWindow{})
+                                        : memory_beside_arena(*graph, *optimizer);
   if (!beside) return beside.error;
   const CostProfile profile = estimated_profile(*graph, model.rates);
   PlanRequest request;
   request.tolerance = model.tolerance;
+  if (way.moments_store) request.link.write_rate = request.link.read_rate = 1e9;
   request.budget_bytes = static_cast<std::size_t>(way.share * static_cast<double>(retain));
   if (way.share == 0) {
     request.budget_bytes = 1;

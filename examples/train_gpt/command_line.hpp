@@ -110,6 +110,16 @@ inline void declare(CLI::App& app, Options& options) {
       "whose second moment is a row and a column of each matrix",
       "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
       "blocks of 8 bits. A resumed run may change it");
+  app.add_option(
+      "--moments-store", options.moments_store,
+      "keep the moments in a scratch file in this folder, on a disk: they are read ahead "
+      "of each update and written behind it, through a window of memory. The same bits, "
+      "and all of the moments written by every step: flash wears out");
+  support::add_bytes(
+      app, "--moments-window", options.moments_window,
+      "... of so many bytes, as 32MiB or as 5% of what moments in fp32 take [default: a "
+      "sixteenth of the moments, at most 32MiB]",
+      "", &options.moments_window_text);
   auto* forward_only = app.add_flag(
       "--forward-only{true}", options.forward_only,
       "train by comparing losses on either side along random directions, without backward: "
@@ -276,15 +286,16 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
   for (const char* name :
-       {"--model",  "--policy",       "--budget",       "--profile", "--fixed-costs",  "--offload",
-        "--train",  "--lora",         "--may-freeze",   "--fused",   "--clip-by",      "--shards",
-        "--solver", "--plan-threads", "--forward-only", "--report",  "--save",         "--export",
-        "--merge",  "--resume",       "--sample",       "--val",     "--shard-moments"})
+       {"--model",   "--policy", "--budget",        "--profile",      "--fixed-costs",
+        "--offload", "--train",  "--lora",          "--may-freeze",   "--fused",
+        "--clip-by", "--shards", "--solver",        "--plan-threads", "--forward-only",
+        "--report",  "--save",   "--export",        "--merge",        "--resume",
+        "--sample",  "--val",    "--shard-moments", "--moments-store"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   if (options.pipeline > 0) options.network.tied_head = false;
   if (app.count("--parts") > 0) options.for_auto = "--parts";
-  for (const char* name :
-       {"--policy", "--optimizer", "--moments", "--micro", "--fused", "--clip-by"})
+  for (const char* name : {"--policy", "--optimizer", "--moments", "--moments-store", "--micro",
+                           "--fused", "--clip-by"})
     if (app.count(name) > 0) options.for_backward = name;
   if (options.forward_only && app.count("--lr") == 0) options.lr = 1e-6;
   return std::nullopt;
@@ -324,7 +335,8 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (const adacc::Error why = adopt_adapters(line.options)) return fail(why);
     const Options& all = line.options;
     if (all.pipeline > 0 && !given.not_for_pipeline.empty())
-      return fail(adacc::Error::say(given.not_for_pipeline.c_str(), " does not go with --pipeline yet"));
+      return fail(
+          adacc::Error::say(given.not_for_pipeline.c_str(), " does not go with --pipeline yet"));
     if (all.pipeline > 0 && (all.moments != "fp32" || all.optimizer == "adafactor"))
       return fail(adacc::Error::say(
           "--pipeline takes --optimizer adamw, sgd or lion, with --moments fp32"));
@@ -343,6 +355,13 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           adacc::Error::say("--may-freeze asks what fits with separate updates, and --fused "
                             "updates in the step: give "
                             "one of the two"));
+    if (!all.moments_window_text.empty() && all.moments_store.empty())
+      return fail(adacc::Error::say(
+          "--moments-window is what moments in a store pass through: give --moments-store"));
+    if (all.may_freeze && !all.moments_store.empty())
+      return fail(
+          adacc::Error::say("--may-freeze asks what fits with moments in memory, and "
+                            "--moments-store has them in a file: give one of the two"));
     if (all.may_freeze && all.lora.rank > 0)
       return fail(adacc::Error::say(
           "--may-freeze chooses among the model's layers, and with adapters these are all frozen"));

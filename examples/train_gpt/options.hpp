@@ -49,6 +49,9 @@ struct Options {
   std::string total_text;
   bool may_freeze = false;  ///< if the budget cannot be met otherwise
   std::string optimizer = "adamw", moments = "fp32";
+  std::string moments_store;  ///< folder of a scratch file that has them
+  adacc::Budget moments_window;
+  std::string moments_window_text;
   bool forward_only = false;
   int directions = 1;
   double epsilon = 1e-3;
@@ -139,6 +142,10 @@ struct Notes {
     } else {
       notes.options.emplace_back("--optimizer", options.optimizer);
       notes.options.emplace_back("--moments", options.moments);
+      if (!options.moments_store.empty())
+        notes.options.emplace_back("--moments-store", options.moments_store);
+      if (!options.moments_window_text.empty())
+        notes.options.emplace_back("--moments-window", options.moments_window_text);
     }
     number("--weight-decay", options.weight_decay);
     number("--clip", options.clip);

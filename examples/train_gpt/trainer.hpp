@@ -261,6 +261,16 @@ class Trainer {
                   link.read_rate / 1e9);
     return adacc::one_line(options_.offload, 100) + " by " + store_.engine() + text;
   }
+  /// How --moments-store works, in words; empty without it.
+  std::string moments_text() const {
+    if (options_.moments_store.empty()) return {};
+    const adacc::TrainingMemoryUse use = memory_use();
+    char text[160];
+    std::snprintf(text, sizeof text, "; %.1f MiB in and out again a step, through %.1f MiB",
+                  static_cast<double>(use.stored) / adacc::MiB,
+                  static_cast<double>(use.moments) / adacc::MiB);
+    return adacc::one_line(options_.moments_store, 100) + " by " + moments_file_.engine() + text;
+  }
   /// Where the costs came from, in words; empty if nothing was planned.
   const std::string& cost_source() const { return cost_source_; }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
@@ -483,8 +493,10 @@ class Trainer {
         gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq, tuning()));
     if (!train) return train.error;
     const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
-    if (Error why = check_memory(arena, graph, optimizer)) return why;
-    auto made = Trained::make(dispatch(), std::move(*train), cpu_, arena, optimizer);
+    MomentStore moments;
+    if (const Error why = open_moments_store(graph, optimizer, moments)) return why;
+    if (Error why = check_memory(arena, graph, optimizer, moments)) return why;
+    auto made = Trained::make(dispatch(), std::move(*train), cpu_, arena, optimizer, moments);
     if (!made) return made.error;
     training_ = std::move(*made);
     return {};
@@ -513,9 +525,10 @@ class Trainer {
                          .arena_bytes = borrowed_bytes()};
     support::choose_solver(options_.solver, how);
     if (const Error why = open_store(how)) return why;
+    if (const Error why = open_moments_store(*graph, optimizer, how.moment_store)) return why;
     if (total_bytes_ == 0) {
       const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
-      if (Error why = check_memory(arena, *graph, optimizer)) return why;
+      if (Error why = check_memory(arena, *graph, optimizer, how.moment_store)) return why;
     }
     if (fresh && !options_.profile.empty()) {
       auto loaded = load_profile(options_.profile, *graph, source());
@@ -543,6 +556,24 @@ class Trainer {
     if (!file) return Error::say("--offload: ", file.error.text());
     store_ = std::move(*file);
     how.store = store_;
+    return {};
+  }
+
+  /// The scratch file that --moments-store asks for.
+  adacc::Error open_moments_store(const adacc::Graph& graph, const adacc::AnyOptimizer& optimizer,
+                                  adacc::MomentStore& moments) {
+    using namespace adacc;
+    if (options_.moments_store.empty()) return {};
+    const auto fp32 = memory_beside_arena(graph, AdamW{});
+    if (!fp32) return fp32.error;
+    if (!options_.moments_window_text.empty())
+      moments.window.bytes = std::max<std::size_t>(1, options_.moments_window.of(fp32->moments));
+    const auto held = memory_beside_arena(graph, optimizer, moments.window);
+    if (!held) return Error::say("--moments-store: ", held.error.text());
+    auto file = ScratchFile::make(options_.moments_store, held->stored);
+    if (!file) return Error::say("--moments-store: ", file.error.text());
+    moments_file_ = std::move(*file);
+    moments.store = moments_file_;
     return {};
   }
 
@@ -643,8 +674,10 @@ class Trainer {
   }
 
   static adacc::Error check_memory(std::size_t arena, const adacc::Graph& graph,
-                                   const adacc::AnyOptimizer& optimizer) {
-    const auto held = adacc::memory_beside_arena(graph, optimizer);
+                                   const adacc::AnyOptimizer& optimizer,
+                                   const adacc::MomentStore& moments) {
+    const auto held = moments.store ? adacc::memory_beside_arena(graph, optimizer, moments.window)
+                                    : adacc::memory_beside_arena(graph, optimizer);
     if (!held) return held.error;
 
     const auto machine =
@@ -687,7 +720,8 @@ class Trainer {
   adacc::TrainedSet trained_;                           ///< that --train names; empty: all
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
-  adacc::ScratchFile store_;  ///< outlives the training that sends to it
+  adacc::ScratchFile store_;         ///< outlives the training that sends to it
+  adacc::ScratchFile moments_file_;  ///< likewise
   ResidentPeak resident_;
   Trained training_;              ///< empty once it has become
   Parallel parallel_;             ///< this, with shards

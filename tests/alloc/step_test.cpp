@@ -7,6 +7,7 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/store/memory_store.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
 
@@ -80,6 +81,13 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
                                     {.context = Cpu(ExecutorRef(pool)), .evolving = false});
     REQUIRE_MESSAGE(planned, planned.error.text());
     CHECK(count(*planned) == 0);
+    // Nor one whose moments are in a store.
+    auto room = Block<std::byte>::make(2 * MiB, "a store", huge_page);
+    MemoryStore store(room->view());
+    auto stored = Training<>::make(net, *make_program(*graph, retain_all(*graph)), cpu, 0, AdamW{},
+                                   {store, {}});
+    REQUIRE_MESSAGE(stored, stored.error.text());
+    CHECK(count(*stored) == 0);
     auto forward = ForwardOnly<>::make(net, Shape(batch, seq),
                                        {.directions = 2, .context = Cpu(ExecutorRef(pool))});
     REQUIRE_MESSAGE(forward, forward.error.text());

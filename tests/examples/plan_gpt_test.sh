@@ -73,6 +73,16 @@ refuses --budget --total -- "${shape[@]}" --budget 1MiB --total 2MiB
 awk -F'[ ,]+' '/parameter_bytes|gradient_bytes|moment_bytes|"peak_bytes/ { sum += $3 }
      /"total_bytes/ { total = $3 } END { exit !(total > 0 && sum == total) }' out ||
   complain "what is held does not add up: $(cat out)"
+# Moments in a store: less in memory, more waiting, and the link must be known.
+"$plan_gpt" "${shape[@]}" --fused --budget 100% --json >out 2>err || complain "--fused: $(cat err)"
+inside=$(number total_bytes) quick=$(number predicted_ms)
+"$plan_gpt" "${shape[@]}" --fused --budget 100% --moments-store --link 0.5 --json >out 2>err ||
+  complain "--moments-store: $(cat err)"
+[ "$(number total_bytes)" -lt "$inside" ] || complain "--moments-store holds as much: $(cat out)"
+[ "$(number stored_moment_bytes)" -gt "$(number moment_bytes)" ] || complain "nothing is in the store: $(cat out)"
+awk "BEGIN { exit !($(number predicted_ms) > $quick && $(number offload_stall_ms) > 0) }" ||
+  complain "moments in a store take no time: $(cat out)"
+refuses --moments-store --link -- "${shape[@]}" --moments-store
 # Every byte of a training: rows add up, and say what the same options say one by one.
 "$plan_gpt" "${shape[@]}" --parts 4 --moments int8 --json >out 2>err || complain "in loops: $(cat err)"
 smallest=$(number smallest_peak_bytes)
@@ -85,8 +95,8 @@ awk -F'|' -v smallest="$smallest" -v total="$total" '
      NR == 5 && off($8 + 0, total / 1048576) { bad = 1 }
      NR == 6 && off($7 + 0, smallest / 1048576) { bad = 1 }
      $3 ~ /forward-only/ && ($5 + $6 > 0) { bad = 1 }
-     END { exit bad || rows != 9 }' table || complain "the table does not add up: $(cat table) $smallest $total"
-[ "$(grep -c 'MiB</text>' picture.svg)" -eq 9 ] || complain "the picture has not 9 bars"
+     END { exit bad || rows != 10 }' table || complain "the table does not add up: $(cat table) $smallest $total"
+[ "$(grep -c 'MiB</text>' picture.svg)" -eq 10 ] || complain "the picture has not 10 bars"
 refuses --total-picture --budget -- "${shape[@]}" --total-picture picture.svg --budget 30%
 refuses nowhere -- "${shape[@]}" --total-picture nowhere/picture.svg
 # Updates in the step: no gradients beside the arena, and less of a total.

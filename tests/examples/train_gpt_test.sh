@@ -86,6 +86,9 @@ refuses --moments fp32 bf16 int8 -- --moments int4
 refuses --moments Adafactor -- "${small[@]}" --optimizer adafactor --moments int8
 refuses --budget --total -- "${small[@]}" --budget 50% --total 50%
 refuses --total auto retain -- "${small[@]}" --policy retain --total 50%
+refuses --moments-window --moments-store -- "${small[@]}" --moments-window 1MiB
+refuses --may-freeze --moments-store -- "${small[@]}" --may-freeze --budget 50% --moments-store .
+refuses --moments-store --forward-only -- "${small[@]}" --forward-only --moments-store .
 refuses --clip --fused '--clip-by previous' -- "${small[@]}" --fused --clip 1
 refuses --micro --fused -- "${small[@]}" --fused --micro 2
 refuses 'limited by the parameters themselves' 'the least known is' -- "${small[@]}" --total 1KiB
@@ -514,6 +517,25 @@ else
   grep -q 'scratch file\|O_TMPFILE\|O_DIRECT' err || complain "--offload: $(cat err)"
 fi
 refuses offload nothere -- "${larger[@]}" --steps 1 --offload nothere
+# Moments in a scratch file: the same losses and checkpoints, in less memory.
+stored=(--policy retain --moments bf16 --fused --steps 5)
+"$train_gpt" "${larger[@]}" "${stored[@]}" --log inside.jsonl --save inside >out 2>err ||
+  complain "moments in bf16: $(cat err)"
+before=$(held out)
+if "$train_gpt" "${larger[@]}" "${stored[@]}" --moments-store . --log away.jsonl --save away >out 2>err; then
+  grep -q '^moments  *\. by .*in and out again a step' out || complain "--moments-store says: $(cat out)"
+  [ "$(losses away.jsonl)" = "$(losses inside.jsonl)" ] || complain "--moments-store changes losses"
+  [ "$(held out)" -lt "$before" ] || complain "--moments-store holds $(held out), else $before"
+  for from in inside away; do
+    "$train_gpt" --resume $from --steps 7 --moments-store . --log $from.more >out 2>err ||
+      complain "--moments-store, from $from: $(cat err)"
+  done
+  [ "$(losses inside.more)" = "$(losses away.more)" ] || complain "--moments-store resumes with other losses"
+else
+  grep -q 'scratch file\|O_TMPFILE\|O_DIRECT' err || complain "--moments-store: $(cat err)"
+fi
+refuses moments-store nothere -- "${larger[@]}" --steps 1 --moments-store nothere
+refuses 'moments-store' 'it needs' -- "${larger[@]}" --steps 1 --moments-store . --moments-window 4KiB
 refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 
 # Piped, the output is plain lines; --sample gives the bytes asked for.

@@ -45,11 +45,12 @@ TEST_CASE("ready-made optimizers keep the contract, in every form of their momen
 }
 
 /// Breaks the contract in one way.
-enum class Fault { order, padding, gradient, rate, idle, zeros };
+enum class Fault { order, padding, gradient, rate, idle, zeros, pieces };
 template <Fault fault>
 struct Faulty {
   static constexpr const char* name = "faulty";
   static constexpr std::size_t state_count = 1;
+  static constexpr bool elementwise = fault == Fault::pieces;
   static StateSpec state(std::size_t, const ParameterSpec& parameter) {
     return {"sum", parameter.shape.elems()};
   }
@@ -62,6 +63,8 @@ struct Faulty {
       if (fault != Fault::idle)
         range.values[e] -= static_cast<T>(fault == Fault::rate ? 0.1 : terms.rate) * sum[e];
       if (fault != Fault::gradient) range.gradient[e] = 0;
+      // By its place in the piece, not in the parameter.
+      if (fault == Fault::pieces) sum[e] += static_cast<T>(terms.rate) * static_cast<T>(e);
     }
     // The sum of a neighbour, which may or may not have been there.
     if (fault == Fault::order && range.first > 0)
@@ -80,6 +83,7 @@ TEST_CASE("the check finds what the contract forbids") {
   finds(testing::check_optimizer(Faulty<Fault::rate>{}), "at the rate 0");
   finds(testing::check_optimizer(Faulty<Fault::idle>{}), "changed no parameter");
   finds(testing::check_optimizer(Faulty<Fault::zeros>{}), "did not stay zero");
+  finds(testing::check_optimizer(Faulty<Fault::pieces>{}), "in pieces");
 }
 
 /// One matrix, updated in place.

@@ -58,15 +58,26 @@ struct LaneTime {
   constexpr double seconds() const { return to - from; }
 };
 
+/// How far both lanes have come, in seconds.
+struct Lanes {
+  double now = 0;   ///< computation
+  double free = 0;  ///< when the link has done all that was begun
+
+  /// Begins a transfer that takes so long; when it ends.
+  constexpr double transfer(double seconds) { return free = (now > free ? now : free) + seconds; }
+};
+
 /// Plays `schedule`: `cost(run)` has the seconds of an instruction that is no transfer. Without a
 /// link transfers take no time. `visit(const LaneTime&)` is called for all that takes time, in each
-/// lane from left to right. Allocates a number for each transfer.
+/// lane from left to right. Allocates a number for each transfer. If `lanes` are given it begins and
+/// ends there, and cost(run), called when they have come to `run`, may take them further itself.
 template <class Cost, class Visit>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
-                            const Visit& visit) {
+                            const Visit& visit, Lanes& lanes) {
   StepTime time;
   Array<double> end(schedule.transfers.size());  // of the transfer under way, by transfer
-  double now = 0, free = 0;
+  double& now = lanes.now;
+  const double start = now;
   const auto pass = [&](LaneTime::Kind kind, std::size_t i, double until) {
     if (until > now) visit(LaneTime{kind, i, now, until});
     now = until;
@@ -74,7 +85,8 @@ constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, cons
   for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
     const Instruction& run = schedule.instructions[i];
     if (!is_transfer(run.op)) {
-      pass(LaneTime::Kind::compute, i, now + cost(run));
+      const double seconds = cost(run);
+      pass(LaneTime::Kind::compute, i, now + seconds);
       continue;
     }
     const auto t = static_cast<std::size_t>(run.transfer);
@@ -84,18 +96,24 @@ constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, cons
       (write ? time.written_bytes : time.read_bytes) += bytes;
       if (!link.exists()) continue;
       pass(LaneTime::Kind::compute, i, now + link.begin_seconds(bytes));
-      const double from = now > free ? now : free;
-      end[t] = free = from + (write ? link.write_seconds(bytes) : link.read_seconds(bytes));
-      time.link_seconds += free - from;
-      visit(LaneTime{LaneTime::Kind::transfer, i, from, free});
+      const double seconds = write ? link.write_seconds(bytes) : link.read_seconds(bytes);
+      end[t] = lanes.transfer(seconds);
+      time.link_seconds += seconds;
+      visit(LaneTime{LaneTime::Kind::transfer, i, end[t] - seconds, end[t]});
     } else if (end[t] > now) {
       (run.op == Op::write_wait ? time.write_stall_seconds : time.read_stall_seconds) +=
           end[t] - now;
       pass(LaneTime::Kind::stall, i, end[t]);
     }
   }
-  time.seconds = now;
+  time.seconds = now - start;
   return time;
+}
+template <class Cost, class Visit>
+constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
+                            const Visit& visit) {
+  Lanes lanes;
+  return simulate(schedule, link, cost, visit, lanes);
 }
 
 template <class Cost>

@@ -223,17 +223,18 @@ Error read_checkpoint_block(InputFile& file, View<T> to) {
 
 }  // namespace detail
 
-/// Saves a run: `info`, the parameters and the optimizer's state. On an error the file of that name is
-/// what it was.
-template <class T>
+/// Saves a run: `info`, the parameters and the optimizer's state, of `state_bytes` bytes, of which
+/// write_state(put) calls put(ConstBytes) for one piece after the other, all but the last a multiple
+/// of 8 bytes, and returns its first error. On an error the file of that name is what it was.
+template <class T, class WriteState>
 Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
-                      ConstBytes state) {
+                      std::size_t state_bytes, const WriteState& write_state) {
   detail::CheckpointHeader header{};
   std::memcpy(header.magic, checkpoint_magic, 8);
   header.version = detail::checkpoint_version;
   header.scalar = sizeof(T) == 4 ? 0 : 1;
   header.elems = params.size();
-  header.state = state.size();
+  header.state = state_bytes;
   header.updates = info.updates;
   header.data_position = info.data_position;
   header.seed = info.key.seed;
@@ -246,8 +247,8 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
   header.graph_structure = info.graph.structure;
   const auto texts = detail::checkpoint_texts(info);
   for (std::size_t i = 0; i < 5; ++i) header.text_bytes[i] = texts.of[i]->size();
-  std::size_t state_bytes = 0, bytes = 0;
-  if (!detail::checkpoint_bytes(header, state_bytes, bytes))
+  std::size_t in_file = 0, bytes = 0;
+  if (!detail::checkpoint_bytes(header, in_file, bytes))
     return Error::say(one_line(path).c_str(), ": a text of more than ",
                       shown(detail::checkpoint_text_limit), " cannot be saved");
   header.file_bytes = bytes;
@@ -259,8 +260,17 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
   for (const std::string* text : texts.of)
     if (Error error = out.write(text->data(), text->size())) return error;
   if (Error error = out.write(params.data(), params.size() * sizeof(T))) return error;
-  if (Error error = out.write(state.data(), state.size())) return error;
+  const auto put = [&](ConstBytes piece) { return out.write(piece.data(), piece.size()); };
+  if (Error error = write_state(put)) return error;
   return out.finish();
+}
+
+/// The same of a state that is in one piece.
+template <class T>
+Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
+                      ConstBytes state) {
+  return save_checkpoint<T>(path, info, params, state.size(),
+                            [&](const auto& put) { return put(state); });
 }
 
 /// A checkpoint whose whole file has been checked, before its numbers are read.
@@ -320,6 +330,17 @@ class CheckpointFile {
                            name_of(info_.scalar), ", and was asked for ", params.size(), " of ",
                            name_of(dtype_of<T>));
     return detail::read_checkpoint_block(file_, params);
+  }
+
+  /// Reads a part of the state, from byte `from` of it on.
+  Error read_state(std::size_t from, Bytes to) {
+    if (from > info_.state_bytes || to.size() > info_.state_bytes - from)
+      return Error::misuse("the checkpoint has ", info_.state_bytes,
+                           " bytes of state, and was asked for ", to.size(), " behind ", from);
+    // State and checksum are what the file ends with.
+    const std::size_t begin = file_.size() - 8 - detail::to_eight(info_.state_bytes);
+    if (Error error = file_.seek(begin + from)) return error;
+    return file_.read(to.data(), to.size());
   }
 
  private:

@@ -213,9 +213,12 @@ class DataParallel {
     if (const Error why = share_error(state.group, all.error)) return why;
     if (const Error why = state.move_states(*all, true)) return state.broken = why;
     const bool writes = state.group.rank() == 0;
-    return share_error(state.group, writes ? state.training.write(path, notes, all->table,
-                                                                  std::as_const(all->memory).view())
-                                           : Error());
+    const auto state_of_all = [&](const auto& put) {
+      return put(std::as_const(all->memory).view());
+    };
+    return share_error(
+        state.group,
+        writes ? state.training.write(path, notes, all->table, state_of_all) : Error());
   }
 
   /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
@@ -480,6 +483,10 @@ class DataParallel {
           "(Updates::separate)");
     if (options.store)
       return Error::say("data parallel training keeps activations in the arena: lend it no store");
+    if (options.moment_store.store)
+      return Error::say(
+          "data parallel training keeps the optimizer's state in memory: lend it no moment_store "
+          "(sharded_state divides that among the ranks)");
     if (state.shards < 1 || state.micro_batches < 1 ||
         static_cast<std::int64_t>(state.shards) * state.micro_batches > 65536)
       return Error::say("an update of ", state.shards, " shards of ", state.micro_batches,
@@ -603,7 +610,7 @@ class DataParallel {
     if (!program) return program.error;
     auto training =
         Training::make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
-                       options.arena_bytes, 0, {}, state.is_mine.data());
+                       options.arena_bytes, 0, {}, {}, state.is_mine.data());
     if (!training) return training.error;
     state.training = std::move(*training);
     state.training.clip = options.clip;

@@ -5,7 +5,7 @@
 ///
 /// Matrices, vectors and single numbers, with sizes that no vector divides, a tied duplicate and one
 /// without decay, are updated a few times on random gradients: by ranges in different orders, in
-/// guarded memory, and at the rate 0. Whether the formula is the right one is for a test of its own.
+/// guarded memory, at the rate 0 and, if it says that it is elementwise, in pieces. Whether the formula is the right one is for a test of its own.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 
 #include "../core/array.hpp"
 #include "../core/cpu.hpp"
+#include "../train/moment_turns.hpp"
 #include "../train/update_table.hpp"
 #include "check_base.hpp"
 #include "guarded.hpp"
@@ -52,16 +53,18 @@ class OptimizerTrial {
     return {};
   }
 
-  /// An update on gradients drawn by `number`, or on zeros.
-  Error update(std::uint64_t number, double rate, bool zeros, std::uint64_t seed = 1) {
+  /// An update on gradients drawn by `number`, or on zeros; in pieces, last one first, if told to.
+  Error update(std::uint64_t number, double rate, bool zeros, bool pieces = false,
+               std::uint64_t seed = 1) {
     std::vector<double> drawn(elems_);
     if (!zeros) fill_normal(drawn.data(), elems_, 2, static_cast<std::uint32_t>(number), 1e-2);
     fill(gradients_, [&](std::size_t e) { return static_cast<float>(drawn[e]); });
     const UpdateMemory<float> memory{{params_.as<float>(), Shape(elems_)},
                                      {gradients_.as<float>(), Shape(elems_)},
                                      {state_.data(), Shape(table_.bytes())}};
-    table_.update(optimizer_, cpu_, parameters_, memory,
-                  UpdateTerms{number, rate, 0.5, {seed, static_cast<std::uint32_t>(number)}});
+    const UpdateTerms terms{number, rate, 0.5, {seed, static_cast<std::uint32_t>(number)}};
+    if (!pieces) table_.update(optimizer_, cpu_, parameters_, memory, terms);
+    else if (const Error why = update_pieces(terms)) return why;
     for (const GuardedBlock* block : {&params_, &gradients_}) {
       std::size_t at = 0;
       for (const Parameter& parameter : parameters_) {
@@ -92,6 +95,49 @@ class OptimizerTrial {
   }
 
  private:
+  /// As small ones as there are, each with its state in memory of its own.
+  Error update_pieces(const UpdateTerms& terms) {
+    using adacc::detail::update_tile;
+    for (std::size_t o = table_.owners(); o-- > 0;) {
+      const Parameter& parameter = parameters_[table_.owner(o)];
+      const std::size_t all = parameter.shape.elems();
+      for (std::size_t tile = div_up(all, update_tile); tile-- > 0;) {
+        const std::size_t begin = tile * update_tile, left = all - begin;
+        const std::size_t elems = left < update_tile ? left : update_tile;
+        Array<std::size_t> at;
+        std::size_t bytes = 0;
+        for (std::size_t s = 0; s < table_.states(); ++s) {
+          at.push_back(bytes);
+          bytes += align_up(state_bytes(spec(s, parameter).form, elems, Dtype::f32));
+        }
+        GuardedBlock state(bytes);
+        const auto copy = [&](bool in) {
+          for (std::size_t s = 0; s < table_.states(); ++s)
+            MomentTurns::each_run(
+                spec(s, parameter), begin, spec(s, parameter).elems == 0 ? 0 : elems, Dtype::f32,
+                [&](std::size_t in_piece, std::size_t in_tensor, std::size_t count) {
+                  std::byte* const mine = state.data() + at[s] + in_piece;
+                  std::byte* const whole = state_.data() + table_.begin(s, o) + in_tensor;
+                  std::memcpy(in ? mine : whole, in ? whole : mine, count);
+                });
+        };
+        copy(true);
+        const std::size_t first = parameter.offset + begin;
+        table_.update_piece(
+            optimizer_, cpu_,
+            ParameterPiece<float>{parameter, o, begin, elems, params_.as<float>() + first,
+                                  gradients_.as<float>() + first, state.data(), at.data()},
+            terms);
+        if (!state.intact()) return Error::say("memory beyond a piece's state was written to");
+        copy(false);
+      }
+    }
+    return {};
+  }
+  StateSpec spec(std::size_t s, const Parameter& parameter) const {
+    return adacc::detail::state_of(optimizer_, s, parameter);
+  }
+
   Parameter& add(Shape shape) {
     Parameter parameter;
     parameter.shape = shape;
@@ -122,8 +168,8 @@ class OptimizerTrial {
 template <class Optimizer>
 Error check_optimizer(const Optimizer& optimizer) {
   detail::OptimizerTrial<Optimizer> one(optimizer, 1), other(optimizer, 2), still(optimizer, 3),
-      moved(optimizer, 3);
-  for (auto* trial : {&one, &other, &still, &moved})
+      moved(optimizer, 3), cut(optimizer, 4);
+  for (auto* trial : {&one, &other, &still, &moved, &cut})
     if (const Error why = trial->make()) return why;
   if (const Error why = still.update(1, 0, true)) return why;
   if (!still.state_is_zero())
@@ -134,6 +180,10 @@ Error check_optimizer(const Optimizer& optimizer) {
     if (const Error why = still.update(number, 0, false)) return why;
     if (!one.same_params(other) || !one.same_state(other))
       return Error::say("update ", number, " gave other bits when its ranges ran in another order");
+    if (!adacc::detail::is_elementwise(optimizer)) continue;
+    if (const Error why = cut.update(number, 1e-2, false, true)) return why;
+    if (!one.same_params(cut) || !one.same_state(cut))
+      return Error::say("it is elementwise, and update ", number, " gave other bits in pieces");
   }
   if (!still.same_params(moved)) return Error::say("parameters were changed at the rate 0");
   if (one.same_params(moved)) return Error::say("three updates changed no parameter");

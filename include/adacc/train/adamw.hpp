@@ -69,6 +69,7 @@ struct AdamWWith {
 
   static constexpr const char* name = "AdamW";
   static constexpr std::size_t state_count = 2;
+  static constexpr bool elementwise = true;
 
   static StateSpec state(std::size_t i, const ParameterSpec& parameter) {
     const std::size_t elems = parameter.shape.elems();

@@ -22,6 +22,7 @@ class AnyOptimizer {
   const char* name;
   std::size_t state_count;
   int passes;
+  bool elementwise;
 
   AnyOptimizer() : AnyOptimizer(AdamW{}) {}
 
@@ -30,7 +31,7 @@ class AnyOptimizer {
     requires(!std::is_base_of_v<AnyOptimizer, Optimizer>)
   AnyOptimizer(Optimizer optimizer)  // an optimizer is one; NOLINT(google-explicit-constructor)
       : name(optimizer.name), state_count(optimizer.state_count),
-        passes(detail::passes_of(optimizer)),
+        passes(detail::passes_of(optimizer)), elementwise(detail::is_elementwise(optimizer)),
         held_(std::make_shared<const Held<Optimizer>>(std::move(optimizer))) {}
 
   StateSpec state(std::size_t i, const ParameterSpec& parameter) const {

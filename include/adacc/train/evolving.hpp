@@ -173,7 +173,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     for (int i = 0; i < 3; ++i) {
       const double start = clock_();
       const double norm = gradient_norm(training.context(), training.gradients());
-      training.run_optimizer({1, 0, clip_scale(norm, 1), training.context().key});
+      // A store that failed is what the step that follows says.
+      if (training.run_optimizer({1, 0, clip_scale(norm, 1), training.context().key})) return;
       seconds.push_back(clock_() - start);
     }
     const double rest = median(seconds);

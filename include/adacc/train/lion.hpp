@@ -45,6 +45,7 @@ struct LionWith {
 
   static constexpr const char* name = "Lion";
   static constexpr std::size_t state_count = 1;
+  static constexpr bool elementwise = true;
 
   static StateSpec state(std::size_t, const ParameterSpec& parameter) {
     return {"momentum", parameter.shape.elems(), Moments::form};

@@ -86,6 +86,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
   PlanRequest request = detail::request_of(options, graph);
+  if (options.store && options.store == options.moment_store.store)
+    return Error::misuse(
+        "activations and the optimizer's state cannot share a store: lend one for each");
   if (options.store) {
     request.link = options.link;
     if (!request.link.exists()) {
@@ -99,7 +102,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
   if (options.total_bytes != 0) {
-    const auto held = memory_beside_arena(graph, options.optimizer);
+    const auto held = options.moment_store.store ? memory_beside_arena(graph, options.optimizer,
+                                                                       options.moment_store.window)
+                                                 : memory_beside_arena(graph, options.optimizer);
     if (!held) return held.error;
     const auto left = arena_budget(options.total_bytes, *held, graph, profile, request);
     if (!left) return left.error;
@@ -126,7 +131,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   }
   Result<Training> training =
       make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
-           options.arena_bytes, first_arena, options.store);
+           options.arena_bytes, first_arena, options.store, options.moment_store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
   training->set_up_bytes_ = set_up_bytes;

@@ -13,6 +13,8 @@ struct TrainingMemoryUse {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
   std::size_t set_up = 0;
   std::size_t sums = 0;  ///< on several ranks: what sums over shards and ranks wait in
+  /// In a store, and so no part of the total: moments, which `moments` is then the window of.
+  std::size_t stored = 0;
 
   /// What is held at once.
   constexpr std::size_t total() const {

@@ -20,6 +20,15 @@
 ///     static constexpr int passes = 2;                             // else 1
 ///     UpdateCut cut(const ParameterSpec&, int pass) const;         // else elements, 32768 at a time
 ///
+/// One that does to an element what depends on nothing but that element's value, gradient and state
+/// may say so: then a parameter can be updated in pieces, whose state is in memory by turns
+/// (stored_moments.hpp). A range then begins `range.begin` elements into its parameter, `values`,
+/// `gradient` and state are those of its piece, elems() says how many these are, and random numbers
+/// are drawn for element range.begin + i; for_lanes() and for_moment() do all that. It has one pass
+/// and no cut(), and keeps of a parameter as many numbers as that has, or none:
+///
+///     static constexpr bool elementwise = true;                    // else false
+///
 /// What it may count on: the gradient of the whole parameter, summed over micro-batches. What it
 /// cannot have: other parameters, and the gradients' norm over all of them; clipping by that is the
 /// trainer's, and reaches it as terms.scale. So an update may follow a parameter's last gradient.
@@ -59,15 +68,18 @@ struct UpdateCut {
 template <class T>
 struct ParameterRange {
   const ParameterSpec& parameter;
-  T* values;    ///< of the whole parameter, as
+  T* values;    ///< of the whole parameter (of the piece, if there are any), as
   T* gradient;  ///< its gradient
   std::byte* state_memory;
   const std::size_t* state_at;
   int pass;
   std::size_t first, count;  ///< items of this pass: elements, unless cut() says otherwise
   RandomKey key;             ///< of this update of this parameter; streams of elements
+  std::size_t begin = 0;     ///< of the parameter, before its piece
+  std::size_t extent = 0;    ///< elements of the piece
 
-  std::size_t elems() const { return parameter.shape.elems(); }
+  /// What values, gradient and state are of: the parameter's elements, or those of its piece.
+  std::size_t elems() const { return extent; }
   /// Tensor i of the parameter's state.
   std::byte* state(std::size_t i) const { return state_memory + state_at[i]; }
   /// The same, if it is kept as it is.
@@ -91,6 +103,12 @@ template <class Optimizer>
 int passes_of(const Optimizer& optimizer) {
   if constexpr (requires { optimizer.passes; }) return optimizer.passes;
   else return 1;
+}
+
+template <class Optimizer>
+bool is_elementwise(const Optimizer& optimizer) {
+  if constexpr (requires { optimizer.elementwise; }) return optimizer.elementwise;
+  else return false;
 }
 
 template <class Optimizer>
@@ -123,7 +141,7 @@ template <class... Forms, class T, class Step>
 void for_lanes(const ParameterRange<T>& range, const Step& step) {
   const auto lanes = [&](std::size_t first, auto count) {
     if constexpr (((Forms::form == StateForm::full) && ...)) step(first, count, NearestHalves{});
-    else step(first, count, RandomHalves(range.key, first));
+    else step(first, count, RandomHalves(range.key, range.begin + first));
   };
   const std::size_t end = range.first + range.count;
   std::size_t first = range.first;

@@ -13,6 +13,7 @@
 #include "../plan/request.hpp"
 #include "../store/store.hpp"
 #include "gradient_norm.hpp"
+#include "stored_moments.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -26,7 +27,8 @@ namespace adacc { inline namespace v0_1 {
 template <class Context, class Optimizer>
 struct TrainingOptions {
   std::size_t budget_bytes = 0;  ///< of the arena; 0: what retaining everything needs
-  /// Of parameters, gradients, the optimizer's state and arena in sum; 0: no matter. What is left
+  /// Of parameters, gradients, the optimizer's state (or its window, if that is in a store) and arena in
+  /// sum; 0: no matter. What is left
   /// for the arena is its budget, if `budget_bytes` is not less.
   std::size_t total_bytes = 0;
   double tolerance = 1e-2;  ///< the largest relative squared error of the gradient
@@ -36,6 +38,9 @@ struct TrainingOptions {
   double clip = 0;          ///< gradients are scaled down to this L2 norm; 0 is off
   ClipBy clip_by = ClipBy::this_step;
   Optimizer optimizer{};
+  /// Where the optimizer's state is, if not in memory: a store of its own, and the memory that the state
+  /// passes through on its way to each update and back (docs/updates.md).
+  MomentStore moment_store{};
   /// Updates::fused: each layer's parameters are updated in the step, as soon as their gradient is
   /// complete, and that is a buffer of the arena, gone behind it (docs/updates.md). Without `clip`, or with
   /// it by the previous norm, and without accumulation.

@@ -51,17 +51,18 @@ CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) c
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::save(const std::string& path,
                                             const std::string& notes) const {
-  return write(path, notes, table_, state_.view());
+  return write(path, notes, table_, [&](const auto& put) { return read_state(put); });
 }
 
 template <class T, class Context, class Optimizer>
+template <class State>
 Error Training<T, Context, Optimizer>::write(const std::string& path, const std::string& notes,
-                                             const UpdateTable& table, ConstBytes state) const {
+                                             const UpdateTable& table, const State& state) const {
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
   return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
-    return save_checkpoint<T>(path, info, ordered, state);
+    return save_checkpoint<T>(path, info, ordered, table.bytes(), state);
   });
 }
 
@@ -85,8 +86,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
   };
   std::string state_text = saved.optimizer;
   const double norm = detail::take_norm(state_text);
-  auto state =
-      detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(), table);
+  auto state = detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(),
+                                           table, stored_ != nullptr);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -102,16 +103,32 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
       return fail(why);
   }
   if (const Error why = detail::read_in_file_order(step_.graph(), params(), [&](View<T> ordered) {
+        if (stored_ != nullptr) return file->read_parameters(ordered);
         return file->read(ordered, state->memory(state_memory));
       }))
     return why;
-  state->convert(state_memory);
+  if (stored_ == nullptr) state->convert(state_memory);
+  else if (const Error why = read_stored(*state, *file)) return why;
   updates_ = saved.updates;
   previous_norm_ = norm;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;
   give_up();
   return saved;
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::read_stored(detail::SavedState<T>& saved,
+                                                   CheckpointFile& file) {
+  const MomentTurns& turns = stored_->turns();
+  return stored_->write([&](std::size_t p, std::byte* to) {
+    const MomentTurns::Piece& piece = turns.piece(p);
+    for (std::size_t s = 0; s < turns.states(); ++s)
+      if (const Error why = saved.read_piece(file, s, piece.owner, piece.begin,
+                                             turns.elems(s, piece), to + turns.state_at(p)[s]))
+        return why;
+    return Error();
+  });
 }
 
 }}  // namespace adacc::v0_1

@@ -18,6 +18,7 @@
 #include "../io/checkpoint.hpp"
 #include "../model/graph.hpp"
 #include "file_order.hpp"
+#include "moment_turns.hpp"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -74,15 +75,25 @@ template <class T>
 class SavedState {
  public:
   /// Of `bytes` bytes that `text` describes (state_text(), or a name alone: all as it is), for the
-  /// state that `mine` lays out of the parameters of `graph` that are trained. An error says why they
-  /// cannot be converted.
+  /// state that `mine` lays out of the parameters of `graph` that are trained. It is read piece by piece
+  /// (read_piece()) if `in_pieces`. An error says why they cannot be converted.
   template <class Optimizer>
   static Result<SavedState> make(const std::string& text, std::size_t bytes,
                                  const Optimizer& optimizer, const Graph& graph,
-                                 const UpdateTable& mine) {
+                                 const UpdateTable& mine, bool in_pieces = false) {
     SavedState saved;
+    saved.owners_ = mine.owners();
     const std::string my_text = state_text(mine, graph);
-    if (text == my_text) return saved;
+    if (text == my_text) {
+      for (std::size_t s = 0; s < mine.states() && in_pieces; ++s)
+        for (std::size_t o = 0; o < mine.owners(); ++o) {
+          const std::size_t at = mine.begin(s, o);
+          const StateSpec spec = state_of(optimizer, s, graph.parameters[mine.owner(o)]);
+          saved.parts_.push_back(
+              {at, at, spec.elems, spec.form, spec.form, spec.non_negative, true});
+        }
+      return saved;
+    }
     saved.converts_ = true;
     const auto other = [&] {
       return Error::say("it keeps another state: \"", in_a_line(text).c_str(),
@@ -119,16 +130,15 @@ class SavedState {
           else return other();
           line = text.find('\n', line + 1);
         }
-        if (was_trained[o]) {
-          if (!parameter.frozen)
-            saved.parts_.push_back(
-                {end, mine.begin(s, trained), spec.elems, form, spec.form, spec.non_negative});
-          end += align_up(state_bytes(form, spec.elems, dtype_of<T>));
-        }
+        if (!parameter.frozen)
+          saved.parts_.push_back({end, mine.begin(s, trained), spec.elems, form, spec.form,
+                                  spec.non_negative, was_trained[o]});
+        if (was_trained[o]) end += align_up(state_bytes(form, spec.elems, dtype_of<T>));
         trained += parameter.frozen ? 0U : 1U;
       }
     }
     if (end != bytes || (named && line != list)) return other();
+    if (in_pieces) return saved;
     Result<Block<std::byte>> memory = Block<std::byte>::make(bytes, "the saved state");
     if (!memory) return memory.error;
     saved.memory_ = std::move(*memory);
@@ -141,11 +151,36 @@ class SavedState {
   /// What was not trained then starts at zero.
   void convert(Bytes target) {
     if (converts_) std::memset(target.data(), 0, target.size());
-    for (const Part& part : parts_) {
-      std::byte *const from = memory_.data() + part.from, *const to = target.data() + part.to;
-      if (part.non_negative) convert_state<true, T>(part.saved, from, part.kept, to, part.elems);
-      else convert_state<false, T>(part.saved, from, part.kept, to, part.elems);
+    for (const Part& part : parts_)
+      if (part.known)
+        convert(part, memory_.data() + part.from, target.data() + part.to, part.elems);
+  }
+
+  /// Reads numbers [begin, begin + elems) of tensor s of the o-th parameter that the table has state
+  /// of, into zeros at `to`, as a tensor of their own.
+  Error read_piece(CheckpointFile& file, std::size_t s, std::size_t o, std::size_t begin,
+                   std::size_t elems, std::byte* to) {
+    const Part& part = parts_[s * owners_ + o];
+    if (!part.known || elems == 0) return {};
+    const bool same = part.saved == part.kept;
+    if (!same) {
+      const std::size_t bytes = align_up(state_bytes(part.saved, elems, dtype_of<T>));
+      if (memory_.size() < bytes) {
+        auto memory = Block<std::byte>::make(bytes, "a piece of the saved state");
+        if (!memory) return memory.error;
+        memory_ = std::move(*memory);
+      }
     }
+    std::byte* const read_to = same ? to : memory_.data();
+    Error failed;
+    MomentTurns::each_run({"", part.elems, part.saved}, begin, elems, dtype_of<T>,
+                          [&](std::size_t at, std::size_t in_tensor, std::size_t bytes) {
+                            if (failed) return;
+                            failed = file.read_state(part.from + in_tensor,
+                                                     Bytes(read_to + at, Shape(bytes)));
+                          });
+    if (!failed && !same) convert(part, read_to, to, elems);
+    return failed;
   }
 
  private:
@@ -153,7 +188,13 @@ class SavedState {
     std::size_t from, to, elems;
     StateForm saved, kept;
     bool non_negative;
+    bool known;  ///< its parameter was trained then
   };
+
+  static void convert(const Part& part, std::byte* from, std::byte* to, std::size_t elems) {
+    if (part.non_negative) convert_state<true, T>(part.saved, from, part.kept, to, elems);
+    else convert_state<false, T>(part.saved, from, part.kept, to, elems);
+  }
 
   /// Reads "2-5 9" up to the end of a line: those become true. False if it is anything else.
   static bool read_numbers(const std::string& text, std::size_t at, Array<bool>& chosen) {
@@ -181,7 +222,8 @@ class SavedState {
   }
 
   bool converts_ = false;
-  Array<Part> parts_;
+  std::size_t owners_ = 0;
+  Array<Part> parts_;  ///< of each parameter that is trained, tensor after tensor; none: as it is
   Block<std::byte> memory_;
 };
 

@@ -8,6 +8,7 @@
 #include "../plan/make_plan.hpp"
 #include "../plan/request.hpp"
 #include "memory_use.hpp"
+#include "moment_turns.hpp"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -20,6 +21,20 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
   const std::size_t scalar = bytes_of(graph.scalar);
   return TrainingMemoryUse{graph.parameter_elems * scalar, graph.lent_gradient_elems() * scalar,
                            table->bytes(), 0};
+}
+
+/// The same if the optimizer's state is in a store, and passes through `window`.
+template <class Optimizer>
+Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer,
+                                              MomentWindow window) {
+  Result<TrainingMemoryUse> use = memory_beside_arena(graph, optimizer);
+  if (!use) return use;
+  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+  const Result<MomentTurns> turns = MomentTurns::make(optimizer, *table, graph, window);
+  if (!turns) return turns.error;
+  use->moments = turns->window_bytes();
+  use->stored = turns->store_bytes();
+  return use;
 }
 
 /// The bytes of `total` that are left for the arena beside what is `held`. Less than the smallest

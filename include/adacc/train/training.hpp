@@ -29,11 +29,13 @@
 #include "memory.hpp"
 #include "memory_use.hpp"
 #include "options.hpp"
+#include "stored_moments.hpp"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 struct CheckpointInfo;  // io/checkpoint.hpp
+class CheckpointFile;
 
 /// What an update did.
 struct TrainingOutcome {
@@ -100,6 +102,9 @@ class PlanKeeper {
 
 template <class T, class Context, class Optimizer>
 class EvolvingPlan;
+
+template <class T>
+class SavedState;  // saved_state.hpp
 }  // namespace detail
 
 template <class T, class Context, class Optimizer>
@@ -132,22 +137,27 @@ class Training {
 
   /// Under a plan that is there: takes the memory for a training step of `network` (which must
   /// outlive it) in `context` and with its seed, and draws the parameters. The arena is larger than
-  /// the step needs if `arena_bytes` says so, for other steps that borrow it.
+  /// the step needs if `arena_bytes` says so, for other steps that borrow it. The optimizer's state is
+  /// in `moment_store`, if that has a store.
   template <class Network>
   static Result<Training> make(const Network& network, Program program,
                                const Context& context = Context{}, std::size_t arena_bytes = 0,
-                               const Optimizer& optimizer = Optimizer{}) {
+                               const Optimizer& optimizer = Optimizer{},
+                               const MomentStore& moment_store = {}) {
     return make(make_dispatch<T, Context>(network), static_cast<Program&&>(program), context,
-                arena_bytes, optimizer);
+                arena_bytes, optimizer, moment_store);
   }
   template <class Network>
   static Result<Training> make(const Network&& temporary, Program, const Context& = Context{},
-                               std::size_t = 0, const Optimizer& = Optimizer{}) = delete;
+                               std::size_t = 0, const Optimizer& = Optimizer{},
+                               const MomentStore& = {}) = delete;
 
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, std::size_t arena_bytes = 0,
-                               const Optimizer& optimizer = Optimizer{}) {
-    return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0);
+                               const Optimizer& optimizer = Optimizer{},
+                               const MomentStore& moment_store = {}) {
+    return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0, {},
+                moment_store);
   }
 
   /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
@@ -307,7 +317,7 @@ class Training {
   /// updates are fused.
   View<T> gradients() { return gradients_.view(); }
   /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
-  /// bytes in any form. It lies as table() says.
+  /// bytes in any form. It lies as table() says. Empty if it is in a store: copy_state() then.
   template <class Element = T>
   View<Element> state(std::size_t i) {
     return state_part<Element>(state_.data(), i);
@@ -316,13 +326,30 @@ class Training {
   View<const Element> state(std::size_t i) const {
     return state_part<const Element>(state_.data(), i);
   }
+  /// All of it, wherever it is, to table().bytes() bytes at `to`. Between updates.
+  Error copy_state(Bytes to) const {
+    if (to.size() != table_.bytes())
+      return Error::misuse("the state has ", table_.bytes(), " bytes, and was asked for as ",
+                           to.size());
+    std::size_t at = 0;
+    return read_state([&](ConstBytes piece) {
+      std::memcpy(to.data() + at, piece.data(), piece.size());
+      at += piece.size();
+      return Error();
+    });
+  }
   const UpdateTable& table() const { return table_; }
 
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
     const Graph& graph = step_.graph();
-    return {graph.parameter_elems * sizeof(T), graph.lent_gradient_elems() * sizeof(T),
-            table_.bytes(), arena_.size(), set_up_bytes_};
+    TrainingMemoryUse use{graph.parameter_elems * sizeof(T),
+                          graph.lent_gradient_elems() * sizeof(T), table_.bytes(), arena_.size(),
+                          set_up_bytes_};
+    if (stored_ == nullptr) return use;
+    use.moments = stored_->turns().window_bytes();
+    use.stored = stored_->turns().store_bytes();
+    return use;
   }
 
  private:
@@ -337,7 +364,8 @@ class Training {
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
-                               StoreRef store = {}, const bool* mine = nullptr) {
+                               StoreRef store = {}, const MomentStore& moment_store = {},
+                               const bool* mine = nullptr) {
     Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
     if (!step) return step.error;
     Training made(context);
@@ -351,6 +379,17 @@ class Training {
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.squares_.resize(made.table_.owners());
+    if (moment_store.store) {
+      if (!updates_in_steps)
+        return Error::misuse(
+            "the optimizer's state can be in a store if threads of the host update; on a device, "
+            "let it be in memory");
+      auto turns = MomentTurns::make(optimizer, made.table_, graph, moment_store.window);
+      if (!turns) return turns.error;
+      auto stored = detail::StoredMoments::make(std::move(*turns), moment_store.store);
+      if (!stored) return stored.error;
+      made.stored_ = std::move(*stored);
+    }
     made.least_arena_ = arena_bytes;
     made.store_ = store;
     const std::size_t needed = made.arena_for(made.step_);
@@ -358,7 +397,8 @@ class Training {
     made.take_arena(needed > first_arena ? needed : first_arena, error);
     take(made.params_, graph.parameter_elems, "parameters", error);
     take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
-    take(made.state_, made.table_.bytes(), "the optimizer's state", error);
+    if (made.stored_ == nullptr)
+      take(made.state_, made.table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
     if (error) return error;
@@ -403,11 +443,14 @@ class Training {
 
   /// What checkpoints of it say, but for notes and what evolved, if `table` lays out its state.
   CheckpointInfo info(const UpdateTable& table) const;
-  /// save() and load() with the state of all parameters, wherever it is.
+  /// save() and load() with the state of all parameters, wherever it is: `state` as the last argument of
+  /// save_checkpoint() and, if none of it is stored_, the memory that it is read into.
+  template <class State>
   Error write(const std::string& path, const std::string& notes, const UpdateTable& table,
-              ConstBytes state) const;
+              const State& state) const;
   Result<CheckpointInfo> read(const std::string& path, Restore what, const UpdateTable& table,
                               Bytes state);
+  Error read_stored(detail::SavedState<T>& saved, CheckpointFile& file);
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
@@ -436,13 +479,14 @@ class Training {
     std::size_t updated = 0, skipped = 0;  ///< parameters, in this step
     double scale = 1;
 
-    void operator()(Context& context, const CompleteGradients<T>& complete) {
-      if constexpr (updates_in_steps) training->update_complete(context, complete);
+    Error operator()(Context& context, const CompleteGradients<T>& complete) {
+      if constexpr (updates_in_steps) return training->update_complete(context, complete);
+      else return {};
     }
   };
   static constexpr bool updates_in_steps = !requires(Context & context) { context.take_error(); };
 
-  void update_complete(Context& context, const CompleteGradients<T>& complete) {
+  Error update_complete(Context& context, const CompleteGradients<T>& complete) {
     bool finite = std::isfinite(step_.loss());
     for (std::size_t i = 0; i < complete.size(); ++i) {
       const double norm = memory_.norm(context, complete.gradient(i));
@@ -450,13 +494,37 @@ class Training {
       finite = finite && std::isfinite(norm);
     }
     (finite ? in_step_.updated : in_step_.skipped) += complete.size();
-    if (!finite) return;
+    if (!finite) return {};
     const UpdateTerms terms{updates_ + 1, rate_, in_step_.scale, rounding_key(updates_ + 1)};
     // Gradients are numbered as the table numbers the parameters that it has state of.
+    const std::size_t first = complete.number(0);
+    if (stored_ != nullptr)
+      return update_stored(context, stored_->turns().first_turn(first),
+                           stored_->turns().last_turn(first), terms,
+                           [&](std::size_t o) { return complete.gradient(o - first).data(); });
     for (std::size_t i = 0; i < complete.size(); ++i)
       table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
                         params().data() + complete.parameter(i).offset, complete.gradient(i).data(),
                         Bytes(state_.data(), Shape(state_.size())), terms);
+    return {};
+  }
+
+  /// The update of what is in the turns [first, last), with `gradient(o)` of the o-th parameter of the
+  /// table.
+  template <class Gradient>
+  Error update_stored(Context& context, std::size_t first, std::size_t last,
+                      const UpdateTerms& terms, const Gradient& gradient) {
+    const MomentTurns& turns = stored_->turns();
+    return stored_->run(first, last, [&](std::size_t p, std::byte* state) {
+      const MomentTurns::Piece& piece = turns.piece(p);
+      const Parameter& parameter = step_.graph().parameters[table_.owner(piece.owner)];
+      table_.update_piece(
+          optimizer, context,
+          ParameterPiece<T>{parameter, piece.owner, piece.begin, piece.elems,
+                            params_.data() + parameter.offset + piece.begin,
+                            gradient(piece.owner) + piece.begin, state, turns.state_at(p)},
+          terms);
+    });
   }
 
   /// Of a step that has made its updates itself.
@@ -516,6 +584,7 @@ class Training {
   /// the gradients, and the random key.
   Error ready(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
+    if (stored_ != nullptr && stored_->failure()) return stored_->failure();
     if (fused())
       if (const Error why = ready_to_update()) return why;
     if (batches_ > 0xFFFF)
@@ -602,7 +671,9 @@ class Training {
     ++updates_;
     const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
     previous_norm_ = outcome.grad_norm;
-    run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)});
+    if (const Error why =
+            run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)}))
+      return give_up(), why;
     if (const Error why = memory_.failure(context_)) return give_up(), why;
     const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
     batches_ = 0;
@@ -611,15 +682,30 @@ class Training {
     return outcome;
   }
 
-  void run_optimizer(const UpdateTerms& terms) {
+  Error run_optimizer(const UpdateTerms& terms) {
+    if constexpr (updates_in_steps)
+      if (stored_ != nullptr)
+        return update_stored(
+            context_, 0, stored_->turns().turns().size(), terms, [&](std::size_t o) {
+              return gradients_.data() + step_.graph().parameters[table_.owner(o)].offset;
+            });
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
         UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}}, terms);
+    return {};
+  }
+
+  /// put(ConstBytes) of the state, piece by piece in the order of table(); the first error.
+  template <class Put>
+  Error read_state(const Put& put) const {
+    if (stored_ != nullptr) return stored_->read(put);
+    return put(ConstBytes(state_.data(), Shape(state_.size())));
   }
 
   template <class Element, class Byte>
   View<Element> state_part(Byte* block, std::size_t i) const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const void*, void*>;
+    if (stored_ != nullptr) return {};
     const std::size_t begin = table_.begin(i), bytes = table_.begin(i + 1) - begin;
     return {static_cast<Element*>(static_cast<Pointer>(block + begin)),
             Shape(bytes / sizeof(Element))};
@@ -636,6 +722,7 @@ class Training {
   Block<T> params_, gradients_;
   UpdateTable table_;
   Block<std::byte> state_;
+  std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;

@@ -27,6 +27,18 @@ struct UpdateMemory {
   Bytes state;
 };
 
+/// Elements [begin, begin + elems) of a parameter, with what belongs to them, and nothing of the rest.
+template <class T>
+struct ParameterPiece {
+  const ParameterSpec& parameter;
+  std::size_t owner = 0;  ///< by UpdateTable::owner()
+  std::size_t begin = 0, elems = 0;
+  T* values = nullptr;
+  T* gradient = nullptr;
+  std::byte* state = nullptr;
+  const std::size_t* state_at = nullptr;  ///< by tensor, in bytes behind `state`
+};
+
 class UpdateTable {
  public:
   UpdateTable() = default;
@@ -114,9 +126,12 @@ class UpdateTable {
           (tiles[middle] <= tile ? low : high) = middle;
         }
         const auto& parameter = table[owners_[low]];
-        update_tile(optimizer, parameter, low, memory.params.data() + parameter.offset,
-                    memory.gradients.data() + parameter.offset, memory.state, pass,
-                    tile - tiles[low], terms);
+        update_tile(optimizer,
+                    ParameterPiece<T>{parameter, low, 0, parameter.shape.elems(),
+                                      memory.params.data() + parameter.offset,
+                                      memory.gradients.data() + parameter.offset,
+                                      memory.state.data(), at_of(low)},
+                    detail::cut_of(optimizer, parameter, pass), pass, tile - tiles[low], terms);
       });
     }
   }
@@ -127,24 +142,40 @@ class UpdateTable {
   void update_one(const Optimizer& optimizer, Context& context, const ParameterSpec& parameter,
                   std::size_t o, T* values, T* gradient, Bytes state,
                   const UpdateTerms& terms) const {
-    for (int pass = 0; pass < passes_; ++pass)
-      for_tiles(context, detail::cut_of(optimizer, parameter, pass).tiles(),
-                [&](std::size_t tile, int) {
-                  update_tile(optimizer, parameter, o, values, gradient, state, pass, tile, terms);
-                });
+    update_piece(optimizer, context,
+                 ParameterPiece<T>{parameter, o, 0, parameter.shape.elems(), values, gradient,
+                                   state.data(), at_of(o)},
+                 terms);
+  }
+
+  /// The part of that which a piece has: the whole parameter, or, if the optimizer is elementwise, any
+  /// that begins at a multiple of update_tile. Of all pieces, in any order, it has the same bits.
+  template <class Optimizer, class Context, class T>
+  void update_piece(const Optimizer& optimizer, Context& context, const ParameterPiece<T>& piece,
+                    const UpdateTerms& terms) const {
+    for (int pass = 0; pass < passes_; ++pass) {
+      const UpdateCut cut = detail::is_elementwise(optimizer)
+                                ? UpdateCut{piece.elems, detail::update_tile}
+                                : detail::cut_of(optimizer, piece.parameter, pass);
+      for_tiles(context, cut.tiles(), [&](std::size_t tile, int) {
+        update_tile(optimizer, piece, cut, pass, tile, terms);
+      });
+    }
   }
 
  private:
+  const std::size_t* at_of(std::size_t o) const { return at_.data() + o * states_; }
+
   template <class Optimizer, class T>
-  void update_tile(const Optimizer& optimizer, const ParameterSpec& parameter, std::size_t o,
-                   T* values, T* gradient, Bytes state, int pass, std::size_t tile,
-                   const UpdateTerms& terms) const {
-    const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
+  void update_tile(const Optimizer& optimizer, const ParameterPiece<T>& piece, const UpdateCut& cut,
+                   int pass, std::size_t tile, const UpdateTerms& terms) const {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
-    const RandomKey key = terms.key.with_purpose(Purpose::moments).with_activation(keys_[o]);
+    const RandomKey key =
+        terms.key.with_purpose(Purpose::moments).with_activation(keys_[piece.owner]);
     optimizer.update(
-        ParameterRange<T>{parameter, values, gradient, state.data(), at_.data() + o * states_, pass,
-                          first, left < cut.tile ? left : cut.tile, key},
+        ParameterRange<T>{piece.parameter, piece.values, piece.gradient, piece.state,
+                          piece.state_at, pass, first, left < cut.tile ? left : cut.tile, key,
+                          piece.begin, piece.elems},
         terms);
   }
 
