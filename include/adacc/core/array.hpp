@@ -5,6 +5,9 @@
 /// at run time. std::vector cannot carry them: clang 16 rejects libstdc++ 12's constexpr
 /// constructor and resize. This is the little that they need, over new T[], or, if there is no
 /// heap, over memory that the caller lends.
+///
+/// What loops over elements stays out of line: inlined into a planner, and vectorized there for
+/// arrays of a few elements, it was a third of its code and of the time to compile it.
 #pragma once
 
 #include <cstddef>
@@ -52,17 +55,11 @@ class Array {
   constexpr void clear() { size_ = 0; }
 
   constexpr void reserve(std::size_t capacity) {
-    if (capacity <= capacity_) return;
-    T* grown = new T[capacity]{};
-    for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
-    release();
-    data_ = grown;
-    capacity_ = capacity;
-    lent_ = false;
+    if (capacity > capacity_) grow(capacity);
   }
 
   /// New elements are value-initialized.
-  constexpr void resize(std::size_t size) {
+  [[gnu::noinline]] constexpr void resize(std::size_t size) {
     reserve(size);
     for (std::size_t i = size_; i < size; ++i) data_[i] = T{};
     size_ = size;
@@ -87,11 +84,20 @@ class Array {
   }
 
  private:
+  [[gnu::noinline]] constexpr void grow(std::size_t capacity) {
+    T* grown = new T[capacity]{};
+    for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
+    release();
+    data_ = grown;
+    capacity_ = capacity;
+    lent_ = false;
+  }
+
   constexpr void release() {
     if (!lent_) delete[] data_;
   }
 
-  constexpr void swap(Array& other) {
+  [[gnu::noinline]] constexpr void swap(Array& other) {
     T* data = data_;
     std::size_t size = size_, capacity = capacity_;
     const bool lent = lent_;
@@ -99,7 +105,7 @@ class Array {
     other.data_ = data, other.size_ = size, other.capacity_ = capacity, other.lent_ = lent;
   }
 
-  constexpr void assign(const Array& other) {
+  [[gnu::noinline]] constexpr void assign(const Array& other) {
     clear();
     resize(other.size_);
     for (std::size_t i = 0; i < size_; ++i) data_[i] = other.data_[i];
