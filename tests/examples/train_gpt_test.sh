@@ -251,7 +251,7 @@ refuses 'cannot be written' -- --text text --steps 0 --export nowhere/weights.h
 "$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export weights.h \
   >out 2>err || complain "--export weights.h: $(cat err)"
 for name in weights_embedding_wte weights_block_0_linear_weight weights_tensors; do
-  grep -q "^static const .* $name\[" weights.h || complain "$name is not in weights.h"
+  grep -q "^weights_CONST .* $name\[" weights.h || complain "$name is not in weights.h"
 done
 refuses --export 'one file' -- --model exported --export exported/.
 
