@@ -175,13 +175,6 @@ void print_totals(const Totals& totals, const Options& options) {
                 totals.time.text("%.3f").c_str(), totals.mean_time.text("%.3f").c_str());
 }
 
-Error write(const std::string& path, const std::string& text) {
-  auto file = adacc::AtomicFile::create(path);
-  if (!file) return file.error;
-  if (const Error why = file->write(text.data(), text.size())) return why;
-  return file->commit();
-}
-
 /// The sizes that an army of these options has, for a file to be read into.
 anole::Army empty_army(const Options& options, const anole::World& world) {
   anole::Army army;
@@ -246,7 +239,8 @@ int run(const Options& options) {
     totals.add(*result, static_cast<double>(of_army) /
                             static_cast<double>(army.large.sizes.multiply_adds()));
     if (!options.picture.empty() && seed == options.seed)
-      if (const Error why = write(options.picture, anole::picture(*result))) return fail(why, 1);
+      if (const Error why = adacc::write_file(options.picture, anole::picture(*result)))
+        return fail(why, 1);
   }
   print_totals(totals, options);
   if (totals.heap_calls > 0)

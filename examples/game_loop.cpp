@@ -194,13 +194,6 @@ std::uint64_t hash_of(adacc::View<const float> values) {
   return hash.value;
 }
 
-adacc::Error write(const std::string& path, const std::string& text) {
-  auto file = adacc::AtomicFile::create(path);
-  if (!file) return file.error;
-  if (const adacc::Error why = file->write(text.data(), text.size())) return why;
-  return file->commit();
-}
-
 int fail(const adacc::Error& why, int status = 1) {
   std::fprintf(stderr, "game_loop: %s\n", why.text());
   return status;
@@ -233,7 +226,8 @@ int run(const Options& options) {
   std::printf("game %016" PRIx64 ", weights %016" PRIx64 "\n", match.hash(),
               hash_of(agent.weights()));
   if (!options.picture.empty())
-    if (const adacc::Error why = write(options.picture, game::picture(match, frames_per_second)))
+    if (const adacc::Error why =
+            adacc::write_file(options.picture, game::picture(match, frames_per_second)))
       return fail(why);
   bool same = true;
   if (options.replay) {

@@ -20,6 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../device/random.hpp"
+
 namespace anole {
 
 inline constexpr std::size_t side = 16, pixels = side * side;
@@ -48,12 +50,12 @@ struct Scene {
 };
 
 /// Numbers in a row from one stream.
-class Draws {
+class Draws : public device::Random {
  public:
   Draws(std::uint64_t seed, std::uint32_t stream, std::uint32_t number)
-      : key_{.seed = seed, .step = number, .activation = stream, .purpose = adacc::Purpose::data} {}
+      : Random(adacc::RandomKey{
+            .seed = seed, .step = number, .activation = stream, .purpose = adacc::Purpose::data}) {}
 
-  float uniform(float low, float high) { return low + (high - low) * adacc::unit_float(word()); }
   /// Of the standard normal distribution.
   float normal() {
     if (normals_left_ == 0) {
@@ -63,18 +65,10 @@ class Draws {
     }
     return static_cast<float>(normals_.value[--normals_left_]);
   }
-  std::size_t below(std::size_t count) { return word() % count; }
 
  private:
-  std::uint32_t word() {
-    if (at_ % 4 == 0) words_ = adacc::random_block(key_, at_ / 4);
-    return words_.word[at_++ % 4];
-  }
-
-  adacc::RandomKey key_;
-  adacc::PhiloxBlock words_{};
   adacc::NormalBlock normals_{};
-  std::uint64_t at_ = 0, normal_blocks_ = 0;
+  std::uint64_t normal_blocks_ = 0;
   int normals_left_ = 0;
 };
 

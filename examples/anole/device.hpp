@@ -45,6 +45,17 @@ class Memory {
   std::size_t size_, short_of_ = 0;
 };
 
+/// A step of `net` over one picture, which trains the head alone if it trains. The network must stay
+/// where it is.
+inline adacc::Result<adacc::Step<>> step_of(const Net& net, adacc::Mode mode) {
+  auto graph = graph_of(net, 1, true);
+  if (!graph) return graph.error;
+  adacc::Plan plan = adacc::plan_from_types(*graph);
+  auto program = adacc::make_program(std::move(*graph), std::move(plan), mode);
+  if (!program) return program.error;
+  return adacc::Step<>::make(net, std::move(*program));
+}
+
 /// A network that answers one picture.
 class Answerer {
  public:
@@ -55,12 +66,7 @@ class Answerer {
   adacc::Error set_up(const Sizes& sizes) {
     sizes_ = sizes;
     net_ = sizes.net();
-    auto graph = graph_of(net_, 1, true);
-    if (!graph) return graph.error;
-    adacc::Plan plan = adacc::plan_from_types(*graph);
-    auto program = adacc::make_program(std::move(*graph), std::move(plan), adacc::Mode::infer);
-    if (!program) return program.error;
-    auto step = adacc::Step<>::make(net_, std::move(*program));
+    auto step = step_of(net_, adacc::Mode::infer);
     if (!step) return step.error;
     step_ = std::move(*step);
     return {};
@@ -99,12 +105,7 @@ class Learner {
   adacc::Error set_up(const Sizes& sizes, std::uint64_t seed, float rate) {
     net_ = sizes.net();
     rate_ = rate;
-    auto graph = graph_of(net_, 1, true);
-    if (!graph) return graph.error;
-    adacc::Plan plan = adacc::plan_from_types(*graph);
-    auto program = adacc::make_program(std::move(*graph), std::move(plan));
-    if (!program) return program.error;
-    auto step = adacc::Step<>::make(net_, std::move(*program));
+    auto step = step_of(net_, adacc::Mode::train);
     if (!step) return step.error;
     step_ = std::move(*step);
     auto cursor = adacc::Cursor<>::make(step_);

@@ -4,22 +4,26 @@
 
 #include <adacc/core/random.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace device {
 
 class Random {
  public:
-  explicit Random(std::uint32_t sample, std::uint64_t seed = 0) {
-    key_.seed = seed, key_.step = sample, key_.purpose = adacc::Purpose::data;
-  }
+  explicit Random(const adacc::RandomKey& key) : key_(key) {}
+  explicit Random(std::uint32_t sample, std::uint64_t seed = 0)
+      : Random(adacc::RandomKey{.seed = seed, .step = sample, .purpose = adacc::Purpose::data}) {}
   float uniform(float low, float high) { return low + (high - low) * adacc::unit_float(word()); }
   /// Nearly normal with standard deviation 1: the sum of four uniform numbers.
   float noise() {
     return 1.7320508F * (uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) + uniform(-0.5F, 0.5F) +
                          uniform(-0.5F, 0.5F));
   }
-  std::uint32_t below(std::uint32_t count) { return word() % count; }
+  std::size_t below(std::size_t count) { return word() % count; }
+
+ protected:
+  adacc::RandomKey key_;
 
  private:
   /// Word next_ of the stream; they come in fours.
@@ -28,7 +32,6 @@ class Random {
     return block_.word[next_++ % 4];
   }
 
-  adacc::RandomKey key_;
   adacc::PhiloxBlock block_{};
   std::uint64_t next_ = 0;
 };

@@ -81,19 +81,6 @@ std::vector<at::Tensor> plain_gradients(int number) {
   return net.gradients();
 }
 
-template <class Run>
-std::string words_of(const Run& run) {
-  try {
-    run();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
-}
-bool mentions(const std::string& words, const char* part) {
-  return words.find(part) != std::string::npos;
-}
-
 TEST_CASE("a step's peak is within its budget, with checkpoints and without") {
   MemoryCount::install();
   const std::vector<at::Tensor> exact = plain_gradients(4);

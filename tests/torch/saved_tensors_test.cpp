@@ -15,19 +15,6 @@ guest::Policy always(Keep keep) {
   return [keep](const guest::SavedTensor&) { return keep; };
 }
 
-template <class Run>
-std::string words_of(const Run& run) {
-  try {
-    run();
-  } catch (const std::exception& why) {
-    return why.what();
-  }
-  return "";
-}
-bool mentions(const std::string& words, const char* part) {
-  return words.find(part) != std::string::npos;
-}
-
 constexpr std::int64_t side = 256;
 at::Tensor square(at::ScalarType type = at::kFloat) {
   at::manual_seed(1);

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <exception>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,6 +21,20 @@
 namespace torch_tests {
 
 namespace guest = adacc::torch;
+
+/// What the exception says that `run` ends with; nothing if it ends without.
+template <class Run>
+std::string words_of(const Run& run) {
+  try {
+    run();
+  } catch (const std::exception& why) {
+    return why.what();
+  }
+  return "";
+}
+inline bool mentions(const std::string& words, const char* part) {
+  return words.find(part) != std::string::npos;
+}
 
 inline at::Tensor parameter(const at::Tensor& value) {
   return value.detach().clone().requires_grad_(true);

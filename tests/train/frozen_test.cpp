@@ -27,19 +27,9 @@ constexpr gpt::Config config{2, 2, 16, 12, 40};
 const auto net = gpt::make(config);
 const auto adapted = gpt::make_lora(config, {.rank = 3, .alpha = 6});
 
-struct Batch {
-  std::vector<std::int32_t> x, y;
-  Shape shape;
-  explicit Batch(std::size_t number, std::size_t sequences = 4) : shape(sequences, 12) {
-    for (std::size_t i = 0; i < shape.elems(); ++i) {
-      x.push_back(
-          static_cast<std::int32_t>(random_word({.seed = 1}, number * shape.elems() + i) % 40));
-      y.push_back(
-          static_cast<std::int32_t>(random_word({.seed = 2}, number * shape.elems() + i) % 40));
-    }
-  }
-  View<const std::int32_t> input() const { return {x.data(), shape}; }
-  View<const std::int32_t> targets() const { return {y.data(), shape}; }
+struct Batch : train_test::TokenBatch {
+  explicit Batch(std::size_t number, std::size_t sequences = 4)
+      : TokenBatch(number, Shape(sequences, 12), 40) {}
 };
 
 template <class Net>

@@ -41,17 +41,8 @@ constexpr gpt::Config config{2, 2, 32, time,
                              vocab};  // a table of three pieces, which is the head, too
 const auto net = gpt::make(config);
 
-struct Batch {
-  std::vector<std::int32_t> x, y;
-  explicit Batch(std::size_t number) {
-    for (std::size_t i = 0; i < sequences * time; ++i) {
-      const std::size_t at = number * sequences * time + i;
-      x.push_back(static_cast<std::int32_t>(random_word({.seed = 1}, at) % vocab));
-      y.push_back(static_cast<std::int32_t>(random_word({.seed = 2}, at) % vocab));
-    }
-  }
-  View<const std::int32_t> input() const { return {x.data(), Shape(sequences, time)}; }
-  View<const std::int32_t> targets() const { return {y.data(), Shape(sequences, time)}; }
+struct Batch : train_test::TokenBatch {
+  explicit Batch(std::size_t number) : TokenBatch(number, Shape(sequences, time), vocab) {}
 };
 
 Graph graph_of(Updates updates, const char* trained = nullptr) {

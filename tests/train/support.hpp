@@ -15,6 +15,8 @@
 
 #include "adacc/core/array.hpp"
 #include "adacc/core/cpu.hpp"
+#include "adacc/core/random.hpp"
+#include "adacc/core/view.hpp"
 #include "adacc/model/parameter.hpp"
 
 namespace train_test {
@@ -70,6 +72,22 @@ template <class... Pieces>
 bool says(const char* text, const Pieces&... pieces) {
   return std::strchr(text, '\n') == nullptr && ((std::strstr(text, pieces) != nullptr) && ...);
 }
+
+/// Tokens below `vocab` and their targets, which follow from the number alone.
+struct TokenBatch {
+  adacc::Shape shape;
+  std::vector<std::int32_t> x, y;
+
+  TokenBatch(std::size_t number, adacc::Shape of, std::size_t vocab) : shape(of) {
+    for (std::size_t i = 0; i < shape.elems(); ++i) {
+      const std::size_t at = number * shape.elems() + i;
+      x.push_back(static_cast<std::int32_t>(adacc::random_word({.seed = 1}, at) % vocab));
+      y.push_back(static_cast<std::int32_t>(adacc::random_word({.seed = 2}, at) % vocab));
+    }
+  }
+  adacc::View<const std::int32_t> input() const { return {x.data(), shape}; }
+  adacc::View<const std::int32_t> targets() const { return {y.data(), shape}; }
+};
 
 /// Executor over `count` threads that take tiles in whatever order they come.
 struct Threads {
