@@ -21,11 +21,6 @@
 #include <adacc/stash/stash.hpp>
 #include <adacc/store/memory_store.hpp>
 #include <adacc/store/scratch_file.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/make.hpp>
-#include <adacc/train/save.hpp>
-#include <adacc/train/sgd.hpp>
-#include <adacc/train/training.hpp>
 #include <adacc/testing/group_check.hpp>
 
 #include "plan/gpt_graphs.hpp"
