@@ -5,10 +5,10 @@
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/plan/lp/lp_solve.hpp>
 
+#include "../test_size.hpp"
 #include "brute_force.hpp"
 #include "gpt_graphs.hpp"
 #include "random_graph.hpp"
-#include "../test_size.hpp"
 
 #include <algorithm>
 #include <string>
@@ -39,7 +39,7 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
   for (const int layers : {3, 12, 32}) {
     const Graph graph = gpt_graphs::make(layers);
     for (const double jitter : {0.0, 0.1}) {
-      if (layers == 32 && jitter > 0) continue;
+      if (layers == 32 && (jitter > 0 || test_sanitized)) continue;
       const CostProfile profile = gpt_graphs::costs(graph, jitter);
       for (const std::size_t percent : {60U, 40U, 25U}) {
         for (const double tolerance : {1e-2, 2e-3}) {

@@ -17,7 +17,8 @@ using namespace adacc;
 
 TEST_CASE("on random graphs the planner by patterns is within its gap of brute force") {
   int planned = 0, refused = 0, optimal = 0, close = 0, short_of = 0;
-  for (unsigned seed = 0; seed < 600; ++seed) {
+  constexpr unsigned stride = test_sanitized ? 3 : 1;
+  for (unsigned seed = 0; seed < 600; seed += stride) {
     random_graph::Source random(seed);
     Graph graph = random_graph::draw(random, 6);
     if (seed >= 300) random_graph::cut(random, graph, seed % 2 == 0 || seed < 400 ? 4 : 1);
@@ -51,7 +52,7 @@ TEST_CASE("on random graphs the planner by patterns is within its gap of brute f
       close += plan->seconds <= best->cost.seconds * 1.01;
     }
   }
-  CHECK(planned >= 200);
+  CHECK(planned >= 200 / static_cast<int>(stride));
   CHECK(close * 100 >= planned * 94);  // the rest are graphs of one segment, laid out with gaps
   CHECK(short_of * 100 <= planned);    // between the smallest live bytes and their layout
   MESSAGE(planned, " planned, ", optimal, " optimal, ", close, " within 1 %, ", refused,
@@ -156,6 +157,7 @@ TEST_CASE("a deadline ends the search with a plan that fits") {
 TEST_CASE("few blocks, little room: the gap is proven to be at most half a per cent") {
   const Graph graph = gpt_graphs::make(6);
   for (const double jitter : {0.0, 0.1}) {
+    if (test_sanitized && jitter > 0) continue;
     const CostProfile profile = gpt_graphs::costs(graph, jitter);
     PlanRequest request;
     request.gap = 5e-3;
@@ -195,7 +197,7 @@ TEST_CASE("the smallest peak can be met, and a byte less is refused with it") {
   };
   for (const int layers : {1, 2, 3, 4, 6})
     for (const double jitter : {0.0, 0.1}) {
-      if (layers > 2 && test_graphs < 100) continue;  // minutes under sanitizers
+      if (layers > 2 && test_sanitized) continue;  // minutes under sanitizers
       const Graph graph = gpt_graphs::make(layers);
       INFO(layers, " layers, jitter ", jitter);
       for (const double tolerance : {1e-2, 1e-3})
