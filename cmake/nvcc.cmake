@@ -6,6 +6,21 @@ mark_as_advanced(ADACC_NVCC)
 get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
 set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include" -isystem ${eigen})
 
+# adacc_nvcc_object(object source [HEADERS header...] [OPTIONS option...]): `object` is made of `source`,
+# paths in full, with code for any device from sm_80 on, to be linked with a CUDA runtime or an executor.
+function(adacc_nvcc_object object source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "HEADERS;OPTIONS")
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/adacc/*.hpp"
+       "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
+  cmake_path(GET object PARENT_PATH folder)
+  file(MAKE_DIRECTORY "${folder}")
+  add_custom_command(OUTPUT "${object}"
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -lineinfo -arch=compute_80 -code=compute_80
+            --no-compress --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
+    DEPENDS "${source}" ${arg_HEADERS} ${headers}
+    COMMENT "Compiling ${source} with nvcc" VERBATIM)
+endfunction()
+
 # adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...]): `target` builds
 # `program` in the current binary folder, with code for any device from sm_80 on.
 function(adacc_nvcc_program target program)

@@ -20,7 +20,8 @@
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
-#                                             measure the codecs; writes a page to bench/results/
+#                                             measure the codecs, train a GPT-2 with train_gpt_cuda
+#                                             under several budgets; writes a page to bench/results/
 #
 # Whatever is missing is named before anything is built, and installed with apt-get, as root or
 # through sudo without a password, if there is a network. If nothing is missing no network is used.
@@ -50,6 +51,10 @@ FINETUNE_BUDGETS=(100% 50% 30% smallest)
 # How `ranks` trains: 4 shards of an update, on so many ranks, with more options.
 RANKS=("1 rank" "2 ranks" "4 ranks" "4 ranks --shard-moments")
 RANKS_STEPS=${QUICKSTART_STEPS:-40}
+
+# What `gpu` trains with train_gpt_cuda.
+GPU_MODEL=(--layers 12 --heads 12 --channels 768 --context 512 --batch 8 --steps 20 --lr 3e-4 --clip 1)
+GPU_RUNS=("--policy retain" "--budget 50%" "--budget 50% --tolerance 0 --pinned 100%")
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
@@ -323,7 +328,7 @@ gpu() {
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
   cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON
   cmake --build --preset release -j "$jobs" \
-    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench
+    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench train_gpt_cuda
 
   mkdir -p bench/results
   page="bench/results/$(date +%Y-%m-%d)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
@@ -336,6 +341,14 @@ gpu() {
       echo "== $program"
       status=0
       "build/release/$program" 2>&1 || status=$?
+      [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
+    done
+    for program in "${GPU_RUNS[@]}"; do
+      echo
+      echo "== train_gpt_cuda $program"
+      status=0
+      # shellcheck disable=SC2086  # words are meant
+      build/release/examples/train_gpt_cuda --device cuda "${GPU_MODEL[@]}" $program 2>&1 || status=$?
       [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
     done
     [ "$failed" -eq 0 ]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Trains a GPT-2 on text on the CPU, with a policy for every activation.
+/// Trains a GPT-2 on text, on the CPU or on a CUDA device, with a policy for every activation.
 ///
 /// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, or something asked for could
 /// not be written, with one line that says what; 128 and the number of the signal (SIGINT, SIGTERM,
@@ -16,6 +16,7 @@
 #include <adacc/io/text.hpp>
 
 #include "train_gpt/command_line.hpp"
+#include "train_gpt/device_trainer.hpp"
 #include "train_gpt/may_freeze.hpp"
 #include "train_gpt/pipeline.hpp"
 #include "train_gpt/ranks.hpp"
@@ -127,7 +128,8 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
   return {};
 }
 
-void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::Tokens& tokens) {
+template <class AnyTrainer>
+void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc::Tokens& tokens) {
   const Options& options = line.options;
   std::printf("model       %s\n", options.model_text().c_str());
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
@@ -148,13 +150,14 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   else std::printf("%s %s, %s\n", all ? "," : "", gradients.c_str(), moments.c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
-  if (const std::string text = trainer.ranks_text(); !text.empty())
-    std::printf("ranks       %s\n", text.c_str());
+  if constexpr (requires { trainer.ranks_text(); })
+    if (const std::string text = trainer.ranks_text(); !text.empty())
+      std::printf("ranks       %s\n", text.c_str());
   const std::string micro = options.update_batches() > 1
                                 ? std::to_string(options.update_batches()) + " micro-batches of "
                                 : std::string();
-  std::printf("step        %s%zu x %zu tokens, %d thread%s\n", micro.c_str(), options.batch,
-              options.seq, options.threads, options.threads == 1 ? "" : "s");
+  std::printf("step        %s%zu x %zu tokens, %s\n", micro.c_str(), options.batch, options.seq,
+              trainer.place_text().c_str());
   for (std::size_t i = 0; i < line.frozen.size(); ++i)
     std::printf("%-11s %s\n", i == 0 ? "frozen" : "", line.frozen[i].c_str());
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
@@ -173,8 +176,9 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
                   store.c_str(), mebibytes(trainer.offloaded_bytes()).c_str(),
                   1e3 * plan->stall_seconds);
   }
-  if (const std::string stored = trainer.moments_text(); !stored.empty())
-    std::printf("moments     %s\n", stored.c_str());
+  if constexpr (requires { trainer.moments_text(); })
+    if (const std::string stored = trainer.moments_text(); !stored.empty())
+      std::printf("moments     %s\n", stored.c_str());
   if (options.parallel())
     std::printf("plan        %s; one for all ranks\n",
                 policy_counts(trainer.program().plan).c_str());
@@ -191,7 +195,8 @@ void print_setup(const CommandLine& line, const Trainer& trainer, const adacc::T
   std::fflush(stdout);
 }
 
-void print_summary(Trainer& trainer) {
+template <class AnyTrainer>
+void print_summary(AnyTrainer& trainer) {
   const auto line = [](const char* what, std::size_t bytes) {
     std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
   };
@@ -209,12 +214,13 @@ void print_summary(Trainer& trainer) {
   if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
   if (memory.stored > 0) line("moments in --moments-store", memory.stored);
   // What the process took beside: its heap, stacks of threads, and pages of code.
-  if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
-    std::printf(
-        "%-28s %14zu bytes  %s, %.1f %% %s what it holds\n", "resident, over before", resident,
-        mebibytes(resident).c_str(),
-        100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
-        resident < memory.total() ? "below" : "above");
+  if constexpr (requires { trainer.resident_bytes(); })
+    if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
+      std::printf(
+          "%-28s %14zu bytes  %s, %.1f %% %s what it holds\n", "resident, over before", resident,
+          mebibytes(resident).c_str(),
+          100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
+          resident < memory.total() ? "below" : "above");
 }
 
 /// Bytes as a terminal may show them.
@@ -239,10 +245,12 @@ bool interrupted() {
 /// How a run ended, whatever became of what it wrote.
 enum class Ending { done, interrupted, diverged, failed };
 
-/// Trains, and keeps what was learned: whatever else cannot be written, the checkpoint comes first.
+/// Trains with a Trainer or a DeviceTrainer, and keeps what was learned: whatever else cannot be
+/// written, the checkpoint comes first.
+template <class AnyTrainer>
 class Run {
  public:
-  Run(const CommandLine& line, Trainer& trainer, const Notes& notes, const adacc::Tokens& data,
+  Run(const CommandLine& line, AnyTrainer& trainer, const Notes& notes, const adacc::Tokens& data,
       const adacc::Tokens& validation)
       : options_(line.options), trainer_(trainer), notes_(notes), data_(data),
         validation_(validation), progress_(trainer.done(), line.options.steps),
@@ -270,14 +278,16 @@ class Run {
     if (ending == Ending::failed) return 2;
     if (!options_.export_to.empty())
       if (const Error why = trainer_.export_model()) report(why);
-    if (!options_.merge.empty())
-      if (const Error why = trainer_.save_merged()) report(why);
+    if constexpr (requires { trainer_.save_merged(); })
+      if (!options_.merge.empty())
+        if (const Error why = trainer_.save_merged()) report(why);
     print_summary(trainer_);
     if (!options_.report.empty())
       if (const Error why = write_report(options_.report, run_report(options_, trainer_, history_)))
         report(why);
-    if (options_.sample > 0)
-      std::printf("\nsample:\n%s\n", printable(trainer_.generate(options_.sample)).c_str());
+    if constexpr (requires { trainer_.generate(1); })
+      if (options_.sample > 0)
+        std::printf("\nsample:\n%s\n", printable(trainer_.generate(options_.sample)).c_str());
     return failed_ ? 2 : 0;
   }
 
@@ -359,7 +369,7 @@ class Run {
   }
 
   const Options& options_;
-  Trainer& trainer_;
+  AnyTrainer& trainer_;
   const Notes& notes_;
   const adacc::Tokens& data_;
   const adacc::Tokens& validation_;
@@ -389,6 +399,8 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say(
         options.fused ? "--fused" : "--forward-only",
         " is for one rank without --shards: ranks sum their gradients before an update");
+  if (options.parallel() && options.on_device())
+    return Error::say("--device ", options.device.c_str(), " is for one rank");
   if (options.parallel() && options.may_freeze)
     return Error::say("--may-freeze is for one rank without --shards");
   if (Error why = check_files(options)) return why;
@@ -463,6 +475,43 @@ int train_stage(const Options& options, const adacc::Tokens& data) {
   return status;
 }
 
+}  // namespace
+
+/// Of a program that is linked with train_gpt/cuda.cu, which nvcc compiles, that one is taken.
+[[gnu::weak]] adacc::Result<std::unique_ptr<DeviceTraining>> make_device_training(
+    const Options& options, const DevicePlanning&) {
+  return Error::say(
+      "--device ", options.device.c_str(),
+      ": this program was built without CUDA; train_gpt_cuda is built with it, which is "
+      "a target where CMake finds nvcc");
+}
+
+namespace {
+
+/// Sets `trainer` up, or goes on where the checkpoint was, and trains. The exit status.
+template <class AnyTrainer>
+int run(CommandLine& line, AnyTrainer& trainer, const DataIdentity& text, const adacc::Tokens& data,
+        const adacc::Tokens& validation) {
+  const Options& options = line.options;
+  Error why;
+  if (options.resume.empty()) {
+    why = trainer.set_up(data);
+  } else {
+    const bool same = text == line.notes.data;
+    if (!same) line.changed.push_back("another text: from its start");
+    if (!options.profile.empty() && options.plans() && !line.resumed.evolution.empty())
+      line.changed.push_back("--profile is not read: the checkpoint has costs of its own");
+    why = trainer.resume(line.resumed, line.notes, data, same);
+  }
+  if (why) return fail(why);
+  const Notes notes = Notes::of(options, text);
+  Run run(line, trainer, notes, data, validation);
+  if ((why = share_error(ranks.group(), run.open_log()))) return fail(why);
+  catch_signals();
+  print_setup(line, trainer, data);
+  return run.train();
+}
+
 int train(CommandLine& line) {
   Options& options = line.options;
   if (const Error why = ranks.join(line.argc, line.argv, options.rank_limit)) return fail(why);
@@ -482,23 +531,12 @@ int train(CommandLine& line) {
   const DataIdentity text{data.size(), data.checksum()};
   if (options.may_freeze)
     if ((why = choose_frozen(options, data, line.frozen))) return fail(why);
-  Trainer trainer(options, ranks.group());
-  if (options.resume.empty()) {
-    why = trainer.set_up(data);
-  } else {
-    const bool same = text == line.notes.data;
-    if (!same) line.changed.push_back("another text: from its start");
-    if (!options.profile.empty() && options.plans() && !line.resumed.evolution.empty())
-      line.changed.push_back("--profile is not read: the checkpoint has costs of its own");
-    why = trainer.resume(line.resumed, line.notes, data, same);
+  if (options.on_device()) {
+    DeviceTrainer trainer(options);
+    return run(line, trainer, text, data, validation);
   }
-  if (why) return fail(why);
-  const Notes notes = Notes::of(options, text);
-  Run run(line, trainer, notes, data, validation);
-  if ((why = share_error(ranks.group(), run.open_log()))) return fail(why);
-  catch_signals();
-  print_setup(line, trainer, data);
-  return run.train();
+  Trainer trainer(options, ranks.group());
+  return run(line, trainer, text, data, validation);
 }
 
 }  // namespace

@@ -148,6 +148,9 @@ inline void declare(CLI::App& app, Options& options) {
       ->default_str("");
   app.add_option("--seed", options.seed, "seed of the parameters and of sampling")
       ->check(support::whole_number());
+  app.add_option("--device", options.device,
+                 "where to train: cpu; cuda, in a program that was built with it")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--threads", options.threads,
                  "threads; for one plan the results do not depend on it, but the plan that auto "
                  "makes does: times and workspaces are those of as many threads (--plan-threads)")
@@ -202,6 +205,11 @@ inline void declare(CLI::App& app, Options& options) {
       "needs: flash wears out",
       "200%", &options.offload_limit_text)
       ->needs(offload);
+  support::add_bytes(app, "--pinned", options.pinned,
+                     "for auto and --device cuda: activations may also be sent to so much "
+                     "page-locked memory of the "
+                     "host, as 8GiB or as 100% of what retain needs, and come back as they were",
+                     "", &options.pinned_text);
   app.add_option("--plan-threads", options.plan_threads,
                  "for auto: plan for workspaces of this many threads, if that is more than "
                  "--threads; with --profile, too, the plan then does not depend on --threads")
@@ -281,8 +289,9 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     return status;
   for (const char* name : {"--layers", "--heads", "--channels", "--context"})
     options.shape_given = options.shape_given || app.count(name) > 0;
-  for (const char* name : {"--budget", "--total", "--tolerance", "--solver", "--offload",
-                           "--plan-threads", "--may-freeze", "--fixed-costs", "--profile"})
+  for (const char* name :
+       {"--budget", "--total", "--tolerance", "--solver", "--offload", "--pinned", "--plan-threads",
+        "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
   for (const char* name :
@@ -292,6 +301,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--report",  "--save",   "--export",        "--merge",        "--resume",
         "--sample",  "--val",    "--shard-moments", "--moments-store"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
+  options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
   if (app.count("--parts") > 0) options.for_auto = "--parts";
   for (const char* name : {"--policy", "--optimizer", "--moments", "--moments-store", "--micro",
@@ -334,6 +344,14 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   const auto check_options = [&]() -> std::optional<int> {
     if (const adacc::Error why = adopt_adapters(line.options)) return fail(why);
     const Options& all = line.options;
+    if (all.on_device() && all.for_cpu() != nullptr)
+      return fail(adacc::Error::say(
+          all.for_cpu(), " is for --device cpu; --device ", all.device.c_str(),
+          " trains a whole GPT on one device, with AdamW in fp32, under any --policy, --budget or "
+          "--total, and offloads to --pinned memory"));
+    if (!all.on_device() && !all.pinned_text.empty())
+      return fail(adacc::Error::say(
+          "--pinned is where activations of a device go: give --device cuda, or --offload"));
     if (all.pipeline > 0 && !given.not_for_pipeline.empty())
       return fail(
           adacc::Error::say(given.not_for_pipeline.c_str(), " does not go with --pipeline yet"));
@@ -399,9 +417,15 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     return fail(adacc::Error::say(adacc::one_line(given.resume, 100).c_str(),
                                   ": is a checkpoint of another program than train_gpt"));
   std::vector<std::string> stored;
+  // Where a run that moves to another device could send activations is not there.
+  const auto stays_behind = [&](const std::string& name) {
+    if (!given.device_given) return false;
+    return given.on_device() ? name == "--offload" || name == "--offload-limit"
+                             : name == "--pinned";
+  };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   for (const auto& [name, value] : line.notes.options)
-    if ((!other_text || (name != "--text" && name != "--tokens")) &&
+    if (!stays_behind(name) && (!other_text || (name != "--text" && name != "--tokens")) &&
         (given.total_text.empty() || name != "--budget") &&
         (given.budget_text.empty() || name != "--total"))
       stored.push_back(name + "=" + value);

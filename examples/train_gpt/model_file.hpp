@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The parameters that --model names: of a checkpoint, of an llm.c checkpoint, or of a GPT-2 of Hugging
-/// Face.
+/// The parameters that --model names, of a checkpoint, of an llm.c checkpoint, or of a GPT-2 of Hugging
+/// Face; and those that --export writes.
 #pragma once
 
 #include <adacc/core/error.hpp>
@@ -8,6 +8,7 @@
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/llmc.hpp>
+#include <adacc/io/weights_header.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/train/file_order.hpp>
 
@@ -54,4 +55,16 @@ inline adacc::Error read_model(const Options& options, const adacc::Graph& graph
     return adacc::read_llmc_parameters(options.model, plain, params);
   return adacc::read_gpt2_parameters(options.model, plain,
                                      static_cast<std::size_t>(options.network.layers), params);
+}
+
+/// Writes the model whose parameters are `params`, as `graph` has them, any adapters merged, to --export.
+inline adacc::Error write_model(const Options& options, const adacc::Graph& graph,
+                                adacc::View<const float> params) {
+  const adacc::gpt::Config& c = options.network;
+  const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
+                                c.heads,   c.channels, c.vocab};
+  const adacc::Graph plain = adacc::without_adapters(graph);
+  if (exports_header(options.export_to))
+    return adacc::write_weights_header(options.export_to, adacc::named_parameters(plain, params));
+  return adacc::write_gpt2<adacc::Graph, float>(options.export_to, shape, plain, params);
 }

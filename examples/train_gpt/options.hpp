@@ -39,6 +39,10 @@ struct Options {
   std::uint64_t warmup = 0;
   double min_lr = -1;
   std::uint64_t seed = 1;
+  std::string device = "cpu";
+  bool device_given = false;
+  adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
+  std::string pinned_text;
   int threads = 1;
   int plan_threads = 0;
   int parts = 1;
@@ -79,6 +83,32 @@ struct Options {
   /// Batches that an update is made of, on all ranks.
   std::size_t update_batches() const {
     return micro * (parallel() ? static_cast<std::size_t>(shards) : std::size_t{1});
+  }
+
+  bool on_device() const { return device != "cpu"; }
+  /// An option that is not there on a device, as it stands; null if there is none.
+  const char* for_cpu() const {
+    const struct {
+      bool given;
+      const char* option;
+    } all[] = {{parallel(), "--shards"},
+               {shard_moments, "--shard-moments"},
+               {pipeline > 0, "--pipeline"},
+               {lora.rank > 0, "--lora"},
+               {forward_only, "--forward-only"},
+               {fused, "--fused"},
+               {may_freeze, "--may-freeze"},
+               {optimizer != "adamw", "--optimizer other than adamw"},
+               {moments != "fp32", "--moments other than fp32"},
+               {!moments_store.empty(), "--moments-store"},
+               {!offload.empty(), "--offload, to a disk,"},
+               {!profile.empty(), "--profile"},
+               {parts > 1, "--parts"},
+               {plan_threads > 0, "--plan-threads"},
+               {sample > 0, "--sample"}};
+    for (const auto& one : all)
+      if (one.given) return one.option;
+    return nullptr;
   }
 
   /// The adapters, if there are any.
@@ -155,7 +185,9 @@ struct Notes {
     if (options.min_lr >= 0) number("--min-lr", options.min_lr);
     number("--seed", options.seed);
     if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
+    if (options.device != "cpu") notes.options.emplace_back("--device", options.device);
     if (!options.plans()) return notes;
+    if (!options.pinned_text.empty()) notes.options.emplace_back("--pinned", options.pinned_text);
     const bool neither = options.budget_text.empty() && options.total_text.empty();
     if (neither) notes.options.emplace_back("--budget", "100%");
     else if (options.total_text.empty())
@@ -177,6 +209,17 @@ struct Notes {
                         std::to_string(data.checksum) + '\n';
     for (const auto& [name, value] : options) lines += name + ' ' + value + '\n';
     return lines;
+  }
+
+  /// Whether the run that saved `saved` had a plan that goes on under options `now`: where and what a step
+  /// trains is the same.
+  template <class Info>
+  bool plans_alike(const Info& saved, const Options& now) const {
+    const std::string device = value("--device");
+    return !saved.evolution.empty() && (device.empty() ? "cpu" : device) == now.device &&
+           value("--batch") == std::to_string(now.batch) &&
+           value("--seq") == std::to_string(now.seq) && value("--train") == now.train &&
+           value("--lora-fa").empty() == now.lora.train_a;
   }
 
   /// Reads text(); false if it is none.

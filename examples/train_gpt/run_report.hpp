@@ -9,7 +9,6 @@
 #include "html_report.hpp"
 #include "options.hpp"
 #include "report.hpp"
-#include "trainer.hpp"
 
 /// "int8_outlier 12, retain 38"
 inline std::string policy_counts(const adacc::Plan& plan) {
@@ -75,7 +74,9 @@ inline std::string percent(double measured, double predicted) {
 
 }  // namespace detail
 
-inline RunReport run_report(const Options& options, Trainer& trainer, const RunHistory& history) {
+/// Of a Trainer or a DeviceTrainer.
+template <class AnyTrainer>
+RunReport run_report(const Options& options, AnyTrainer& trainer, const RunHistory& history) {
   RunReport report;
   report.title = adacc::gpt::describe(options.network);
   report.program = &trainer.program();
@@ -91,8 +92,7 @@ inline RunReport run_report(const Options& options, Trainer& trainer, const RunH
                                               static_cast<double>(trainer.retain_peak()));
   };
   report.facts = {{"step", std::to_string(options.batch) + " x " + std::to_string(options.seq) +
-                               " tokens, " + std::to_string(options.threads) +
-                               (options.threads == 1 ? " thread" : " threads")},
+                               " tokens, " + trainer.place_text()},
                   {"policies", policy_counts(trainer.program().plan)},
                   {"peak of activations", share(peak)}};
   report.comparisons = {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// A GPT, its memory, and one training step after the other.
+/// A GPT on the CPU, its memory, and one training step after the other.
 #pragma once
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/adapters.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/io/weights_header.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/ranks/data_parallel.hpp>
@@ -64,11 +62,7 @@ class Trainer {
   adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes& notes,
                       const adacc::Tokens& data, bool same_text) {
     using namespace adacc;
-    const bool evolved = options_.plans() && !saved.evolution.empty() &&
-                         notes.value("--batch") == std::to_string(options_.batch) &&
-                         notes.value("--seq") == std::to_string(options_.seq) &&
-                         notes.value("--train") == options_.train &&
-                         notes.value("--lora-fa").empty() == options_.lora.train_a;
+    const bool evolved = options_.plans() && notes.plans_alike(saved, options_);
     if (options_.parallel()) {
       if (const Error why = go_parallel(allocate(true))) return why;
       if (const Error why = parallel_.load(options_.resume)) return why;
@@ -102,16 +96,8 @@ class Trainer {
 
   /// Writes the model to --export, its adapters merged.
   adacc::Error export_model() {
-    const adacc::gpt::Config& c = options_.network;
-    const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
-                                  c.heads,   c.channels, c.vocab};
     const std::vector<float> params = merged();
-    const adacc::View<const float> weights(params.data(), adacc::Shape(params.size()));
-    const adacc::Graph plain = adacc::without_adapters(graph());
-    if (exports_header(options_.export_to))
-      return adacc::write_weights_header(options_.export_to,
-                                         adacc::named_parameters(plain, weights));
-    return adacc::write_gpt2<adacc::Graph, float>(options_.export_to, shape, plain, weights);
+    return write_model(options_, graph(), {params.data(), adacc::Shape(params.size())});
   }
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
@@ -226,6 +212,9 @@ class Trainer {
     return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks over MPI") + ", an update of " +
            std::to_string(parallel_.shards()) + " shards" +
            (options_.shard_moments && ranks > 1 ? ", moments sharded" : "");
+  }
+  std::string place_text() const {
+    return std::to_string(options_.threads) + (options_.threads == 1 ? " thread" : " threads");
   }
   /// What memory_use() may come to; 0 without --total.
   std::size_t total_bytes() const { return total_bytes_; }

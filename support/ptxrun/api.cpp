@@ -539,6 +539,18 @@ cudaError_t cudaEventCreate(cudaEvent_t* e) {
   *e = new CUevent_st;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;  // what was queued before it has run
+}
+cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
+  *p = n == 0 ? nullptr : std::malloc(n);
+  return *p != nullptr || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFreeHost(void* p) {
+  std::free(p);
+  return cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
   delete e;
   return cudaSuccess;

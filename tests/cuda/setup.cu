@@ -123,7 +123,9 @@ int run(const char* what) {
     auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena");
     auto params = DeviceBlock<float>::make(all, "p"),
          gradients = DeviceBlock<float>::make(all, "g");
-    return say(step->bind(arena->view(), params->view(), gradients->view()));
+    auto memory = Block<std::byte>::make(step->store_bytes(), "a store");
+    MemoryStore store(memory->view());
+    return say(step->bind(arena->view(), params->view(), gradients->view(), store));
   }
   std::printf("there is no case %s\n", what);
   return 1;

@@ -4,6 +4,7 @@
 /// Skipped (77) without a device.
 #include <adacc/train.cuh>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -47,24 +48,27 @@ class Trainer {
   using Number = typename Case::Number;
   static constexpr std::size_t guard = 4096;
 
-  Trainer(const Setting& setting, Dispatch<float, Cuda> dispatch, const Program& program)
+  Trainer(const Setting& setting, Dispatch<float, Cuda> dispatch, const Program& program,
+          StoreRef store = {})
       : cuda_(setting.stream, setting.products) {
     auto made = Step<float, Cuda>::make(static_cast<Dispatch<float, Cuda>&&>(dispatch), program);
     if (!fine(made.error)) return;
     step_ = static_cast<Step<float, Cuda>&&>(*made);
     cuda_.key.seed = seed;
     const std::size_t elems = step_.graph().parameter_elems;
-    fine(cudaMalloc(&arena_, step_.arena_bytes() + guard));
+    fine(cudaMalloc(&memory_, step_.arena_bytes() + guard + transfer_alignment));
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(memory_) % transfer_alignment;
+    arena_ = memory_ + (past == 0 ? 0 : transfer_alignment - past);
     for (DeviceBlock<float>& block : blocks_) take(block, elems);
     take(places_, gradient_norm_places + 1);
     take(input_, Case::inputs(0).size());
     take(targets_, Case::targets(0).size());
     const std::vector<float> first = initial_params<Case>();
     fine(copy_to_device(cuda_, View<const float>(first.data(), Shape(elems)), params()));
-    fine(step_.bind(arena(), params(), blocks_[1].view()));
+    fine(step_.bind(arena(), params(), blocks_[1].view(), store));
     fine(step_.bind_loss(Cuda::Loss(places_.data() + gradient_norm_places, setting.stream)));
   }
-  ~Trainer() { cudaFree(arena_); }
+  ~Trainer() { cudaFree(memory_); }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -126,7 +130,7 @@ class Trainer {
 
   Cuda cuda_;
   Step<float, Cuda> step_;
-  std::byte* arena_ = nullptr;
+  std::byte *memory_ = nullptr, *arena_ = nullptr;
   DeviceBlock<float> blocks_[4];  ///< parameters, gradients, moments
   DeviceBlock<double> places_;    ///< norm, loss
   DeviceBlock<Number> input_, targets_;
@@ -226,6 +230,27 @@ void check_blobs(const char* plan, Trainer<Language>& trainer) {
   fine(step.error());
 }
 
+/// Activations that went to the host's pinned memory and came back have the bits of those that stayed.
+void check_offload(const Setting& setting, const Gpt& gpt, const Trained& retain) {
+  auto program = gpt.program("retain");
+  if (!fine(program.error)) return;
+  Plan plan = program->plan;
+  for (Policy& policy : plan.policies) policy = Offload<>::value;
+  auto sends = make_program(program->graph, plan);
+  if (!fine(sends.error)) return;
+  const std::size_t bytes = sends->schedule.store_bytes;
+  expect(bytes > 0 && sends->peak_bytes() < program->peak_bytes(),
+         "GPT: offloading sends %zu bytes, for a peak of %zu instead of %zu", bytes,
+         sends->peak_bytes(), program->peak_bytes());
+  auto store = PinnedHost::make(bytes, setting.stream);
+  if (!fine(store.error)) return;
+  Trainer<Language> offloads(setting, gpt.dispatch(), *sends, *store);
+  const std::vector<double> losses = offloads.train(3).losses;
+  expect(losses.size() == 3 && std::equal(losses.begin(), losses.end(), retain.losses.begin()),
+         "GPT: offload has other bits than retain");
+  check_use("GPT, offload", offloads);
+}
+
 void check_gpt(const Setting& setting) {
   const Gpt gpt;
   const auto trainer = [&](const char* plan) {
@@ -245,6 +270,7 @@ void check_gpt(const Setting& setting) {
     expect(same(again.train(10), retain), "GPT: recompute has other bits than retain");
     check_use("GPT, recompute", again);
   }
+  check_offload(setting, gpt, retain);
   for (const char* plan : {"mixed", "int4"}) {
     Trainer<Language> coded = trainer(plan);
     expect_near(plan, coded.train(3), cpu_train_gpt(plan, 3), 2e-3);

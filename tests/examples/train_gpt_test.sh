@@ -543,7 +543,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-explains model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
+explains device pinned model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance may-freeze solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

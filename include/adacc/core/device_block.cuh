@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "cuda.cuh"
 
@@ -26,20 +28,22 @@ class DeviceBlock {
     return *this;
   }
   ~DeviceBlock() {
-    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
+    if (memory_ != nullptr) static_cast<void>(cudaFree(memory_));
   }
 
   /// `elems` zeros on the current device; an error if there is no room for them, which names `what`
-  /// they are for. They start at a multiple of 256 bytes.
+  /// they are for. They start at a multiple of 256 bytes, or of `boundary`, a power of 2, if that
+  /// is more: the block then takes so much more.
   static Result<DeviceBlock> make(std::size_t elems, const char* what,
-                                  std::size_t /*boundary*/ = alignment) {
+                                  std::size_t boundary = alignment) {
     std::size_t bytes = 0;
     if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
       return Error::say(what, ": ", elems, " elements are more than can be addressed");
     if (elems == 0) return DeviceBlock();
+    bytes = align_up(bytes);
+    if (boundary > granularity) bytes += boundary;
     DeviceBlock block;
-    void* data = nullptr;
-    cudaError_t status = cudaMalloc(&data, align_up(bytes));
+    cudaError_t status = cudaMalloc(&block.memory_, bytes);
     if (status == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       std::size_t free = 0, total = 0;
@@ -48,9 +52,11 @@ class DeviceBlock {
                         " of ", shown(total), " are free");
     }
     if (status == cudaSuccess) {
-      block.data_ = static_cast<T*>(data);
+      const std::size_t past = reinterpret_cast<std::uintptr_t>(block.memory_) % boundary;
+      block.data_ = reinterpret_cast<T*>(static_cast<std::byte*>(block.memory_) +
+                                         (past == 0 ? 0 : boundary - past));
       block.size_ = elems;
-      status = cudaMemset(data, 0, align_up(bytes));
+      status = cudaMemset(block.memory_, 0, bytes);
     }
     // Streams that do not wait for the default one may use it at once.
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
@@ -68,13 +74,15 @@ class DeviceBlock {
   View<const T> view() const { return {data_, Shape(size_)}; }
 
  private:
-  void swap(DeviceBlock& other) {
-    T* const data = data_;
-    const std::size_t size = size_;
-    data_ = other.data_, size_ = other.size_;
-    other.data_ = data, other.size_ = size;
+  static constexpr std::size_t granularity = 256;  ///< of what CUDA gives
+
+  void swap(DeviceBlock& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
   }
 
+  void* memory_ = nullptr;  ///< as CUDA gave it
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -17,6 +17,7 @@
 #include "../step/step.hpp"
 #include "cost_samples.hpp"
 #include "evaluate.hpp"
+#include "instruction_times.hpp"
 #include "measuring_plans.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -32,24 +33,15 @@ namespace detail {
 /// the clock.
 template <class T, class Context>
 Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyView targets,
-                 ClockRef now, Array<double>& seconds) {
+                 InstructionTimes<Context>& times, Array<double>& seconds) {
   if (const Error why = step.begin(input, targets)) return why;
-  const double start = now();
-  double then = start;
-  bool steady = true;
-  for (double& sum : seconds) sum = 0;
+  times.begin(context, seconds);
   for (Position at; at.instruction < step.instruction_count();) {
-    double& sum = seconds[at.instruction];
+    const std::size_t instruction = at.instruction;
     at = step.execute(context, at);
-    const double after = now();
-    sum += after - then;
-    steady = steady && after >= then;
-    then = after;
+    times.after(context, instruction, seconds);
   }
-  if (!steady || !(then > start) || !(then - start < 1e9))
-    return Error::say(
-        "the clock that measuring was given stood still, went backwards or gave no "
-        "number during a step: it must give the seconds of a steady clock");
+  if (const Error why = times.end(context, seconds)) return why;
   return step.error();
 }
 
@@ -60,9 +52,10 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 /// The arena is the caller's, lent for the call; it may be that of training itself. With
 /// measuring_bytes(graph) bytes the measurement is most like training, with less it goes on around
 /// plans that keep little, and with less than least_measuring_bytes(graph) the error says so.
-/// Blocks are as in Step::bind; what `gradients` held is lost, and it holds zeros in the end.
+/// Blocks are as in Step::bind; what `gradients` held is lost, and it holds zeros in the end. `loss` is
+/// as in Step::bind_loss.
 ///
-/// `now` gives the seconds of a steady clock; one for a device waits for the device first. Gradient
+/// `now` gives the seconds of a steady clock. Gradient
 /// errors and CostProfile::rest are left at zero: the first are probed (cost/probe.hpp), the second
 /// is the caller's to time.
 template <class T, class Context>
@@ -70,7 +63,8 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
                             const Graph& graph, Bytes arena,
                             std::type_identity_t<View<const T>> params,
                             std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets,
-                            ClockRef now, MeasureOptions options = {}) {
+                            ClockRef now, MeasureOptions options = {},
+                            const typename Context::Loss& loss = {}) {
   if (!now) return Error::say("measuring needs a clock, and was given none");
   if (options.steps < 1 || options.warm_up < 0)
     return Error::say(
@@ -87,6 +81,7 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
     auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
     if (!step) return step.error;
     if (const Error why = step->bind(arena, params, gradients)) return why;
+    if (const Error why = step->bind_loss(loss)) return why;
     if (const Error why = step->lend_updates(detail::use_no_gradients)) return why;
     if (step->instruction_count() > longest) longest = step->instruction_count();
     steps.push_back(static_cast<Step<T, Context>&&>(*step));
@@ -95,11 +90,13 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
   CostSamples samples(graph);
   Array<Array<double>> totals(steps.size());
   Array<double> seconds(longest);
+  detail::InstructionTimes<Context> times;
+  if (const Error why = times.make(longest, now)) return why;
   const Context before = context;
   Error error;
   for (int round = -options.warm_up; round < options.steps && !error; ++round)
     for (std::size_t p = 0; p < steps.size() && !error; ++p) {
-      error = detail::timed_step(context, steps[p], input, targets, now, seconds);
+      error = detail::timed_step(context, steps[p], input, targets, times, seconds);
       if (error || round < 0) continue;
       const Program& program = steps[p].program();
       double total = 0;
@@ -110,7 +107,7 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
       totals[p].push_back(total);
     }
   context = before;
-  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = T{};
+  context.fill(gradients, T{});
   if (error) return error;
   CostProfile profile = samples.profile();
   Array<double> ratios;

@@ -78,9 +78,7 @@ class GradientProbe {
   }
 
  private:
-  void clear() {
-    for (std::size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = T{};
-  }
+  void clear() { context_.fill(gradients_, T{}); }
 
   Context& context_;
   const Context before_;

@@ -284,7 +284,7 @@ class CheckpointFile {
     CheckpointFile opened;
     opened.file_ = static_cast<InputFile&&>(*file);
     if (Error error = detail::read_checkpoint(opened.file_, opened.info_)) return error;
-    return opened;
+    return static_cast<CheckpointFile&&>(opened);  // nvcc would copy it
   }
 
   const CheckpointInfo& info() const { return info_; }

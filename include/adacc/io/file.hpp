@@ -97,7 +97,7 @@ class InputFile {
     if (S_ISDIR(status.st_mode)) return file.fault("is a folder");
     if (!S_ISREG(status.st_mode)) return file.fault("is not a regular file");
     file.size_ = static_cast<std::size_t>(status.st_size);
-    return file;
+    return static_cast<InputFile&&>(file);  // nvcc would copy it
   }
 
   /// Bytes in the file when it was opened.

@@ -124,10 +124,11 @@ class Step {
     if (const Error why = detail::check_memory({whole, all, trained})) return why;
     for (const detail::LentMemory& block : {whole, all, trained})
       if (const Error why = check_place(block)) return why;
-    if (has_memory_of_its_own && store_bytes() != 0)
-      return Error::say(
-          "the plan sends activations to a store, which reads the host's memory, and "
-          "the arena is in a device's");
+    if (has_memory_of_its_own && store_bytes() != 0 && store && !store.reaches_devices())
+      return Error::misuse(
+          "the plan sends activations to a store, and this one reads the host's memory alone, "
+          "while "
+          "the arena is in a device's: lend one that reaches devices (PinnedHost)");
     if (const Error why = transfers_.bind(at_.program.schedule, arena, store)) return why;
     at_.arena = arena;
     at_.params = params;
@@ -319,6 +320,7 @@ class Step {
     loss_ = loss;
     return {};
   }
+  const typename Context::Loss& lent_loss() const { return loss_; }
 
   /// Whether the steps that follow read the statistics of what they encode, straight from the
   /// blobs. Not during a step.

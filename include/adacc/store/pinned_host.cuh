@@ -7,7 +7,8 @@
 /// So done() is always true, as wait() returns at once, and slices never wait. Whoever looks at the
 /// memory from the host, or gives it back, synchronizes the step's stream first.
 ///
-/// Compiles, and its order was tested against a runtime made up for that; not run on a GPU.
+/// Steps ran with it on the executor of tests, and its order was tested against a runtime made up for
+/// that; not run on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,6 +25,8 @@ namespace adacc { inline namespace v0_1 {
 
 class PinnedHost {
  public:
+  static constexpr bool reaches_devices = true;
+
   PinnedHost() = default;
   PinnedHost(PinnedHost&&) noexcept = default;
   PinnedHost& operator=(PinnedHost&&) noexcept = default;

@@ -11,6 +11,10 @@
 ///     bool  done(int ticket);          // const or not
 ///     Error wait(int ticket);
 ///
+/// and, if transfers may be from and to memory of a device's, too,
+///
+///     static constexpr bool reaches_devices = true;
+///
 /// prepare() belongs to set-up, may take time and memory, and says for how many tickets transfers
 /// will begin and in which memory they all lie; it is called again when either changes, and never
 /// while a transfer is under way. The rest belongs to the step: it neither allocates nor throws.
@@ -63,6 +67,7 @@ class StoreRef {
   void begin(int ticket, const StoreTransfer& what) const { calls_->begin(object_, ticket, what); }
   bool done(int ticket) const { return calls_->done(object_, ticket); }
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
+  bool reaches_devices() const { return calls_->reaches_devices; }
 
  private:
   struct Calls {
@@ -72,6 +77,7 @@ class StoreRef {
     void (*begin)(void*, int, const StoreTransfer&);
     bool (*done)(void*, int);
     Error (*wait)(void*, int);
+    bool reaches_devices;
   };
   template <class Store>
   static constexpr Calls calls_of{
@@ -84,7 +90,11 @@ class StoreRef {
         static_cast<Store*>(store)->begin(ticket, what);
       },
       [](void* store, int ticket) -> bool { return static_cast<Store*>(store)->done(ticket); },
-      [](void* store, int ticket) -> Error { return static_cast<Store*>(store)->wait(ticket); }};
+      [](void* store, int ticket) -> Error { return static_cast<Store*>(store)->wait(ticket); },
+      [] {
+        if constexpr (requires { Store::reaches_devices; }) return Store::reaches_devices;
+        else return false;
+      }()};
 
   void* object_ = nullptr;
   const Calls* calls_ = nullptr;

@@ -31,7 +31,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   using Options = TrainingOptions<Context, Optimizer>;
 
   EvolvingPlan(Evolution evolution, const Options& options)
-      : evolution_(std::move(evolution)), clock_(options.clock), evolving_(options.evolving),
+      : evolution_(std::move(evolution)), clock_(options.clock),
+        evolving_(options.evolving && TrainingMemory<Context>::on_host),
         watch_times_(options.watch_times), profile_at_start_(options.profile_at_start),
         costs_known_(!options.profile.nodes.empty()) {}
 
@@ -63,7 +64,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
         cost.error = was.error;
         cost.carried_error = was.carried_error;
       }
-    if (profile_at_start_) probe_all(training, *profile, input, targets);
+    if constexpr (TrainingMemory<Context>::on_host)
+      if (profile_at_start_) probe_all(training, *profile, input, targets);
     measuring_ += clock_() - start;
     PlanRequest request = evolution_.request();
     request.budget_bytes = evolution_.wanted_budget_bytes();
@@ -85,7 +87,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
     if (const Error why = prepare(training, boundary, input, targets)) return why;
-    if (evolving_) look(training, boundary, input, targets);
+    if constexpr (TrainingMemory<Context>::on_host)
+      if (evolving_) look(training, boundary, input, targets);
     const Error failed = boundary.update.failed;
     boundary.update = evolution_.advance(training.updates());
     if (!boundary.update.failed) boundary.update.failed = failed;
@@ -162,7 +165,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets) {
     Result<CostProfile> profile =
         measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                training.arena(), training.params(), training.gradients(), input, targets, clock_);
+                training.arena(), training.params(), training.gradients(), input, targets, clock_,
+                {}, training.compiled().lent_loss());
     if (profile) profile->rest = evolution_.profile().rest;
     return profile;
   }
@@ -172,7 +176,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     Array<double> seconds;
     for (int i = 0; i < 3; ++i) {
       const double start = clock_();
-      const double norm = gradient_norm(training.context(), training.gradients());
+      const double norm = training.memory_.norm(training.context(), training.gradients());
       // A store that failed is what the step that follows says.
       if (training.run_optimizer({1, 0, clip_scale(norm, 1), training.context().key})) return;
       seconds.push_back(clock_() - start);

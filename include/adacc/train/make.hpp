@@ -16,10 +16,11 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The link to `store` at the sizes of the activations of `graph`.
+/// The link to `store` at the sizes of the activations of `graph`, from memory of the context's.
 /// `taken` becomes the bytes that this took.
-inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock,
-                                      std::size_t& taken) {
+template <class Context>
+Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock,
+                               std::size_t& taken) {
   if (!clock)
     return Error::misuse(
         "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
@@ -31,8 +32,9 @@ inline Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockR
   lower(longest, store.bytes() / static_cast<std::size_t>(how.depth));
   const std::size_t longer = larger(longest / unit * unit, 2 * unit);
   const std::size_t shorter = larger(longer / 8 / unit * unit, unit);
-  auto memory = Block<std::byte>::make(static_cast<std::size_t>(how.depth) * longer,
-                                       "measuring the store", huge_page);
+  using Block = typename TrainingMemory<Context>::template Block<std::byte>;
+  auto memory =
+      Block::make(static_cast<std::size_t>(how.depth) * longer, "measuring the store", huge_page);
   if (!memory) return memory.error;
   taken = memory->size();
   return measure_link(store, memory->view(), shorter, longer, how);
@@ -79,6 +81,10 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (!(options.clip >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
+  if (!TrainingMemory<Context>::on_host && options.profile_at_start)
+    return Error::misuse(
+        "gradient errors are probed in the host's memory: on a device, give a profile or let it be "
+        "estimated");
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
   if (options.updates != Updates::separate) set_updates(graph, options.updates);
   if (graph.fuses_updates() && options.clip > 0 && options.clip_by == ClipBy::this_step)
@@ -93,7 +99,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     request.link = options.link;
     if (!request.link.exists()) {
       const Result<LinkCost> link =
-          detail::measured_link(options.store, graph, options.clock, set_up_bytes);
+          detail::measured_link<Context>(options.store, graph, options.clock, set_up_bytes);
       if (!link) return link.error;
       request.link = *link;
     }

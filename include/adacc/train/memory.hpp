@@ -16,6 +16,8 @@ class TrainingMemory {
   /// What holds arena, parameters, gradients and state.
   template <class T>
   using Block = adacc::Block<T>;
+  /// Whether the host reads what steps leave in it, as plans that evolve want to.
+  static constexpr bool on_host = true;
 
   /// Takes what steps and updates need beside these.
   Error make(const Context&) { return {}; }
@@ -32,7 +34,18 @@ class TrainingMemory {
   }
   /// What kernels of the context could not return.
   Error failure(Context&) { return {}; }
-  /// As a number of the host's.
+  /// use(View<const T>) of what `block` holds, in memory that the host reads; its error.
+  template <class T, class Use>
+  Error read(View<const T> block, const Use& use) const {
+    return use(block);
+  }
+  /// fill(View<T>) of memory that the host writes, all of it; that is then what `block` holds, unless
+  /// there was an error.
+  template <class T, class Fill>
+  Error write(View<T> block, const Fill& fill) const {
+    return fill(block);
+  }
+  /// As a number of the host's, once all is done that was queued.
   template <class T>
   double norm(Context& context, View<T> gradients) {
     return gradient_norm(context, gradients);

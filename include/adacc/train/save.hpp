@@ -61,8 +61,10 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
-    return save_checkpoint<T>(path, info, ordered, table.bytes(), state);
+  return memory_.read(params(), [&](View<const T> from) {
+    return detail::write_in_file_order(step_.graph(), from, [&](View<const T> ordered) {
+      return save_checkpoint<T>(path, info, ordered, table.bytes(), state);
+    });
   });
 }
 
@@ -102,13 +104,20 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  if (const Error why = detail::read_in_file_order(step_.graph(), params(), [&](View<T> ordered) {
-        if (stored_ != nullptr) return file->read_parameters(ordered);
-        return file->read(ordered, state->memory(state_memory));
+  const auto read_numbers = [&](View<T> to, Bytes state_to) {
+    if (const Error why = detail::read_in_file_order(step_.graph(), to, [&](View<T> ordered) {
+          if (stored_ != nullptr) return file->read_parameters(ordered);
+          return file->read(ordered, state->memory(state_to));
+        }))
+      return why;
+    if (stored_ == nullptr) state->convert(state_to);
+    return stored_ == nullptr ? Error() : read_stored(*state, *file);
+  };
+  if (const Error why = memory_.write(params(), [&](View<T> to) {
+        return memory_.write(state_memory,
+                             [&](Bytes state_to) { return read_numbers(to, state_to); });
       }))
     return why;
-  if (stored_ == nullptr) state->convert(state_memory);
-  else if (const Error why = read_stored(*state, *file)) return why;
   updates_ = saved.updates;
   previous_norm_ = norm;
   data_position = saved.data_position;

@@ -92,7 +92,7 @@ class SavedState {
           saved.parts_.push_back(
               {at, at, spec.elems, spec.form, spec.form, spec.non_negative, true});
         }
-      return saved;
+      return static_cast<SavedState&&>(saved);  // nvcc would copy it
     }
     saved.converts_ = true;
     const auto other = [&] {
@@ -138,11 +138,11 @@ class SavedState {
       }
     }
     if (end != bytes || (named && line != list)) return other();
-    if (in_pieces) return saved;
+    if (in_pieces) return static_cast<SavedState&&>(saved);
     Result<Block<std::byte>> memory = Block<std::byte>::make(bytes, "the saved state");
     if (!memory) return memory.error;
     saved.memory_ = std::move(*memory);
-    return saved;
+    return static_cast<SavedState&&>(saved);
   }
 
   /// Where the checkpoint is to be read to, if this is not `target` itself; then convert().

@@ -4,14 +4,18 @@
 ///     auto training = Training<float, Cuda>::make(net, *make_program<Cuda>(net, shape), *cuda);
 ///     training->step(tokens, targets, 1e-3);   // of device memory
 ///
-/// Under a plan of the caller's, as in make() of a Program: measuring and probing, which an evolving
-/// plan rests on, take the host's clock and memory, and so do checkpoints. step() and update() wait
-/// for the loss and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
+/// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
+/// before the first step (cost/measure.cuh); the plan does not evolve, because the host would have to
+/// read what steps leave in the arena. Checkpoints are those of the CPU: either goes on from the
+/// other's. Activations may be sent to a PinnedHost of the same stream. The clock is to be one that
+/// waits for the device (StreamClock). step() and update() wait for the loss and the norm; a loop that
+/// must not wait queues Step, gradient_norm() and AdamW.
 #pragma once
 
 #include <limits>
 
 #include "../core/device_block.cuh"
+#include "../cost/measure.cuh"
 #include "adamw.cuh"
 #include "gradient_norm.cuh"
 
@@ -27,6 +31,7 @@ class TrainingMemory<Cuda> {
  public:
   template <class T>
   using Block = DeviceBlock<T>;
+  static constexpr bool on_host = false;
 
   Error make(const Cuda& cuda) {
     stream_ = cuda.stream();
@@ -42,16 +47,32 @@ class TrainingMemory<Cuda> {
 
   /// The same numbers as on the host, which draws them.
   template <class Table, class T>
-  Error initialize(Cuda& cuda, const Table& table, View<T> params, std::uint64_t seed) {
-    auto drawn = adacc::Block<T>::make(params.size(), "initial parameters");
-    if (!drawn) return drawn.error;
-    Cpu cpu;
-    initialize_parameters(cpu, table, drawn->view(), seed);
-    if (const Error why = copy_to_device(cuda, drawn->view(), params)) return why;
+  Error initialize(Cuda&, const Table& table, View<T> params, std::uint64_t seed) {
+    return write(params, [&](View<T> drawn) {
+      Cpu cpu;
+      initialize_parameters(cpu, table, drawn, seed);
+      return Error();
+    });
+  }
+  Error failure(Cuda& cuda) { return cuda.take_error(); }
+  template <class T, class Use>
+  Error read(View<const T> block, const Use& use) const {
+    auto copy = adacc::Block<T>::make(block.size(), "a copy for the host");
+    if (!copy) return copy.error;
+    Cuda cuda(stream_);
+    if (const Error why = copy_to_host(cuda, block, copy->view())) return why;
+    return use(View<const T>(copy->data(), block.shape()));
+  }
+  template <class T, class Fill>
+  Error write(View<T> block, const Fill& fill) const {
+    auto copy = adacc::Block<T>::make(block.size(), "a copy for the device");
+    if (!copy) return copy.error;
+    if (const Error why = fill(View<T>(copy->data(), block.shape()))) return why;
+    Cuda cuda(stream_);
+    if (const Error why = copy_to_device(cuda, View<const T>(copy->view()), block)) return why;
     if (cudaStreamSynchronize(stream_) != cudaSuccess) return cuda.take_error();
     return {};
   }
-  Error failure(Cuda& cuda) { return cuda.take_error(); }
   template <class T>
   double norm(Cuda& cuda, View<T> gradients) {
     double norm = std::numeric_limits<double>::quiet_NaN();

@@ -293,6 +293,17 @@ class Training {
   /// of other networks, graphs and optimizers, and then changes nothing.
   Result<CheckpointInfo> load(const std::string& path, Restore what = Restore::all);
 
+  /// use(View<const T>) of the parameters, and fill(View<T>) of all of them, in memory of the host's,
+  /// wherever they are: its error, or why they could not be copied. Between updates.
+  template <class Use>
+  Error read_parameters(const Use& use) const {
+    return memory_.read(params(), use);
+  }
+  template <class Fill>
+  Error write_parameters(const Fill& fill) {
+    return memory_.write(params(), fill);
+  }
+
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
   std::size_t batches() const { return batches_; }    ///< micro-batches summed since the last
 
@@ -699,7 +710,7 @@ class Training {
   template <class Put>
   Error read_state(const Put& put) const {
     if (stored_ != nullptr) return stored_->read(put);
-    return put(ConstBytes(state_.data(), Shape(state_.size())));
+    return memory_.read(ConstBytes(state_.data(), Shape(state_.size())), put);
   }
 
   template <class Element, class Byte>

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+/// A GPT that trains on a CUDA device.
+#include <adacc/train.cuh>
+
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
+#include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
+#pragma nv_diagnostic pop
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "device_training.hpp"
+
+namespace {
+
+using namespace adacc;
+
+class CudaTraining final : public DeviceTraining {
+  using Trained = Training<float, Cuda>;
+
+ public:
+  explicit CudaTraining(const Options& options)
+      : options_(options), network_(gpt::make<gpt::PlannedSet>(options.network)) {}
+
+  Error set_up(const DevicePlanning& planning) {
+    if (const Error why = open_device()) return why;
+    Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
+                                           {.trained = planning.trained});
+    if (!graph) return graph.error;
+    retain_peak_ = peak_bytes(*graph, retain_all(*graph));
+    if (const Error why = make_evaluation(*graph)) return why;
+    Error why = options_.plans() ? plan(std::move(*graph), planning)
+                                 : fix_plan(std::move(*graph), planning.fixed);
+    if (why) return why;
+    training_.clip = options_.clip;
+    training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
+    training_.model = options_.model_text();
+    return share_arena();
+  }
+
+  Error prepare(TokenView inputs, TokenView targets) override {
+    if (const Error why = load_batch(inputs, targets)) return why;
+    if (const Error why = training_.prepare(inputs_, targets_)) return why;
+    return share_arena();
+  }
+  Result<double> accumulate(TokenView inputs, TokenView targets) override {
+    if (const Error why = load_batch(inputs, targets)) return why;
+    return training_.accumulate(inputs_, targets_);
+  }
+  Result<TrainingOutcome> update(double rate) override { return training_.update(rate); }
+  Error save(const std::string& path, const std::string& notes) const override {
+    return training_.save(path, notes);
+  }
+  Error load(const std::string& path, Restore what) override {
+    if (const auto loaded = training_.load(path, what); !loaded) return loaded.error;
+    return share_arena();
+  }
+  std::uint64_t updates() const override { return training_.updates(); }
+  const PlanBoundary& boundary() const override { return training_.boundary(); }
+  const Evolution* evolution() const override { return training_.evolution(); }
+  TrainingMemoryUse memory_use() const override { return training_.memory_use(); }
+  const Program& program() const override { return training_.compiled().program(); }
+
+  void set_seed(std::uint64_t seed) override { training_.context().key.seed = seed; }
+  void set_data_position(std::uint64_t position) override { training_.data_position = position; }
+  Error read_parameters(View<float> to) const override {
+    return training_.read_parameters([&](View<const float> from) {
+      std::copy(from.begin(), from.end(), to.begin());
+      return Error();
+    });
+  }
+  Error write_parameters(View<const float> from) override {
+    return training_.write_parameters([&](View<float> to) {
+      std::copy(from.begin(), from.end(), to.begin());
+      return Error();
+    });
+  }
+
+  Result<double> evaluate(TokenView inputs, TokenView targets) override {
+    if (const Error why = load_batch(inputs, targets)) return why;
+    return evaluate_.run(training_.context(), inputs_, targets_);
+  }
+
+  std::size_t retain_peak() const override { return retain_peak_; }
+  std::size_t total_bytes() const override { return total_bytes_; }
+  std::size_t measured_peak() const override {
+    // Only the end of the arena is looked at, as a rule.
+    std::vector<std::byte> piece(64 * KiB);
+    Cuda cuda(stream_.get());
+    const Bytes arena = const_cast<Trained&>(training_).arena();  // which is read
+    for (std::size_t end = program().peak_bytes(); end > 0;) {
+      const std::size_t begin = end > piece.size() ? end - piece.size() : 0;
+      const View<std::byte> from(arena.data() + begin, Shape(end - begin));
+      if (copy_to_host(cuda, from, View<std::byte>(piece.data(), from.shape()))) return 0;
+      for (std::size_t i = end - begin; i > 0; --i)
+        if (piece[i - 1] != std::byte{pattern})
+          return std::min(align_up(begin + i), program().peak_bytes());
+      end = begin;
+    }
+    return 0;
+  }
+  std::string device() const override { return name_; }
+
+ private:
+  static constexpr int pattern = 0xA5;
+
+  /// The current device: what is missing, before anything is allocated.
+  Error open_device() {
+    if (const auto fine = Cuda::make(nullptr); !fine) return fine.error;
+    cudaDeviceProp properties{};
+    cudaError_t status = cudaGetDeviceProperties(&properties, 0);
+    if (status == cudaSuccess)
+      status = cudaStreamCreateWithFlags(stream_.place(), cudaStreamNonBlocking);
+    if (status != cudaSuccess) return Error::say("CUDA says ", cudaGetErrorString(status));
+    name_ = properties.name;
+    auto products = CudaProducts::make();
+    if (!products) return products.error;
+    products_ = std::move(*products);
+    auto cuda = Cuda::make(stream_.get(), &products_);
+    if (!cuda) return cuda.error;
+    cuda_ = *cuda;
+    cuda_.key.seed = options_.seed;
+    clock_ = StreamClock(stream_.get());
+    return {};
+  }
+
+  /// The forward-only step, in the arena of training, and what batches lie in.
+  Error make_evaluation(const Graph& graph) {
+    auto program = make_program(graph, retain_all(graph), Mode::evaluate);
+    if (!program) return program.error;
+    auto step = Step<float, Cuda>::make(dispatch(), std::move(*program));
+    if (!step) return step.error;
+    evaluate_ = std::move(*step);
+    const std::size_t tokens = options_.batch * options_.seq;
+    auto inputs = DeviceBlock<std::int32_t>::make(tokens, "inputs"),
+         targets = DeviceBlock<std::int32_t>::make(tokens, "targets");
+    auto place = DeviceBlock<double>::make(1, "the loss");
+    if (!inputs || !targets || !place)
+      return !inputs ? inputs.error : !targets ? targets.error : place.error;
+    input_block_ = std::move(*inputs);
+    target_block_ = std::move(*targets);
+    loss_ = std::move(*place);
+    const Shape shape(options_.batch, options_.seq);
+    inputs_ = {input_block_.data(), shape};
+    targets_ = {target_block_.data(), shape};
+    return {};
+  }
+
+  Error fix_plan(Graph graph, const Plan& fixed) {
+    auto program = make_program(std::move(graph), fixed);
+    if (!program) return program.error;
+    return take(Trained::make(dispatch(), std::move(*program), cuda_, evaluate_.arena_bytes(),
+                              optimizer()));
+  }
+
+  Error plan(Graph graph, const DevicePlanning& planning) {
+    if (!options_.total_text.empty()) {
+      const auto fp32 = memory_beside_arena(graph, AdamW{});
+      if (!fp32) return fp32.error;
+      total_bytes_ = options_.total.of(fp32->total() + retain_peak_);
+    }
+    Trained::Options how;
+    how.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_);
+    how.total_bytes = total_bytes_;
+    how.tolerance = options_.tolerance;
+    how.clock = clock_;
+    how.context = cuda_;
+    how.optimizer = optimizer();
+    how.arena_bytes = evaluate_.arena_bytes();
+    how.solver = planning.solver;
+    how.linear_solver = planning.linear_solver;
+    if (!options_.pinned_text.empty()) {
+      auto store = PinnedHost::make(options_.pinned.of(retain_peak_), stream_.get());
+      if (!store) return store.error;
+      store_ = std::move(*store);
+      how.store = store_;
+    }
+    return take(Trained::make(dispatch(), std::move(graph), std::move(how)));
+  }
+
+  Error take(Result<Trained> made) {
+    if (made) training_ = std::move(*made);
+    return made.error;
+  }
+
+  AdamW optimizer() const { return {.weight_decay = static_cast<float>(options_.weight_decay)}; }
+
+  Dispatch<float, Cuda> dispatch() const {
+    auto dispatch = make_dispatch<float, Cuda>(network_);
+    dispatch.add_codec<Int8Outlier>();
+    dispatch.add_codec<Int4Outlier>();
+    return dispatch;
+  }
+
+  /// Fills the arena with the pattern and lends it to evaluation as well.
+  Error share_arena() {
+    const Bytes arena = training_.arena();
+    if (const cudaError_t status =
+            cudaMemsetAsync(arena.data(), pattern, arena.size(), stream_.get());
+        status != cudaSuccess)
+      return Error::say("CUDA says ", cudaGetErrorString(status));
+    if (const Error why = evaluate_.bind(arena, training_.params())) return why;
+    return evaluate_.bind_loss(Cuda::Loss(loss_.data(), stream_.get()));
+  }
+
+  Error load_batch(TokenView inputs, TokenView targets) {
+    if (const Error why = copy_to_device(cuda_, inputs, input_block_.view())) return why;
+    return copy_to_device(cuda_, targets, target_block_.view());
+  }
+
+  const Options& options_;
+  gpt::Gpt<gpt::PlannedSet> network_;
+  std::string name_;
+  detail::CudaHandle<cudaStream_t, &cudaStreamDestroy> stream_;
+  CudaProducts products_;
+  Cuda cuda_;
+  StreamClock clock_{nullptr};
+  PinnedHost store_;  ///< outlives the training that sends to it
+  DeviceBlock<std::int32_t> input_block_, target_block_;
+  DeviceBlock<double> loss_;
+  View<const std::int32_t> inputs_, targets_;
+  Trained training_;
+  Step<float, Cuda> evaluate_;
+  std::size_t retain_peak_ = 0, total_bytes_ = 0;
+};
+
+}  // namespace
+
+adacc::Result<std::unique_ptr<DeviceTraining>> make_device_training(
+    const Options& options, const DevicePlanning& planning) {
+  auto training = std::make_unique<CudaTraining>(options);
+  if (const Error why = training->set_up(planning))
+    return Error::say("--device cuda: ", why.text());
+  return std::unique_ptr<DeviceTraining>(std::move(training));
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+/// A GPT on a device, and one training step after the other: what Trainer is on the CPU, as far as
+/// devices go.
+#pragma once
+
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/io/gpt2_safetensors.hpp>
+#include <adacc/io/tokens.hpp>
+#include <adacc/io/weights_header.hpp>
+#include <adacc/layer/gpt.hpp>
+#include <adacc/model/trained_by_name.hpp>
+#include <adacc/train/learning_rate.hpp>
+#include <support/solver.hpp>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device_training.hpp"
+#include "model_file.hpp"
+#include "options.hpp"
+
+class DeviceTrainer {
+ public:
+  explicit DeviceTrainer(const Options& options)
+      : options_(options), inputs_(options.batch * options.seq), targets_(inputs_.size()) {}
+  DeviceTrainer(const DeviceTrainer&) = delete;
+  DeviceTrainer& operator=(const DeviceTrainer&) = delete;
+
+  /// Opens the device, compiles the steps for --policy, takes the memory they need, and draws the
+  /// parameters or reads --model. Costs are measured on the first batch of `data`.
+  adacc::Error set_up(const adacc::Tokens& data) {
+    if (const adacc::Error why = allocate()) return why;
+    if (const adacc::Error why = measure(data)) return why;
+    return options_.model.empty() ? adacc::Error() : read_start();
+  }
+
+  /// The same, and goes on where `saved` was, the checkpoint that --resume names; `same_text` says
+  /// whether it was trained on `data`. The plan is that of the checkpoint if it was made here, and for
+  /// the same step.
+  adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes& notes,
+                      const adacc::Tokens& data, bool same_text) {
+    using namespace adacc;
+    const bool evolved = options_.plans() && notes.plans_alike(saved, options_);
+    if (const Error why = allocate()) return why;
+    if (const Error why =
+            training_->load(options_.resume, evolved ? Restore::all : Restore::numbers))
+      return why;
+    training_->set_seed(options_.seed);
+    const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
+    next_batch_ = place / (options_.batch * options_.seq);
+    if (!evolved) return measure(data);
+    cost_source_ = "those of the checkpoint";
+    return {};
+  }
+
+  adacc::Error save(const std::string& path, const Notes& notes) const {
+    return training_->save(path, notes.text());
+  }
+  adacc::Error save_profile() const { return {}; }  // none that says more than costs of this run
+
+  /// Writes the model to --export.
+  adacc::Error export_model() const {
+    std::vector<float> params(graph().parameter_elems);
+    const adacc::Shape all(params.size());
+    if (const adacc::Error why = training_->read_parameters({params.data(), all})) return why;
+    return write_model(options_, graph(), {params.data(), all});
+  }
+
+  /// Forward, backward and update on the next batch.
+  adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
+                                             const adacc::LearningRate& rate) {
+    training_->set_data_position(
+        data.position(next_batch_ + options_.micro, options_.batch, options_.seq));
+    auto outcome = update(data, rate);
+    if (outcome && outcome->finite) next_batch_ += options_.micro;
+    else training_->set_data_position(data.position(next_batch_, options_.batch, options_.seq));
+    return outcome;
+  }
+
+  /// The mean loss over the first batches of `data`, at most 20 of them.
+  adacc::Result<double> evaluate(const adacc::Tokens& data) {
+    const std::size_t all = data.batches(options_.batch, options_.seq);
+    const std::size_t count = all < 20 ? all : 20;
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (adacc::Error why = fill(data, i)) return why;
+      const auto loss = training_->evaluate(inputs(), targets());
+      if (!loss) return loss.error;
+      sum += *loss;
+    }
+    return sum / static_cast<double>(count);
+  }
+
+  std::uint64_t done() const { return training_->updates(); }
+  const adacc::Program& program() const { return training_->program(); }
+  std::size_t predicted_peak() const { return program().peak_bytes(); }
+  std::size_t measured_peak() const { return training_->measured_peak(); }
+  std::size_t retain_peak() const { return training_->retain_peak(); }
+  adacc::TrainingMemoryUse memory_use() const { return training_->memory_use(); }
+  std::size_t total_bytes() const { return training_->total_bytes(); }
+  std::size_t plan_version() const { return program().plan.version; }
+  std::string place_text() const { return training_->device(); }
+
+  /// What auto did: its budget (0 if the policies are fixed) and its plan.
+  std::size_t budget_bytes() const {
+    return training_->evolution() == nullptr ? 0 : training_->evolution()->budget_bytes();
+  }
+  const adacc::PlanOutcome* outcome() const {
+    return training_->evolution() == nullptr ? nullptr : &training_->evolution()->outcome();
+  }
+  const adacc::CostProfile* profile() const {
+    return training_->evolution() == nullptr ? nullptr : &training_->evolution()->profile();
+  }
+  const std::string& cost_source() const { return cost_source_; }
+  /// The plan stays as it is.
+  std::vector<std::string> changes() const { return {}; }
+  const adacc::Error& refused() const { return training_->boundary().update.failed; }
+
+  /// To the memory of --pinned, and what of it a step fills. A step that waits for it waits on the
+  /// device, where nobody reads a clock.
+  adacc::LinkCost link() const {
+    return training_->evolution() == nullptr ? adacc::LinkCost{}
+                                             : training_->evolution()->request().link;
+  }
+  std::size_t offloaded_bytes() const { return program().schedule.store_bytes; }
+  static double stall_seconds() { return 0; }
+  std::string store_text() const {
+    if (options_.pinned_text.empty()) return {};
+    const adacc::LinkCost link = this->link();
+    char text[160];
+    std::snprintf(text, sizeof text, "page-locked memory, writes %.2f GB/s, reads %.2f GB/s",
+                  link.write_rate / 1e9, link.read_rate / 1e9);
+    return text;
+  }
+
+ private:
+  const adacc::Graph& graph() const { return program().graph; }
+
+  adacc::Error allocate() {
+    using namespace adacc;
+    if (!options_.train.empty()) {
+      auto graph = plain_graph(options_);
+      if (!graph) return graph.error;
+      auto trained = trained_by_name(*graph, options_.train);
+      if (!trained) return Error::say("--train: ", trained.error.text());
+      trained_ = std::move(*trained);
+    }
+    DevicePlanning planning;
+    planning.trained = trained_.empty() ? nullptr : &trained_;
+    if (!options_.plans())
+      planning.fixed = gpt::named_plan(options_.policy, options_.network, options_.batch,
+                                       options_.seq, {{}, planning.trained});
+    support::choose_solver(options_.solver, planning);
+    auto made = make_device_training(options_, planning);
+    if (!made) return made.error;
+    training_ = std::move(*made);
+    return {};
+  }
+
+  /// The parameters that --model names.
+  adacc::Error read_start() {
+    std::vector<float> params(graph().parameter_elems);
+    const adacc::Shape all(params.size());
+    if (const adacc::Error why = read_model(options_, graph(), {params.data(), all})) return why;
+    return training_->write_parameters({params.data(), all});
+  }
+
+  /// Measures costs on the first batch of `data`, if auto needs them, and plans by them.
+  adacc::Error measure(const adacc::Tokens& data) {
+    if (!options_.plans()) return {};
+    if (adacc::Error why = fill(data, next_batch_)) return why;
+    const double start = adacc::steady_seconds();
+    if (adacc::Error why = training_->prepare(inputs(), targets())) return why;
+    const adacc::PlanBoundary& boundary = training_->boundary();
+    if (boundary.update.failed) return boundary.update.failed;
+    char text[64];
+    std::snprintf(text, sizeof text, "measured by events in %.1f s",
+                  adacc::steady_seconds() - start);
+    cost_source_ = boundary.measured ? text
+                   : boundary.looked ? "estimated, because the budget leaves no room to measure"
+                                     : "";
+    return {};
+  }
+
+  /// --micro batches, and the update that their gradients make.
+  adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
+                                               const adacc::LearningRate& rate) {
+    for (std::size_t i = 0; i < options_.micro; ++i) {
+      if (adacc::Error why = fill(data, next_batch_ + i)) return why;
+      if (auto loss = training_->accumulate(inputs(), targets()); !loss) return loss.error;
+    }
+    return training_->update(rate.at(done()));
+  }
+
+  adacc::Error fill(const adacc::Tokens& data, std::uint64_t index) {
+    const adacc::Shape all(inputs_.size());
+    return data.batch(index, options_.batch, options_.seq, {inputs_.data(), all},
+                      {targets_.data(), all});
+  }
+  adacc::View<const std::int32_t> inputs() const {
+    return {inputs_.data(), adacc::Shape(options_.batch, options_.seq)};
+  }
+  adacc::View<const std::int32_t> targets() const {
+    return {targets_.data(), adacc::Shape(options_.batch, options_.seq)};
+  }
+
+  const Options& options_;
+  adacc::TrainedSet trained_;  ///< that --train names; empty: all
+  std::unique_ptr<DeviceTraining> training_;
+  std::uint64_t next_batch_ = 0;
+  std::string cost_source_;
+  std::vector<std::int32_t> inputs_, targets_;
+};

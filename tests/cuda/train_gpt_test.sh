@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# train_gpt on a device, on the executor: its losses are the CPU's, checkpoints go from one to the other,
+# plans keep budgets, and what is missing is said in words. Arguments: the program with the device, and
+# that without.
+on_cpu=$(realpath "$2")
+source "$(dirname "$0")/../examples/command_line.sh" "$1"
+
+seq 20000 >text
+small=(--text text --layers 4 --heads 2 --channels 16 --context 16 --batch 2 --lr 1e-2 --clip 0.5
+       --weight-decay 0.1 --warmup 1 --min-lr 1e-3 --steps 3)
+
+# trains LOG PROGRAM ARGS...
+trains() {
+  "${@:2}" --log "$1" >"$1.out" 2>err || complain "${*:2}: $(cat err)"
+}
+
+# number KEY FILE: KEY's value in every line.
+number() {
+  sed -n 's/.*"'"$1"'" *: *\([^,}]*\).*/\1/p' "$2"
+}
+
+# alike A B TOLERANCE: the losses of two logs, at least one, from the last one backward.
+alike() {
+  paste <(number loss "$1" | tac) <(number loss "$2" | tac) |
+    awk -v most="$3" 'NF == 2 { ++n; d = $1 - $2; if (d < 0) d = -d; if (!(d <= most)) bad = 1 }
+                      END { exit !(n > 0 && !bad) }' ||
+    complain "losses of $1 and $2: $(number loss "$1" | tr '\n' ' ') $(number loss "$2" | tr '\n' ' ')"
+}
+
+# exact OUTPUT: the peak is what was predicted.
+exact() {
+  awk '/activation peak, measured/ { m = $4 } /activation peak, predicted/ { p = $4 }
+       END { exit !(m > 0 && m == p) }' "$1" || complain "$(cat "$1")"
+}
+
+trains cpu "$on_cpu" "${small[@]}" --threads 1 --policy retain --micro 2 --val text
+trains gpu "$program" "${small[@]}" --device cuda --policy retain --micro 2 --val text
+alike cpu gpu 1e-4
+exact gpu.out
+awk -v a="$(number val_loss cpu)" -v b="$(number val_loss gpu)" \
+  'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || complain "losses of --val differ"
+
+# What one saved the other goes on with.
+trains part "$program" "${small[@]}" --device cuda --policy retain --steps 2 --save part.ckpt
+trains half "$on_cpu" "${small[@]}" --threads 1 --policy retain --steps 2 --save half.ckpt
+trains on_cpu "$on_cpu" --resume part.ckpt --device cpu --threads 1 --steps 4
+trains on_gpu "$program" --resume half.ckpt --device cuda --steps 4
+trains same "$program" --resume part.ckpt --steps 4
+alike on_cpu same 1e-4
+alike on_gpu same 1e-4
+
+# Within a budget, whose costs are measured by events; lossless, it has the bits of retain.
+trains plain "$program" "${small[@]}" --device cuda --policy retain
+trains planned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --report page.html \
+  --save planned.ckpt
+grep -q 'measured by events' planned.out || complain "$(cat planned.out)"
+grep -q recompute planned.out || complain "a budget changes no policy: $(cat planned.out)"
+alike plain planned 0
+exact planned.out
+[ -s page.html ] || complain "there is no report"
+trains further "$program" --resume planned.ckpt --steps 4
+grep -q 'those of the checkpoint' further.out || complain "$(cat further.out)"
+
+# Page-locked memory of the host takes what comes back as it was.
+trains pinned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200%
+grep -q '^offload .*page-locked' pinned.out && grep -q '^plan .*, offload [1-9]' pinned.out ||
+  complain "$(cat pinned.out)"
+alike plain pinned 0
+exact pinned.out
+
+for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--sample 9' \
+              '--shards 2' '--forward-only' '--offload .' '--profile file'; do
+  # shellcheck disable=SC2086  # words are meant
+  refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
+done
+refuses '--pinned' '--device cuda' -- "${small[@]}" --pinned 1MiB
+PTXRUN_DEVICES=0 refuses 'there is no CUDA device' -- "${small[@]}" --device cuda
+PTXRUN_DRIVER=old refuses 'the driver is older' -- "${small[@]}" --device cuda
+PTXRUN_MEMORY=100000 refuses 'bytes) of device memory are wanted, and' 'are free' -- \
+  "${small[@]}" --device cuda --policy retain
+program=$on_cpu refuses 'built without CUDA' -- "${small[@]}" --device cuda
+finish
