@@ -483,6 +483,10 @@ class DataParallel {
           "(Updates::separate)");
     if (options.store)
       return Error::say("data parallel training keeps activations in the arena: lend it no store");
+    if (options.parameters != ParameterForm::full || graph.parameter_form != ParameterForm::full)
+      return Error::say(
+          "data parallel training sums and gathers parameters in full: let them be held so, or "
+          "train on one rank with Training");
     if (options.moment_store.store)
       return Error::say(
           "data parallel training keeps the optimizer's state in memory: lend it no moment_store "

@@ -61,9 +61,12 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
-    return save_checkpoint<T>(path, info, ordered, table.bytes(), state);
-  });
+  const auto write_held = [&](auto params) {
+    return detail::write_in_file_order(step_.graph(), params, [&](auto ordered) {
+      return save_checkpoint(path, info, ordered, table.bytes(), state);
+    });
+  };
+  return holds_bf16() ? write_held(params_in_bf16()) : write_held(params());
 }
 
 template <class T, class Context, class Optimizer>
@@ -102,9 +105,11 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  if (const Error why = detail::read_in_file_order(step_.graph(), params(), [&](View<T> ordered) {
-        if (stored_ != nullptr) return file->read_parameters(ordered);
-        return file->read(ordered, state->memory(state_memory));
+  if (const Error why = each_form([&](auto params) {
+        return detail::read_in_file_order(step_.graph(), params, [&](auto ordered) {
+          if (stored_ != nullptr) return file->read_parameters(ordered);
+          return file->read(ordered, state->memory(state_memory));
+        });
       }))
     return why;
   if (stored_ == nullptr) state->convert(state_memory);
