@@ -45,7 +45,7 @@ struct Options {
   gpt::Lora lora;
   adacc::Budget budget{0, 0.5};
   adacc::Budget total;
-  std::string total_text, optimizer = "adamw", moments = "fp32";
+  std::string total_text, parameters = "fp32", optimizer = "adamw", moments = "fp32";
   bool fused = false;
   bool moments_store = false;
   adacc::Budget moments_window;
@@ -106,7 +106,10 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
-              options.fused ? "parameters" : "parameters and gradients",
+              options.parameters == "bf16"
+                  ? options.fused ? "parameters in bf16" : "bf16 parameters, gradients"
+              : options.fused ? "parameters"
+                              : "parameters and gradients",
               mebi(memory.parameters + memory.gradients), mebi(memory.moments),
               options.optimizer.c_str(), options.moments.c_str());
   if (options.moments_store)
@@ -206,10 +209,15 @@ int run(Options options) {
   }
   auto graph = lower(options.parts, tuning);
   if (!graph) return fail(graph.error);
+  const CostProfile full_profile = estimated_profile(*graph, rates);
+  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  const ParameterForm form = support::parameter_form(options.parameters);
+  set_parameters(*graph, form);
   CostProfile profile = estimated_profile(*graph, rates);
   if (!options.profile.empty()) {
     std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
+    if (form == ParameterForm::bf16) model += ", parameters in bf16";
     auto loaded = load_profile(options.profile, *graph, {machine_name(), model, options.threads});
     if (!loaded) return fail(loaded.error);
     profile = std::move(*loaded);
@@ -225,7 +233,7 @@ int run(Options options) {
   if (!whole) return fail(whole.error);
   const std::size_t separate =
       peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
-  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  set_parameters(*whole, form);
   if (options.fused)
     for (Graph* one : {&*graph, &*whole}) set_updates(*one, Updates::fused);
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
@@ -247,6 +255,9 @@ int run(Options options) {
   auto found = make_plan(*graph, profile, request);
   if (!found) return fail(found.error);
   found->retain_peak_bytes = retain;
+  // Estimates are compared with retaining under parameters in full.
+  if (options.profile.empty())
+    found->retain_seconds = evaluate(*graph, full_profile, retain_all(*graph)).seconds;
   memory->arena = found->peak_bytes;
   if (options.moments_store)
     if (const Error why =
@@ -311,6 +322,7 @@ int main(int argc, char** argv) {
       ->excludes("--budget");
   support::add_optimizer(app, options.optimizer, options.moments, "whose moments are held",
                          "the form that they are held in");
+  support::add_parameters(app, options.parameters, "the form that parameters are held in");
   app.add_flag("--fused", options.fused,
                "updates in the step: gradients of parameters are buffers of it");
   auto* store = app.add_flag("--moments-store", options.moments_store,
@@ -356,6 +368,7 @@ int main(int argc, char** argv) {
       ->excludes("--parts")
       ->excludes("--budget")
       ->excludes("--total")
+      ->excludes("--parameters")
       ->excludes("--optimizer")
       ->excludes("--moments")
       ->excludes("--moments-store")
@@ -365,9 +378,9 @@ int main(int argc, char** argv) {
   if (options.moments_store && options.link_gbps == 0)
     return fail(adacc::Error::say("--moments-store: say how fast the store is, with --link"));
   if (options.pipeline.stages == 0) return run(options);
-  for (const char* other :
-       {"--threads", "--parts", "--train", "--lora", "--budget", "--total", "--optimizer",
-        "--moments", "--moments-store", "--solver", "--profile", "--gflops", "--gbps", "--svg"})
+  for (const char* other : {"--threads", "--parts", "--train", "--lora", "--budget", "--total",
+                            "--optimizer", "--parameters", "--moments", "--moments-store",
+                            "--solver", "--profile", "--gflops", "--gbps", "--svg"})
     if (app.count(other) > 0)
       return fail(
           adacc::Error::say(other, " says nothing with --stages, which has options of its own"));

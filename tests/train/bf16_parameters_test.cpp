@@ -92,8 +92,8 @@ Dispatch<float, Cpu> dispatch() {
   return made;
 }
 
-Result<Trained> try_to_make(const Case& of, ParameterForm form,
-                            Updates updates = Updates::separate, const MomentStore& store = {}) {
+Result<Trained> try_to_make(const Case& of, ParameterForm form, Updates updates = Updates::separate,
+                            const MomentStore& store = {}) {
   Cpu cpu{ExecutorRef(executor)};
   cpu.key.seed = 3;
   return Trained::make(dispatch(), program_of(of, form, updates), cpu, 0, of.optimizer, store);
@@ -138,8 +138,8 @@ std::vector<std::byte> state_of(const Trained& training) {
 }
 
 bool same(Trained& a, Trained& b) {
-  return a.updates() == b.updates() && state_of(a) == state_of(b) && equal(a.params(), b.params()) &&
-         equal(a.params_in_bf16(), b.params_in_bf16());
+  return a.updates() == b.updates() && state_of(a) == state_of(b) &&
+         equal(a.params(), b.params()) && equal(a.params_in_bf16(), b.params_in_bf16());
 }
 
 bool says(const Error& error, const char* words) {
@@ -191,9 +191,8 @@ TEST_CASE("a step has the bits of one whose parameters are the same numbers in f
       const Parameter& parameter = graph.parameters[p];
       const float* const values = full.params().data() + parameter.offset;
       const bfloat16* const rounded = held.params_in_bf16().data() + parameter.offset;
-      const RandomKey key = RandomKey{.seed = 3, .step = 1}
-                                .with_purpose(Purpose::parameters)
-                                .with_activation(number);
+      const RandomKey key =
+          RandomKey{.seed = 3, .step = 1}.with_purpose(Purpose::parameters).with_activation(number);
       if (!parameter.frozen) ++number;
       if (!parameter.owner) continue;
       for (std::size_t i = 0; i < parameter.shape.elems(); ++i) {
@@ -302,8 +301,9 @@ TEST_CASE("a total budget knows them, and plans are measured and probed on them"
   Ticking clock;
   Options options{.seed = 3, .updates = Updates::fused};
   options.parts = 4;
-  auto graph = make_graph(net, Shape(sequences, time),
-                          {.parts = 4, .updates = Updates::fused, .parameters = ParameterForm::bf16});
+  auto graph =
+      make_graph(net, Shape(sequences, time),
+                 {.parts = 4, .updates = Updates::fused, .parameters = ParameterForm::bf16});
   REQUIRE(graph);
   const auto beside = memory_beside_arena(*graph, options.optimizer);
   const auto smallest = smallest_peak(*graph, estimated_profile(*graph), {.budget_bytes = 1});

@@ -66,9 +66,9 @@ struct CheckpointInfo {
   std::uint64_t updates = 0;
   std::uint64_t data_position = 0;
   RandomKey key;
-  std::uint64_t layout = 0;         ///< of the parameters; equal means equal names and shapes
-  Fingerprint graph;                ///< that the plan was made for
-  Dtype scalar = Dtype::f32;        ///< that layers compute in
+  std::uint64_t layout = 0;   ///< of the parameters; equal means equal names and shapes
+  Fingerprint graph;          ///< that the plan was made for
+  Dtype scalar = Dtype::f32;  ///< that layers compute in
   /// How the file holds parameters: set by save_checkpoint.
   ParameterForm parameters = ParameterForm::full;
   std::size_t parameter_elems = 0;  ///< set by save_checkpoint
@@ -116,7 +116,8 @@ inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& state, std:
     if (text > checkpoint_text_limit) return false;
     bytes += to_eight(text);
   }
-  if (!multiply(h.elems, h.scalar > 1 ? 2 : h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block)) return false;
+  if (!multiply(h.elems, h.scalar > 1 ? 2 : h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block))
+    return false;
   block = block / 8 * 8;
   state = h.state;
   if (h.version == checkpoint_version_of_blocks &&

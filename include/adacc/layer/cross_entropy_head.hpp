@@ -193,9 +193,8 @@ struct CrossEntropyHead {
         if (!dparams[0].empty())
           gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
                   dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
-        gemm<T>(ctx, rows, channels, count, {logits, count, 1},
-                {block_weight, channels, 1}, dx_to, channels,
-                word == 0 ? Accumulate::no : Accumulate::yes, workspace);
+        gemm<T>(ctx, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
+                channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }
       if (!one_block)
         detail::for_each_row(ctx, rows, channels, [&](std::size_t r) {

@@ -97,7 +97,7 @@ struct Node {
   std::size_t backward_workspace = 0;  ///< likewise, with what follows
   std::size_t discarded_bytes = 0;     ///< at its end, for gradients that nobody reads
   ParameterWindow window;
-  Policy policy;                       ///< as fixed in types; planned if left open
+  Policy policy;  ///< as fixed in types; planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
   /// The gradient's relative squared error over that of this activation as backward reads it, all
@@ -127,7 +127,8 @@ constexpr const char* name_of(Updates updates) {
 struct ParameterGradient {
   int parameter = 0;  ///< into Graph::parameters: the one that owns the storage
   int begun = 0;      ///< the node whose backward is the first to add to it
-  int complete = 0;   ///< the node whose backward is the last; -1: one in front of this part of a graph
+  int complete =
+      0;  ///< the node whose backward is the last; -1: one in front of this part of a graph
   std::size_t bytes = 0;
 
   friend constexpr bool operator==(const ParameterGradient&, const ParameterGradient&) = default;
@@ -144,7 +145,7 @@ struct LossNode {
   std::size_t backward_workspace = 0;
   std::size_t discarded_bytes = 0;  ///< as of a node
   ParameterWindow window;
-  bool shares_parameters = false;   ///< some node has one of its parameters, too
+  bool shares_parameters = false;  ///< some node has one of its parameters, too
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
 };

@@ -71,8 +71,8 @@ class ParameterBlock {
       : ParameterBlock(View<const bfloat16>(held)) {}
 
   constexpr ParameterForm form() const { return form_; }
-  constexpr std::size_t size() const { return size_; }  ///< elements, padding included
-  constexpr const T* full() const { return full_; }           ///< null if they are in bfloat16
+  constexpr std::size_t size() const { return size_; }         ///< elements, padding included
+  constexpr const T* full() const { return full_; }            ///< null if they are in bfloat16
   constexpr const bfloat16* in_bf16() const { return held_; }  ///< null if they are not
   constexpr const void* data() const {
     return form_ == ParameterForm::bf16 ? static_cast<const void*>(held_) : full_;
@@ -185,7 +185,8 @@ class Params {
  private:
   constexpr std::size_t before(std::size_t i) const {
     std::size_t elems = 0;
-    for (std::size_t k = 0; k < i; ++k) elems += padded_elems(first_[k].shape, dtype_of<std::remove_const_t<T>>);
+    for (std::size_t k = 0; k < i; ++k)
+      elems += padded_elems(first_[k].shape, dtype_of<std::remove_const_t<T>>);
     return elems;
   }
   constexpr View<T> of_frozen(std::size_t i) const {

@@ -160,10 +160,9 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Error fit_arena(Owner& training) { return switch_to(training, evolution_); }
 
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets) {
-    Result<CostProfile> profile =
-        measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                training.arena(), training.parameters(), training.gradients(), input, targets,
-                clock_);
+    Result<CostProfile> profile = measure(
+        training.context(), training.compiled().dispatch(), evolution_.graph(), training.arena(),
+        training.parameters(), training.gradients(), input, targets, clock_);
     if (profile) profile->rest = evolution_.profile().rest;
     return profile;
   }
@@ -185,7 +184,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   void probe_all(Owner& training, CostProfile& profile, AnyView input, AnyView targets) {
     GradientErrors probed;
     GradientProbe probe(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                        training.arena(), training.parameters(), training.gradients(), input, targets);
+                        training.arena(), training.parameters(), training.gradients(), input,
+                        targets);
     for (const ErrorClass& what : error_classes(evolution_.graph()))
       static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
     probed.write(evolution_.graph(), profile);

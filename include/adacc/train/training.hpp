@@ -452,8 +452,9 @@ class Training {
           "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
           "them be held in full");
     if (!detail::is_elementwise(optimizer))
-      return Error::say("parameters can be held in bfloat16 by optimizers that are elementwise, and ",
-                        optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
+      return Error::say(
+          "parameters can be held in bfloat16 by optimizers that are elementwise, and ",
+          optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
     return {};
   }
 
@@ -542,8 +543,7 @@ class Training {
       table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
                         UpdateTable::behind(params_.data(), complete.parameter(i).offset),
                         complete.gradient(i).data(), Bytes(state_.data(), Shape(state_.size())),
-                        terms,
-                        UpdateTable::behind(held_.data(), complete.parameter(i).offset));
+                        terms, UpdateTable::behind(held_.data(), complete.parameter(i).offset));
     return {};
   }
 

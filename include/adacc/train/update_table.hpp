@@ -130,13 +130,13 @@ class UpdateTable {
           (tiles[middle] <= tile ? low : high) = middle;
         }
         const auto& parameter = table[owners_[low]];
-        update_tile(optimizer,
-                    ParameterPiece<T>{parameter, low, 0, parameter.shape.elems(),
-                                      behind(memory.params.data(), parameter.offset),
-                                      memory.gradients.data() + parameter.offset,
-                                      memory.state.data(), at_of(low),
-                                      behind(memory.held.data(), parameter.offset)},
-                    detail::cut_of(optimizer, parameter, pass), pass, tile - tiles[low], terms);
+        update_tile(
+            optimizer,
+            ParameterPiece<T>{parameter, low, 0, parameter.shape.elems(),
+                              behind(memory.params.data(), parameter.offset),
+                              memory.gradients.data() + parameter.offset, memory.state.data(),
+                              at_of(low), behind(memory.held.data(), parameter.offset)},
+            detail::cut_of(optimizer, parameter, pass), pass, tile - tiles[low], terms);
       });
     }
   }
@@ -183,9 +183,17 @@ class UpdateTable {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
     const RandomKey key =
         terms.key.with_purpose(Purpose::moments).with_activation(keys_[piece.owner]);
-    ParameterRange<T> range{piece.parameter, piece.values, piece.gradient, piece.state,
-                            piece.state_at,  pass,         first,          0,
-                            key,             piece.begin,  piece.elems};
+    ParameterRange<T> range{piece.parameter,
+                            piece.values,
+                            piece.gradient,
+                            piece.state,
+                            piece.state_at,
+                            pass,
+                            first,
+                            0,
+                            key,
+                            piece.begin,
+                            piece.elems};
     range.count = left < cut.tile ? left : cut.tile;
     if (piece.held == nullptr) optimizer.update(range, terms);
     else update_held(optimizer, range, piece.held, terms);
