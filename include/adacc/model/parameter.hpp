@@ -62,6 +62,7 @@ template <class T>
 class ParameterBlock {
  public:
   constexpr ParameterBlock() = default;
+  constexpr ParameterBlock(const T* full, Shape shape) : full_(full), size_(shape.elems()) {}
   constexpr ParameterBlock(const View<const T>& full)  // implicit: a parameter type
       : full_(full.data()), size_(full.size()) {}
   constexpr ParameterBlock(const View<T>& full) : full_(full.data()), size_(full.size()) {}
