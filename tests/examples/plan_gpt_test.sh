@@ -86,7 +86,7 @@ awk "BEGIN { exit !($(number predicted_ms) > $quick && $(number offload_stall_ms
 "$plan_gpt" "${shape[@]}" --fused --total 35% --link 2 --choose-moments >out 2>err ||
   complain "--choose-moments: $(cat err)"
 grep -q '^moments fp32, in memory  *do not fit' out || complain "fp32 fits into 35 %: $(cat out)"
-fastest=$(awk '/^moments .* of retain/ && (n == 0 || $(NF - 2) + 0 < n) { n = $(NF - 2) + 0 } END { print n }' out)
+fastest=$(awk '/^moments .* of retain/ && (n == 0 || $(NF - 2) + 0 < n) { n = $(NF - 2) + 0 } END { printf "%.3f", n }' out)
 grep -q "^predicted step .* $fastest of retain" out || complain "$fastest is not what was chosen: $(cat out)"
 "$plan_gpt" "${shape[@]}" --fused --total 35% --choose-moments --json >out 2>err ||
   complain "--choose-moments without a link: $(cat err)"
