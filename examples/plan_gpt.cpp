@@ -23,6 +23,7 @@
 #include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
+#include "plan_gpt/moments.hpp"
 #include "plan_gpt/totals.hpp"
 
 #include <cstdio>
@@ -45,9 +46,9 @@ struct Options {
   gpt::Lora lora;
   adacc::Budget budget{0, 0.5};
   adacc::Budget total;
-  std::string total_text, optimizer = "adamw", moments = "fp32";
+  std::string total_text, parameters = "fp32", optimizer = "adamw", moments = "fp32";
   bool fused = false;
-  bool moments_store = false;
+  bool moments_store = false, choose_moments = false;
   adacc::Budget moments_window;
   std::string moments_window_text;
   double tolerance = 1e-2;
@@ -69,14 +70,15 @@ int fail(const adacc::Error& why) {
 
 double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB; }
 
-void print_json(std::size_t budget, std::size_t smallest, const adacc::PlanOutcome& found,
-                const adacc::TrainingMemoryUse& memory) {
+void print_json(const Options& options, std::size_t budget, std::size_t smallest,
+                const adacc::PlanOutcome& found, const adacc::TrainingMemoryUse& memory) {
   const nlohmann::ordered_json out = {{"budget_bytes", budget},
                                       {"peak_bytes", found.peak_bytes},
                                       {"retain_peak_bytes", found.retain_peak_bytes},
                                       {"smallest_peak_bytes", smallest},
                                       {"parameter_bytes", memory.parameters},
                                       {"gradient_bytes", memory.gradients},
+                                      {"moments", options.moments},
                                       {"moment_bytes", memory.moments},
                                       {"stored_moment_bytes", memory.stored},
                                       {"total_bytes", memory.total()},
@@ -106,7 +108,10 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
-              options.fused ? "parameters" : "parameters and gradients",
+              options.parameters == "bf16"
+                  ? options.fused ? "parameters in bf16" : "bf16 parameters, gradients"
+              : options.fused ? "parameters"
+                              : "parameters and gradients",
               mebi(memory.parameters + memory.gradients), mebi(memory.moments),
               options.optimizer.c_str(), options.moments.c_str());
   if (options.moments_store)
@@ -206,10 +211,15 @@ int run(Options options) {
   }
   auto graph = lower(options.parts, tuning);
   if (!graph) return fail(graph.error);
+  const CostProfile full_profile = estimated_profile(*graph, rates);
+  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  const ParameterForm form = support::parameter_form(options.parameters);
+  set_parameters(*graph, form);
   CostProfile profile = estimated_profile(*graph, rates);
   if (!options.profile.empty()) {
     std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
+    if (form == ParameterForm::bf16) model += ", parameters in bf16";
     auto loaded = load_profile(options.profile, *graph, {machine_name(), model, options.threads});
     if (!loaded) return fail(loaded.error);
     profile = std::move(*loaded);
@@ -225,36 +235,58 @@ int run(Options options) {
   if (!whole) return fail(whole.error);
   const std::size_t separate =
       peak_bytes(*whole, retain_all(*whole));  // layers whole, without loops
-  const auto fp32 = memory_beside_arena(*graph, AdamW{});
+  set_parameters(*whole, form);
   if (options.fused)
     for (Graph* one : {&*graph, &*whole}) set_updates(*one, Updates::fused);
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   request.budget_bytes = options.budget.of(retain);
-  const auto optimizer = support::make_optimizer(options.optimizer, options.moments, 0);
-  if (!optimizer) return fail(optimizer.error);
-  const MomentWindow window{options.moments_window_text.empty()
-                                ? 0
-                                : options.moments_window.of(fp32 ? fp32->moments : 0)};
-  auto memory = options.moments_store ? memory_beside_arena(*graph, *optimizer, window)
-                                      : memory_beside_arena(*graph, *optimizer);
-  if (!memory || !fp32) return fail(memory ? fp32.error : memory.error);
-  if (!options.total_text.empty()) {
-    const auto left =
-        arena_budget(options.total.of(fp32->total() + separate), *memory, *graph, profile, request);
-    if (!left) return fail(left.error);
-    request.budget_bytes = *left;
+  if (!fp32) return fail(fp32.error);
+  const auto plan_with = [&](const plan_gpt::MomentChoice& moments) -> Result<plan_gpt::PlannedTraining> {
+    const auto optimizer = support::make_optimizer(options.optimizer, moments.form, 0);
+    if (!optimizer) return optimizer.error;
+    auto memory = moments.store ? memory_beside_arena(*graph, *optimizer, moments.window)
+                                : memory_beside_arena(*graph, *optimizer);
+    if (!memory) return memory.error;
+    PlanRequest asked = request;
+    if (!options.total_text.empty()) {
+      const auto left = arena_budget(options.total.of(fp32->total() + separate), *memory, *graph,
+                                     profile, request);
+      if (!left) return left.error;
+      asked.budget_bytes = *left;
+    }
+    auto found = make_plan(*graph, profile, asked);
+    if (!found) return found.error;
+    found->retain_peak_bytes = retain;
+    // Estimates are compared with retaining under parameters in full.
+    if (options.profile.empty())
+      found->retain_seconds = evaluate(*graph, full_profile, retain_all(*graph)).seconds;
+    memory->arena = found->peak_bytes;
+    if (moments.store)
+      if (const Error why =
+              add_time_of_moments(*graph, profile, asked.link, *optimizer, moments.window, *found))
+        return why;
+    return plan_gpt::PlannedTraining{*memory, std::move(*found), asked.budget_bytes};
+  };
+  plan_gpt::MomentChoice moments{
+      options.moments,
+      options.moments_store,
+      {options.moments_window_text.empty() ? 0 : options.moments_window.of(fp32->moments)}};
+  if (options.choose_moments) {
+    const auto fastest = plan_gpt::fastest_moments(options.optimizer, options.link_gbps > 0,
+                                                   options.json, plan_with);
+    if (!fastest) return fail(fastest.error);
+    moments = *fastest;
+    options.moments = moments.form;
+    options.moments_store = moments.store;
   }
-  auto found = make_plan(*graph, profile, request);
-  if (!found) return fail(found.error);
-  found->retain_peak_bytes = retain;
-  memory->arena = found->peak_bytes;
-  if (options.moments_store)
-    if (const Error why =
-            add_time_of_moments(*graph, profile, request.link, *optimizer, window, *found))
-      return fail(why);
+  auto planned = plan_with(moments);
+  if (!planned) return fail(planned.error);
+  request.budget_bytes = planned->budget_bytes;
+  PlanOutcome* const found = &planned->found;
+  const TrainingMemoryUse* const memory = &planned->memory;
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
-  if (options.json) print_json(request.budget_bytes, *smallest, *found, *memory);
+  if (options.json) print_json(options, request.budget_bytes, *smallest, *found, *memory);
   else print_table(options, request.budget_bytes, *smallest, *found, *memory);
   if (options.svg.empty()) return 0;
   if (Error why = draw_plan(options, *graph, profile, request, *found)) return fail(why);
@@ -311,6 +343,7 @@ int main(int argc, char** argv) {
       ->excludes("--budget");
   support::add_optimizer(app, options.optimizer, options.moments, "whose moments are held",
                          "the form that they are held in");
+  support::add_parameters(app, options.parameters, "the form that parameters are held in");
   app.add_flag("--fused", options.fused,
                "updates in the step: gradients of parameters are buffers of it");
   auto* store = app.add_flag("--moments-store", options.moments_store,
@@ -322,6 +355,12 @@ int main(int argc, char** argv) {
       "them, at most 32MiB]",
       "", &options.moments_window_text)
       ->needs(store);
+  app.add_flag(
+         "--choose-moments", options.choose_moments,
+         "the form of moments that is predicted to be fastest within the budget, in memory or, "
+         "with --link, in a store, and the window that they pass through there")
+      ->excludes("--moments")
+      ->excludes(store);
   app.add_option("--tolerance", options.tolerance, "largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")
@@ -356,6 +395,7 @@ int main(int argc, char** argv) {
       ->excludes("--parts")
       ->excludes("--budget")
       ->excludes("--total")
+      ->excludes("--parameters")
       ->excludes("--optimizer")
       ->excludes("--moments")
       ->excludes("--moments-store")
@@ -365,9 +405,9 @@ int main(int argc, char** argv) {
   if (options.moments_store && options.link_gbps == 0)
     return fail(adacc::Error::say("--moments-store: say how fast the store is, with --link"));
   if (options.pipeline.stages == 0) return run(options);
-  for (const char* other :
-       {"--threads", "--parts", "--train", "--lora", "--budget", "--total", "--optimizer",
-        "--moments", "--moments-store", "--solver", "--profile", "--gflops", "--gbps", "--svg"})
+  for (const char* other : {"--threads", "--parts", "--train", "--lora", "--budget", "--total",
+                            "--optimizer", "--parameters", "--moments", "--moments-store",
+                            "--solver", "--profile", "--gflops", "--gbps", "--svg"})
     if (app.count(other) > 0)
       return fail(
           adacc::Error::say(other, " says nothing with --stages, which has options of its own"));

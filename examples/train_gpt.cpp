@@ -136,12 +136,14 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
   const std::string moments = mebibytes(memory.moments) + " for the moments of " +
                               options.optimizer + " in " + options.moments;
   const std::size_t trained = trainer.program().graph.gradient_elems * sizeof(float);
-  const bool all = trained == memory.parameters;
+  const std::size_t elems = trainer.program().graph.parameter_elems;
+  const bool all = trained == elems * sizeof(float);
   const std::string gradients = options.fused ? "gradients in the arena"
-                                : all         ? "as much for gradients"
-                                              : mebibytes(trained) + " for gradients";
-  std::printf("parameters  %.2f M, %s", static_cast<double>(memory.parameters) / 4e6,
-              mebibytes(memory.parameters).c_str());
+                                : all && trained == memory.parameters
+                                    ? "as much for gradients"
+                                    : mebibytes(trained) + " for gradients";
+  std::printf("parameters  %.2f M, %s%s", static_cast<double>(elems) / 1e6,
+              mebibytes(memory.parameters).c_str(), options.parameters == "bf16" ? " in bf16" : "");
   if (!all && !options.forward_only)
     std::printf("; %.3f M are trained:", static_cast<double>(trained) / 4e6);
   if (options.forward_only)
@@ -401,6 +403,9 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
         " is for one rank without --shards: ranks sum their gradients before an update");
   if (options.parallel() && options.on_device())
     return Error::say("--device ", options.device.c_str(), " is for one rank");
+  if (options.parallel() && options.parameters != "fp32")
+    return Error::say(
+        "--parameters bf16 is for one rank without --shards: ranks sum and gather in fp32");
   if (options.parallel() && options.may_freeze)
     return Error::say("--may-freeze is for one rank without --shards");
   if (Error why = check_files(options)) return why;

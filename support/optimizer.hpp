@@ -47,6 +47,20 @@ inline adacc::Result<adacc::AnyOptimizer> make_optimizer(const std::string& name
   return detail::in_form<adacc::FullMoments>(name, decay);
 }
 
+inline constexpr const char* parameter_names[] = {"fp32", "bf16"};
+
+/// The form of that name.
+inline adacc::ParameterForm parameter_form(const std::string& name) {
+  return name == "bf16" ? adacc::ParameterForm::bf16 : adacc::ParameterForm::full;
+}
+
+/// The option --parameters, which sets this name.
+inline void add_parameters(CLI::App& app, std::string& name, const char* what) {
+  app.add_option("--parameters", name, what)
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(parameter_names), std::end(parameter_names))));
+}
+
 /// The options --optimizer and --moments, which set these names.
 inline void add_optimizer(CLI::App& app, std::string& optimizer, std::string& moments,
                           const char* what_optimizer, const char* what_moments) {

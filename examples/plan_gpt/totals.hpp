@@ -40,6 +40,7 @@ struct Way {
   bool fused = false;  ///< updates in the step
   bool forward_only = false;
   bool moments_store = false;  ///< behind a link of 1 GB/s, which activations may take as well
+  bool bf16 = false;           ///< parameters
 };
 
 inline std::vector<Way> ways(const Model& model) {
@@ -65,6 +66,17 @@ inline std::vector<Way> ways(const Model& model) {
        true,
        true,
        false,
+       true},
+      {"parameters in bf16",
+       fused + " --moments-store --link 1 --parameters bf16`",
+       0,
+       "int8",
+       {},
+       0,
+       true,
+       true,
+       false,
+       true,
        true},
       {"lower half frozen", fused + " --train '" + upper + "'`", 0, "int8", upper, 0, true, true},
       {"LoRA of rank 8", fused + " --lora 8`", 0, "int8", {}, 8, true, true},
@@ -107,11 +119,12 @@ inline adacc::Result<draw::TotalBar> bar_of(const Model& model, const Way& way) 
     tuning.trained = &trained;
   }
   draw::TotalBar bar{way.name, {}, {}};
-  const std::size_t parameters = whole->parameter_elems * bytes_of(whole->scalar);
+  const std::size_t parameters = whole->parameter_bytes();
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   auto graph = lower(way.parts ? static_cast<int>(model.batch) : 1);
   if (!graph) return graph.error;
   if (way.fused) set_updates(*graph, Updates::fused);
+  if (way.bf16) set_parameters(*graph, ParameterForm::bf16);
   if (way.forward_only) {
     Plan nothing_kept = retain_all(*graph);
     const auto program = make_program(std::move(*graph), std::move(nothing_kept), Mode::evaluate);

@@ -110,6 +110,10 @@ inline void declare(CLI::App& app, Options& options) {
       "whose second moment is a row and a column of each matrix",
       "how the optimizer keeps its moments: fp32; bf16, rounded stochastically; int8, in "
       "blocks of 8 bits. A resumed run may change it");
+  support::add_parameters(
+      app, options.parameters,
+      "how parameters are held: fp32; bf16, in half the memory, decoded for each layer and rounded "
+      "stochastically by each update. A resumed run may change it");
   app.add_option(
       "--moments-store", options.moments_store,
       "keep the moments in a scratch file in this folder, on a disk: they are read ahead "
@@ -295,17 +299,17 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
   for (const char* name :
-       {"--model",   "--policy", "--budget",        "--profile",      "--fixed-costs",
-        "--offload", "--train",  "--lora",          "--may-freeze",   "--fused",
-        "--clip-by", "--shards", "--solver",        "--plan-threads", "--forward-only",
-        "--report",  "--save",   "--export",        "--merge",        "--resume",
-        "--sample",  "--val",    "--shard-moments", "--moments-store"})
+       {"--model",   "--policy", "--budget",        "--profile",       "--fixed-costs",
+        "--offload", "--train",  "--lora",          "--may-freeze",    "--fused",
+        "--clip-by", "--shards", "--solver",        "--plan-threads",  "--forward-only",
+        "--report",  "--save",   "--export",        "--merge",         "--resume",
+        "--sample",  "--val",    "--shard-moments", "--moments-store", "--parameters"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
   if (app.count("--parts") > 0) options.for_auto = "--parts";
-  for (const char* name : {"--policy", "--optimizer", "--moments", "--moments-store", "--micro",
-                           "--fused", "--clip-by"})
+  for (const char* name : {"--policy", "--parameters", "--optimizer", "--moments",
+                           "--moments-store", "--micro", "--fused", "--clip-by"})
     if (app.count(name) > 0) options.for_backward = name;
   if (options.forward_only && app.count("--lr") == 0) options.lr = 1e-6;
   return std::nullopt;
@@ -380,6 +384,14 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return fail(
           adacc::Error::say("--may-freeze asks what fits with moments in memory, and "
                             "--moments-store has them in a file: give one of the two"));
+    if (all.may_freeze && all.parameters != "fp32")
+      return fail(
+          adacc::Error::say("--may-freeze asks what fits with parameters in fp32, and "
+                            "--parameters bf16 holds them in fewer bytes: give one of the two"));
+    if (all.parameters != "fp32" && all.optimizer == "adafactor")
+      return fail(adacc::Error::say(
+          "--parameters bf16 is for --optimizer adamw, sgd and lion, which update element by "
+          "element; adafactor needs all of a parameter at once"));
     if (all.may_freeze && all.lora.rank > 0)
       return fail(adacc::Error::say(
           "--may-freeze chooses among the model's layers, and with adapters these are all frozen"));

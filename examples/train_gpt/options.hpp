@@ -52,7 +52,7 @@ struct Options {
   adacc::Budget total;  ///< of all that training holds
   std::string total_text;
   bool may_freeze = false;  ///< if the budget cannot be met otherwise
-  std::string optimizer = "adamw", moments = "fp32";
+  std::string parameters = "fp32", optimizer = "adamw", moments = "fp32";
   std::string moments_store;  ///< folder of a scratch file that has them
   adacc::Budget moments_window;
   std::string moments_window_text;
@@ -170,6 +170,7 @@ struct Notes {
       number("--epsilon", options.epsilon);
       if (options.parts > 1) number("--parts", options.parts);
     } else {
+      notes.options.emplace_back("--parameters", options.parameters);
       notes.options.emplace_back("--optimizer", options.optimizer);
       notes.options.emplace_back("--moments", options.moments);
       if (!options.moments_store.empty())

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -204,6 +205,13 @@ class Progress {
   std::uint64_t first_, last_;
   std::chrono::steady_clock::time_point shown_{};
   double smooth_ = 0, ms_ = 0;
-  bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  /// Launchers of ranks give each a terminal of its own, whatever their own output goes to.
+  static bool launched() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+      if (std::getenv(name) != nullptr) return true;
+    return false;
+  }
+
+  bool terminal_ = ::isatty(STDOUT_FILENO) != 0 && !launched();
   bool started_ = false;
 };

@@ -175,6 +175,8 @@ class Trainer {
         network_.loss.logits_workspace_bytes(Shape(1, c), Dtype::f32, cpu_.workers()), "scratch");
     if (!logits || !scratch) return out;
     RandomKey key = cpu_.key.with_purpose(Purpose::sampling);
+    const std::vector<float> decoded = params().empty() ? full_parameters() : std::vector<float>();
+    const float* const weights = decoded.empty() ? params().data() : decoded.data();
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t seen = text.size() < context ? text.size() : context;
       for (std::size_t t = 0; t < context; ++t)
@@ -183,7 +185,7 @@ class Trainer {
       if (!infer_.run(cpu_, window, window)) return out;
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
-          cpu_, {params().data(), infer_.graph().parameters.data() + head.first_parameter, 1},
+          cpu_, {weights, infer_.graph().parameters.data() + head.first_parameter, 1},
           View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
           View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
       text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
@@ -287,6 +289,33 @@ class Trainer {
   adacc::View<float> params() {
     return options_.forward_only ? forward_.params() : trained().params();
   }
+  /// As steps are lent them.
+  adacc::ParameterBlock<float> parameters() {
+    if (options_.forward_only) return forward_.params();
+    return trained().parameters();
+  }
+  /// A copy in fp32.
+  std::vector<float> full_parameters() {
+    const adacc::View<const adacc::bfloat16> held = trained().params_in_bf16();
+    if (held.empty()) return {params().begin(), params().end()};
+    std::vector<float> full(held.size());
+    for (std::size_t i = 0; i < full.size(); ++i) full[i] = adacc::to_float(held[i]);
+    return full;
+  }
+  /// visit(View<float>) of the parameters, which it may change. Of those in bfloat16 it gets a copy, and
+  /// they become the nearest numbers to what it leaves there.
+  template <class Visit>
+  adacc::Error visit_parameters(const Visit& visit) {
+    const adacc::View<adacc::bfloat16> held = trained().params_in_bf16();
+    if (options_.forward_only || held.empty()) return visit(params());
+    std::vector<float> full = full_parameters();
+    if (adacc::Error why = visit(adacc::View<float>(full.data(), adacc::Shape(full.size()))))
+      return why;
+    for (std::size_t i = 0; i < full.size(); ++i) held[i] = adacc::to_bfloat16(full[i]);
+    return {};
+  }
+  /// In what form --parameters holds them.
+  adacc::ParameterForm form() const { return support::parameter_form(options_.parameters); }
   adacc::Bytes arena() { return options_.forward_only ? forward_.arena() : trained().arena(); }
   std::uint64_t& data_position() {
     return options_.forward_only ? forward_.data_position : trained().data_position;
@@ -386,17 +415,19 @@ class Trainer {
   /// The parameters that --model and --adapter name, if they do.
   adacc::Error read_start() {
     if (options_.model.empty()) return {};
-    if (adacc::Error why = read_model(options_, graph(), params())) return why;
-    return options_.adapter.empty() ? adacc::Error{}
-                                    : adacc::read_adapters(options_.adapter, graph(), params());
+    return visit_parameters([&](adacc::View<float> params) {
+      if (adacc::Error why = read_model(options_, graph(), params)) return why;
+      return options_.adapter.empty() ? adacc::Error{}
+                                      : adacc::read_adapters(options_.adapter, graph(), params);
+    });
   }
 
   /// The parameters, with what adapters add to the weights beside them.
   std::vector<float> merged() {
     using namespace adacc;
-    const View<const float> from = this->params();
-    std::vector<float> params(from.begin(), from.end());
+    std::vector<float> params = full_parameters();
     if (options_.lora.rank == 0) return params;
+    const std::vector<float> from = params;
     const Graph& graph = this->graph();
     const gpt::Lora lora = options_.adapters();
     for (const Node& node : graph.nodes) {
@@ -411,13 +442,16 @@ class Trainer {
 
   /// The adapters alone, under the names of their parameters.
   adacc::Error save_adapters(const std::string& path) {
-    return adacc::write_adapters<float>(path, graph(), params(),
-                                        {options_.lora.rank, options_.adapters().alpha});
+    return visit_parameters([&](adacc::View<float> params) {
+      return adacc::write_adapters<float>(path, graph(), params,
+                                          {options_.lora.rank, options_.adapters().alpha});
+    });
   }
 
   adacc::ProfileSource source() const {
     std::string model = options_.model_text();
     if (options_.parts > 1) model += ", in " + std::to_string(options_.parts) + " parts";
+    if (form() == adacc::ParameterForm::bf16) model += ", parameters in bf16";
     return {adacc::machine_name(), model, options_.threads};
   }
 
@@ -429,6 +463,7 @@ class Trainer {
     if (!graph) return graph.error;
     separate_retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (options_.fused) set_updates(*graph, Updates::fused);
+    set_parameters(*graph, form());
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (options_.forward_only && options_.parts > 1) {
       graph = make(options_.batch, options_.seq, options_.parts);
@@ -438,6 +473,7 @@ class Trainer {
     if (options_.sample > 0) {
       Result<Graph> one = make(1, options_.seq);
       if (!one) return one.error;
+      set_parameters(*one, form());
       if (Error why = compile(infer_, *one, Mode::infer)) return why;
     }
     const std::size_t tokens = options_.batch * options_.seq;
@@ -504,6 +540,7 @@ class Trainer {
       total_bytes_ = options_.total.of(fp32->total() + separate_retain_peak_);
     }
     if (options_.fused) set_updates(*graph, Updates::fused);
+    set_parameters(*graph, form());
     Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
                          .total_bytes = total_bytes_,
                          .tolerance = options_.tolerance,
@@ -616,7 +653,7 @@ class Trainer {
     std::memset(arena.data(), static_cast<int>(pattern), arena.size());
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(arena, params())) return why;
+      if (adacc::Error why = step->bind(arena, parameters())) return why;
     }
     return {};
   }

@@ -82,6 +82,25 @@ inside=$(number total_bytes) quick=$(number predicted_ms)
 [ "$(number stored_moment_bytes)" -gt "$(number moment_bytes)" ] || complain "nothing is in the store: $(cat out)"
 awk "BEGIN { exit !($(number predicted_ms) > $quick && $(number offload_stall_ms) > 0) }" ||
   complain "moments in a store take no time: $(cat out)"
+# Where moments should be, by time: the fastest way of those that fit, which is what its options say.
+"$plan_gpt" "${shape[@]}" --fused --total 35% --link 2 --choose-moments >out 2>err ||
+  complain "--choose-moments: $(cat err)"
+grep -q '^moments fp32, in memory  *do not fit' out || complain "fp32 fits into 35 %: $(cat out)"
+fastest=$(awk '/^moments .* of retain/ && (n == 0 || $(NF - 2) + 0 < n) { n = $(NF - 2) + 0 } END { printf "%.3f", n }' out)
+grep -q "^predicted step .* $fastest of retain" out || complain "$fastest is not what was chosen: $(cat out)"
+"$plan_gpt" "${shape[@]}" --fused --total 35% --choose-moments --json >out 2>err ||
+  complain "--choose-moments without a link: $(cat err)"
+grep -q '"moments": "int8"' out || complain "int8 alone fits into 35 %: $(cat out)"
+refuses --choose-moments --moments -- "${shape[@]}" --choose-moments --moments int8
+# Parameters in bf16: half the bytes, and less in all, for some time.
+"$plan_gpt" "${shape[@]}" --fused --budget 40% --tolerance 0 --json >out 2>err || complain "40 %: $(cat err)"
+full=$(number parameter_bytes) quick=$(number predicted_ms) retain=$(number retain_ms)
+"$plan_gpt" "${shape[@]}" --fused --budget 40% --tolerance 0 --parameters bf16 --json >out 2>err ||
+  complain "--parameters bf16: $(cat err)"
+[ $((2 * $(number parameter_bytes))) -eq "$full" ] || complain "not half of $full: $(cat out)"
+awk "BEGIN { exit !($(number predicted_ms) > $quick && $(number retain_ms) == $retain) }" ||
+  complain "parameters in bf16 take no time: $(cat out)"
+refuses --parameters fp32 bf16 -- "${shape[@]}" --parameters int8
 refuses --moments-store --link -- "${shape[@]}" --moments-store
 # Every byte of a training: rows add up, and say what the same options say one by one.
 "$plan_gpt" "${shape[@]}" --parts 4 --moments int8 --json >out 2>err || complain "in loops: $(cat err)"
@@ -95,8 +114,8 @@ awk -F'|' -v smallest="$smallest" -v total="$total" '
      NR == 5 && off($8 + 0, total / 1048576) { bad = 1 }
      NR == 6 && off($7 + 0, smallest / 1048576) { bad = 1 }
      $3 ~ /forward-only/ && ($5 + $6 > 0) { bad = 1 }
-     END { exit bad || rows != 10 }' table || complain "the table does not add up: $(cat table) $smallest $total"
-[ "$(grep -c 'MiB</text>' picture.svg)" -eq 10 ] || complain "the picture has not 10 bars"
+     END { exit bad || rows != 11 }' table || complain "the table does not add up: $(cat table) $smallest $total"
+[ "$(grep -c 'MiB</text>' picture.svg)" -eq 11 ] || complain "the picture has not 11 bars"
 refuses --total-picture --budget -- "${shape[@]}" --total-picture picture.svg --budget 30%
 refuses nowhere -- "${shape[@]}" --total-picture nowhere/picture.svg
 # Updates in the step: no gradients beside the arena, and less of a total.
@@ -139,7 +158,7 @@ refuses --stages -- --micro 4
 refuses --heads 5 --channels -- "${pipe[@]}" --heads 5
 
 explains stages micro ranks tensor model precision memory flops latency shard
-explains layers heads channels vocab batch seq threads budget total optimizer moments tolerance gap deadline solver profile \
+explains layers heads channels vocab batch seq threads budget total optimizer parameters moments tolerance gap deadline solver profile \
     gflops gbps json svg total-picture
 
 finish

@@ -16,12 +16,14 @@ on() {
 "$program" "${small[@]}" --seed 3 --shards 4 --micro 2 --steps 4 --save one >out 2>err ||
   complain "one rank: $(cat err)"
 grep -q 'ranks  *1 rank, an update of 4 shards' out || complain "one rank says: $(cat out)"
+esc=$'\e'
 for ranks in 2 4; do
   for more in "" --shard-moments; do
     rm -f many
     # shellcheck disable=SC2086  # one word or none
     on "$ranks" --seed 3 --shards 4 --micro 2 --steps 4 --save many $more || complain "$(cat err)"
     cmp one many || complain "$ranks ranks $more have another checkpoint than one"
+    grep -q "$esc" out && complain "a progress bar goes to a file: $(cat -v out)"
   done
 done
 
@@ -40,6 +42,14 @@ fails() {
   [ "$(grep -cF "$words" err)" -ge 2 ] || complain "not both ranks say '$words': $(cat err)"
 }
 fails 'the ranks disagree on the seed: rank 0 has 3, rank 1 4' --
+differ() {  # WORDS A B: on two ranks, one with the option A, the other with B
+  # shellcheck disable=SC2086  # two words
+  "$launcher" -np 1 "$program" "${small[@]}" --steps 2 $2 : -np 1 "$program" "${small[@]}" --steps 2 $3 \
+    >out 2>err
+  [ $? -eq 2 ] || complain "status $?, not 2: $2 and $3"
+  [ "$(grep -cF "$1" err)" -ge 2 ] || complain "not both ranks say '$1': $(cat err)"
+}
+differ 'the ranks disagree on the learning rate: rank 0 has 0.01' '--lr 1e-2' '--lr 2e-2'
 fails '6 shards cannot be dealt to 2 ranks' -- --shards 6
 fails 'nothere: cannot be opened' -- --text nothere
 fails 'nothere' -- --resume nothere

@@ -534,6 +534,35 @@ if "$train_gpt" "${larger[@]}" "${stored[@]}" --moments-store . --log away.jsonl
 else
   grep -q 'scratch file\|O_TMPFILE\|O_DIRECT' err || complain "--moments-store: $(cat err)"
 fi
+# Parameters in bf16: half of the bytes, other losses than fp32 has, the same ones from a checkpoint; fp32
+# goes on from there, and back.
+short=(--parameters bf16 --policy recompute --fused)
+"$train_gpt" "${larger[@]}" "${short[@]}" --steps 7 --sample 3 --log short.jsonl >out 2>err ||
+  complain "--parameters bf16: $(cat err)"
+grep -q '^parameters .* in bf16' out || complain "--parameters bf16 says: $(cat out)"
+short_bytes=$(sed -n 's/^parameters  *\([0-9]*\) bytes.*/\1/p' out)
+awk '/^activation peak/ { peak[++n] = $4 } END { exit !(n == 2 && peak[1] == peak[2]) }' out ||
+  complain "the peak is not as predicted: $(cat out)"
+"$train_gpt" "${larger[@]}" --policy recompute --fused --steps 1 >out 2>err || complain "$(cat err)"
+[ $((2 * short_bytes)) -eq "$(sed -n 's/^parameters  *\([0-9]*\) bytes.*/\1/p' out)" ] ||
+  complain "$short_bytes bytes of parameters are not half: $(cat out)"
+"$train_gpt" "${larger[@]}" "${short[@]}" --steps 5 --save short >out 2>err || complain "$(cat err)"
+cp short other
+"$train_gpt" --resume short --steps 7 --log more.jsonl >out 2>err || complain "bf16 resumes: $(cat err)"
+[ "$(losses more.jsonl)" = "$(losses short.jsonl | tail -n 2)" ] || complain "bf16 resumes with other losses"
+"$train_gpt" --resume other --parameters fp32 --steps 6 --save other >out 2>err ||
+  complain "from bf16 to fp32: $(cat err)"
+grep -q -- '--parameters fp32 instead of bf16' out || complain "another form is not announced: $(cat out)"
+"$train_gpt" --resume other --parameters bf16 --steps 7 --save other >out 2>err ||
+  complain "from fp32 to bf16: $(cat err)"
+"$train_gpt" --model other --text text --parameters bf16 --steps 1 >out 2>err ||
+  complain "a model that is held in bf16: $(cat err)"
+refuses --parameters fp32 bf16 -- --parameters int8
+refuses --parameters adamw -- "${small[@]}" --parameters bf16 --optimizer adafactor
+refuses --parameters --forward-only -- "${small[@]}" --parameters bf16 --forward-only
+refuses --parameters --may-freeze -- "${small[@]}" --parameters bf16 --may-freeze --budget 50%
+refuses --parameters --shards -- "${small[@]}" --parameters bf16 --shards 2
+refuses --parameters --pipeline -- "${small[@]}" --parameters bf16 --pipeline 1
 refuses moments-store nothere -- "${larger[@]}" --steps 1 --moments-store nothere
 refuses 'moments-store' 'it needs' -- "${larger[@]}" --steps 1 --moments-store . --moments-window 4KiB
 refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
@@ -543,7 +572,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
-explains device pinned model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
+explains device pinned parameters model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance may-freeze solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 
 finish

@@ -383,6 +383,47 @@ TEST_CASE("ranks that do not mean the same hear on what they disagree") {
     CHECK(text.find("disagree on the values of the parameters") != std::string::npos);
 }
 
+TEST_CASE(
+    "an update that ranks ask for differently is an error on all of them, and the next is made") {
+  ThreadGroup group(2, {.rate = 1e9});
+  const auto runs = on_ranks(group, [&](Member& member) {
+    Run run;
+    auto parallel = Parallel::make(member, net, shape, options(), {.shards = 2});
+    REQUIRE(parallel);
+    keep_params(*parallel, run);
+    const bool other = member.rank() == 1;
+    const auto asks = [&](double rate) {
+      const Batch batch(static_cast<std::size_t>(member.rank()));
+      REQUIRE(parallel->accumulate(batch.input(), batch.targets()));
+      return std::string(parallel->update(rate).error.text());
+    };
+    CHECK(asks(other ? 0.02 : 0.01).find("disagree on the learning rate: rank 0 has 0.01") !=
+          std::string::npos);
+    parallel->training().clip = other ? 1 : 0.5;
+    CHECK(asks(0.01) ==
+          "the ranks disagree on the norm that gradients are clipped to: rank 0 has "
+          "0.5, rank 1 1");
+    parallel->training().clip = 0.5;
+    if (other) parallel->training().clip_by = ClipBy::previous;
+    CHECK(asks(0.01).find("step whose norm that is") != std::string::npos);
+    parallel->training().clip_by = ClipBy::this_step;
+    const View<const float> params = parallel->training().params();
+    CHECK(std::memcmp(run.params.data(), params.data(), 4 * run.params.size()) == 0);
+    CHECK(parallel->training().updates() == 0);
+    run.error = update(*parallel, 0, run);
+    keep_params(*parallel, run);
+    return run;
+  });
+  const Run alone = train({}, {.shards = 2}, [] {
+    Options with = options();
+    with.clip = 0.5;
+    return with;
+  }());
+  CHECK(same(runs[0], runs[1]));
+  REQUIRE(runs[0].numbers.size() == 3);
+  CHECK(std::memcmp(runs[0].numbers.data(), alone.numbers.data(), 24) == 0);
+}
+
 TEST_CASE("the smallest budget holds, and the costs of the slowest rank") {
   static thread_local double seen = -1;
   const auto graph = make_graph(net, shape);

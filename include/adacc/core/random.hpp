@@ -43,7 +43,8 @@ enum class Purpose : std::uint8_t {
   sampling,
   probe,
   moments,
-  directions
+  directions,
+  parameters
 };
 
 /// Names one stream of random numbers; the element index selects within it.

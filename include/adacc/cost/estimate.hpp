@@ -43,6 +43,17 @@ constexpr double bytes_read(const Graph& graph, int k) {
   return bytes;
 }
 
+/// What decoding parameters takes, if they are held in bfloat16: all of them are read, and written in the
+/// scalar type, for each part, since plans that are short of memory run these in loops.
+template <class AnyNode>
+constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double byte) {
+  if (graph.parameter_form == ParameterForm::full) return 0;
+  double elems = 0;
+  for (std::size_t p = 0; p < node.parameter_count; ++p)
+    elems += static_cast<double>(graph.parameters[node.first_parameter + p].shape.elems());
+  return elems * static_cast<double>((2 + bytes_of(graph.scalar)) * node.cut.parts()) * byte;
+}
+
 /// As how many forwards backward of `node` takes: products that make dx, and the gradients of those
 /// matrices that are trained.
 constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
@@ -102,12 +113,15 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
   };
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);
+    const double copies = detail::copy_seconds(graph, node, byte);
     const auto value = static_cast<double>(node.output_bytes);
     const double moved = detail::bytes_read(graph, k) + value;
     NodeCost& cost = profile.nodes[static_cast<std::size_t>(k)];
     cost.forward = seconds(node.operations, moved);
     if (node.gradient_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
     cost.backward = detail::forwards_of_backward(graph, node) * cost.forward;
+    if (node.window.forward != 0) cost.forward += copies;
+    if (node.window.backward != 0) cost.backward += copies;
     cost.add = cost.add_gradient = 3 * value * byte;
     const double copy = 2 * value * byte;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
@@ -126,7 +140,8 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
       products += (parameter.frozen ? 4.0 : 6.0) * static_cast<double>(last.output.rows()) *
                   static_cast<double>(parameter.shape.elems());
   }
-  profile.loss = seconds(products, 4 * static_cast<double>(last.output_bytes));
+  profile.loss = seconds(products, 4 * static_cast<double>(last.output_bytes)) +
+                 detail::copy_seconds(graph, graph.loss, byte);
   // AdamW reads four numbers for each parameter and writes three.
   profile.rest = 7.0 * static_cast<double>(graph.gradient_elems * bytes_of(graph.scalar)) * byte;
   return profile;

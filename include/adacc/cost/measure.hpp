@@ -61,7 +61,7 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 template <class T, class Context>
 Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispatch,
                             const Graph& graph, Bytes arena,
-                            std::type_identity_t<View<const T>> params,
+                            const std::type_identity_t<ParameterBlock<T>>& params,
                             std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets,
                             ClockRef now, MeasureOptions options = {},
                             const typename Context::Loss& loss = {}) {

@@ -27,7 +27,7 @@ class GradientProbe {
  public:
   /// All outlive the probe.
   GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
-                Bytes arena, std::type_identity_t<View<const T>> params,
+                Bytes arena, const std::type_identity_t<ParameterBlock<T>>& params,
                 std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets)
       : context_(context), before_(context), dispatch_(dispatch), graph_(graph), arena_(arena),
         params_(params), gradients_(gradients), input_(input), targets_(targets) {}
@@ -85,7 +85,7 @@ class GradientProbe {
   const Dispatch<T, Context>& dispatch_;
   const Graph& graph_;
   Bytes arena_;
-  View<const T> params_;
+  ParameterBlock<T> params_;
   View<T> gradients_;
   AnyView input_;
   AnyView targets_;

@@ -7,7 +7,8 @@
 ///     offset  bytes  what
 ///          0      8  "ADACCKPT"
 ///          8      4  version, 3
-///         12      4  scalar: 0 float32 (s = 4), 1 float64 (s = 8)
+///         12      4  scalar: 0 float32 (s = 4), 1 float64 (s = 8); with parameters held in bfloat16
+///                    (s = 2): 2 of float32, 3 of float64
 ///         16      8  bytes of the whole file
 ///         24      8  N
 ///         32      8  S
@@ -43,11 +44,13 @@
 #include <cstring>
 #include <string>
 
+#include "../core/bfloat16.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 #include "../model/fingerprint.hpp"
+#include "../model/parameter.hpp"
 #include "file.hpp"
 #include "file_format.hpp"
 
@@ -63,9 +66,11 @@ struct CheckpointInfo {
   std::uint64_t updates = 0;
   std::uint64_t data_position = 0;
   RandomKey key;
-  std::uint64_t layout = 0;         ///< of the parameters; equal means equal names and shapes
-  Fingerprint graph;                ///< that the plan was made for
-  Dtype scalar = Dtype::f32;        ///< set by save_checkpoint
+  std::uint64_t layout = 0;   ///< of the parameters; equal means equal names and shapes
+  Fingerprint graph;          ///< that the plan was made for
+  Dtype scalar = Dtype::f32;  ///< that layers compute in
+  /// How the file holds parameters: set by save_checkpoint.
+  ParameterForm parameters = ParameterForm::full;
   std::size_t parameter_elems = 0;  ///< set by save_checkpoint
   std::size_t state_bytes = 0;      ///< set by save_checkpoint
 
@@ -111,7 +116,8 @@ inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& state, std:
     if (text > checkpoint_text_limit) return false;
     bytes += to_eight(text);
   }
-  if (!multiply(h.elems, h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block)) return false;
+  if (!multiply(h.elems, h.scalar > 1 ? 2 : h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block))
+    return false;
   block = block / 8 * 8;
   state = h.state;
   if (h.version == checkpoint_version_of_blocks &&
@@ -171,7 +177,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
     return file.fault(
         header.file_bytes > file.size() ? "is truncated: " : "is damaged: ", "it has ",
         shown(file.size()), " where its header says ", shown(header.file_bytes));
-  if (header.scalar > 1 || !checkpoint_bytes(header, state, bytes) || bytes != file.size())
+  if (header.scalar > 3 || !checkpoint_bytes(header, state, bytes) || bytes != file.size())
     return file.fault("is damaged: the sizes in its header do not add up to the file's");
 
   if (Error error = file.seek(0)) return error;
@@ -198,7 +204,8 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   info.key.purpose = static_cast<Purpose>(header.purpose);
   info.layout = header.layout;
   info.graph = {header.graph_bytes, header.graph_structure};
-  info.scalar = header.scalar == 0 ? Dtype::f32 : Dtype::f64;
+  info.scalar = header.scalar % 2 == 0 ? Dtype::f32 : Dtype::f64;
+  info.parameters = header.scalar > 1 ? ParameterForm::bf16 : ParameterForm::full;
   info.parameter_elems = header.elems;
   info.state_bytes = state;
   if (Error error = file.seek(checkpoint_header_bytes)) return error;
@@ -223,7 +230,7 @@ Error read_checkpoint_block(InputFile& file, View<T> to) {
 
 }  // namespace detail
 
-/// Saves a run: `info`, the parameters and the optimizer's state, of `state_bytes` bytes, of which
+/// Saves a run: `info`, the parameters, of the scalar type or of bfloat16, and the optimizer's state, of `state_bytes` bytes, of which
 /// write_state(put) calls put(ConstBytes) for one piece after the other, all but the last a multiple
 /// of 8 bytes, and returns its first error. On an error the file of that name is what it was.
 template <class T, class WriteState>
@@ -232,7 +239,8 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
   detail::CheckpointHeader header{};
   std::memcpy(header.magic, checkpoint_magic, 8);
   header.version = detail::checkpoint_version;
-  header.scalar = sizeof(T) == 4 ? 0 : 1;
+  if constexpr (dtype_of<T> == Dtype::bf16) header.scalar = info.scalar == Dtype::f64 ? 3 : 2;
+  else header.scalar = sizeof(T) == 4 ? 0 : 1;
   header.elems = params.size();
   header.state = state_bytes;
   header.updates = info.updates;
@@ -312,7 +320,7 @@ class CheckpointFile {
     return {};
   }
 
-  /// Reads the numbers, once: the parameters and the optimizer's state, as they were saved.
+  /// Reads the numbers, once: the parameters, and the optimizer's state as it was saved.
   template <class T>
   Error read(View<T> params, Bytes state) {
     if (state.size() != info_.state_bytes)
@@ -322,14 +330,23 @@ class CheckpointFile {
     return detail::read_checkpoint_block(file_, state);
   }
 
-  /// Reads the parameters alone, once.
+  /// Reads the parameters alone, once, from either form to either form: to bfloat16 they are rounded
+  /// to the nearest, from there they are exact.
   template <class T>
   Error read_parameters(View<T> params) {
-    if (info_.scalar != dtype_of<T> || params.size() != info_.parameter_elems)
+    constexpr bool to_bf16 = dtype_of<T> == Dtype::bf16;
+    if ((!to_bf16 && info_.scalar != dtype_of<T>) || params.size() != info_.parameter_elems)
       return Error::misuse("the checkpoint has ", info_.parameter_elems, " parameters of ",
                            name_of(info_.scalar), ", and was asked for ", params.size(), " of ",
                            name_of(dtype_of<T>));
-    return detail::read_checkpoint_block(file_, params);
+    const bool from_bf16 = info_.parameters == ParameterForm::bf16;
+    if (from_bf16 == to_bf16) return detail::read_checkpoint_block(file_, params);
+    if constexpr (to_bf16) {
+      if (info_.scalar == Dtype::f64) return convert_parameters<double>(params);
+      return convert_parameters<float>(params);
+    } else {
+      return convert_parameters<bfloat16>(params);
+    }
   }
 
   /// Reads a part of the state, from byte `from` of it on.
@@ -344,6 +361,24 @@ class CheckpointFile {
   }
 
  private:
+  /// Some at a time, so that nobody holds them twice.
+  template <class Saved, class T>
+  Error convert_parameters(View<T> params) {
+    Saved numbers[4096];
+    char tail[8];
+    for (std::size_t i = 0; i < params.size();) {
+      const std::size_t left = params.size() - i, count = left < 4096 ? left : 4096;
+      if (Error error = file_.read(numbers, count * sizeof(Saved))) return error;
+      for (std::size_t j = 0; j < count; ++j, ++i) {
+        if constexpr (dtype_of<T> == Dtype::bf16)
+          params[i] = to_bfloat16(static_cast<float>(numbers[j]));
+        else params[i] = static_cast<T>(to_float(numbers[j]));
+      }
+    }
+    const std::size_t bytes = params.size() * sizeof(Saved);
+    return file_.read(tail, detail::to_eight(bytes) - bytes);
+  }
+
   InputFile file_;
   CheckpointInfo info_;
 };

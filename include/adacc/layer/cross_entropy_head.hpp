@@ -76,6 +76,11 @@ struct CrossEntropyHead {
            products_bytes(in.rows(), in.cols(), scalar, workers, pass);
   }
 
+  /// A block of words.
+  constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const {
+    return vocab == 0 ? 0 : Params<float>::window_bytes(block() * in.cols(), scalar);
+  }
+
   template <class T>
   void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
                Bytes workspace, Cpu::Loss& loss) const {
@@ -93,7 +98,8 @@ struct CrossEntropyHead {
     return gemm_workspace_bytes(scalar, x_rows.rows(), vocab, x_rows.cols(), workers);
   }
 
-  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once: for sampling.
+  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of T: for
+  /// sampling.
   template <class T>
   void logits(Cpu& ctx, Params<const T> params, View<const T> x_rows, View<T> out,
               Bytes workspace) const {
@@ -145,21 +151,23 @@ struct CrossEntropyHead {
         carve<T>(workspace, dx.empty() || one_block ? 0 : scratch_rows * channels).data();
     const std::size_t all_rows = detail::mean_rows(ctx, total_rows);
     const T share = T(1) / static_cast<T>(all_rows);
-    const T* const weight = params[0].data();
-
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
       const std::size_t rows = smaller(tile_rows, total_rows - first);
       const T* const x_tile = x.data() + first * channels;
       const std::int32_t* const words = targets.data() + first;
+      // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
-        gemm<T>(ctx, rows, count, channels, {x_tile, channels, 1},
-                {weight + word * channels, 1, channels}, logits, count, Accumulate::no, workspace);
+        const T* const weight = params.rows(ctx, 0, word, count);
+        gemm<T>(ctx, rows, count, channels, {x_tile, channels, 1}, {weight, 1, channels}, logits,
+                count, Accumulate::no, workspace);
+        return weight;
       };
 
+      const T* block_weight = nullptr;
       for (std::size_t r = 0; r < rows; ++r) states[r] = {};
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = smaller(block_words, vocab - word);
-        multiply_block(word, count);
+        block_weight = multiply_block(word, count);
         detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
           states[r].softmax.include(logits + r * count, count);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
@@ -174,7 +182,7 @@ struct CrossEntropyHead {
       T* const dx_to = one_block ? dx_tile : dx_sum;
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = smaller(block_words, vocab - word);
-        if (!one_block) multiply_block(word, count);
+        if (!one_block) block_weight = multiply_block(word, count);
         detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
           T* const row = logits + r * count;
           states[r].softmax.probabilities(row, count, share, row);
@@ -185,9 +193,8 @@ struct CrossEntropyHead {
         if (!dparams[0].empty())
           gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
                   dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
-        gemm<T>(ctx, rows, channels, count, {logits, count, 1},
-                {weight + word * channels, channels, 1}, dx_to, channels,
-                word == 0 ? Accumulate::no : Accumulate::yes, workspace);
+        gemm<T>(ctx, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
+                channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }
       if (!one_block)
         detail::for_each_row(ctx, rows, channels, [&](std::size_t r) {

@@ -62,6 +62,9 @@ struct Embedding {
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }
 
+  /// It looks rows up, wherever they are.
+  constexpr std::size_t parameter_window(Shape, Dtype, Pass) const { return 0; }
+
   /// One to three tables.
   struct Specs {
     ParameterSpec spec[3];
@@ -91,6 +94,7 @@ struct Embedding {
         for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
         return;
       }
+      if (params.in_bf16()) return add_rows(params, x[r], r % time, out);
       const auto row = detail::as_array(params[0].row(word(x[r])), channels);
       auto sum = detail::as_array(out, channels);
       if (positions) sum = row + detail::as_array(params[1].row(r % time), channels);
@@ -120,6 +124,20 @@ struct Embedding {
   }
 
  private:
+  /// The same sum, in the same order, of tables in bfloat16.
+  template <class T>
+  void add_rows(const Params<const T>& params, std::int32_t token, std::size_t place,
+                T* out) const {
+    const auto add = [&](std::size_t table, std::size_t row) {
+      const bfloat16* const from = params.bf16_row(table, row);
+      for (std::size_t c = 0; c < channels; ++c) out[c] += static_cast<T>(to_float(from[c]));
+    };
+    const bfloat16* const from = params.bf16_row(0, word(token));
+    for (std::size_t c = 0; c < channels; ++c) out[c] = static_cast<T>(to_float(from[c]));
+    if (positions) add(1, place);
+    if (types > 0) add(type_table(), type(token));
+  }
+
   constexpr std::size_t kinds() const { return types > 0 ? types : 1; }
   constexpr std::size_t type_table() const { return positions ? 2 : 1; }
 

@@ -37,6 +37,10 @@
 ///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
 ///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
+///     constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const;
+///                                              // where parameters are in bfloat16 it has no copy of
+///                                              // them all, but reads them by Params::rows() or
+///                                              // bf16_row(): the bytes that these rows take
 ///
 ///     static constexpr auto split = Split::rows;       // how it may be called in parts,
 ///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
@@ -218,6 +222,9 @@ struct layer_traits {
     if constexpr (has_workspace_bytes) return f.workspace_bytes(in, scalar, workers, pass);
     else return 0;
   }
+  static constexpr bool has_parameter_window = requires(const F& f, Shape in) {
+    f.parameter_window(in, Dtype::f32, Pass::forward);
+  };
   /// Calls visit(spec) for every parameter.
   template <class Visitor>
   static constexpr void parameters(const F& f, Shape in, Visitor&& visit) {

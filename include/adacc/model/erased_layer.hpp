@@ -61,6 +61,7 @@ struct LayerNeeds {
   std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
   std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
   double (*operations)(const AnyFunctor&, Shape in) = nullptr;
+  std::size_t (*parameter_window)(const AnyFunctor&, Shape in, Dtype, Pass) = nullptr;
 };
 
 /// All that the lowering reads of a layer.
@@ -112,6 +113,10 @@ struct Answers {
   static constexpr double operations(const AnyFunctor& any, Shape in) {
     return functor_in<F>(any).operations(in);
   }
+  static constexpr std::size_t parameter_window(const AnyFunctor& any, Shape in, Dtype scalar,
+                                                Pass pass) {
+    return functor_in<F>(any).parameter_window(in, scalar, pass);
+  }
 };
 
 template <class F>
@@ -162,6 +167,8 @@ constexpr LayerNeeds make_needs() {
   else if constexpr (traits::has_workspace_bytes)
     needs.workspace_bytes = &Answers<F>::workspace_bytes;
   if constexpr (traits::has_operations) needs.operations = &Answers<F>::operations;
+  if constexpr (traits::has_parameter_window)
+    needs.parameter_window = &Answers<F>::parameter_window;
   return needs;
 }
 

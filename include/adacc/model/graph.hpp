@@ -52,6 +52,15 @@ class IdSpan {
   std::size_t count_ = 0;
 };
 
+/// Where copies of parameters in the scalar type are, if the block holds them in bfloat16: at the end
+/// of the workspace, which has room for them then (set_parameters()).
+struct ParameterWindow {
+  std::size_t forward = 0, backward = 0;  ///< bytes
+  bool by_rows = false;                   ///< the layer decodes them itself
+
+  friend constexpr bool operator==(const ParameterWindow&, const ParameterWindow&) = default;
+};
+
 /// One instance of a layer, and the activation that it produces.
 struct Node {
   const char* name = "";
@@ -87,7 +96,8 @@ struct Node {
   std::size_t forward_workspace = 0;   ///< of the part that needs most
   std::size_t backward_workspace = 0;  ///< likewise, with what follows
   std::size_t discarded_bytes = 0;     ///< at its end, for gradients that nobody reads
-  Policy policy;                       ///< as fixed in types; planned if left open
+  ParameterWindow window;
+  Policy policy;  ///< as fixed in types; planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
   /// The gradient's relative squared error over that of this activation as backward reads it, all
@@ -117,7 +127,8 @@ constexpr const char* name_of(Updates updates) {
 struct ParameterGradient {
   int parameter = 0;  ///< into Graph::parameters: the one that owns the storage
   int begun = 0;      ///< the node whose backward is the first to add to it
-  int complete = 0;   ///< the node whose backward is the last; -1: one in front of this part of a graph
+  int complete =
+      0;  ///< the node whose backward is the last; -1: one in front of this part of a graph
   std::size_t bytes = 0;
 
   friend constexpr bool operator==(const ParameterGradient&, const ParameterGradient&) = default;
@@ -133,7 +144,8 @@ struct LossNode {
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
   std::size_t discarded_bytes = 0;  ///< as of a node
-  bool shares_parameters = false;   ///< some node has one of its parameters, too
+  ParameterWindow window;
+  bool shares_parameters = false;  ///< some node has one of its parameters, too
   std::size_t first_parameter = 0;
   std::size_t parameter_count = 0;
 };
@@ -160,6 +172,7 @@ struct Graph {
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
   std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
+  ParameterForm parameter_form = ParameterForm::full;  ///< of the block; see set_parameters()
   Updates updates = Updates::separate;
   /// Unless updates are separate, in the order of their parameters: those that one backward completes
   /// follow each other, and so do their places in the block of gradients.
@@ -216,6 +229,11 @@ struct Graph {
   }
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
+
+  /// Of the block of parameters.
+  constexpr std::size_t parameter_bytes() const {
+    return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));
+  }
 
   constexpr bool fuses_updates() const { return updates == Updates::fused; }
   /// Elements of the block of gradients that a training step adds to: none if they are in its arena.
@@ -276,6 +294,23 @@ constexpr void set_updates(Graph& graph, Updates updates) {
       if (node > gradient.begun) gradient.begun = node;
     }
   }
+}
+
+/// Has steps of `graph` read a block of parameters that is held in `form`. Plans govern it as before; in
+/// bfloat16, workspaces are larger, by copies of what a layer reads of its parameters at a time.
+constexpr void set_parameters(Graph& graph, ParameterForm form) {
+  if (form == graph.parameter_form) return;
+  graph.parameter_form = form;
+  const auto resize = [&](std::size_t& workspace, std::size_t window) {
+    if (form == ParameterForm::full) workspace -= window;
+    else if (window != 0) workspace = align_up(workspace) + window;
+  };
+  for (Node& node : graph.nodes) {
+    resize(node.forward_workspace, node.window.forward);
+    resize(node.backward_workspace, node.window.backward);
+  }
+  resize(graph.loss.forward_workspace, graph.loss.window.forward);
+  resize(graph.loss.backward_workspace, graph.loss.window.backward);
 }
 
 /// An activation as errors name it: "z", or if several are called so, "z (3 of 4)".

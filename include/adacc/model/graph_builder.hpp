@@ -27,6 +27,8 @@ struct GraphOptions {
   const TrainedSet* trained = nullptr;
   /// Whether steps say when gradients are complete (Step::lend_updates).
   Updates updates = Updates::separate;
+  /// In what form the block of parameters holds its numbers.
+  ParameterForm parameters = ParameterForm::full;
 };
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
@@ -42,6 +44,7 @@ class GraphBuilder {
     graph_.gives_input_gradient = options.input_gradient;
     trained_set_ = options.trained;
     updates_ = options.updates;
+    parameter_form_ = options.parameters;
     check_size("the step's input", input);
   }
 
@@ -85,6 +88,7 @@ class GraphBuilder {
     parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
+    node.window = window(node, erased, needs);
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
       node.target_dtype = dtype_of<typename Loss::target_type>;
@@ -144,6 +148,7 @@ class GraphBuilder {
     mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
     set_updates(graph_, updates_);
+    set_parameters(graph_, parameter_form_);
     return static_cast<Graph&&>(graph_);
   }
 
@@ -237,6 +242,8 @@ class GraphBuilder {
               without_dx && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
     if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
       make_room_for_discarded(node);
+    node.window = window(node, functor, needs);
+    if (!node.runs_backward) node.window.backward = 0;
     node.operations = needs.operations != nullptr ? needs.operations(functor, node.input)
                                                   : product_operations(node);
     shape_ = node.output;
@@ -265,7 +272,7 @@ class GraphBuilder {
     node.runs_backward = node.read_in_backward = false;
     node.reads = Reads::none;
     node.backward_reads = {};
-    node.backward_workspace = node.discarded_bytes = 0;
+    node.backward_workspace = node.discarded_bytes = node.window.backward = 0;
     node.sensitivity = 0;
   }
 
@@ -281,6 +288,19 @@ class GraphBuilder {
     if (bytes == 0) return;
     node.discarded_bytes = bytes;
     node.backward_workspace = align_up(node.backward_workspace) + bytes;
+  }
+
+  /// What the layer reads of its parameters at a time, in the scalar type.
+  template <class AnyNode>
+  constexpr ParameterWindow window(const AnyNode& node, const detail::AnyFunctor& functor,
+                                   const detail::LayerNeeds& needs) const {
+    if (needs.parameter_window != nullptr)
+      return {needs.parameter_window(functor, shape_, graph_.scalar, Pass::forward),
+              needs.parameter_window(functor, shape_, graph_.scalar, Pass::backward), true};
+    std::size_t elems = 0;
+    for (std::size_t i = 0; i < node.parameter_count; ++i)
+      elems += padded_elems(graph_.parameters[node.first_parameter + i].shape, graph_.scalar);
+    return {elems * bytes_of(graph_.scalar), elems * bytes_of(graph_.scalar)};
   }
 
   constexpr void end(bool has_loss) {
@@ -454,6 +474,7 @@ class GraphBuilder {
   int depth_ = 0;  ///< of Repeats
   const TrainedSet* trained_set_ = nullptr;
   Updates updates_ = Updates::separate;
+  ParameterForm parameter_form_ = ParameterForm::full;
   Freeze freeze_ = Freeze::nothing;
   bool freezes_ = false, trains_ = false;  ///< some parameter so far
   int first_backward_ = 0;                 ///< nodes before it are asked for no gradients

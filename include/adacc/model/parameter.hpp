@@ -4,13 +4,19 @@
 /// All parameters of a model live in one block that the trainer owns: first those that are trained,
 /// then those that are frozen. Gradients and optimizer moments mirror the first part alone. A layer
 /// never holds them: they are passed at every call.
+///
+/// The block may hold them in bfloat16, in half the bytes of fp32. Layers then compute on copies in the
+/// scalar type, which the step decodes into the layer's workspace for each call, or which a layer that
+/// reads its parameters by rows decodes itself (Params::rows).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "../core/bfloat16.hpp"
 #include "../core/bytes.hpp"
+#include "../core/context.hpp"
 #include "../core/dtype.hpp"
 #include "../core/view.hpp"
 
@@ -38,6 +44,61 @@ struct ParameterSpec {
   /// It keeps its value: it has no gradient. Where several layers share storage, the first says so.
   bool frozen = false;
 };
+
+/// How the block of parameters holds its numbers: in the scalar type that layers compute in, or in
+/// bfloat16.
+enum class ParameterForm : std::uint8_t { full, bf16 };
+
+constexpr const char* name_of(ParameterForm form) {
+  return form == ParameterForm::bf16 ? "bf16" : "full";
+}
+/// Of the numbers that are held for a graph of `scalar`.
+constexpr Dtype dtype_in(ParameterForm form, Dtype scalar) {
+  return form == ParameterForm::bf16 ? Dtype::bf16 : scalar;
+}
+
+/// A block of parameters as it is lent to steps, which only read it: of T or of bfloat16.
+template <class T>
+class ParameterBlock {
+ public:
+  constexpr ParameterBlock() = default;
+  constexpr ParameterBlock(const T* full, Shape shape) : full_(full), size_(shape.elems()) {}
+  constexpr ParameterBlock(const View<const T>& full)  // implicit: a parameter type
+      : full_(full.data()), size_(full.size()) {}
+  constexpr ParameterBlock(const View<T>& full) : full_(full.data()), size_(full.size()) {}
+  constexpr ParameterBlock(const View<const bfloat16>& held)
+      : held_(held.data()), size_(held.size()), form_(ParameterForm::bf16) {}
+  constexpr ParameterBlock(const View<bfloat16>& held)
+      : ParameterBlock(View<const bfloat16>(held)) {}
+
+  constexpr ParameterForm form() const { return form_; }
+  constexpr std::size_t size() const { return size_; }         ///< elements, padding included
+  constexpr const T* full() const { return full_; }            ///< null if they are in bfloat16
+  constexpr const bfloat16* in_bf16() const { return held_; }  ///< null if they are not
+  constexpr const void* data() const {
+    return form_ == ParameterForm::bf16 ? static_cast<const void*>(held_) : full_;
+  }
+
+ private:
+  const T* full_ = nullptr;
+  const bfloat16* held_ = nullptr;
+  std::size_t size_ = 0;
+  ParameterForm form_ = ParameterForm::full;
+};
+
+namespace detail {
+
+/// `elems` numbers from `held` to `to`, exactly.
+template <class Context, class T>
+void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_t elems) {
+  constexpr std::size_t chunk = 32768;
+  for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
+    const std::size_t end = (tile + 1) * chunk < elems ? (tile + 1) * chunk : elems;
+    for (std::size_t i = tile * chunk; i < end; ++i) to[i] = static_cast<T>(to_float(held[i]));
+  });
+}
+
+}  // namespace detail
 
 /// A parameter in the model's block.
 struct Parameter : ParameterSpec {
@@ -77,9 +138,16 @@ class Params {
   constexpr Params(T* block, const Parameter* first, std::size_t count, T* scratch = nullptr,
                    const std::size_t* places = nullptr)
       : block_(block), scratch_(scratch), places_(places), first_(first), count_(count) {}
+  /// Values in the block `held`. `window` is where they are decoded: all of them, one behind the
+  /// other, each 64-byte aligned, or the rows that a layer asks for.
+  constexpr Params(std::remove_const_t<T>* window, const bfloat16* held, const Parameter* first,
+                   std::size_t count)
+      : block_(window), window_(window), held_(held), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
+  /// Not of a layer that reads by rows (parameter_window), unless in_bf16() is false.
   constexpr View<T> operator[](std::size_t i) const {
+    if (held_ != nullptr) return {block_ + before(i), first_[i].shape};
     if constexpr (!std::is_const_v<T>)
       if (first_[i].frozen) return of_frozen(i);
     if (places_ != nullptr)
@@ -87,7 +155,41 @@ class Params {
     return {block_ + first_[i].offset, first_[i].shape};
   }
 
+  /// Of values in bfloat16: all of them to the window, where operator[] finds them.
+  template <class Context>
+  void decode(Context& context) const {
+    for (std::size_t i = 0; i < count_; ++i)
+      detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
+                                first_[i].shape.elems());
+  }
+  /// For layers that declare parameter_window: whether values are in bfloat16.
+  constexpr bool in_bf16() const { return held_ != nullptr; }
+  /// Row r of parameter i then.
+  constexpr const bfloat16* bf16_row(std::size_t i, std::size_t r) const {
+    return held_ + first_[i].offset + r * first_[i].shape.cols();
+  }
+  /// Rows [first, first + count) of parameter i, in either form; decoded ones stay until the next call.
+  /// They are aligned as they would be in a block of T, so that products of them have the same bits.
+  template <class Context>
+  const T* rows(Context& context, std::size_t i, std::size_t first, std::size_t count) const {
+    const std::size_t cols = first_[i].shape.cols();
+    if (held_ == nullptr) return (*this)[i].row(first);
+    std::remove_const_t<T>* const to = window_ + first * cols % (alignment / sizeof(T));
+    detail::decode_parameters(context, bf16_row(i, first), to, count * cols);
+    return to;
+  }
+  /// Bytes that so many elements take in the window.
+  static constexpr std::size_t window_bytes(std::size_t elems, Dtype scalar) {
+    return elems * bytes_of(scalar) + alignment;
+  }
+
  private:
+  constexpr std::size_t before(std::size_t i) const {
+    std::size_t elems = 0;
+    for (std::size_t k = 0; k < i; ++k)
+      elems += padded_elems(first_[k].shape, dtype_of<std::remove_const_t<T>>);
+    return elems;
+  }
   constexpr View<T> of_frozen(std::size_t i) const {
     if (scratch_ == nullptr) return {};
     std::size_t before = 0;
@@ -97,6 +199,8 @@ class Params {
   }
 
   T* block_ = nullptr;
+  std::remove_const_t<T>* window_ = nullptr;
+  const bfloat16* held_ = nullptr;
   T* scratch_ = nullptr;
   const std::size_t* places_ = nullptr;
   const Parameter* first_ = nullptr;

@@ -45,6 +45,7 @@ class StageMaker {
     out_.scalar = out_.input_dtype = graph_.scalar;
     out_.workers = graph_.workers;
     out_.parts = graph_.parts;
+    out_.parameter_form = graph_.parameter_form;
     if (first_ == 0) {
       out_.input = graph_.input;
       out_.input_dtype = graph_.input_dtype;

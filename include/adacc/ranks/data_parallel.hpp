@@ -30,6 +30,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -156,7 +157,8 @@ class DataParallel {
   }
 
   /// One update from the mean of all ranks' gradients; waits for these. Its outcome is the same on all
-  /// ranks, and as in Training::update() nothing is updated if it is not finite.
+  /// ranks, and as in Training::update() nothing is updated if it is not finite. Nor is it if they
+  /// disagree on the rate, or on what gradients are clipped to: then that is the error on all of them.
   Result<Outcome> update(double lr) {
     State& state = *state_;
     if (state.broken) return state.broken;
@@ -164,7 +166,7 @@ class DataParallel {
       return Error::misuse("accumulate() summed ", state.done, " of this rank's ", state.batches(),
                            " micro-batches: all come before update()");
     if (const Error why = state.sums.finish()) return state.broken = why;
-    if (const Error why = state.exchange()) return state.broken = why;
+    if (const Error why = state.exchange(lr)) return state.broken = why;
     const Error failed = state.failed;
     state.done = 0;
     state.failed = {};
@@ -173,6 +175,7 @@ class DataParallel {
       const Error why = share_error(state.group, failed);
       return why ? why : Error::say("another rank's step failed");
     }
+    if (const Error why = state.disagreement()) return state.training.give_up(), why;
     const detail::SummedBatches all = state.sum_up();
     const Result<Outcome> outcome = state.training.update_from(lr, [&] { return all; });
     if (!outcome || !outcome->finite || !state.sharded) return outcome;
@@ -372,13 +375,20 @@ class DataParallel {
       training.context_.fill(gradients, T{});
     }
 
-    static constexpr std::size_t head = 1;  ///< whether it failed, before norms and losses
+    /// Before norms and losses: whether it failed, and what an update is called with.
+    static constexpr const char* asked[] = {
+        "learning rate", "norm that gradients are clipped to",
+        "step whose norm that is (0: its own, 1: the one before)"};
+    static constexpr std::size_t head = 1 + sizeof asked / sizeof asked[0];
 
     /// Everybody's losses, and the norms of the gradients that each has summed.
-    Error exchange() {
+    Error exchange(double rate) {
       const Graph& of = graph();
       std::size_t next = 0;
       mine_to_all[next++] = failed ? 1 : 0;
+      mine_to_all[next++] = rate;
+      mine_to_all[next++] = training.clip;
+      mine_to_all[next++] = training.clip_by == ClipBy::previous ? 1 : 0;
       for (std::size_t i = 0; i < owners.size(); ++i) {
         const Parameter& p = of.parameters[i];
         const bool summed = p.owner && !p.frozen && is_mine[i];
@@ -403,6 +413,23 @@ class DataParallel {
       for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r)
         if (told(r, 0) != 0) return true;
       return false;
+    }
+
+    /// The first thing that was not asked of all ranks alike, to the last bit, and of whom.
+    Error disagreement() const {
+      const auto words = [](double value) {
+        char text[40];
+        std::snprintf(text, sizeof text, "%.17g", value);
+        return std::string(text);
+      };
+      for (std::size_t i = 1; i < head; ++i)
+        for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r) {
+          const double first = told(0, i), other = told(r, i);
+          if (std::memcmp(&first, &other, sizeof(double)) == 0) continue;
+          return Error::say("the ranks disagree on the ", asked[i - 1], ": rank 0 has ",
+                            words(first).c_str(), ", rank ", r, " ", words(other).c_str());
+        }
+      return {};
     }
 
     detail::SummedBatches sum_up() const {
@@ -483,6 +510,10 @@ class DataParallel {
           "(Updates::separate)");
     if (options.store)
       return Error::say("data parallel training keeps activations in the arena: lend it no store");
+    if (options.parameters != ParameterForm::full || graph.parameter_form != ParameterForm::full)
+      return Error::say(
+          "data parallel training sums and gathers parameters in full: let them be held so, or "
+          "train on one rank with Training");
     if (options.moment_store.store)
       return Error::say(
           "data parallel training keeps the optimizer's state in memory: lend it no moment_store "

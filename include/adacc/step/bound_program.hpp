@@ -14,7 +14,7 @@ template <class T>
 struct BoundProgram {
   Program program;
   Bytes arena;
-  View<const T> params;
+  ParameterBlock<T> params;
   View<T> gradients;
   const void* input = nullptr;
   const void* targets = nullptr;
@@ -103,18 +103,24 @@ struct BoundProgram {
 
  private:
   /// Those of a node, or of the loss. In backward the end of the workspace is for gradients that
-  /// nobody reads.
+  /// nobody reads; behind it are copies of parameters that are held in bfloat16.
   template <class AnyNode>
   void set_parameters(KernelArgs<T>& args, const AnyNode& node, bool backward) const {
     const Parameter* table = program.graph.parameters.data() + node.first_parameter;
     const std::size_t count = node.parameter_count;
     T* scratch = nullptr;
-    if (backward && node.discarded_bytes != 0) {
-      const std::size_t own = args.workspace.size() - node.discarded_bytes;
-      scratch = reinterpret_cast<T*>(args.workspace.data() + own);
+    const auto take_end = [&](std::size_t bytes) {
+      if (bytes == 0) return static_cast<T*>(nullptr);
+      const std::size_t own = (args.workspace.size() - bytes) / alignment * alignment;
+      T* const end = reinterpret_cast<T*>(args.workspace.data() + own);
       args.workspace = {args.workspace.data(), Shape(own)};
-    }
-    args.params = {params.data(), table, count};
+      return end;
+    };
+    if (params.form() == ParameterForm::bf16)
+      args.params = {take_end(backward ? node.window.backward : node.window.forward),
+                     params.in_bf16(), table, count};
+    else args.params = {params.full(), table, count};
+    if (backward) scratch = take_end(node.discarded_bytes);
     if (program.graph.fuses_updates())
       args.dparams = {reinterpret_cast<T*>(arena.data()), table, count, scratch,
                       program.layout.offsets.data()};

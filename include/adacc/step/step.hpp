@@ -104,9 +104,21 @@ class Step {
   /// store_bytes() is not 0, a store
   /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
   /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
-  Error bind(Bytes arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
+  ///
+  /// The block of parameters is of T or of bfloat16, as graph().parameter_form says.
+  Error bind(Bytes arena, const ParameterBlock<T>& params, View<T> gradients = {},
+             StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
     if (active_) return under_way();
+    if (params.form() != graph.parameter_form && graph.parameter_elems != 0)
+      return Error::misuse("the program was made for parameters held in ",
+                           name_of(dtype_in(graph.parameter_form, graph.scalar)), ", and got ",
+                           name_of(dtype_in(params.form(), graph.scalar)),
+                           ": set_parameters() of the graph says how they are held");
+    if (params.form() == ParameterForm::bf16 && has_memory_of_its_own)
+      return Error::misuse(
+          "parameters can be held in bfloat16 where layers run on threads of the host; on a "
+          "device, let them be held in full");
     if (arena.size() < arena_bytes())
       return Error::misuse("the step needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
@@ -117,7 +129,7 @@ class Step {
       return Error::misuse("training needs ", graph.lent_gradient_elems(),
                            " gradient elements, padding included, and got ", gradients.size());
     const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
-    const detail::LentMemory all{"parameters", params.data(), graph.parameter_elems * sizeof(T)};
+    const detail::LentMemory all{"parameters", params.data(), graph.parameter_bytes()};
     const detail::LentMemory trained{
         "gradients", gradients.data(),
         gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(T)};
@@ -140,7 +152,8 @@ class Step {
 
   /// The same with an arena that several steps share: begin() refuses if another one is under way
   /// in it. The Arena must outlive the binding.
-  Error bind(Arena& arena, View<const T> params, View<T> gradients = {}, StoreRef store = {}) {
+  Error bind(Arena& arena, const ParameterBlock<T>& params, View<T> gradients = {},
+             StoreRef store = {}) {
     if (const Error why = bind(arena.memory(), params, gradients, store)) return why;
     shared_ = &arena;
     return {};
@@ -427,8 +440,10 @@ class Step {
 
   void forward(Context& context, const Instruction& run, std::size_t part) const {
     const Node& node = graph().node(run.node);
+    const KernelArgs<T> args = at_.of_forward(run, part);
+    decode_parameters(context, run, part, node, args);
     const PartScope scope(context, node.cut, part);
-    layer(node).forward(layer(node).functor, context, at_.of_forward(run, part));
+    layer(node).forward(layer(node).functor, context, args);
   }
 
   void backward(Context& context, const Instruction& run, std::size_t part) const {
@@ -439,8 +454,19 @@ class Step {
     context.exact_input = again || input == step_input || exact(input);
     context.exact_output = again || exact(run.node);
     if (part == 0) begin_gradients(context, node, run.node);
+    const KernelArgs<T> args = at_.of_backward(run, part);
+    decode_parameters(context, run, part, node, args);
     const PartScope scope(context, node.cut, part);
-    layer(node).backward(layer(node).functor, context, at_.of_backward(run, part));
+    layer(node).backward(layer(node).functor, context, args);
+  }
+
+  /// If parameters are held in bfloat16: those of `node` (or of the loss) into its workspace. In a loop,
+  /// others have used that since the part before.
+  template <class AnyNode>
+  void decode_parameters(Context& context, const Instruction& run, std::size_t part,
+                         const AnyNode& node, const KernelArgs<T>& args) const {
+    if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && run.loop < 0)) return;
+    if constexpr (!has_memory_of_its_own) args.params.decode(context);
   }
 
   /// If updates are fused: backward adds to gradients, and those that node `k` begins hold who knows
@@ -469,8 +495,10 @@ class Step {
     const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
     if (part == 0 && run.op == Op::loss_gradient)
       begin_gradients(context, graph().loss, graph().node_count());
+    const KernelArgs<T> args = at_.of_loss(run, part);
+    decode_parameters(context, run, part, graph().loss, args);
     const PartScope scope(context, graph().loss.cut, part);
-    call(dispatch_.loss.functor, context, at_.of_loss(run, part), loss_);
+    call(dispatch_.loss.functor, context, args, loss_);
   }
 
   View<T> tensor(int buffer, Shape shape) const { return at_.tensor(buffer, shape); }

@@ -165,8 +165,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets) {
     Result<CostProfile> profile =
         measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                training.arena(), training.params(), training.gradients(), input, targets, clock_,
-                {}, training.compiled().lent_loss());
+                training.arena(), training.parameters(), training.gradients(), input, targets,
+                clock_, {}, training.compiled().lent_loss());
     if (profile) profile->rest = evolution_.profile().rest;
     return profile;
   }
@@ -188,7 +188,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   void probe_all(Owner& training, CostProfile& profile, AnyView input, AnyView targets) {
     GradientErrors probed;
     GradientProbe probe(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                        training.arena(), training.params(), training.gradients(), input, targets);
+                        training.arena(), training.parameters(), training.gradients(), input,
+                        targets);
     for (const ErrorClass& what : error_classes(evolution_.graph()))
       static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
     probed.write(evolution_.graph(), profile);
@@ -225,7 +226,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     const std::uint64_t most = training.updates() / 100, before = probing_steps_;
     {
       GradientProbe probe(training.context(), training.compiled().dispatch(), graph,
-                          training.arena(), training.params(), training.gradients(), input,
+                          training.arena(), training.parameters(), training.gradients(), input,
                           targets);
       // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,

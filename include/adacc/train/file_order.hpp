@@ -59,8 +59,8 @@ inline std::uint64_t layout_of(const Graph& graph) {
   return all.value();
 }
 
-/// write(View<const T>) of the parameters of `graph` in a file's order; its error, or why there is no
-/// memory for that.
+/// write(View<const T>) of the parameters of `graph`, held in whatever form, in a file's order; its error,
+/// or why there is no memory for that.
 template <class T, class Write>
 Error write_in_file_order(const Graph& graph, View<const T> params, const Write& write) {
   if (graph.gradient_elems == graph.parameter_elems) return write(params);

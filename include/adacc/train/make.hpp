@@ -87,6 +87,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
         "estimated");
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
   if (options.updates != Updates::separate) set_updates(graph, options.updates);
+  if (options.parameters != ParameterForm::full) set_parameters(graph, options.parameters);
   if (graph.fuses_updates() && options.clip > 0 && options.clip_by == ClipBy::this_step)
     return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;

@@ -10,6 +10,7 @@
 #include "../cost/profile.hpp"
 #include "../evolve/options.hpp"
 #include "../model/frozen.hpp"
+#include "../model/parameter.hpp"
 #include "../plan/request.hpp"
 #include "../store/store.hpp"
 #include "gradient_norm.hpp"
@@ -45,6 +46,9 @@ struct TrainingOptions {
   /// complete, and that is a buffer of the arena, gone behind it (docs/updates.md). Without `clip`, or with
   /// it by the previous norm, and without accumulation.
   Updates updates = Updates::separate;
+  /// ParameterForm::bf16: the block of parameters takes half the bytes, layers compute on copies in
+  /// the arena, and updates round stochastically (docs/parameters.md). For elementwise optimizers.
+  ParameterForm parameters = ParameterForm::full;
 
   /// Whether the plan follows what is seen while training runs: codecs that fail are left, others
   /// return, and errors are probed (and times measured anew, if there is a clock) in at most a

@@ -61,11 +61,14 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  return memory_.read(params(), [&](View<const T> from) {
-    return detail::write_in_file_order(step_.graph(), from, [&](View<const T> ordered) {
-      return save_checkpoint<T>(path, info, ordered, table.bytes(), state);
+  const auto write_held = [&](auto params) {
+    return memory_.read(params, [&](auto from) {
+      return detail::write_in_file_order(step_.graph(), from, [&](auto ordered) {
+        return save_checkpoint(path, info, ordered, table.bytes(), state);
+      });
     });
-  });
+  };
+  return holds_bf16() ? write_held(params_in_bf16()) : write_held(params());
 }
 
 template <class T, class Context, class Optimizer>
@@ -104,8 +107,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     if (const Error why = keeper_->restore(*this, std::move(*plan), saved.evolution))
       return fail(why);
   }
-  const auto read_numbers = [&](View<T> to, Bytes state_to) {
-    if (const Error why = detail::read_in_file_order(step_.graph(), to, [&](View<T> ordered) {
+  const auto read_numbers = [&](auto to, Bytes state_to) {
+    if (const Error why = detail::read_in_file_order(step_.graph(), to, [&](auto ordered) {
           if (stored_ != nullptr) return file->read_parameters(ordered);
           return file->read(ordered, state->memory(state_to));
         }))
@@ -113,9 +116,11 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     if (stored_ == nullptr) state->convert(state_to);
     return stored_ == nullptr ? Error() : read_stored(*state, *file);
   };
-  if (const Error why = memory_.write(params(), [&](View<T> to) {
-        return memory_.write(state_memory,
-                             [&](Bytes state_to) { return read_numbers(to, state_to); });
+  if (const Error why = each_form([&](auto params) {
+        return memory_.write(params, [&](auto to) {
+          return memory_.write(state_memory,
+                               [&](Bytes state_to) { return read_numbers(to, state_to); });
+        });
       }))
     return why;
   updates_ = saved.updates;

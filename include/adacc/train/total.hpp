@@ -19,7 +19,7 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
   const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
   if (!table) return table.error;
   const std::size_t scalar = bytes_of(graph.scalar);
-  return TrainingMemoryUse{graph.parameter_elems * scalar, graph.lent_gradient_elems() * scalar,
+  return TrainingMemoryUse{graph.parameter_bytes(), graph.lent_gradient_elems() * scalar,
                            table->bytes(), 0};
 }
 

@@ -250,11 +250,12 @@ class Training {
     if (!next) return next.error;
     if (next->graph().parameter_elems != step_.graph().parameter_elems ||
         next->graph().gradient_elems != step_.graph().gradient_elems ||
-        next->graph().updates != step_.graph().updates || next->program().mode != Mode::train)
+        next->graph().updates != step_.graph().updates ||
+        next->graph().parameter_form != step_.graph().parameter_form ||
+        next->program().mode != Mode::train)
       return Error::say(
           "training goes on under programs for training the same parameters of the same network, "
-          "with "
-          "updates of the same kind");
+          "held in the same form, with updates of the same kind");
     if (const Error why = next->lend_updates(step_.lent_updates())) return why;
     if (const Error why = settle()) return why;
     const std::size_t before = arena_.size(), needed = arena_for(*next);
@@ -322,8 +323,17 @@ class Training {
   const Step<T, Context>& compiled() const { return step_; }
   Step<T, Context>& compiled() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
+  /// The block of parameters; empty if it holds them in bfloat16.
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }
+  /// Likewise; empty if it does not.
+  View<bfloat16> params_in_bf16() { return held_.view(); }
+  View<const bfloat16> params_in_bf16() const { return held_.view(); }
+  /// The block in either form, to be lent to other steps.
+  ParameterBlock<T> parameters() const {
+    if (holds_bf16()) return params_in_bf16();
+    return params();
+  }
   /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
   /// updates are fused.
   View<T> gradients() { return gradients_.view(); }
@@ -354,9 +364,8 @@ class Training {
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
     const Graph& graph = step_.graph();
-    TrainingMemoryUse use{graph.parameter_elems * sizeof(T),
-                          graph.lent_gradient_elems() * sizeof(T), table_.bytes(), arena_.size(),
-                          set_up_bytes_};
+    TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(T),
+                          table_.bytes(), arena_.size(), set_up_bytes_};
     if (stored_ == nullptr) return use;
     use.moments = stored_->turns().window_bytes();
     use.stored = stored_->turns().store_bytes();
@@ -386,6 +395,7 @@ class Training {
       return Error::misuse(
           "fused updates run on threads of the host; on a device, let updates be separate");
     made.optimizer = optimizer;
+    if (const Error why = check_form(graph, optimizer)) return why;
     Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>, mine);
     if (!table) return table.error;
     made.table_ = std::move(*table);
@@ -406,7 +416,8 @@ class Training {
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
     made.take_arena(needed > first_arena ? needed : first_arena, error);
-    take(made.params_, graph.parameter_elems, "parameters", error);
+    if (made.holds_bf16()) take(made.held_, graph.parameter_elems, "parameters", error);
+    else take(made.params_, graph.parameter_elems, "parameters", error);
     take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
     if (made.stored_ == nullptr)
       take(made.state_, made.table_.bytes(), "the optimizer's state", error);
@@ -415,8 +426,10 @@ class Training {
     if (error) return error;
     error = made.bind(made.step_);
     if (error) return error;
-    error = made.memory_.initialize(made.context_, made.step_.graph().parameters, made.params(),
-                                    context.key.seed);
+    error = made.each_form([&](auto params) {
+      return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
+                                     context.key.seed);
+    });
     if (error) return error;
     made.note_steps();
     return static_cast<Training&&>(made);  // nvcc would copy it
@@ -428,8 +441,32 @@ class Training {
   }
 
   Error bind(Step<T, Context>& step) {
-    if (const Error why = step.bind(arena(), params(), gradients(), store_)) return why;
+    if (const Error why = step.bind(arena(), parameters(), gradients(), store_)) return why;
     return memory_.bind(step);
+  }
+
+  bool holds_bf16() const { return step_.graph().parameter_form == ParameterForm::bf16; }
+
+  /// use(View) of the block of parameters, in the form that it has.
+  template <class Use>
+  Error each_form(const Use& use) {
+    if constexpr (updates_in_steps)
+      if (holds_bf16()) return use(params_in_bf16());
+    return use(params());
+  }
+
+  /// What parameters in bfloat16 do not go with.
+  static Error check_form(const Graph& graph, const Optimizer& optimizer) {
+    if (graph.parameter_form == ParameterForm::full) return {};
+    if (!updates_in_steps)
+      return Error::misuse(
+          "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
+          "them be held in full");
+    if (!detail::is_elementwise(optimizer))
+      return Error::say(
+          "parameters can be held in bfloat16 by optimizers that are elementwise, and ",
+          optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
+    return {};
   }
 
   template <class Element>
@@ -515,8 +552,9 @@ class Training {
                            [&](std::size_t o) { return complete.gradient(o - first).data(); });
     for (std::size_t i = 0; i < complete.size(); ++i)
       table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
-                        params().data() + complete.parameter(i).offset, complete.gradient(i).data(),
-                        Bytes(state_.data(), Shape(state_.size())), terms);
+                        UpdateTable::behind(params_.data(), complete.parameter(i).offset),
+                        complete.gradient(i).data(), Bytes(state_.data(), Shape(state_.size())),
+                        terms, UpdateTable::behind(held_.data(), complete.parameter(i).offset));
     return {};
   }
 
@@ -532,8 +570,9 @@ class Training {
       table_.update_piece(
           optimizer, context,
           ParameterPiece<T>{parameter, piece.owner, piece.begin, piece.elems,
-                            params_.data() + parameter.offset + piece.begin,
-                            gradient(piece.owner) + piece.begin, state, turns.state_at(p)},
+                            UpdateTable::behind(params_.data(), parameter.offset + piece.begin),
+                            gradient(piece.owner) + piece.begin, state, turns.state_at(p),
+                            UpdateTable::behind(held_.data(), parameter.offset + piece.begin)},
           terms);
     });
   }
@@ -702,7 +741,8 @@ class Training {
             });
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
-        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}}, terms);
+        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
+        terms);
     return {};
   }
 
@@ -731,6 +771,7 @@ class Training {
   std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
   Block<T> params_, gradients_;
+  Block<bfloat16> held_;  ///< in place of params_, if parameters are in bfloat16
   UpdateTable table_;
   Block<std::byte> state_;
   std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block

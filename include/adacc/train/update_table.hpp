@@ -19,15 +19,18 @@
 namespace adacc { inline namespace v0_1 {
 
 /// What an update works on: the block of parameters, that of gradients, which mirrors those of them
-/// that are trained, and `state` as the UpdateTable lays it out.
+/// that are trained, and `state` as the UpdateTable lays it out. Parameters in bfloat16 are `held`, and
+/// `params` is empty then.
 template <class T>
 struct UpdateMemory {
   View<T> params;
   View<T> gradients;
   Bytes state;
+  View<bfloat16> held{};
 };
 
-/// Elements [begin, begin + elems) of a parameter, with what belongs to them, and nothing of the rest.
+/// Elements [begin, begin + elems) of a parameter, with what belongs to them, and nothing of the rest. Values
+/// are `held` if they are in bfloat16.
 template <class T>
 struct ParameterPiece {
   const ParameterSpec& parameter;
@@ -37,6 +40,7 @@ struct ParameterPiece {
   T* gradient = nullptr;
   std::byte* state = nullptr;
   const std::size_t* state_at = nullptr;  ///< by tensor, in bytes behind `state`
+  bfloat16* held = nullptr;
 };
 
 class UpdateTable {
@@ -126,12 +130,13 @@ class UpdateTable {
           (tiles[middle] <= tile ? low : high) = middle;
         }
         const auto& parameter = table[owners_[low]];
-        update_tile(optimizer,
-                    ParameterPiece<T>{parameter, low, 0, parameter.shape.elems(),
-                                      memory.params.data() + parameter.offset,
-                                      memory.gradients.data() + parameter.offset,
-                                      memory.state.data(), at_of(low)},
-                    detail::cut_of(optimizer, parameter, pass), pass, tile - tiles[low], terms);
+        update_tile(
+            optimizer,
+            ParameterPiece<T>{parameter, low, 0, parameter.shape.elems(),
+                              behind(memory.params.data(), parameter.offset),
+                              memory.gradients.data() + parameter.offset, memory.state.data(),
+                              at_of(low), behind(memory.held.data(), parameter.offset)},
+            detail::cut_of(optimizer, parameter, pass), pass, tile - tiles[low], terms);
       });
     }
   }
@@ -140,11 +145,11 @@ class UpdateTable {
   /// them, one after the other, it has the bits of update().
   template <class Optimizer, class Context, class T>
   void update_one(const Optimizer& optimizer, Context& context, const ParameterSpec& parameter,
-                  std::size_t o, T* values, T* gradient, Bytes state,
-                  const UpdateTerms& terms) const {
+                  std::size_t o, T* values, T* gradient, Bytes state, const UpdateTerms& terms,
+                  bfloat16* held = nullptr) const {
     update_piece(optimizer, context,
                  ParameterPiece<T>{parameter, o, 0, parameter.shape.elems(), values, gradient,
-                                   state.data(), at_of(o)},
+                                   state.data(), at_of(o), held},
                  terms);
   }
 
@@ -163,6 +168,12 @@ class UpdateTable {
     }
   }
 
+  /// `elems` behind the start of a block, if there is one.
+  template <class Element>
+  static Element* behind(Element* block, std::size_t elems) {
+    return block == nullptr ? nullptr : block + elems;
+  }
+
  private:
   const std::size_t* at_of(std::size_t o) const { return at_.data() + o * states_; }
 
@@ -172,12 +183,48 @@ class UpdateTable {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
     const RandomKey key =
         terms.key.with_purpose(Purpose::moments).with_activation(keys_[piece.owner]);
-    optimizer.update(
-        ParameterRange<T>{piece.parameter, piece.values, piece.gradient, piece.state,
-                          piece.state_at, pass, first, left < cut.tile ? left : cut.tile, key,
-                          piece.begin, piece.elems},
-        terms);
+    ParameterRange<T> range{piece.parameter,
+                            piece.values,
+                            piece.gradient,
+                            piece.state,
+                            piece.state_at,
+                            pass,
+                            first,
+                            0,
+                            key,
+                            piece.begin,
+                            piece.elems};
+    range.count = left < cut.tile ? left : cut.tile;
+    if (piece.held == nullptr) optimizer.update(range, terms);
+    else update_held(optimizer, range, piece.held, terms);
   }
+
+  /// Of values in bfloat16: a few at a time are decoded, updated as ever, and rounded, up or down by a
+  /// stream of their own. So they follow what is less than half of their last bit.
+  template <class Optimizer, class T>
+  static void update_held(const Optimizer& optimizer, ParameterRange<T> range, bfloat16* held,
+                          const UpdateTerms& terms) {
+    const RandomKey key = range.key.with_purpose(Purpose::parameters);
+    const std::size_t end = range.first + range.count;
+    alignas(alignment) T values[held_at_once];
+    for (; range.first < end; range.first += range.count) {
+      const std::size_t left = end - range.first;
+      range.count = left < held_at_once ? left : held_at_once;
+      bfloat16* const from = held + range.first;
+      for (std::size_t i = 0; i < range.count; ++i) values[i] = static_cast<T>(to_float(from[i]));
+      // Ranges name elements by where they are in their piece.
+      range.values =
+          reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(values) - range.first * sizeof(T));
+      optimizer.update(range, terms);
+      for (std::size_t i = 0; i < range.count; i += moment_lanes) {
+        const RandomHalves random(key, range.begin + range.first + i);
+        const std::size_t count = range.count - i < moment_lanes ? range.count - i : moment_lanes;
+        for (std::size_t j = 0; j < count; ++j)
+          from[i + j] = to_bfloat16(static_cast<float>(values[i + j]), random.template get<0>(j));
+      }
+    }
+  }
+  static constexpr std::size_t held_at_once = 16 * moment_lanes;
 
   std::size_t bytes_ = 0, states_ = 0;
   int passes_ = 1;
