@@ -285,7 +285,9 @@ def main(options):
           f"{'gap':>10}")
     for mode, row in report.items():
         def shown(key, pattern, scale=1.0):
-@, '{:10.1f}', 2**-20)}"
+            return pattern.format(row[key] * scale) if key in row else " " * len(pattern.format(0))
+        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('cpu', '{:8.3f}')}"
+              f"{shown('held', '{:10.1f}', 2**-20)}"
               f"{row['peak'] / 2**20:10.1f}{row['of_plain']:10.3f}{shown('loss', '{:10.5f}')}"
               f"{shown('loss_gap', '{:+10.5f}')}")
     for mode, row in report.items():

