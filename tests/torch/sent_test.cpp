@@ -29,7 +29,7 @@ struct Net {
     }
     for (const at::Tensor& one : parameters) one.mutable_grad() = at::zeros_like(one);
   }
-  at::Tensor loss(std::int64_t rows = 512) const {
+  at::Tensor loss(std::int64_t rows = 256) const {
     at::Tensor x = at::randn({rows, 64});
     for (std::size_t i = 0; i < parameters.size(); i += 2) {
       const auto block = [a = parameters[i], b = parameters[i + 1]](const at::Tensor& h) {
@@ -39,7 +39,7 @@ struct Net {
     }
     return x.square().mean();
   }
-  at::Tensor forward(const MemoryBudget* budget, int number, std::int64_t rows = 512) const {
+  at::Tensor forward(const MemoryBudget* budget, int number, std::int64_t rows = 256) const {
     at::manual_seed(static_cast<std::uint64_t>(number));
     for (const at::Tensor& one : parameters) one.grad().zero_();
     if (budget == nullptr) return loss(rows);
@@ -94,7 +94,7 @@ TEST_CASE("a budget that is met by sending keeps bits, and its peak is exact") {
       net.checkpoints = checkpoints;
       net.step(nullptr, 0);
       const MemoryBudget budget(std::string(amount), memory.options());
-      for (int i = 0; i < 5; ++i) {
+      for (int i = 0; i < 4; ++i) {
         std::size_t peak = 0;
         const std::vector<at::Tensor> mine = net.step(&budget, i, &peak);
         const guest::BudgetReport report = budget.report();
@@ -107,7 +107,7 @@ TEST_CASE("a budget that is met by sending keeps bits, and its peak is exact") {
         if (!checkpoints) CHECK(peak == report.planned_bytes);
         if (checkpoints) continue;  // those may be all that it takes
         CHECK(shares_of(report, "offload") > 0);
-        CHECK(report.written_bytes >= 128 * adacc::KiB * shares_of(report, "offload"));
+        CHECK(report.written_bytes >= 64 * adacc::KiB * shares_of(report, "offload"));
         CHECK(report.read_bytes == report.written_bytes);
         CHECK(report.corrections == 0);
       }
@@ -145,7 +145,8 @@ TEST_CASE("graphs that outlive their step, or go without a backward, have all th
     REQUIRE(budget.report().written_bytes > 0);
     {
       const at::Tensor kept = net.forward(&budget, 7);
-      gradients(kept, net.parameters, /*retain=*/true);
+      // Of the last block alone: what the others sent is still away.
+      gradients(kept, {net.parameters.back()}, /*retain=*/true);
       // Steps of another one in between, which have the same places.
       for (int i = 0; i < 2; ++i) net.step(&budget, i);
       const std::vector<at::Tensor> mine = gradients(kept, net.parameters);
@@ -153,7 +154,7 @@ TEST_CASE("graphs that outlive their step, or go without a backward, have all th
       CHECK(same_bits(mine, gradients(other.forward(nullptr, 7), other.parameters)));
     }
     net.forward(&budget, 1);       // no backward
-    net.forward(&budget, 1, 256);  // other sizes
+    net.forward(&budget, 1, 384);  // other sizes
     net.forward(&budget, 2).backward();
     CHECK(same_bits(net.gradients(), Net().step(nullptr, 2)));
   }
@@ -179,7 +180,7 @@ TEST_CASE("stores that can't be used say why") {
   CHECK(mentions(words_with(options), "a budget has one store"));
 
   // Room for some, and transfers that fail.
-  std::vector<std::byte> some(512 * adacc::KiB);
+  std::vector<std::byte> some(256 * adacc::KiB);
   adacc::MemoryStore small(adacc::Bytes(some.data(), adacc::Shape(some.size())));
   BudgetOptions little = memory.options();
   little.store = small;
