@@ -6,6 +6,8 @@ Every mode trains the same GPT (fp32, CPU, AdamW) from the same parameters on th
 process of its own; the processes take turns step by step, so that a change of the machine's clock
 hits all of them, and `time` is the median of a step's ratio to the plain one of the same round.
 
+    cpu     processor seconds of a step over plain's, medians: what other work on the machine moves least.
+            Threads that wait for one another spin: OMP_WAIT_POLICY=passive leaves that out
     held    bytes of tensors at the end of forward, above those at the step's start
     peak    the most within the step, above the same: activations, gradients of activations,
             workspaces and blobs. Gradients of parameters are there before the step begins
@@ -34,7 +36,7 @@ import sysconfig
 import tempfile
 import time
 
-# Besides these, budget_N% and budget_N%+blocks for any N.
+# Besides these, budget_N%, int4_N% and lossless_N% for any N, with +blocks, +store or both.
 MODES = {
     "plain": "as PyTorch does it",
     "lossless": "adacc, no bit changes: masks as bits, indices in bytes",
@@ -45,7 +47,9 @@ MODES = {
     "budget_40%": "the same for 40 %",
     "budget_30%": "the same for 30 %",
     "budget_25%+blocks": "the same for 25 %, and each block is an adacc.checkpoint",
+    "int4_27%": "the same for 27 %, 4 bits for all",
     "lossless_60%+blocks": "the same for 60 %, no bit changes",
+    "lossless_40%+store": "the same for 40 %, tensors are sent to a file in --store",
     "checkpoint": "torch.utils.checkpoint of each block",
     "reentrant": "the same, use_reentrant=True",
     "checkpoint+int8": "adacc.checkpoint of each block, its input in 8 bits",
@@ -60,7 +64,7 @@ MODES = {
 }
 
 
-BUDGET = re.compile(r"(budget|lossless)_(\d+%)(\+blocks)?")
+BUDGET = re.compile(r"(budget|int4|lossless)_(\d+%)(\+blocks)?(\+store)?")
 
 
 def parse_options():
@@ -75,6 +79,7 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=30, help="after three of warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--store", default=".", help="a folder on a disk, for modes with +store")
     parser.add_argument("--trainer", help="the built examples/train_gpt: adacc's own trainer, retaining "
                                           "and at --trainer-budget, in turns with the others")
     parser.add_argument("--trainer-budget", default="30%")
@@ -123,8 +128,9 @@ class Child:
             hooks = adacc.saved_tensors(mode)
             self.around = lambda: hooks
         elif BUDGET.fullmatch(mode):
-            policy, share, blocks = BUDGET.fullmatch(mode).groups()
-            self.budget = adacc.budget(share, "lossless" if policy == "lossless" else "tolerated")
+            policy, share, blocks, store = BUDGET.fullmatch(mode).groups()
+            self.budget = adacc.budget(share, "tolerated" if policy == "budget" else policy,
+                                       store=self.options.store if store else None)
             self.around = lambda: self.budget
             if blocks:
                 self.model.run = adacc.checkpoint
@@ -166,7 +172,7 @@ class Child:
         tokens, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
         del rows
         memory.reset_peak()
-        before, start = memory.live(), time.perf_counter()
+        before, start, cpu = memory.live(), time.perf_counter(), time.process_time()
         with self.around():
             loss = self.forward(tokens, targets)
         held = memory.live() - before
@@ -174,8 +180,8 @@ class Child:
         peak = memory.peak() - before
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
-        seconds = time.perf_counter() - start
-        made = {"seconds": seconds, "held": held, "peak": peak, "loss": loss.item()}
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        made = {"seconds": seconds, "cpu": cpu, "held": held, "peak": peak, "loss": loss.item()}
         if self.budget is not None:
             report = self.budget.report
             made["report"] = str(report)
@@ -261,6 +267,7 @@ def main(options):
         report[mode] = {
             "ms": 1e3 * statistics.median(s["seconds"] for s in steps),
             "time": statistics.median(s["seconds"] / p["seconds"] for s, p in zip(steps, plain)),
+            "cpu": statistics.median(s["cpu"] for s in steps) / statistics.median(p["cpu"] for p in plain),
             "held": max(s["held"] for s in steps), "peak": max(s["peak"] for s in steps),
             "of_plain": max(s["peak"] for s in steps) / max(s["peak"] for s in plain),
             "loss": loss, "loss_gap": loss / base - 1,
@@ -274,12 +281,13 @@ def main(options):
 
     print(f"{options.layers} layers, {options.channels} channels, T {options.seq}, B {options.batch}, "
           f"{options.threads} threads, {options.steps} steps")
-    print(f"{'':20}{'ms':>8}{'time':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
+    print(f"{'':20}{'ms':>8}{'time':>8}{'cpu':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
           f"{'gap':>10}")
     for mode, row in report.items():
         def shown(key, pattern, scale=1.0):
-            return pattern.format(row[key] * scale) if key in row else " " * (len(pattern) and 10)
-        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('held', '{:10.1f}', 2**-20)}"
+            return pattern.format(row[key] * scale) if key in row else " " * len(pattern.format(0))
+        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('cpu', '{:8.3f}')}"
+              f"{shown('held', '{:10.1f}', 2**-20)}"
               f"{row['peak'] / 2**20:10.1f}{row['of_plain']:10.3f}{shown('loss', '{:10.5f}')}"
               f"{shown('loss_gap', '{:+10.5f}')}")
     for mode, row in report.items():

@@ -15,10 +15,11 @@ namespace torch_tests {
 
 class RandomModule {
  public:
-  explicit RandomModule(unsigned seed) : seed_(seed), random_(seed) {
+  /// `scale` makes images wider, and sequences longer and more.
+  explicit RandomModule(unsigned seed, std::int64_t scale = 1) : seed_(seed), random_(seed) {
     images_ = below(2) == 0;
-    const std::int64_t sizes[] = {1 + below(3), 8, 4 + below(5), 4 + below(5)};
-    const std::int64_t lengths[] = {1 + below(3), 3 + below(14), 16};
+    const std::int64_t sizes[] = {1 + below(3), 8, scale * (4 + below(5)), scale * (4 + below(5))};
+    const std::int64_t lengths[] = {scale * (1 + below(3)), scale * (3 + below(14)), 16};
     at::manual_seed(seed);
     input_ =
         images_ ? at::randn(at::IntArrayRef(sizes, 4)) : at::randn(at::IntArrayRef(lengths, 3));

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """adacc against torch without it: python -m unittest discover tests"""
+import pathlib
+import tempfile
 import threading
 import unittest
 import warnings
@@ -336,6 +338,37 @@ class Budget(unittest.TestCase):
             self.assertEqual(budget.report.planned, 3)
             self.assertLessEqual(max(peaks[2:]), budget.report.budget_bytes, budget.report)
             self.assertEqual("recompute" in [s.policy for s in budget.report.shares], share < 80)
+
+    def test_what_is_sent_to_a_store_keeps_every_bit(self):
+        exact = train(self.model, [rows(512)] * 5)
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            for share, policy in ((60, "lossless"), (25, "tolerated")):
+                try:
+                    budget = adacc.budget(f"{share}%", policy, store=pathlib.Path(folder))
+                except RuntimeError as why:
+                    self.skipTest(str(why))  # not every file system can
+                losses, mine, peaks = train(self.model, [rows(512)] * 5, budget)
+                report = budget.report
+                self.assertEqual((report.planned, report.corrections), (3, 0), report)
+                self.assertLessEqual(max(peaks[2:]), report.budget_bytes, report)
+                self.assertLessEqual(peaks[-1], report.planned_bytes)
+                self.assertLess(report.planned_bytes, 1.05 * peaks[-1])
+                self.assertEqual(report.read_bytes, report.written_bytes)
+                self.assertEqual(losses, exact[0])
+                if policy == "lossless":
+                    self.assertGreater(report.written_bytes, 0)
+                    self.assertIn("offload", [s.policy for s in report.shares])
+                    for one, other in zip(mine, exact[1]):
+                        self.assertTrue(torch.equal(one, other))
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_stores_that_cannot_be_say_why(self):
+        with self.assertRaisesRegex(RuntimeError, "no scratch file in /no/such: No such file"):
+            adacc.budget("40%", store="/no/such")
+        with self.assertRaisesRegex(RuntimeError, "no scratch file in /proc: "):
+            adacc.budget("40%", store="/proc")
+        with self.assertRaisesRegex(ValueError, "is a folder on a disk"):
+            adacc.budget("40%", store="")
 
     def test_checkpoints_are_planned(self):
         self.model.run = adacc.checkpoint

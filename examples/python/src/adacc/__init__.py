@@ -18,6 +18,7 @@ README.md says more; the work is done by the C++ library's adapter/torch.hpp.
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from typing import Any, Callable, List, Optional, Tuple, Union
 
@@ -112,14 +113,23 @@ class budget:
 
     recorded_steps: so many steps run as they are and are recorded; the last one counts.
 
+    store: a folder on a disk. Tensors may then also be written to a file in it (without a name, past the
+    page cache, gone with the process) and read back before backward asks for them, without loss. A
+    folder where that cannot be is a RuntimeError that says why; report has written_bytes, read_bytes and
+    stall_seconds of the last step. Flash wears out by what is written.
+
     Make it once and enter it for each step, or around all of them. Blocks that run through
     checkpoint() are computed again if the plan says so, and else run as they are. A budget that
     cannot be met is a RuntimeError where the first planned step begins; it says what can be.
     """
 
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
-                 least_bytes: int = 64 * 1024, recorded_steps: int = 2) -> None:
-        self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps)
+                 least_bytes: int = 64 * 1024, recorded_steps: int = 2,
+                 store: Union[str, os.PathLike[str], None] = None) -> None:
+        if store is not None and not os.fspath(store):
+            raise ValueError("adacc: store is a folder on a disk, and '' is none")
+        self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
+                                            "" if store is None else os.fspath(store))
         self._hooks = _Hooks(self._budget.store, self._budget)
 
     def __enter__(self) -> budget:

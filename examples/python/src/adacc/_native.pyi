@@ -58,6 +58,10 @@ class BudgetReport:
     planned_ratio: float
     measured_seconds: float
     planning_seconds: float
+    planned_stall_seconds: float
+    written_bytes: int
+    read_bytes: int
+    stall_seconds: float
     steps: int
     recorded: int
     planned: int
@@ -68,7 +72,7 @@ class BudgetReport:
 
 class MemoryBudget:
     def __init__(self, amount: Union[str, int], policy: Union[str, Callable[[SavedTensor], str]],
-                 least_bytes: int, recorded_steps: int) -> None: ...
+                 least_bytes: int, recorded_steps: int, store: str) -> None: ...
     @property
     def store(self) -> SavedStore: ...
     def enter(self) -> None: ...

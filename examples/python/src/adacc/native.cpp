@@ -100,11 +100,13 @@ struct Unplanned {
 };
 
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
-                              std::size_t least_bytes, int recorded_steps) {
+                              std::size_t least_bytes, int recorded_steps,
+                              const std::string& store) {
   guest::BudgetOptions options;
   options.policy = policy_from(policy);
   options.least_bytes = least_bytes;
   options.recorded_steps = recorded_steps;
+  options.store_folder = store;
   if (recorded_steps < 1) throw py::value_error("adacc: a budget records 1 step or more");
   if (py::isinstance<py::str>(amount))
     return guest::MemoryBudget(amount.cast<std::string>(), std::move(options));
@@ -177,6 +179,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("planned_ratio", &BudgetReport::planned_ratio)
       .def_readonly("measured_seconds", &BudgetReport::measured_seconds)
       .def_readonly("planning_seconds", &BudgetReport::planning_seconds)
+      .def_readonly("planned_stall_seconds", &BudgetReport::planned_stall_seconds)
+      .def_readonly("written_bytes", &BudgetReport::written_bytes)
+      .def_readonly("read_bytes", &BudgetReport::read_bytes)
+      .def_readonly("stall_seconds", &BudgetReport::stall_seconds)
       .def_readonly("steps", &BudgetReport::steps)
       .def_readonly("recorded", &BudgetReport::recorded)
       .def_readonly("planned", &BudgetReport::planned)
@@ -188,7 +194,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("__repr__", &BudgetReport::text);
   py::class_<guest::MemoryBudget>(module, "MemoryBudget")
       .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
-           py::arg("recorded_steps"))
+           py::arg("recorded_steps"), py::arg("store"))
       .def_property_readonly("store", &guest::MemoryBudget::store)
       .def(
           "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)

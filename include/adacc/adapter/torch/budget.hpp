@@ -23,6 +23,10 @@
 /// that saves something else than was recorded keeps the rest of it in the smallest forms that are
 /// tolerated; the next step is recorded, and both plans are remembered.
 ///
+/// With a store (BudgetOptions) storages may also be sent there and fetched back, as they are or encoded:
+/// so a budget can be met without loss. Gradients keep the bits that they would have had; the peak holds at any
+/// speed of the store. A transfer that fails is thrown where the step waits for it.
+///
 /// Bytes are those that MemoryCount counts, of the whole process, so steps of two budgets do not
 /// overlap; a step begins where a guard does, or, if one guard is around many steps, with the first
 /// tensor that is saved when nothing of the last is left.
@@ -42,6 +46,7 @@
 #include "blocks.hpp"
 #include "budget_report.hpp"
 #include "form_times.hpp"
+#include "known_step.hpp"
 #include "saved_tensors.hpp"
 #include "step_plan.hpp"
 #include "step_recorder.hpp"
@@ -55,19 +60,15 @@ struct BudgetOptions {
   std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
   int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
   double planning_seconds = 2;         ///< that a search for a plan may take
+  /// A folder on a disk, where a file without a name is made for what is sent; empty: none.
+  std::string store_folder;
+  /// Or a store of yours, which must outlive the budget and all graphs of its steps.
+  StoreRef store;
+  /// How fast either is, if that is known; else it is measured.
+  LinkCost link;
 };
 
 namespace detail {
-
-/// What is known of steps of one kind.
-struct KnownStep {
-  RecordedStep step;
-  std::unique_ptr<StepMemory> memory;
-  std::unique_ptr<StepPlans> plans;
-  std::size_t budget = 0;
-  std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
-  std::size_t most = 0;     ///< of steps under this plan
-};
 
 /// A budget as hooks see it.
 class BudgetState final : public SavedObserver,
@@ -76,13 +77,20 @@ class BudgetState final : public SavedObserver,
  public:
   BudgetState(Budget wanted, BudgetOptions options)
       : wanted_(wanted), options_(std::move(options)),
-        to_record_(std::max(1, options_.recorded_steps)) {}
+        to_record_(std::max(1, options_.recorded_steps)) {
+    TORCH_CHECK(options_.store_folder.empty() || !options_.store,
+                "adacc: a budget has one store: a folder, or one of yours");
+    if (!options_.store_folder.empty())
+      away_ = std::make_shared<SentStorages>(options_.store_folder);
+    else if (options_.store) away_ = std::make_shared<SentStorages>(options_.store);
+    store_.link = options_.link;
+  }
   ~BudgetState() override {
     const BudgetState* mine = this;
     stepping().compare_exchange_strong(mine, nullptr);
   }
 
-  void set_store(std::weak_ptr<SavedStore> store) { store_ = std::move(store); }
+  void set_saved(std::weak_ptr<SavedStore> saved) { saved_ = std::move(saved); }
 
   /// A guard begins.
   void enter() {
@@ -101,7 +109,7 @@ class BudgetState final : public SavedObserver,
       const std::lock_guard lock(mutex_);
       if (recording()) recorder_.event();
     }
-    if (const auto store = store_.lock()) store->settle_later();
+    if (const auto store = saved_.lock()) store->settle_later();
   }
 
   BudgetReport report() const {
@@ -135,7 +143,7 @@ class BudgetState final : public SavedObserver,
     if (!follow(number, pending >= 0 ? nullptr : entry.what.savers.front().c_str(),
                 tensor.storage().nbytes()))
       return diverge("saved " + described(tensor, entry.what.savers.front()) + " as storage " +
-                     std::to_string(number) + ", and " + expected(number));
+                     std::to_string(number) + ", and " + expected(current_->step.record, number));
     entry.number = number;
   }
 
@@ -151,7 +159,10 @@ class BudgetState final : public SavedObserver,
       const std::lock_guard lock(mutex_);
       if (entry.step != step_) return Keep::as_is();  // of a step that is over
       is_recording = recording();
-      if (!is_recording && entry.number >= 0) return planned_form(entry.number);
+      if (!is_recording && entry.number >= 0) {
+        if (away_ != nullptr) travels_.at(current_->travels, entry.number, false);
+        return planned_form(entry.number);
+      }
     }
     // Without the mutex: a policy may be Python's, and who waits for it may have the interpreter.
     const Keep keep = options_.policy(entry.what);
@@ -171,10 +182,21 @@ class BudgetState final : public SavedObserver,
     return Keep::as_is();
   }
 
+  std::shared_ptr<SentStorage> send(const SavedStorage& entry, const at::Storage& memory) override {
+    const std::lock_guard lock(mutex_);
+    const bool planned = !recording() && !diverged_ && entry.step == step_ && entry.number >= 0;
+    if (away_ == nullptr || !planned || !current_->travels.sends(entry.number)) return nullptr;
+    return travels_.send(current_->travels, *away_, entry.number, memory);
+  }
+
   void reads(const SavedStorage* entry) override {
     const std::lock_guard lock(mutex_);
     reads_ = true;
-    if (!recording()) return;
+    if (!recording()) {
+      if (away_ != nullptr && entry != nullptr && entry->step == step_ && entry->number >= 0)
+        travels_.at(current_->travels, entry->number, true);
+      return;
+    }
     if (entry != nullptr && entry->step == step_ && entry->number >= 0) recorder_.reads(*entry);
     else recorder_.reads_other();
   }
@@ -188,7 +210,7 @@ class BudgetState final : public SavedObserver,
   bool enter_block(const std::vector<at::Tensor>& given) override {
     std::vector<at::Tensor> inputs;
     std::vector<int> numbers;
-    const auto store = store_.lock();
+    const auto store = saved_.lock();
     int step = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -225,7 +247,7 @@ class BudgetState final : public SavedObserver,
         known_block_ = nullptr;
       }
     }
-    if (const auto store = store_.lock()) store->settle_later();
+    if (const auto store = saved_.lock()) store->settle_later();
   }
 
  private:
@@ -241,6 +263,7 @@ class BudgetState final : public SavedObserver,
   void begin(std::size_t live) {
     KnownStep* const known = to_record_ == 0 ? known_[last_].get() : nullptr;
     if (known != nullptr && known->plans == nullptr) make_plan(*known);
+    if (known != nullptr && away_ != nullptr) begin_to_send(*known);
     const BudgetState* other = nullptr;
     if (!stepping().compare_exchange_strong(other, this))
       TORCH_CHECK(other == this,
@@ -259,6 +282,12 @@ class BudgetState final : public SavedObserver,
     start_ = steady_seconds();
     MemoryCount::lap();
     if (current_ == nullptr) recorder_.begin(live);
+  }
+
+  /// What is still in the store comes back, and there is room for what `known` sends.
+  void begin_to_send(const KnownStep& known) {
+    travels_.clear();
+    away_->begin_step(known.plans->best.sent_bytes, known.travels.count());
   }
 
   /// Nothing of step `step` is left.
@@ -319,11 +348,12 @@ class BudgetState final : public SavedObserver,
     }
     KnownStep& known = *current_;
     ++report_.planned;
-    describe(known);
+    describe(known, report_);
     known.most = std::max(known.most, bytes);
     report_.measured_bytes = bytes;
     report_.most_bytes = known.most;
     report_.measured_seconds = seconds;
+    if (away_ != nullptr) note_transfers(seconds);
     if (bytes <= known.budget) return;
     if (known.plans->fits) {
       ++report_.corrections;
@@ -338,81 +368,48 @@ class BudgetState final : public SavedObserver,
     }
   }
 
+  void note_transfers(double seconds) {
+    const SentStatistics sent = away_->statistics();
+    report_.written_bytes = sent.written_bytes;
+    report_.read_bytes = sent.read_bytes;
+    report_.stall_seconds = sent.stall_seconds;
+    if (sent.stall_seconds < 0.2 * seconds) return;
+    report_.note = "step " + std::to_string(report_.steps) + " waited for " +
+                   std::to_string(static_cast<int>(1e3 * sent.stall_seconds)) + " of its " +
+                   std::to_string(static_cast<int>(1e3 * seconds)) + " ms: " + away_->name() +
+                   " is slow for this budget";
+  }
+
   void make_plan(KnownStep& known) {
     const double start = steady_seconds();
+    measure_store(known);
     if (known.memory == nullptr) {
       times_.measure(known.step);
       known.memory = std::make_unique<StepMemory>(known.step.record);
       known.budget = wanted_.of(known.step.record.peak());
     }
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
-    auto plans =
-        std::make_unique<StepPlans>(plan_step(*known.memory, budget, options_.planning_seconds));
+    auto plans = std::make_unique<StepPlans>(
+        plan_step(*known.memory, budget, options_.planning_seconds, store_));
     report_.least_bytes = plans->least.peak.bytes;
     // After a correction there may be no such plan: then the smallest one is tried.
     TORCH_CHECK(plans->fits || known.surplus > 0, refusal(known, *plans));
     if (!plans->fits) plans->best = plans->least;
+    known.travels = TravelPlan(*known.memory, plans->best.choice);
     known.plans = std::move(plans);
     report_.planning_seconds = steady_seconds() - start;
-    describe(known);
+    describe(known, report_);
   }
 
-  /// Writes a plan into the report.
-  void describe(const KnownStep& known) {
-    const StepRecord& record = known.step.record;
-    const StepPlan& plan = known.plans->best;
-    report_.plain_bytes = record.peak();
-    report_.plain_seconds = record.seconds;
-    report_.budget_bytes = known.budget;
-    report_.planned_bytes = plan.peak.bytes;
-    report_.least_bytes = known.plans->least.peak.bytes;
-    report_.planned_ratio = 1 + plan.seconds / record.seconds;
-    report_.shares.clear();
-    for (int id = 0; id < static_cast<int>(record.storages.size()); ++id) {
-      const StepStorage& storage = record.storages[static_cast<std::size_t>(id)];
-      if (storage.released < 0) continue;
-      const StepForm* const form = known.memory->form_of(id, plan.choice);
-      if (!storage.saved && !known.memory->feeds_again(id, plan.choice)) continue;
-      const char* const policy = known.memory->gone(id, plan.choice) ? "recompute"
-                                 : form == nullptr                   ? "retain"
-                                 : form->codec == nullptr            ? "lossless"
-                                                                     : form->codec->name;
-      const auto same = std::find_if(report_.shares.begin(), report_.shares.end(),
-                                     [&](const auto& share) { return share.policy == policy; });
-      BudgetReport::Share& share =
-          same != report_.shares.end() ? *same : report_.shares.emplace_back();
-      share.policy = policy;
-      ++share.storages;
-      share.bytes += storage.bytes;
-    }
-  }
-
-  std::string refusal(const KnownStep& known, const StepPlans& plans) const {
-    const StepRecord& record = known.step.record;
-    const StepPeak& peak = plans.least.peak;
-    std::string where = "forward", beside;
-    for (int e = peak.event; e >= 0; --e) {
-      const int id = record.events[static_cast<std::size_t>(e)].reads;
-      if (id < 0) continue;
-      where = "backward of " + record.storages[static_cast<std::size_t>(id)].name;
-      break;
-    }
-    if (peak.again >= 0) {
-      where = "running block " + std::to_string(peak.again) + " again, which adds " +
-              BudgetReport::in_words(known.memory->growth(peak.again));
-    } else {
-      std::ptrdiff_t bytes = record.events[static_cast<std::size_t>(peak.event)].peak;
-      for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
-        bytes -= known.memory->recorded_bytes(id, peak.event);
-      beside =
-          ", where " +
-          BudgetReport::in_words(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
-          " are in use beside what is saved";
-    }
-    return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
-           " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
-           " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
-           where + beside;
+  /// Before the first plan: how fast the store is.
+  void measure_store(const KnownStep& known) {
+    if (away_ == nullptr) return;
+    store_.room_bytes = away_->room_bytes();
+    if (store_.link.exists()) return;
+    std::size_t longest = 0;
+    for (const StepStorage& storage : known.step.record.storages)
+      if (storage.may_travel) longest = std::max(longest, storage.bytes);
+    store_.link = away_->measure(longest);
   }
 
   // A planned step, as it goes.
@@ -459,7 +456,7 @@ class BudgetState final : public SavedObserver,
         const KnownStep* const mistaken_for = current_;
         if (!follow(number, nullptr, inputs[i].storage().nbytes())) {
           diverge("gave a block an input of sizes " + sizes_of(inputs[i]) + ", and " +
-                  expected(number));
+                  expected(current_->step.record, number));
           return true;
         }
         if (current_ != mistaken_for) return follow_block(inputs, numbers);
@@ -487,60 +484,14 @@ class BudgetState final : public SavedObserver,
                     : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
   }
 
-  /// The forms that are at least as exact as `keep`, the largest first.
-  static std::vector<Keep> forms_up_to(Keep keep) {
-    const auto is = [&](const Keep& other) {
-      return keep.codec() != nullptr && keep.codec()->info == other.codec()->info;
-    };
-    std::vector<Keep> forms;
-    const Keep ready[] = {Keep::as<Bf16>(), Keep::as<Int8Outlier>(), Keep::as<Int4Outlier>()};
-    const auto last = std::find_if(std::begin(ready), std::end(ready), is);
-    if (last != std::end(ready)) forms.assign(std::begin(ready), last + 1);
-    else if (keep.codec() != nullptr) forms.push_back(keep);
-    return forms;
-  }
-
-  static bool same_beginning(const StepRecord& a, const StepRecord& b, int count) {
-    for (int i = 0; i < count; ++i) {
-      const auto place = static_cast<std::size_t>(i);
-      if (a.storages[place].bytes != b.storages[place].bytes ||
-          a.storages[place].name != b.storages[place].name)
-        return false;
-    }
-    return true;
-  }
-  static bool alike(const StepRecord& a, const StepRecord& b) {
-    if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
-    for (std::size_t i = 0; i < a.blocks.size(); ++i)
-      if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end)
-        return false;
-    return same_beginning(a, b, static_cast<int>(a.storages.size()));
-  }
-
-  static std::string sizes_of(const at::Tensor& tensor) {
-    std::string text = "[";
-    for (const std::int64_t size : tensor.sizes())
-      text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-    return text + "]";
-  }
-  static std::string described(const at::Tensor& tensor, const std::string& saver) {
-    return std::string("a ") + c10::toString(tensor.scalar_type()) + " tensor of sizes " +
-           sizes_of(tensor) + " by " + (saver.empty() ? "an unknown operator" : saver);
-  }
-  std::string expected(int number) const {
-    const std::vector<StepStorage>& all = current_->step.record.storages;
-    if (number >= static_cast<int>(all.size()))
-      return "only " + std::to_string(all.size()) + " were recorded";
-    const StepStorage& storage = all[static_cast<std::size_t>(number)];
-    return std::to_string(storage.bytes) + " bytes by " + storage.name + " were recorded there";
-  }
-
   const Budget wanted_;
   const BudgetOptions options_;
-  std::weak_ptr<SavedStore> store_;
+  std::weak_ptr<SavedStore> saved_;
   mutable std::mutex mutex_;
   BudgetReport report_;
   FormTimes times_;
+  std::shared_ptr<SentStorages> away_;  // null: nothing is sent
+  StepStore store_;
   StepRecorder recorder_;
   std::vector<std::unique_ptr<KnownStep>> known_;
   std::size_t last_ = 0, oldest_ = 0, again_recorded_ = 0;
@@ -557,6 +508,7 @@ class BudgetState final : public SavedObserver,
   const StepBlock* known_block_ = nullptr;
   bool again_ = false;
   BlockInputs inputs_;
+  StepTravels travels_;
   std::string why_;
 };
 
@@ -584,7 +536,7 @@ class MemoryBudget {
     MemoryCount::install();
     state_ = std::make_shared<detail::BudgetState>(wanted, std::move(options));
     store_ = std::make_shared<SavedStore>(state_, saved);
-    state_->set_store(store_);
+    state_->set_saved(store_);
   }
 
   static Budget parsed(const std::string& text) {

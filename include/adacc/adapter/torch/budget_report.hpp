@@ -14,23 +14,28 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct BudgetReport {
   /// Of the bytes that autograd alone held in the recorded step.
   struct Share {
-    std::string policy;  ///< "retain", "bits", "recompute" or a codec's name
+    /// "retain", "lossless", "recompute", "offload", a codec's name, or "offload_" and that
+    std::string policy;
     std::size_t storages = 0;
     std::size_t bytes = 0;  ///< as they were
   };
 
   // Bytes are above those in use when a step begins, and are its peak.
-  std::size_t plain_bytes = 0;     ///< of the recorded step, everything retained
-  std::size_t budget_bytes = 0;    ///< 0: no step was planned yet
-  std::size_t planned_bytes = 0;   ///< as the plan predicts it
-  std::size_t measured_bytes = 0;  ///< of the last planned step
-  std::size_t most_bytes = 0;      ///< of all that went by the plan since it was made
-  std::size_t least_bytes = 0;     ///< of all plans that were looked at
-  double plain_seconds = 0;        ///< forward and backward of the recorded step
-  double planned_ratio = 0;        ///< of the planned step's seconds to those, as predicted
-  double measured_seconds = 0;     ///< of the last planned step
-  double planning_seconds = 0;     ///< that the last plan took, codecs' times among them
-  std::size_t steps = 0;           ///< that are over; of those:
+  std::size_t plain_bytes = 0;       ///< of the recorded step, everything retained
+  std::size_t budget_bytes = 0;      ///< 0: no step was planned yet
+  std::size_t planned_bytes = 0;     ///< as the plan predicts it
+  std::size_t measured_bytes = 0;    ///< of the last planned step
+  std::size_t most_bytes = 0;        ///< of all that went by the plan since it was made
+  std::size_t least_bytes = 0;       ///< of all plans that were looked at
+  double plain_seconds = 0;          ///< forward and backward of the recorded step
+  double planned_ratio = 0;          ///< of the planned step's seconds to those, as predicted
+  double measured_seconds = 0;       ///< of the last planned step
+  double planning_seconds = 0;       ///< that the last plan took, codecs' times among them
+  double planned_stall_seconds = 0;  ///< that the planned step waits for the store, as predicted
+  // Of the last planned step:
+  std::size_t written_bytes = 0, read_bytes = 0;  ///< to the store and from it
+  double stall_seconds = 0;                       ///< that it waited for the store
+  std::size_t steps = 0;                          ///< that are over; of those:
   std::size_t recorded = 0, planned = 0, diverged = 0;
   std::size_t corrections =
       0;  ///< plans that were made again, because a step took more than the budget
@@ -45,6 +50,9 @@ struct BudgetReport {
                         in_words(plain_bytes) + ": planned " + in_words(planned_bytes) + " at " +
                         ratio(planned_ratio) + " of its time";
     if (planned > 0) words += ", measured " + in_words(measured_bytes);
+    if (written_bytes > 0)
+      words += ", " + in_words(written_bytes) + " written to the store and " +
+               in_words(read_bytes) + " read, waited for " + ratio(1e3 * stall_seconds) + " ms";
     words += ";";
     for (const Share& share : shares)
       words += " " + share.policy + " " + std::to_string(share.storages) + " (" +

@@ -50,8 +50,22 @@ inline std::size_t codec_columns(const at::Tensor& tensor, std::size_t n) {
 class EncodedElements {
  public:
   /// True if there is nothing here.
-  bool empty() const { return !blob_.defined(); }
-  std::size_t bytes() const { return empty() ? 0 : static_cast<std::size_t>(blob_.numel()); }
+  bool empty() const { return !blob_.defined() && !left(); }
+  std::size_t bytes() const {
+    return blob_.defined() ? static_cast<std::size_t>(blob_.numel()) : bytes_left_;
+  }
+  /// The memory that all of it is in.
+  at::Storage storage() const { return blob_.storage(); }
+  /// Somebody else has that memory from here on; until come_back() nothing can be decoded.
+  void leave() {
+    bytes_left_ = bytes();
+    blob_.reset();
+  }
+  bool left() const { return bytes_left_ > 0; }
+  void come_back(const at::Storage& storage) {
+    blob_ = at::empty({0}, at::TensorOptions().dtype(at::kByte));
+    blob_.set_(storage, 0, {static_cast<std::int64_t>(std::exchange(bytes_left_, 0))}, {1});
+  }
   /// Whether decode gives the bits that encode was given.
   bool lossless() const { return codec_ == nullptr || codec_->info->lossless; }
   /// The codec's name; "bits", "narrow" or "none" if there is none.
@@ -198,6 +212,7 @@ class EncodedElements {
   }
 
   at::Tensor blob_;
+  std::size_t bytes_left_ = 0;  // of the blob that is elsewhere
   c10::ScalarType type_ = c10::ScalarType::Float;
   std::size_t n_ = 0, cols_ = 1;
   const TensorCodec* codec_ = nullptr;

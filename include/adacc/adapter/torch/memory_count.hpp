@@ -6,6 +6,9 @@
 /// that it gave out has to come back to it. It sees every thread, buffers of compiled graphs and the
 /// blobs of saved tensors, but no scratch of MKL's and oneDNN's, which call malloc. What was
 /// allocated before is not counted, nor is its return.
+///
+/// Memory of 64 KiB and more begins at a page and may be read and written up to the end of its last one, as
+/// stores ask of what travels (store/store.hpp).
 #pragma once
 
 #include <atomic>
@@ -17,9 +20,11 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/Storage.h>
 #include <torch/version.h>
 
 #include "../../core/bytes.hpp"
+#include "../../program/instruction.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -38,6 +43,12 @@ class MemoryCount {
   static std::size_t live_bytes() { return counts().live.load(); }
   static std::size_t peak_bytes() { return counts().peak.load(); }
   static void reset_peak() { counts().peak.store(counts().live.load()); }
+
+  /// Whether the memory of `storage` is from here, and may travel.
+  static bool may_travel(const c10::Storage& storage) {
+    return storage.data_ptr().get_deleter() == &Allocator::give_back &&
+           storage.nbytes() >= least_paged;
+  }
 
   /// What was in use since the last lap, apart from peak_bytes(), which is the program's own.
   struct Lap {
@@ -58,7 +69,9 @@ class MemoryCount {
     return *all;
   }
 
-  /// Before every block there are 64 bytes with its size.
+  static constexpr std::size_t least_paged = 64 * KiB;
+
+  /// Before every block there are 64 bytes with its size, and before those what is left of a page.
   class Allocator final : public c10::Allocator {
    public:
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 203
@@ -70,6 +83,17 @@ class MemoryCount {
     c10::DataPtr allocate(std::size_t bytes) const override { return get(bytes); }
 #endif
     c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+    static void give_back(void* data) {
+      if (data == nullptr) return;
+      std::size_t bytes = 0;
+      std::memcpy(&bytes, static_cast<std::byte*>(data) - alignment, sizeof bytes);
+      const std::size_t live = counts().live -= bytes;
+      std::size_t least = counts().lap_least.load();
+      while (live < least && !counts().lap_least.compare_exchange_weak(least, live)) {}
+      c10::reportMemoryUsageToProfiler(data, -static_cast<std::int64_t>(bytes), total(live), 0,
+                                       c10::Device(c10::DeviceType::CPU));
+      std::free(static_cast<std::byte*>(data) - unit_of(bytes));
+    }
 
    private:
 #if TORCH_VERSION_MAJOR >= 2
@@ -77,35 +101,25 @@ class MemoryCount {
 #else
     static std::int64_t total(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
 #endif
+    static std::size_t unit_of(std::size_t bytes) {
+      return bytes >= least_paged ? transfer_alignment : alignment;
+    }
 
     static c10::DataPtr get(std::size_t bytes) {
       const c10::Device cpu(c10::DeviceType::CPU);
       if (bytes == 0) return {nullptr, nullptr, &give_back, cpu};
-      auto* const block =
-          static_cast<std::byte*>(std::aligned_alloc(alignment, align_up(bytes) + alignment));
+      const std::size_t unit = unit_of(bytes), size = div_up(bytes, unit) * unit + unit;
+      auto* const block = static_cast<std::byte*>(std::aligned_alloc(unit, size));
       TORCH_CHECK(block != nullptr, "adacc: there is no memory for ", bytes, " bytes");
-      std::memcpy(block, &bytes, sizeof bytes);
+      void* const data = block + unit;
+      std::memcpy(block + unit - alignment, &bytes, sizeof bytes);
       const std::size_t live = counts().live += bytes;
       for (std::atomic<std::size_t>* const most : {&counts().peak, &counts().lap_most}) {
         std::size_t peak = most->load();
         while (live > peak && !most->compare_exchange_weak(peak, live)) {}
       }
-      void* const data = block + alignment;
       c10::reportMemoryUsageToProfiler(data, static_cast<std::int64_t>(bytes), total(live), 0, cpu);
       return {data, data, &give_back, cpu};
-    }
-
-    static void give_back(void* data) {
-      if (data == nullptr) return;
-      std::byte* const block = static_cast<std::byte*>(data) - alignment;
-      std::size_t bytes = 0;
-      std::memcpy(&bytes, block, sizeof bytes);
-      const std::size_t live = counts().live -= bytes;
-      std::size_t least = counts().lap_least.load();
-      while (live < least && !counts().lap_least.compare_exchange_weak(least, live)) {}
-      c10::reportMemoryUsageToProfiler(data, -static_cast<std::int64_t>(bytes), total(live), 0,
-                                       c10::Device(c10::DeviceType::CPU));
-      std::free(block);
     }
   };
   static Allocator& allocator() {

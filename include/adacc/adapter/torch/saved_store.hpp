@@ -42,6 +42,7 @@
 #include "operators.hpp"
 #include "parameter.hpp"
 #include "policy.hpp"
+#include "sent_storages.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -83,6 +84,9 @@ class SavedObserver {
   virtual void saved_again(const SavedStorage& storage) = 0;
   /// Autograd alone holds `storage`, whose saved elements begin at `x`.
   virtual Keep form_of(const SavedStorage& storage, const void* x) = 0;
+  /// The same, if that is so: `memory` is all that `storage` waits in. Null: it stays.
+  virtual std::shared_ptr<SentStorage> send(const SavedStorage& storage,
+                                            const at::Storage& memory) = 0;
   /// Something is unpacked: of `storage`, or null if it was kept as it is.
   virtual void reads(const SavedStorage* storage) = 0;
   /// Nobody holds `storage` any more; to be emptied.
@@ -103,6 +107,7 @@ struct SavedStorage {
   std::size_t columns = 0;
   std::optional<at::Storage> kept;  ///< until it is encoded
   EncodedElements encoded;
+  std::shared_ptr<SentStorage> sent;        ///< what `kept` or `encoded` had, if it waits elsewhere
   WeakStorageImpl identity{StorageImpl()};  ///< no other storage gets its address while this lives
   WeakStorageImpl decoded{StorageImpl()};   ///< while somebody reads it
   c10::VariableVersion version{0};
@@ -183,6 +188,7 @@ class SavedStore {
     }
     encode_released();
     detail::SavedStorage& mine = *packed.storage_;
+    if (mine.sent != nullptr) fetch(packed.storage_);
     // Below these keys set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(mine.what.type));
@@ -336,11 +342,26 @@ class SavedStore {
     }
     if (entry.encoded.empty()) {
       counts_.encoded_bytes += entry.bytes();
-      return;
+    } else {
+      ++counts_.encoded;
+      counts_.encoded_bytes += entry.encoded.bytes();
+      entry.kept.reset();
     }
-    ++counts_.encoded;
-    counts_.encoded_bytes += entry.encoded.bytes();
-    entry.kept.reset();
+    if (observer_ == nullptr || !whole || entry.changed()) return;
+    entry.sent = observer_->send(entry, entry.kept ? *entry.kept : entry.encoded.storage());
+    if (entry.sent == nullptr) return;
+    if (entry.kept) entry.kept.reset();
+    else entry.encoded.leave();
+  }
+
+  /// Brings `entry` back from where it was sent; then it is as if it had stayed.
+  void fetch(const Entry& entry) {
+    at::Storage storage = entry->sent->take();
+    entry->sent.reset();
+    if (entry->encoded.left()) return entry->encoded.come_back(std::move(storage));
+    entry->identity = storage.getWeakStorageImpl();
+    remember(storage.unsafeGetStorageImpl(), entry);
+    entry->kept = std::move(storage);
   }
 
   at::Storage decode(const Entry& entry) {

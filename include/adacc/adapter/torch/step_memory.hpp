@@ -4,9 +4,10 @@
 /// The record says how many bytes were in use between any two events, everything retained. What a plan
 /// changes of that are the storages that autograd alone holds: each takes the bytes of its form from
 /// the event at which it is encoded on, and those of its elements beside them while backward reads
-/// it; what a block makes again is not there until backward asks for the first of it. All else, which is
+/// it; what a block makes again is not there until backward asks for the first of it; what travels to a
+/// store is there until its write is waited for, and from the beginning of its read on. All else, which is
 /// gradients, workspaces and what the caller holds, is there as before. So the peak is not that of what
-/// is held, but of the step.
+/// is held, but of the step, at any speed of the store.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +19,30 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
+/// Whether a storage waits in a store, and when the transfers of that are waited for and begun: at
+/// events, as they are recorded. Written it is when it is released.
+struct StepTravel {
+  bool sent = false;
+  int written = -1;  ///< the event at which its write is waited for
+  int fetched = -1;  ///< the one at which its read begins
+};
+
 /// What becomes of each storage and block.
 struct StepChoice {
   std::vector<int> form;    ///< into StepStorage::forms; -1: as it is
   std::vector<char> again;  ///< whether the block runs again in backward
+  std::vector<StepTravel> travel;
 
   /// Everything as it is.
   explicit StepChoice(const StepRecord& record)
-      : form(record.storages.size(), -1), again(record.blocks.size(), 0) {}
+      : form(record.storages.size(), -1), again(record.blocks.size(), 0),
+        travel(record.storages.size()) {}
+
+  bool sends() const {
+    for (const StepTravel& one : travel)
+      if (one.sent) return true;
+    return false;
+  }
 };
 
 struct StepPeak {
@@ -79,44 +96,35 @@ class StepMemory {
   }
 
   StepPeak peak(const StepChoice& choice) const {
-    const int events = static_cast<int>(record_.events.size());
-    std::vector<std::ptrdiff_t> extra(index(events), 0);
-    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
-      add_extra(id, choice, extra);
     StepPeak most;
-    const auto offer = [&](std::ptrdiff_t bytes, int e, int again) {
+    each_moment(choice, [&](std::ptrdiff_t bytes, int e, int again) {
       if (bytes > static_cast<std::ptrdiff_t>(most.bytes))
         most = {static_cast<std::size_t>(bytes), e, again};
-    };
-    for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
-    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
-      const StepForm* const form = form_of(id, choice);
-      const int at = released(id, choice);
-      if (form == nullptr || at < 0 || gone(id, choice)) continue;
-      // Beside the elements, while it is encoded.
-      offer(event(at).live + extra[index(at)] + static_cast<std::ptrdiff_t>(form->bytes), at, -1);
-    }
-    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
-      const Span& span = spans_[index(b)];
-      if (choice.again[index(b)] == 0 || span.begin < 0) continue;
-      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth;
-      for (const int id : record_.blocks[index(b)].inputs)
-        if (form_of(id, choice) != nullptr && storage(id).released >= 0)
-          bytes += static_cast<std::ptrdiff_t>(storage(id).bytes);
-      offer(bytes, span.begin, b);
-    }
+    });
     return most;
   }
+  /// The most bytes in use in each interval, which ends at the event of that index.
+  std::vector<std::ptrdiff_t> peaks(const StepChoice& choice) const {
+    std::vector<std::ptrdiff_t> all(record_.events.size(), 0);
+    each_moment(choice, [&](std::ptrdiff_t bytes, int e, int) {
+      all[index(e)] = std::max(all[index(e)], bytes);
+    });
+    return all;
+  }
 
-  /// What the plan adds to the step's seconds.
+  /// Whether storage `id` is encoded and decoded under `choice`.
+  bool costs(int id, const StepChoice& choice) const {
+    return form_of(id, choice) != nullptr && storage(id).released >= 0 && !gone(id, choice) &&
+           (storage(id).saved || feeds_again(id, choice));
+  }
+  /// What the plan adds to the step's seconds, but for transfers.
   double seconds(const StepChoice& choice) const {
     double sum = 0;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
-      const StepForm* const form = form_of(id, choice);
-      if (form == nullptr || storage(id).released < 0 || gone(id, choice)) continue;
-      if (!storage(id).saved && !feeds_again(id, choice)) continue;
+      if (!costs(id, choice)) continue;
+      const StepForm& form = *form_of(id, choice);
       const std::size_t reads = storage(id).readings.size();
-      sum += form->encode + form->decode * static_cast<double>(reads == 0 ? 1 : reads);
+      sum += form.encode + form.decode * static_cast<double>(reads == 0 ? 1 : reads);
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
       if (choice.again[index(b)] != 0) sum += record_.blocks[index(b)].seconds;
@@ -142,6 +150,47 @@ class StepMemory {
     return false;
   }
 
+  /// Whether storage `id` may wait in a store under `choice`.
+  bool may_be_sent(int id, const StepChoice& choice) const {
+    const StepStorage& mine = storage(id);
+    return mine.may_travel && mine.packed.bytes == 0 && !gone(id, choice) &&
+           (mine.saved || feeds_again(id, choice)) && released(id, choice) >= 0 &&
+           first_use(id, choice) > released(id, choice);
+  }
+  /// Bytes of storage `id` that wait, in its form.
+  std::size_t waiting_bytes(int id, const StepChoice& choice) const {
+    const StepForm* const form = form_of(id, choice);
+    return form == nullptr ? storage(id).bytes : form->bytes;
+  }
+
+  /// The event at which it is seen that autograd alone holds storage `id`: what runs again later
+  /// saves nothing that would make the store look.
+  int released(int id, const StepChoice& choice) const {
+    const int at = storage(id).released;
+    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
+      const StepBlock& block = record_.blocks[b];
+      if (choice.again[b] != 0 && at > block.begin_event && at < block.end_event)
+        return block.end_event;
+    }
+    return at;
+  }
+  /// The event at which hooks are asked for storage `id` first; -1: never. What a block that runs
+  /// again reads of its own is not their affair.
+  int first_use(int id, const StepChoice& choice) const {
+    const StepStorage& mine = storage(id);
+    int first = -1;
+    const auto offer = [&](int e) {
+      if (e >= 0 && (first < 0 || e < first)) first = e;
+    };
+    if (mine.block < 0 || choice.again[index(mine.block)] == 0)
+      for (const StepReading& reading : mine.readings) offer(reading.first);
+    for (const int b : inputs_of_[index(id)])
+      if (choice.again[index(b)] != 0) offer(spans_[index(b)].begin);
+    return first;
+  }
+  /// The event at which block `b`, if it runs again, does; -1: never.
+  int runs_again(int b) const { return spans_[index(b)].begin; }
+
  private:
   /// A block in backward, and what it takes to run it.
   struct Span {
@@ -154,16 +203,35 @@ class StepMemory {
   const StepEvent& event(int e) const { return record_.events[index(e)]; }
   const StepStorage& storage(int id) const { return record_.storages[index(id)]; }
 
-  /// The event at which it is seen that autograd alone holds storage `id`: what runs again later
-  /// saves nothing that would make the store look.
-  int released(int id, const StepChoice& choice) const {
-    const int at = storage(id).released;
-    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
-      const StepBlock& block = record_.blocks[b];
-      if (choice.again[b] != 0 && at > block.begin_event && at < block.end_event)
-        return block.end_event;
+  /// offer(bytes, event, block) for whatever the most bytes may be in use at, or before, an event; `block`
+  /// runs again then, or is -1.
+  template <class Offer>
+  void each_moment(const StepChoice& choice, const Offer& offer) const {
+    const int events = static_cast<int>(record_.events.size());
+    std::vector<std::ptrdiff_t> extra(index(events), 0);
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
+      add_extra(id, choice, extra);
+    for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
+      const StepForm* const form = form_of(id, choice);
+      const int at = released(id, choice);
+      if (form == nullptr || at < 0 || gone(id, choice)) continue;
+      // Beside the elements, while it is encoded.
+      offer(event(at).live + extra[index(at)] + static_cast<std::ptrdiff_t>(form->bytes), at, -1);
     }
-    return at;
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
+      const Span& span = spans_[index(b)];
+      if (choice.again[index(b)] == 0 || span.begin < 0) continue;
+      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth;
+      for (const int id : record_.blocks[index(b)].inputs) {
+        if (storage(id).released < 0) continue;
+        const StepTravel& travel = choice.travel[index(id)];
+        if (form_of(id, choice) != nullptr) bytes += static_cast<std::ptrdiff_t>(storage(id).bytes);
+        if (travel.sent && travel.fetched >= span.begin)  // fetched only now
+          bytes += static_cast<std::ptrdiff_t>(waiting_bytes(id, choice));
+      }
+      offer(bytes, span.begin, b);
+    }
   }
 
   /// Adds to each interval what the plan changes of storage `id`'s bytes.
@@ -184,10 +252,13 @@ class StepMemory {
       for (int e = from + 1; e <= back; ++e) extra[index(e)] -= raw;
       return;
     }
+    const StepTravel& travel = choice.travel[index(id)];
     for (int e = from + 1; e <= until; ++e) {
+      const bool away = travel.sent && e > travel.written && e <= travel.fetched;
       std::ptrdiff_t bytes = raw;
       if (form != nullptr)
         bytes = static_cast<std::ptrdiff_t>(form->bytes) + (is_read(id, choice, e) ? raw : 0);
+      if (away) bytes = 0;
       extra[index(e)] += bytes - recorded_bytes(id, e);
     }
   }

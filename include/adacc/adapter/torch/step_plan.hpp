@@ -8,6 +8,10 @@
 /// some things for longer than hooks do and knows nothing of forward's own peaks, so each of its plans is
 /// looked at as the step would run it (step_memory.hpp): what passes the budget there is planned
 /// again with less, and what is left of the budget is spent on milder forms one by one.
+///
+/// With a store, plans for more bytes than the budget are made as well, as in plan/offload.hpp: of what
+/// they keep that goes to the store first which is wanted back last, as far as the budget takes, and the
+/// step is played in two lanes (step_transfers.hpp).
 #pragma once
 
 #include <algorithm>
@@ -20,19 +24,28 @@
 #include "../../cost/nearest_sources.hpp"
 #include "../../plan/make_plan.hpp"
 #include "step_memory.hpp"
+#include "step_transfers.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
 struct StepPlan {
   StepChoice choice;
   StepPeak peak;
-  double seconds = 0;  ///< added to the recorded step's
+  double seconds = 0;  ///< added to the recorded step's; of those:
+  double stall_seconds = 0;
+  std::size_t sent_bytes = 0;  ///< to the store and back
 };
 
 struct StepPlans {
   StepPlan best;   ///< within the budget, if `fits`
   StepPlan least;  ///< of all that were found the one of least peak
   bool fits = false;
+};
+
+/// A store that storages may be sent to: how fast it is, and how many bytes it has room for.
+struct StepStore {
+  LinkCost link;
+  std::size_t room_bytes = static_cast<std::size_t>(-1);
 };
 
 /// Which blocks a search may run again.
@@ -212,10 +225,11 @@ class StepGraph {
 /// Looks for plans of one record.
 class StepSearch {
  public:
-  StepSearch(const StepMemory& memory, std::size_t budget, double seconds)
-      : memory_(memory), budget_(budget),
-        deadline_(&steady_seconds, seconds), plans_{StepPlan{StepChoice(memory.record()), {}, 0},
-                                                    StepPlan{StepChoice(memory.record()), {}, 0}} {}
+  StepSearch(const StepMemory& memory, std::size_t budget, double seconds, const StepStore& store)
+      : memory_(memory), transfers_(memory, store.link), store_bytes_(store.room_bytes),
+        budget_(budget),
+        deadline_(&steady_seconds, seconds), plans_{StepPlan{StepChoice(memory.record()), {}},
+                                                    StepPlan{StepChoice(memory.record()), {}}} {}
 
   StepPlans run() {
     const StepRecord& record = memory_.record();
@@ -230,11 +244,14 @@ class StepSearch {
     for (std::size_t b = 0; b < record.blocks.size(); ++b)
       if (memory_.repeats(static_cast<int>(b))) smallest.again[b] = 1, blocks = true;
     consider(smallest);
+    const bool stores = transfers_.link().exists();
+    if (stores) send(StepChoice(record), strongest, smallest);
     if (blocks) {
-      search(Again::any, 0.5);
-      search(Again::all, 0.4);
+      search(Again::any, 0.5, budget_);
+      search(Again::all, 0.4, budget_);
     }
-    search(Again::none, 0.5);
+    search(Again::none, 0.5, budget_);
+    if (stores) search_beyond(blocks);
     if (!plans_.fits) lessen(smallest);
     if (!plans_.fits) lessen(strongest);
     if (!plans_.fits) lessen(StepChoice(plans_.least.choice));
@@ -243,7 +260,8 @@ class StepSearch {
   }
 
  private:
-  void search(Again again, double share) {
+  /// Looks for a plan within `budget`, and of one beyond that of the step sends away what is too much.
+  void search(Again again, double share, std::size_t budget) {
     const Deadline mine = deadline_.part(share);
     const StepGraph step(memory_, again);
     if (step.empty()) return;
@@ -251,14 +269,16 @@ class StepSearch {
     request.tolerance = 1e9;
     request.least_error = true;
     request.clock = deadline_.clock();
-    request.budget_bytes = budget_;
+    request.budget_bytes = budget;
     for (int i = 0; i < 10 && !mine.passed(); ++i) {
       request.deadline_seconds = std::max(0.02, 0.5 * mine.left());
       const Result<PlanOutcome> found = make_plan(step.graph(), step.profile(), request);
       if (!found) return consider_smallest(step, request);
-      const std::size_t peak = consider(step.choice_of((*found).plan));
-      if (peak <= budget_) return;
-      const std::size_t less = std::max(peak - budget_, request.budget_bytes / 200);
+      const StepChoice choice = step.choice_of((*found).plan);
+      if (transfers_.link().exists()) send(choice);
+      const std::size_t peak = consider(choice);
+      if (peak <= budget) return;
+      const std::size_t less = std::max(peak - budget, request.budget_bytes / 200);
       if (less >= request.budget_bytes) return;
       request.budget_bytes -= less;
     }
@@ -272,9 +292,53 @@ class StepSearch {
     if (found) consider(step.choice_of((*found).plan));
   }
 
+  /// Plans for more than the budget, between it and all that a plain step takes.
+  void search_beyond(bool blocks) {
+    const std::size_t most = memory_.record().peak();
+    for (const std::size_t part : {16U, 8U, 4U, 2U}) {
+      const std::size_t budget = budget_ + (most - std::min(most, budget_)) / part;
+      search(blocks ? Again::any : Again::none, 0.3, budget);
+    }
+  }
+
+  template <class... Choices>
+  void send(const Choices&... choices) {
+    (send_away(choices), ...);
+  }
+  /// Sends of what is there at the peak that which is wanted back last, until the step fits.
+  void send_away(StepChoice choice) {
+    const int count = static_cast<int>(memory_.record().storages.size());
+    std::size_t room = store_bytes_;
+    for (StepPeak peak = memory_.peak(choice); peak.bytes > budget_; peak = memory_.peak(choice)) {
+      int chosen = -1, use = -1;
+      for (int id = 0; id < count; ++id) {
+        if (choice.travel[static_cast<std::size_t>(id)].sent || !memory_.may_be_sent(id, choice) ||
+            memory_.released(id, choice) >= peak.event || transfers_.store_bytes(id, choice) > room)
+          continue;
+        const int mine = memory_.first_use(id, choice);
+        if (mine >= peak.event && mine > use) chosen = id, use = mine;
+      }
+      if (chosen < 0 || deadline_.passed()) break;
+      room -= transfers_.store_bytes(chosen, choice);
+      choice.travel[static_cast<std::size_t>(chosen)].sent = true;
+      transfers_.at_once(choice);
+    }
+    consider(choice);
+  }
+
   /// Returns its peak.
-  std::size_t consider(const StepChoice& choice) {
-    const StepPlan plan{choice, memory_.peak(choice), memory_.seconds(choice)};
+  std::size_t consider(StepChoice choice) {
+    StepPlan plan{choice, {}};
+    if (choice.sends()) {
+      transfers_.at_once(choice);
+      if (memory_.peak(choice).bytes <= budget_) transfers_.spread(choice, budget_);
+      const StepCourse course = transfers_.course(choice);
+      if (course.sent_bytes > store_bytes_) return static_cast<std::size_t>(-1);
+      plan = {choice, {}, course.seconds, course.stall_seconds, course.sent_bytes};
+    } else {
+      plan.seconds = memory_.seconds(choice);
+    }
+    plan.peak = memory_.peak(choice);
     if (none_ || plan.peak.bytes < plans_.least.peak.bytes) plans_.least = plan;
     none_ = false;
     if (plan.peak.bytes <= budget_ && (!plans_.fits || plan.seconds < plans_.best.seconds))
@@ -323,13 +387,19 @@ class StepSearch {
         consider(choice);
       }
       for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+        if (!plans_.best.choice.travel[id].sent) continue;
+        StepChoice choice = plans_.best.choice;
+        choice.travel[id].sent = false;
+        consider(choice);
+      }
+      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
         const StepStorage& storage = record.storages[id];
         if (storage.released < 0 || storage.packed.bytes > 0) continue;
         for (int form = -1; form < static_cast<int>(storage.forms.size()); ++form) {
           if (form == plans_.best.choice.form[id]) continue;
           StepChoice choice = plans_.best.choice;
           choice.form[id] = form;
-          if (memory_.seconds(choice) < plans_.best.seconds) consider(choice);
+          if (choice.sends() || memory_.seconds(choice) < plans_.best.seconds) consider(choice);
         }
       }
       better = plans_.best.seconds < before;
@@ -337,6 +407,8 @@ class StepSearch {
   }
 
   const StepMemory& memory_;
+  const StepTransfers transfers_;
+  const std::size_t store_bytes_;
   const std::size_t budget_;
   const Deadline deadline_;
   StepPlans plans_;
@@ -346,9 +418,10 @@ class StepSearch {
 }  // namespace detail
 
 /// The fastest plan that was found within `seconds` whose peak is at most `budget` bytes, and the one of
-/// least peak.
-inline StepPlans plan_step(const StepMemory& memory, std::size_t budget, double seconds = 2) {
-  return detail::StepSearch(memory, budget, seconds).run();
+/// least peak. Without a link in `store` nothing is sent.
+inline StepPlans plan_step(const StepMemory& memory, std::size_t budget, double seconds = 2,
+                           const StepStore& store = {}) {
+  return detail::StepSearch(memory, budget, seconds, store).run();
 }
 
 }}}  // namespace adacc::v0_1::torch

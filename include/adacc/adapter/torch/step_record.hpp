@@ -21,6 +21,7 @@ struct StepEvent {
   std::ptrdiff_t peak = 0;  ///< the most that was in use since the event before
   std::ptrdiff_t live = 0;  ///< what is in use at it
   int reads = -1;           ///< the storage that backward reads here
+  double seconds = 0;       ///< since the step began
 };
 
 /// From the event at which backward reads a storage to the first at which it has let go of it.
@@ -43,8 +44,9 @@ struct StepStorage {
   std::vector<StepForm> forms;  ///< those that its readers tolerate, the largest first
   /// Masks and integers: bytes without loss, which is how they wait under every plan; 0: as they are.
   StepForm packed;
-  int block = -1;     ///< the block that has all who saved it; -1: there is none
-  bool saved = true;  ///< false: a block's input that no operator saves
+  int block = -1;           ///< the block that has all who saved it; -1: there is none
+  bool saved = true;        ///< false: a block's input that no operator saves
+  bool may_travel = false;  ///< a store can read and write its memory
   int released =
       -1;          ///< the event at which autograd alone held it; -1: somebody else did all along
   int freed = -1;  ///< the event at which the last who saved it let go

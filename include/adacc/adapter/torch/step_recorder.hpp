@@ -70,6 +70,7 @@ class StepRecorder {
     block_ = -1;
     reads_ = false;
     live_ = static_cast<std::ptrdiff_t>(live);
+    start_ = steady_seconds();
     event();
   }
   bool reads() const { return reads_; }
@@ -92,7 +93,8 @@ class StepRecorder {
     const MemoryCount::Lap lap = MemoryCount::lap();
     const int now = static_cast<int>(step_.record.events.size());
     step_.record.events.push_back({static_cast<std::ptrdiff_t>(lap.most) - live_,
-                                   static_cast<std::ptrdiff_t>(lap.live) - live_, reads});
+                                   static_cast<std::ptrdiff_t>(lap.live) - live_, reads,
+                                   steady_seconds() - start_});
     inputs_.gone([&](int number) {
       if (!storage(number).saved) storage(number).released = now;
     });
@@ -206,6 +208,7 @@ class StepRecorder {
   int add(const at::Tensor& tensor) {
     StepStorage storage;
     storage.bytes = tensor.storage().nbytes();
+    storage.may_travel = MemoryCount::may_travel(tensor.storage());
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
     return static_cast<int>(step_.record.storages.size()) - 1;
@@ -219,7 +222,7 @@ class StepRecorder {
   BlockInputs inputs_;
   std::ptrdiff_t live_ = 0;
   int block_ = -1;
-  double begun_ = 0;
+  double start_ = 0, begun_ = 0;
   bool reads_ = false;
 };
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+/// What a budget knows of steps of one kind: the record, the plan, and both in words.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "../../codec/bf16.hpp"
+#include "../../codec/int4_outlier.hpp"
+#include "../../codec/int8_outlier.hpp"
+#include "budget_report.hpp"
+#include "step_plan.hpp"
+#include "step_recorder.hpp"
+#include "step_travels.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+/// What is known of steps of one kind.
+struct KnownStep {
+  RecordedStep step;
+  std::unique_ptr<StepMemory> memory;
+  std::unique_ptr<StepPlans> plans;
+  TravelPlan travels;
+  std::size_t budget = 0;
+  std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
+  std::size_t most = 0;     ///< of steps under this plan
+};
+
+/// The forms that are at least as exact as `keep`, the largest first.
+inline std::vector<Keep> forms_up_to(Keep keep) {
+  const auto is = [&](const Keep& other) {
+    return keep.codec() != nullptr && keep.codec()->info == other.codec()->info;
+  };
+  std::vector<Keep> forms;
+  const Keep ready[] = {Keep::as<Bf16>(), Keep::as<Int8Outlier>(), Keep::as<Int4Outlier>()};
+  const auto last = std::find_if(std::begin(ready), std::end(ready), is);
+  if (last != std::end(ready)) forms.assign(std::begin(ready), last + 1);
+  else if (keep.codec() != nullptr) forms.push_back(keep);
+  return forms;
+}
+
+inline bool same_beginning(const StepRecord& a, const StepRecord& b, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    if (a.storages[place].bytes != b.storages[place].bytes ||
+        a.storages[place].name != b.storages[place].name)
+      return false;
+  }
+  return true;
+}
+inline bool alike(const StepRecord& a, const StepRecord& b) {
+  if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
+  for (std::size_t i = 0; i < a.blocks.size(); ++i)
+    if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end) return false;
+  return same_beginning(a, b, static_cast<int>(a.storages.size()));
+}
+
+/// Writes a plan into the report.
+inline void describe(const KnownStep& known, BudgetReport& report) {
+  const StepRecord& record = known.step.record;
+  const StepPlan& plan = known.plans->best;
+  report.plain_bytes = record.peak();
+  report.plain_seconds = record.seconds;
+  report.budget_bytes = known.budget;
+  report.planned_bytes = plan.peak.bytes;
+  report.least_bytes = known.plans->least.peak.bytes;
+  report.planned_ratio = 1 + plan.seconds / record.seconds;
+  report.planned_stall_seconds = plan.stall_seconds;
+  report.shares.clear();
+  for (int id = 0; id < static_cast<int>(record.storages.size()); ++id) {
+    const StepStorage& storage = record.storages[static_cast<std::size_t>(id)];
+    if (storage.released < 0) continue;
+    const StepForm* const form = known.memory->form_of(id, plan.choice);
+    if (!storage.saved && !known.memory->feeds_again(id, plan.choice)) continue;
+    const bool sent = plan.choice.travel[static_cast<std::size_t>(id)].sent;
+    const char* const policy = known.memory->gone(id, plan.choice) ? "recompute"
+                               : form == nullptr                   ? (sent ? "offload" : "retain")
+                               : form->codec == nullptr            ? "lossless"
+                               : sent                              ? form->codec->offloaded_name
+                                                                   : form->codec->name;
+    const auto same = std::find_if(report.shares.begin(), report.shares.end(),
+                                   [&](const auto& share) { return share.policy == policy; });
+    BudgetReport::Share& share = same != report.shares.end() ? *same : report.shares.emplace_back();
+    share.policy = policy;
+    ++share.storages;
+    share.bytes += storage.bytes;
+  }
+}
+
+inline std::string refusal(const KnownStep& known, const StepPlans& plans) {
+  const StepRecord& record = known.step.record;
+  const StepPeak& peak = plans.least.peak;
+  std::string where = "forward", beside;
+  for (int e = peak.event; e >= 0; --e) {
+    const int id = record.events[static_cast<std::size_t>(e)].reads;
+    if (id < 0) continue;
+    where = "backward of " + record.storages[static_cast<std::size_t>(id)].name;
+    break;
+  }
+  if (peak.again >= 0) {
+    where = "running block " + std::to_string(peak.again) + " again, which adds " +
+            BudgetReport::in_words(known.memory->growth(peak.again));
+  } else {
+    std::ptrdiff_t bytes = record.events[static_cast<std::size_t>(peak.event)].peak;
+    for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
+      bytes -= known.memory->recorded_bytes(id, peak.event);
+    beside = ", where " +
+             BudgetReport::in_words(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
+             " are in use beside what is saved";
+  }
+  return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
+         " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
+         " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
+         where + beside;
+}
+
+inline std::string sizes_of(const at::Tensor& tensor) {
+  std::string text = "[";
+  for (const std::int64_t size : tensor.sizes())
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+inline std::string described(const at::Tensor& tensor, const std::string& saver) {
+  return std::string("a ") + c10::toString(tensor.scalar_type()) + " tensor of sizes " +
+         sizes_of(tensor) + " by " + (saver.empty() ? "an unknown operator" : saver);
+}
+inline std::string expected(const StepRecord& record, int number) {
+  const std::vector<StepStorage>& all = record.storages;
+  if (number >= static_cast<int>(all.size()))
+    return "only " + std::to_string(all.size()) + " were recorded";
+  const StepStorage& storage = all[static_cast<std::size_t>(number)];
+  return std::to_string(storage.bytes) + " bytes by " + storage.name + " were recorded there";
+}
+
+}}}}  // namespace adacc::v0_1::torch::detail

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+/// Storages that wait in a store (store/store.hpp): where they are in it, and what is under way.
+///
+/// A storage is written as it is, page by page, from the memory that libtorch gave it, and that memory goes
+/// once somebody waits for the write. It is read into new memory, which becomes the storage. What is under
+/// way is waited for before its memory goes, whatever ends it. A storage whose write nobody waited for by
+/// the time it is wanted back is still there, and nothing is read.
+///
+/// Places in the store are given out in the order of sending, anew for each step; what is left of the step
+/// before comes back into memory first.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+
+#include "../../core/steady_clock.hpp"
+#include "../../cost/measure_link.hpp"
+#include "../../store/scratch_file.hpp"
+#include "memory_count.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// What went to the store in a step, and came back.
+struct SentStatistics {
+  std::size_t written_bytes = 0, read_bytes = 0;
+  double stall_seconds = 0;  ///< that the step waited for transfers
+};
+
+namespace detail {
+
+class SentStorages;
+
+/// A storage that was sent.
+class SentStorage {
+ public:
+  SentStorage(std::shared_ptr<SentStorages> of, at::Storage memory, int ticket, std::size_t offset);
+  ~SentStorage();
+  SentStorage(const SentStorage&) = delete;
+  SentStorage& operator=(const SentStorage&) = delete;
+
+  /// Lets the memory go once it is written.
+  void leave();
+  /// Begins to read it back, if it has left.
+  void come_back();
+  /// The storage again.
+  at::Storage take();
+
+ private:
+  friend class SentStorages;
+  enum class State : unsigned char { writing, away, reading, here, lost };
+
+  /// All behind the mutex of `of_`.
+  void leave_now();
+  void begin_to_come_back();
+
+  std::shared_ptr<SentStorages> of_;
+  std::optional<at::Storage> memory_;
+  std::size_t bytes_;
+  int ticket_;
+  std::size_t offset_;
+  State state_ = State::writing;
+};
+
+class SentStorages : public std::enable_shared_from_this<SentStorages> {
+ public:
+  /// A scratch file in `folder`, as large as plans need it. Throws c10::Error if there can be none.
+  explicit SentStorages(std::string folder) : folder_(std::move(folder)) {
+    open(first_bytes);
+    check();
+  }
+  /// A store of the caller's, which must live as long as anything that waits in it. Its prepare() is not told
+  /// of any memory: there is no one block that tensors lie in.
+  explicit SentStorages(StoreRef store) : store_(store) { check(); }
+
+  /// Bytes that plans may send.
+  std::size_t room_bytes() const {
+    return folder_.empty() ? store_.bytes() : static_cast<std::size_t>(-1);
+  }
+  /// What it is, for words.
+  std::string name() const {
+    return folder_.empty() ? "the store" : "the scratch file in " + folder_;
+  }
+
+  /// How fast it is with storages of about `bytes` bytes. Nothing may wait in it.
+  LinkCost measure(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    constexpr std::size_t page = transfer_alignment;
+    LinkMeasurement how{.clock = ClockRef(&steady_seconds)};
+    how.depth = 2, how.repeats = 3;
+    const std::size_t most = store_.bytes() / 2;
+    const std::size_t longer = std::clamp(std::min(bytes, most) / page * page, 2 * page, largest);
+    const std::size_t shorter = std::max(page, longer / 8 / page * page);
+    const at::Tensor memory =
+        at::empty({static_cast<std::int64_t>(2 * longer)}, at::TensorOptions().dtype(at::kByte));
+    const Bytes where(static_cast<std::byte*>(memory.data_ptr()), Shape(2 * longer));
+    // Memory of libtorch's own is at a page if it is MemoryCount's.
+    TORCH_CHECK(MemoryCount::may_travel(memory.storage()),
+                "adacc: another allocator of tensors is in place than the one that counts");
+    const Result<LinkCost> link = measure_link(store_, where, shorter, longer, how);
+    tickets_ = 0;
+    TORCH_CHECK(link, "adacc: ", link.error.text());
+    return *link;
+  }
+
+  /// A step begins that sends `count` storages of `bytes` bytes in all. What waits comes back first.
+  void begin_step(std::size_t bytes, int count) {
+    std::vector<std::weak_ptr<SentStorage>> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting.swap(sent_);
+      next_offset_ = 0;
+      next_ticket_ = 0;
+      statistics_ = {};
+    }
+    for (const std::weak_ptr<SentStorage>& one : waiting)
+      if (const auto alive = one.lock()) alive->take();
+    waiting.clear();
+    std::unique_lock lock(mutex_);
+    while (under_way_ > 0) {  // of one that is just going, on another thread
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    if (bytes > store_.bytes()) open(bytes);
+    if (count <= tickets_) return;
+    const Error why = store_.prepare(count, Bytes());
+    TORCH_CHECK(!why, "adacc: ", why.text());
+    tickets_ = count;
+  }
+
+  /// Begins to write `memory`, which nobody else may use; null if there is no room for it, or if a store can't
+  /// read it.
+  std::shared_ptr<SentStorage> send(const at::Storage& memory) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t bytes = paged(memory.nbytes());
+    if (!MemoryCount::may_travel(memory) || next_ticket_ >= tickets_ ||
+        bytes > store_.bytes() - next_offset_)
+      return nullptr;
+    auto made =
+        std::make_shared<SentStorage>(shared_from_this(), memory, next_ticket_, next_offset_);
+    begin(*made, StoreTransfer::Direction::write);
+    ++next_ticket_;
+    next_offset_ += bytes;
+    sent_.push_back(made);
+    return made;
+  }
+
+  SentStatistics statistics() const {
+    const std::lock_guard lock(mutex_);
+    return statistics_;
+  }
+
+ private:
+  friend class SentStorage;
+  static constexpr std::size_t first_bytes = 8 * MiB;  // to see that it can be, and how fast it is
+  static constexpr std::size_t largest = 4 * MiB;
+
+  static std::size_t paged(std::size_t bytes) {
+    return div_up(bytes, transfer_alignment) * transfer_alignment;
+  }
+
+  void open(std::size_t bytes) {
+    if (folder_.empty()) return;
+    store_ = StoreRef();
+    file_ = ScratchFile();  // its room is free again
+    Result<ScratchFile> made = ScratchFile::make(folder_, bytes);
+    TORCH_CHECK(made, "adacc: ", made.error.text());
+    file_ = std::move(*made);
+    store_ = file_;
+    tickets_ = 0;
+  }
+  void check() const {
+    TORCH_CHECK(transfer_alignment % store_.alignment() == 0,
+                "adacc: the store wants transfers of ", store_.alignment(),
+                "-byte units; those of tensors are of ", transfer_alignment);
+    TORCH_CHECK(store_.bytes() >= 4 * transfer_alignment, "adacc: the store has room for ",
+                store_.bytes(), " bytes, which is not worth a budget's while");
+  }
+
+  void begin(SentStorage& mine, StoreTransfer::Direction direction) {
+    const std::size_t bytes = paged(mine.bytes_);
+    auto* const data = const_cast<void*>(static_cast<const void*>(mine.memory_->data()));
+    store_.begin(mine.ticket_,
+                 {direction, mine.offset_, Bytes(static_cast<std::byte*>(data), Shape(bytes))});
+    (direction == StoreTransfer::Direction::write ? statistics_.written_bytes
+                                                  : statistics_.read_bytes) += bytes;
+    ++under_way_;
+  }
+  Error wait(const SentStorage& mine) {
+    const double start = steady_seconds();
+    const bool stalls = !store_.done(mine.ticket_);
+    const Error why = store_.wait(mine.ticket_);
+    if (stalls) statistics_.stall_seconds += steady_seconds() - start;
+    --under_way_;
+    return why;
+  }
+
+  const std::string folder_;  // empty: the store is the caller's
+  mutable std::mutex mutex_;
+  ScratchFile file_;
+  StoreRef store_;
+  int tickets_ = 0, next_ticket_ = 0, under_way_ = 0;
+  std::size_t next_offset_ = 0;
+  std::vector<std::weak_ptr<SentStorage>> sent_;  // in this step
+  SentStatistics statistics_;
+};
+
+inline SentStorage::SentStorage(std::shared_ptr<SentStorages> of, at::Storage memory, int ticket,
+                                std::size_t offset)
+    : of_(std::move(of)), memory_(std::move(memory)), bytes_(memory_->nbytes()), ticket_(ticket),
+      offset_(offset) {}
+
+inline SentStorage::~SentStorage() {
+  const std::lock_guard lock(of_->mutex_);
+  if (state_ == State::writing || state_ == State::reading)
+    static_cast<void>(of_->wait(*this));  // nobody wants it any more
+}
+
+inline void SentStorage::leave() {
+  const std::lock_guard lock(of_->mutex_);
+  if (state_ == State::writing) leave_now();
+}
+inline void SentStorage::leave_now() {
+  const Error why = of_->wait(*this);
+  state_ = why ? State::here : State::away;
+  if (!why) memory_.reset();
+  TORCH_CHECK(!why, "adacc: a saved tensor could not be sent to ", of_->name(), ": ", why.text());
+}
+
+inline void SentStorage::come_back() {
+  const std::lock_guard lock(of_->mutex_);
+  if (state_ == State::away) begin_to_come_back();
+}
+inline void SentStorage::begin_to_come_back() {
+  const at::Tensor fresh =
+      at::empty({static_cast<std::int64_t>(bytes_)}, at::TensorOptions().dtype(at::kByte));
+  memory_ = fresh.storage();
+  of_->begin(*this, StoreTransfer::Direction::read);
+  state_ = State::reading;
+}
+
+inline at::Storage SentStorage::take() {
+  const std::lock_guard lock(of_->mutex_);
+  TORCH_CHECK(state_ != State::lost, "adacc: a saved tensor was lost in ", of_->name());
+  if (state_ == State::away) begin_to_come_back();
+  const State before = state_;
+  if (before == State::here) return *memory_;
+  const Error why = of_->wait(*this);
+  // A write that failed has left it where it was.
+  state_ = why && before == State::reading ? State::lost : State::here;
+  if (state_ == State::lost) memory_.reset();
+  TORCH_CHECK(state_ == State::here, "adacc: a saved tensor could not be fetched from ",
+              of_->name(), ": ", why.text());
+  return *memory_;
+}
+
+}  // namespace detail
+
+}}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+/// When what a step sends to a store travels: each write and each read with as much time as the bytes of the
+/// budget leave it.
+///
+/// A planned step shows itself to hooks at two kinds of moments: autograd alone holds a storage, or backward
+/// asks for one. Transfers are waited for and begun at such moments, which the plan names; so what is in use
+/// follows from the order of a step alone, and a slow store makes it longer, never larger. A write is
+/// waited for once the link should be done with it, and sooner where its bytes are needed; a read
+/// begins so early that it should be there in time, and later where there is no room for it.
+///
+/// How long all that takes is played in two lanes as in cost/link.hpp: computation goes by the recorded
+/// seconds, the link does one transfer after the other.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "../../core/bytes.hpp"
+#include "../../cost/link.hpp"
+#include "step_memory.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// A moment at which hooks are called in a planned step.
+struct StepMoment {
+  int event = 0;
+  bool reads = false;  ///< backward asks for storage `number`; else autograd alone holds it
+  int number = -1;
+};
+
+/// How a step goes under a choice.
+struct StepCourse {
+  double seconds = 0;  ///< added to the recorded step's; of those:
+  double stall_seconds = 0;
+  std::size_t sent_bytes = 0;  ///< to the store and back
+};
+
+class StepTransfers {
+ public:
+  /// Without a link nothing may be sent. `memory` must outlive it.
+  explicit StepTransfers(const StepMemory& memory, const LinkCost& link = {})
+      : memory_(memory), record_(memory.record()), link_(link) {}
+
+  const LinkCost& link() const { return link_; }
+  /// Bytes that storage `id` takes in the store.
+  std::size_t store_bytes(int id, const StepChoice& choice) const {
+    return div_up(memory_.waiting_bytes(id, choice), transfer_alignment) * transfer_alignment;
+  }
+
+  /// Lets all that is sent be waited for as soon as it travels: the least bytes. What may not be sent
+  /// under `choice` stays.
+  void at_once(StepChoice& choice) const {
+    for (int id = 0; id < storages(); ++id) {
+      StepTravel& travel = choice.travel[index(id)];
+      if (!travel.sent) continue;
+      travel = memory_.may_be_sent(id, choice)
+                   ? StepTravel{true, memory_.released(id, choice), memory_.first_use(id, choice)}
+                   : StepTravel{};
+    }
+  }
+
+  /// Gives transfers time, as far as the step stays within `budget` bytes.
+  void spread(StepChoice& choice, std::size_t budget) const {
+    at_once(choice);
+    const std::vector<StepMoment> moments = moments_of(choice);
+    const std::vector<double> time = times(choice);
+    std::vector<std::ptrdiff_t> room = memory_.peaks(choice);
+    for (std::ptrdiff_t& bytes : room) bytes = static_cast<std::ptrdiff_t>(budget) - bytes;
+    spread_writes(choice, moments, time, room);
+    spread_reads(choice, moments, time, room);
+    for (StepTravel& travel : choice.travel)
+      if (travel.sent && travel.written >= travel.fetched) travel = {};  // it never leaves
+  }
+
+  StepCourse course(const StepChoice& choice) const {
+    StepCourse course;
+    const std::vector<double> added = added_seconds(choice);
+    std::vector<Action> actions;
+    for (int id = 0; id < storages(); ++id) {
+      const StepTravel& travel = choice.travel[index(id)];
+      if (!travel.sent) continue;
+      const int released = memory_.released(id, choice);
+      actions.push_back({released, Action::write, id});
+      actions.push_back(
+          {travel.written, travel.written == released ? Action::wait_at_once : Action::wait, id});
+      actions.push_back({travel.fetched, Action::read, id});
+      actions.push_back({memory_.first_use(id, choice), Action::wait_read, id});
+      course.sent_bytes += store_bytes(id, choice);
+    }
+    std::sort(actions.begin(), actions.end(), [](const Action& a, const Action& b) {
+      return a.event != b.event ? a.event < b.event : a.what < b.what;
+    });
+    std::vector<double> end(record_.storages.size(), 0);
+    Lanes lanes;
+    std::size_t next = 0;
+    for (std::size_t e = 0; e < record_.events.size(); ++e) {
+      lanes.now += e == 0 ? 0 : record_.events[e].seconds - record_.events[e - 1].seconds;
+      for (; next < actions.size() && actions[next].event == static_cast<int>(e); ++next) {
+        const Action& action = actions[next];
+        const std::size_t bytes = store_bytes(action.id, choice);
+        double& mine = end[index(action.id)];
+        if (action.what == Action::write || action.what == Action::read) {
+          lanes.now += link_.begin_seconds(bytes);
+          mine = lanes.transfer(action.what == Action::write ? link_.write_seconds(bytes)
+                                                             : link_.read_seconds(bytes));
+        } else if (mine > lanes.now) {
+          course.stall_seconds += mine - lanes.now;
+          lanes.now = mine;
+        }
+      }
+      lanes.now += added[e];
+    }
+    const double plain = record_.events.empty() ? 0 : record_.events.back().seconds;
+    course.seconds = lanes.now - plain;
+    return course;
+  }
+
+  /// All moments of a step under `choice`, in order.
+  std::vector<StepMoment> moments_of(const StepChoice& choice) const {
+    std::vector<StepMoment> moments;
+    for (int id = 0; id < storages(); ++id) {
+      const StepStorage& storage = record_.storages[index(id)];
+      if (memory_.gone(id, choice)) continue;
+      if (storage.saved && storage.released >= 0)
+        moments.push_back({memory_.released(id, choice), false, id});
+      const int first = memory_.first_use(id, choice);
+      if (first >= 0) moments.push_back({first, true, id});
+    }
+    std::sort(moments.begin(), moments.end(), [](const StepMoment& a, const StepMoment& b) {
+      return a.event != b.event ? a.event < b.event : a.number < b.number;
+    });
+    return moments;
+  }
+
+ private:
+  /// What happens at one event, in this order.
+  struct Action {
+    enum What : unsigned char { wait, write, wait_at_once, read, wait_read };
+    int event;
+    What what;
+    int id;
+  };
+
+  /// A link is hardly ever as fast as it was measured.
+  static constexpr double margin = 1.5;
+
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  int storages() const { return static_cast<int>(record_.storages.size()); }
+
+  /// Those that are sent, in the order of `event`(id).
+  template <class Event>
+  std::vector<int> sent(const StepChoice& choice, const Event& event) const {
+    std::vector<int> all;
+    for (int id = 0; id < storages(); ++id)
+      if (choice.travel[index(id)].sent) all.push_back(id);
+    std::stable_sort(all.begin(), all.end(), [&](int a, int b) { return event(a) < event(b); });
+    return all;
+  }
+
+  void spread_writes(StepChoice& choice, const std::vector<StepMoment>& moments,
+                     const std::vector<double>& time, std::vector<std::ptrdiff_t>& room) const {
+    double free = 0;  // when the link is
+    for (const int id : sent(choice, [&](int i) { return memory_.released(i, choice); })) {
+      StepTravel& travel = choice.travel[index(id)];
+      const auto bytes = static_cast<std::ptrdiff_t>(memory_.waiting_bytes(id, choice));
+      const double now = time[index(travel.written)];
+      free = std::max(free, now) + margin * link_.write_seconds(store_bytes(id, choice));
+      int held = travel.written;  // up to the end of this interval there is room
+      for (const StepMoment& moment : moments) {
+        if (moment.event <= held) continue;
+        if (moment.event >= travel.fetched || time[index(held)] >= free) break;
+        if (least(room, held + 1, moment.event) < bytes) break;
+        take(room, held + 1, moment.event, bytes);
+        held = moment.event;
+      }
+      travel.written = held;
+      free = std::max(std::min(free, time[index(held)]), now);
+    }
+  }
+
+  void spread_reads(StepChoice& choice, const std::vector<StepMoment>& moments,
+                    const std::vector<double>& time, std::vector<std::ptrdiff_t>& room) const {
+    const std::vector<int> order =
+        sent(choice, [&](int i) { return memory_.first_use(i, choice); });
+    std::vector<double> ideal(order.size());
+    double next = 1e300;  // when the link has to be free for the read behind
+    for (std::size_t i = order.size(); i-- > 0;) {
+      const int id = order[i];
+      const double wanted = std::min(next, time[index(choice.travel[index(id)].fetched)]);
+      next = ideal[i] = wanted - margin * link_.read_seconds(store_bytes(id, choice));
+    }
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      StepTravel& travel = choice.travel[index(order[i])];
+      const auto bytes = static_cast<std::ptrdiff_t>(memory_.waiting_bytes(order[i], choice));
+      for (std::size_t m = moments.size(); m-- > 0;) {
+        const int earlier = moments[m].event;
+        if (earlier >= travel.fetched) continue;
+        if (earlier <= travel.written || time[index(travel.fetched)] <= ideal[i]) break;
+        if (least(room, earlier + 1, travel.fetched) < bytes) break;
+        take(room, earlier + 1, travel.fetched, bytes);
+        travel.fetched = earlier;
+      }
+    }
+  }
+
+  static std::ptrdiff_t least(const std::vector<std::ptrdiff_t>& room, int first, int last) {
+    return *std::min_element(room.begin() + first, room.begin() + last + 1);
+  }
+  static void take(std::vector<std::ptrdiff_t>& room, int first, int last, std::ptrdiff_t bytes) {
+    for (int e = first; e <= last; ++e) room[index(e)] -= bytes;
+  }
+
+  /// What the plan adds to computation, by the event behind which it is done.
+  std::vector<double> added_seconds(const StepChoice& choice) const {
+    std::vector<double> added(record_.events.size(), 0);
+    const auto add = [&](int event, double seconds) {
+      if (!added.empty()) added[event < 0 ? added.size() - 1 : index(event)] += seconds;
+    };
+    for (int id = 0; id < storages(); ++id) {
+      if (!memory_.costs(id, choice)) continue;
+      const StepForm& form = *memory_.form_of(id, choice);
+      const std::size_t reads = record_.storages[index(id)].readings.size();
+      add(memory_.released(id, choice), form.encode);
+      add(memory_.first_use(id, choice), form.decode * static_cast<double>(reads == 0 ? 1 : reads));
+    }
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
+      if (choice.again[index(b)] != 0) add(memory_.runs_again(b), record_.blocks[index(b)].seconds);
+    return added;
+  }
+
+  /// When each event is, without waits.
+  std::vector<double> times(const StepChoice& choice) const {
+    std::vector<double> all = added_seconds(choice);
+    double sum = 0;
+    for (std::size_t e = 0; e < all.size(); ++e) {
+      const double mine = all[e];
+      all[e] = record_.events[e].seconds + sum;
+      sum += mine;
+    }
+    return all;
+  }
+
+  const StepMemory& memory_;
+  const StepRecord& record_;
+  const LinkCost link_;
+};
+
+}}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+/// The transfers of a planned step as it goes: begun and waited for at the moments that its plan names.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "sent_storages.hpp"
+#include "step_transfers.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+/// What a plan lets travel when.
+class TravelPlan {
+ public:
+  TravelPlan() = default;
+  TravelPlan(const StepMemory& memory, const StepChoice& choice) : numbers_(choice.travel.size()) {
+    const std::vector<StepMoment> moments = StepTransfers(memory).moments_of(choice);
+    // The first of those at the event; there is one, as the plan chose among them.
+    const auto at = [&](int event) -> Moment& {
+      const auto found = std::find_if(moments.begin(), moments.end(),
+                                      [&](const StepMoment& m) { return m.event == event; });
+      return numbers_[index(found->number)].when[found->reads ? 1 : 0];
+    };
+    for (int id = 0; id < static_cast<int>(choice.travel.size()); ++id) {
+      const StepTravel& travel = choice.travel[index(id)];
+      if (!travel.sent) continue;
+      ++count_;
+      numbers_[index(id)].sent = true;
+      numbers_[index(id)].at_once = travel.written == memory.released(id, choice);
+      if (!numbers_[index(id)].at_once) at(travel.written).leave.push_back(id);
+      if (travel.fetched != memory.first_use(id, choice))
+        at(travel.fetched).come_back.push_back(id);
+    }
+  }
+
+  bool sends(int number) const { return numbers_[index(number)].sent; }
+  /// How many.
+  int count() const { return count_; }
+
+ private:
+  friend class StepTravels;
+  struct Moment {
+    std::vector<int> leave, come_back;
+  };
+  struct Number {
+    bool sent = false, at_once = false;
+    Moment when[2];  // autograd alone holds it; backward asks for it
+  };
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+  std::vector<Number> numbers_;
+  int count_ = 0;
+};
+
+/// Those of the step that is under way.
+class StepTravels {
+ public:
+  void clear() { sent_.clear(); }
+
+  /// Autograd alone holds storage `number`, or, if `reads`, backward asks for it.
+  void at(const TravelPlan& plan, int number, bool reads) {
+    const TravelPlan::Moment& moment = plan.numbers_[TravelPlan::index(number)].when[reads ? 1 : 0];
+    for (const int id : moment.leave)
+      if (const auto sent = of(id)) sent->leave();
+    for (const int id : moment.come_back)
+      if (const auto sent = of(id)) sent->come_back();
+  }
+  std::shared_ptr<SentStorage> send(const TravelPlan& plan, SentStorages& store, int number,
+                                    const at::Storage& memory) {
+    std::shared_ptr<SentStorage> sent = store.send(memory);
+    if (sent == nullptr) return nullptr;
+    if (sent_.size() <= TravelPlan::index(number)) sent_.resize(TravelPlan::index(number) + 1);
+    sent_[TravelPlan::index(number)] = sent;
+    if (plan.numbers_[TravelPlan::index(number)].at_once) sent->leave();
+    return sent;
+  }
+
+ private:
+  std::shared_ptr<SentStorage> of(int id) const {
+    return TravelPlan::index(id) < sent_.size() ? sent_[TravelPlan::index(id)].lock() : nullptr;
+  }
+
+  std::vector<std::weak_ptr<SentStorage>> sent_;  // by number
+};
+
+}}}}  // namespace adacc::v0_1::torch::detail
