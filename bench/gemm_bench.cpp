@@ -4,12 +4,16 @@
 /// Every repetition of a pair runs ours and Eigen's in turn, so that a noisy machine disturbs
 /// both. Counters: GFLOP/s of each (medians), their ratio, and ours over the multiply-add peak that
 /// the same run measures. With two threads Eigen multiplies one block of rows on each.
+///
+/// cut_*: the same product in so many parts of its rows, as layers in parts call it, in processor time
+/// of one thread: time over that of the product in one, and the share of that which packing B takes.
 #include <benchmark/benchmark.h>
 
 #include <Eigen/Core>
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <thread>
@@ -192,6 +196,70 @@ void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
   state.counters["ours_over_peak"] = flop / median(our_times) / peak_flops();
 }
 
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+/// A layer's product over `rows` rows in `parts` calls: nt and nn have as many rows of C, tn adds over
+/// as many of k.
+void in_parts(benchmark::State& state, Kind kind, std::size_t rows, std::size_t in, std::size_t out,
+              std::size_t parts) {
+  adacc::Cpu ctx;
+  const auto elems = [](std::size_t count) {
+    return std::vector<float>(count + 16, 0.5F);  // with room to align
+  };
+  std::vector<float> x = elems(rows * in), y = elems(rows * out), w = elems(in * out);
+  const std::size_t bytes = std::max({adacc::gemm_workspace_bytes<float>(rows, out, in, 1),
+                                      adacc::gemm_workspace_bytes<float>(rows, in, out, 1),
+                                      adacc::gemm_workspace_bytes<float>(out, in, rows, 1)});
+  const std::unique_ptr<std::byte, void (*)(void*)> workspace(
+      static_cast<std::byte*>(std::aligned_alloc(64, adacc::align_up(bytes))), std::free);
+  const adacc::Bytes scratch(workspace.get(), adacc::Shape(bytes));
+  const Operand<float> right =
+      kind == Kind::nt ? Operand<float>{w.data(), 1, in} : Operand<float>{w.data(), in, 1};
+  const auto run = [&](std::size_t count) {
+    for (std::size_t first = 0; first < rows; first += rows / count) {
+      const std::size_t some = rows / count;
+      float *const xs = x.data() + first * in, *const ys = y.data() + first * out;
+      if (kind == Kind::nt)
+        adacc::gemm<float>(ctx, some, out, in, {xs, in, 1}, right, ys, out, Accumulate::no,
+                           scratch);
+      if (kind == Kind::nn)
+        adacc::gemm<float>(ctx, some, in, out, {ys, out, 1}, right, xs, in, Accumulate::no,
+                           scratch);
+      if (kind == Kind::tn)
+        adacc::gemm<float>(ctx, out, in, some, {ys, 1, out}, {xs, in, 1}, w.data(), in,
+                           Accumulate::yes, scratch);
+    }
+  };
+  const auto pack = [&] {
+    const std::size_t n = kind == Kind::nt ? out : in, k = kind == Kind::nt ? in : out;
+    using Blocks = adacc::detail::GemmBlocks<float>;
+    const Blocks block(rows, n, k);
+    float* const to = static_cast<float*>(static_cast<void*>(workspace.get()));
+    for (std::size_t j0 = 0; j0 < n; j0 += block.cols)
+      for (std::size_t p0 = 0; p0 < k; p0 += block.k) {
+        const std::size_t cols = std::min(block.cols, n - j0), depth = std::min(block.k, k - p0);
+        for (std::size_t j = 0; j < cols; j += Blocks::panel)
+          adacc::detail::pack_panel(std::min(Blocks::panel, cols - j), depth, right.at(p0, j0 + j),
+                                    to + j * depth);
+      }
+  };
+  std::vector<double> ratios, packing;
+  for (auto _ : state) {
+    const double start = processor_seconds();
+    run(1);
+    const double whole = processor_seconds() - start;
+    run(parts);
+    const double cut = processor_seconds() - start - whole;
+    pack();
+    const double packed = processor_seconds() - start - whole - cut;
+    ratios.push_back(cut / whole);
+    if (kind != Kind::tn) packing.push_back(packed * static_cast<double>(parts) / cut);
+    state.SetIterationTime(cut);
+  }
+  state.counters["cut_over_whole"] = median(ratios);
+  if (!packing.empty()) state.counters["packing_share"] = median(packing);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -214,6 +282,14 @@ int main(int argc, char** argv) {
     add(Kind::nn, rows, in, out);
     add(Kind::tn, out, in, rows);
   }
+  for (const Kind kind : {Kind::nt, Kind::nn, Kind::tn})
+    for (const std::size_t parts : {4U, 16U}) {
+      const std::string name = std::string("cut_") + names[static_cast<int>(kind)] +
+                               "/1024x384x1536/parts:" + std::to_string(parts);
+      benchmark::RegisterBenchmark(name.c_str(), in_parts, kind, 1024U, 384U, 1536U, parts)
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond);
+    }
   for (const Kind kind : {Kind::nt, Kind::nn, Kind::tn})
     for (const auto& [m, n, k] : {std::tuple{64L, 64L, 64L}, {64L, 256L, 384L}}) {
       const std::string name = std::string("tile_") + names[static_cast<int>(kind)] + "/" +

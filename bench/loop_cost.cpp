@@ -67,6 +67,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", o.rounds)->check(CLI::Range(1, 100000));
   app.add_option("--budgets", o.budgets,
                  "as 50% of the peak of retaining whole layers, or: smallest");
+  app.add_flag("--processor-time", o.processor_time,
+               "of all threads, instead of time by the clock: on machines that do other work, too");
   app.add_option("--tolerance", o.tolerance)->check(CLI::Range(0.0, 1e3));
   CLI11_PARSE(app, argc, argv);
   o.network.context = o.seq;

@@ -119,8 +119,9 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
 
 /// The schedule of `plan`; if its room is too small for it, as if nothing were sent.
 constexpr Schedule schedule_of(const Graph& graph, const Plan& plan) {
-  Result<Schedule> sent = make_schedule_with_transfers(graph, plan);
-  if (sent) return static_cast<Schedule&&>(*sent);
+  if (travels(plan))
+    if (Result<PlacedSchedule> placed = place_schedule(graph, plan))
+      return static_cast<Schedule&&>(placed->schedule);
   return make_schedule(graph, plan);
 }
 constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,

@@ -51,58 +51,71 @@ inline constexpr std::size_t array_count = 12;
 
 }  // namespace detail
 
-namespace detail {
-
-/// `schedule` with what `plan` sends to a store. Fails if the plan's room is too small for that.
-constexpr Result<Schedule> with_transfers(const Graph& graph, const Plan& plan, Mode mode,
-                                          Schedule schedule) {
-  bool travels = false;
-  for (const Policy& policy : plan.policies) travels = travels || policy.travels();
-  if (!travels || mode != Mode::train) return schedule;
-  TransferPass pass(graph, plan, schedule);
-  if (pass.empty()) return schedule;
-  Schedule sent;
-  const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
-  if (pass.run(room, sent)) return sent;
-  return Error::say("the plan sends activations to a store to stay within ", shown(room),
-                    " of live bytes, and needs at least ", shown(pass.smallest_limit()));
-}
-
-}  // namespace detail
-
-/// The schedule of a step of `graph` under `plan`, which has passed check(graph, plan), with what
-/// goes to a store and comes back. Fails if the plan's room is too small for that.
-constexpr Result<Schedule> make_schedule_with_transfers(const Graph& graph, const Plan& plan,
-                                                        Mode mode = Mode::train) {
-  Result<Schedule> made =
-      detail::with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
-  if (made || graph.parts <= 1) return made;
-  // Nothing is sent in the middle of a loop: without them the room may do.
-  return detail::with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
-}
-
 /// A schedule and where its buffers lie.
 struct PlacedSchedule {
   Schedule schedule;
   Layout layout;
 };
 
-/// What a step of `graph` under `plan` runs. Loops lower live bytes; if their layout has gaps that
-/// take more than that, there are none: so no arena is larger than it would be without loops.
+constexpr bool travels(const Plan& plan) {
+  for (const Policy& policy : plan.policies)
+    if (policy.travels()) return true;
+  return false;
+}
+
+namespace detail {
+
+/// `schedule`, placed, with what `plan` sends to a store. Fails if the plan's room is too small for
+/// that.
+///
+/// The room bounds live bytes, and the arena should take no more. If gaps make it, more is sent and
+/// reads begin later, in steps of a sixteenth of the room, until the arena is at most 1/32 larger than
+/// the room; if it never is, the smallest arena is taken.
+constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const Plan& plan,
+                                                      Mode mode, Schedule schedule) {
+  PlacedSchedule best{static_cast<Schedule&&>(schedule), {}};
+  const bool sends = mode == Mode::train && travels(plan);
+  const Schedule kept = sends ? best.schedule : Schedule{};
+  TransferPass pass(graph, plan, kept);
+  if (pass.empty()) {
+    best.layout = make_layout(best.schedule);
+    return best;
+  }
+  const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
+  for (std::size_t sixteenths = 16; sixteenths >= 8; --sixteenths) {
+    PlacedSchedule next;
+    const std::size_t aim = sixteenths == 16 ? room : room / 16 * sixteenths;
+    if (!pass.run(room, aim, next.schedule))
+      return Error::say("the plan sends activations to a store to stay within ", shown(room),
+                        " of live bytes, and needs at least ", shown(pass.smallest_limit()));
+    next.layout = make_layout(next.schedule);
+    if (sixteenths == 16 || next.layout.arena_bytes < best.layout.arena_bytes)
+      best = static_cast<PlacedSchedule&&>(next);
+    if (best.layout.arena_bytes <= room + room / 32) break;
+  }
+  return best;
+}
+
+}  // namespace detail
+
+/// What a step of `graph` under `plan` runs, which has passed check(graph, plan), with what goes to a
+/// store and comes back. Loops lower live bytes; if their layout has gaps that take more than that,
+/// there are none: so no arena is larger than it would be without loops. Fails if the plan's room is
+/// too small.
 constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& plan,
                                                 Mode mode = Mode::train) {
-  Result<Schedule> schedule = make_schedule_with_transfers(graph, plan, mode);
-  if (!schedule) return schedule.error;
-  PlacedSchedule placed{static_cast<Schedule&&>(*schedule), {}};
-  placed.layout = make_layout(placed.schedule);
-  if (placed.schedule.loops.empty()) return placed;
-  Result<Schedule> straight =
-      detail::with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
+  Result<PlacedSchedule> placed =
+      detail::place_with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
+  if (graph.parts <= 1 || (placed && placed->schedule.loops.empty())) return placed;
+  // Nothing is sent in the middle of a loop: without them the room may do.
+  Schedule straight = make_straight_schedule(graph, plan, mode);
   // An arena ends with its last byte, live bytes with the padding behind it.
-  if (!straight || live_bytes(*straight) >= placed.layout.arena_bytes + alignment) return placed;
-  Layout layout = make_layout(*straight);
-  if (layout.arena_bytes < placed.layout.arena_bytes)
-    placed = {static_cast<Schedule&&>(*straight), static_cast<Layout&&>(layout)};
+  if (placed && placed->schedule.transfers.empty() && !travels(plan) &&
+      live_bytes(straight) >= placed->layout.arena_bytes + alignment)
+    return placed;
+  Result<PlacedSchedule> other =
+      detail::place_with_transfers(graph, plan, mode, static_cast<Schedule&&>(straight));
+  if (!placed || (other && other->layout.arena_bytes < placed->layout.arena_bytes)) return other;
   return placed;
 }
 

@@ -13,6 +13,11 @@
 ///     first, and not before its write has been waited for;
 ///   - it is waited for in front of its reader.
 ///
+/// By these rules nearly as many bytes live at most instructions as may, and buffers of many sizes that
+/// come and go like a queue do not fill an arena without gaps. So writes are waited for, and reads begin,
+/// by an `aim` below the limit, which is passed only where nothing else can be sent: the gaps then have
+/// room wherever fewer bytes have to live (place_schedule in program.hpp chooses the aim).
+///
 /// All of this happens between loops, never in one: to a loop, what lives at any of its instructions
 /// lives at all of them.
 #pragma once
@@ -41,10 +46,10 @@ class TransferPass {
   /// Whether there is nothing that could be sent.
   constexpr bool empty() const { return items_.empty(); }
 
-  /// `out` with as much sent as it takes to stay within `limit` live bytes; false if that is not
-  /// enough.
-  constexpr bool run(std::size_t limit, Schedule& out) {
-    if (!place(limit)) return false;
+  /// `out` with as much sent as it takes to stay within `aim` live bytes, or, where that cannot be,
+  /// within `limit`; false if not even that can be.
+  constexpr bool run(std::size_t limit, std::size_t aim, Schedule& out) {
+    if (!place(limit, aim)) return false;
     write(out);
     return true;
   }
@@ -54,7 +59,7 @@ class TransferPass {
     std::size_t low = 0, high = most() / transfer_alignment + 1;  // place(high * ...) succeeds
     while (low + 1 < high) {
       const std::size_t middle = (low + high) / 2;
-      if (place(middle * transfer_alignment)) high = middle;
+      if (place(middle * transfer_alignment, middle * transfer_alignment)) high = middle;
       else low = middle;
     }
     return high * transfer_alignment;
@@ -156,23 +161,26 @@ class TransferPass {
     return most;
   }
 
-  constexpr bool place(std::size_t limit) {
+  constexpr bool place(std::size_t limit, std::size_t aim) {
     sum_live();
     for (Item& item : items_) item.waited = item.loaded = -1;
-    if (!place_writes(limit)) return false;
-    place_reads(limit);
+    if (!place_writes(limit, aim)) return false;
+    place_reads(aim);
     return true;
   }
 
   /// Waits only where bytes are wanted. Takes what is away off live_.
-  constexpr bool place_writes(std::size_t limit) {
+  constexpr bool place_writes(std::size_t limit, std::size_t aim) {
     back_.clear();
     back_.resize(live_.size() + 1);  // bytes that are wanted again from an instruction on
     std::size_t away = 0, oldest = 0;
     for (int i = 0; i < static_cast<int>(live_.size()); ++i) {
       away -= back_[index(i)];
-      while (live_[index(i)] - away > limit) {
-        if (oldest == items_.size() || items_[oldest].sent > i) return false;
+      while (live_[index(i)] - away > aim) {
+        if (oldest == items_.size() || items_[oldest].sent > i) {
+          if (live_[index(i)] - away > limit) return false;
+          break;
+        }
         Item& item = items_[oldest++];
         if (item.wanted <= i) continue;  // it is back in use
         item.waited = i;
@@ -184,7 +192,7 @@ class TransferPass {
     return true;
   }
 
-  constexpr void place_reads(std::size_t limit) {
+  constexpr void place_reads(std::size_t aim) {
     order_.clear();
     for (std::size_t k = 0; k < items_.size(); ++k)
       if (items_[k].waited >= 0) order_.push_back(k);
@@ -196,7 +204,7 @@ class TransferPass {
       Item& item = items_[k];
       const int least = item.waited > earliest ? item.waited : earliest;
       int at = item.wanted;
-      while (at > least && live_[index(at - 1)] + item.bytes <= limit) --at;
+      while (at > least && live_[index(at - 1)] + item.bytes <= aim) --at;
       for (int i = at; i < item.wanted; ++i) live_[index(i)] += item.bytes;
       item.loaded = earliest = at;
     }
