@@ -127,7 +127,9 @@ void copy(const Trained& from, Trained& to) {
 
 template <class T>
 bool equal(View<T> a, View<T> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  // Fused updates leave no block of gradients, and memcmp() takes no null pointer.
+  return a.size() == b.size() &&
+         (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 std::vector<std::byte> state_of(const Trained& training) {
