@@ -18,14 +18,14 @@
 #include <utility>
 #include <vector>
 
+#include "batch.hpp"
 #include "device_training.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
 
 class DeviceTrainer {
  public:
-  explicit DeviceTrainer(const Options& options)
-      : options_(options), inputs_(options.batch * options.seq), targets_(inputs_.size()) {}
+  explicit DeviceTrainer(const Options& options) : options_(options) {}
   DeviceTrainer(const DeviceTrainer&) = delete;
   DeviceTrainer& operator=(const DeviceTrainer&) = delete;
 
@@ -82,16 +82,8 @@ class DeviceTrainer {
 
   /// The mean loss over the first batches of `data`, at most 20 of them.
   adacc::Result<double> evaluate(const adacc::Tokens& data) {
-    const std::size_t all = data.batches(options_.batch, options_.seq);
-    const std::size_t count = all < 20 ? all : 20;
-    double sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (adacc::Error why = fill(data, i)) return why;
-      const auto loss = training_->evaluate(inputs(), targets());
-      if (!loss) return loss.error;
-      sum += *loss;
-    }
-    return sum / static_cast<double>(count);
+    return batch_.mean(
+        data, [&](auto inputs, auto targets) { return training_->evaluate(inputs, targets); });
   }
 
   std::uint64_t done() const { return training_->updates(); }
@@ -141,6 +133,7 @@ class DeviceTrainer {
 
   adacc::Error allocate() {
     using namespace adacc;
+    if (const Error why = batch_.make(options_.batch, options_.seq)) return why;
     if (!options_.train.empty()) {
       auto graph = plain_graph(options_);
       if (!graph) return graph.error;
@@ -171,9 +164,9 @@ class DeviceTrainer {
   /// Measures costs on the first batch of `data`, if auto needs them, and plans by them.
   adacc::Error measure(const adacc::Tokens& data) {
     if (!options_.plans()) return {};
-    if (adacc::Error why = fill(data, next_batch_)) return why;
+    if (adacc::Error why = batch_.fill(data, next_batch_)) return why;
     const double start = adacc::steady_seconds();
-    if (adacc::Error why = training_->prepare(inputs(), targets())) return why;
+    if (adacc::Error why = training_->prepare(batch_.inputs(), batch_.targets())) return why;
     const adacc::PlanBoundary& boundary = training_->boundary();
     if (boundary.update.failed) return boundary.update.failed;
     char text[64];
@@ -189,22 +182,11 @@ class DeviceTrainer {
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
     for (std::size_t i = 0; i < options_.micro; ++i) {
-      if (adacc::Error why = fill(data, next_batch_ + i)) return why;
-      if (auto loss = training_->accumulate(inputs(), targets()); !loss) return loss.error;
+      if (adacc::Error why = batch_.fill(data, next_batch_ + i)) return why;
+      if (auto loss = training_->accumulate(batch_.inputs(), batch_.targets()); !loss)
+        return loss.error;
     }
     return training_->update(rate.at(done()));
-  }
-
-  adacc::Error fill(const adacc::Tokens& data, std::uint64_t index) {
-    const adacc::Shape all(inputs_.size());
-    return data.batch(index, options_.batch, options_.seq, {inputs_.data(), all},
-                      {targets_.data(), all});
-  }
-  adacc::View<const std::int32_t> inputs() const {
-    return {inputs_.data(), adacc::Shape(options_.batch, options_.seq)};
-  }
-  adacc::View<const std::int32_t> targets() const {
-    return {targets_.data(), adacc::Shape(options_.batch, options_.seq)};
   }
 
   const Options& options_;
@@ -212,5 +194,5 @@ class DeviceTrainer {
   std::unique_ptr<DeviceTraining> training_;
   std::uint64_t next_batch_ = 0;
   std::string cost_source_;
-  std::vector<std::int32_t> inputs_, targets_;
+  Batch batch_;
 };

@@ -26,6 +26,7 @@
 
 #include <unistd.h>
 
+#include "batch.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
 #include "resident.hpp"
@@ -151,16 +152,8 @@ class Trainer {
 
   /// The mean loss over the first batches of `data`, at most 20 of them.
   adacc::Result<double> evaluate(const adacc::Tokens& data) {
-    const std::size_t all = data.batches(options_.batch, options_.seq);
-    const std::size_t count = all < 20 ? all : 20;
-    double sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (adacc::Error why = fill(data, i)) return why;
-      auto loss = evaluate_.run(cpu_, inputs(), targets());
-      if (!loss) return loss.error;
-      sum += *loss;
-    }
-    return sum / static_cast<double>(count);
+    return batch_.mean(
+        data, [&](auto inputs, auto targets) { return evaluate_.run(cpu_, inputs, targets); });
   }
 
   /// `count` bytes after a line break, each drawn from the model's distribution.
@@ -180,8 +173,9 @@ class Trainer {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t seen = text.size() < context ? text.size() : context;
       for (std::size_t t = 0; t < context; ++t)
-        inputs_[t] = t < seen ? static_cast<unsigned char>(text[text.size() - seen + t]) : 0;
-      const View<const std::int32_t> window(inputs_.data(), Shape(1, context));
+        batch_.tokens()[t] =
+            t < seen ? static_cast<unsigned char>(text[text.size() - seen + t]) : 0;
+      const View<const std::int32_t> window(batch_.tokens(), Shape(1, context));
       if (!infer_.run(cpu_, window, window)) return out;
       const LossNode& head = infer_.graph().loss;
       network_.loss.logits<float>(
@@ -325,25 +319,27 @@ class Trainer {
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
     if (options_.forward_only) {
-      if (adacc::Error why = fill(data, next_batch_)) return why;
-      return forward_.step(inputs(), targets(), rate.at(done()));
+      if (adacc::Error why = batch_.fill(data, next_batch_)) return why;
+      return forward_.step(batch_.inputs(), batch_.targets(), rate.at(done()));
     }
     if (options_.fused) {
-      if (adacc::Error why = fill(data, next_batch_)) return why;
-      return training_.step(inputs(), targets(), rate.at(done()));
+      if (adacc::Error why = batch_.fill(data, next_batch_)) return why;
+      return training_.step(batch_.inputs(), batch_.targets(), rate.at(done()));
     }
     if (options_.parallel()) {
       const auto first = static_cast<std::size_t>(parallel_.first_shard()) * options_.micro,
                  count = static_cast<std::size_t>(parallel_.shard_count()) * options_.micro;
       for (std::size_t i = 0; i < count; ++i) {
-        if (adacc::Error why = fill(data, next_batch_ + first + i)) return why;
-        if (auto loss = parallel_.accumulate(inputs(), targets()); !loss) return loss.error;
+        if (adacc::Error why = batch_.fill(data, next_batch_ + first + i)) return why;
+        if (auto loss = parallel_.accumulate(batch_.inputs(), batch_.targets()); !loss)
+          return loss.error;
       }
       return parallel_.update(rate.at(done()));
     }
     for (std::size_t i = 0; i < options_.micro; ++i) {
-      if (adacc::Error why = fill(data, next_batch_ + i)) return why;
-      if (auto loss = training_.accumulate(inputs(), targets()); !loss) return loss.error;
+      if (adacc::Error why = batch_.fill(data, next_batch_ + i)) return why;
+      if (auto loss = training_.accumulate(batch_.inputs(), batch_.targets()); !loss)
+        return loss.error;
     }
     return training_.update(rate.at(done()));
   }
@@ -476,12 +472,7 @@ class Trainer {
       set_parameters(*one, form());
       if (Error why = compile(infer_, *one, Mode::infer)) return why;
     }
-    const std::size_t tokens = options_.batch * options_.seq;
-    Result<Block<std::int32_t>> inputs = Block<std::int32_t>::make(tokens, "inputs");
-    Result<Block<std::int32_t>> targets = Block<std::int32_t>::make(tokens, "targets");
-    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
-    inputs_ = std::move(*inputs);
-    targets_ = std::move(*targets);
+    if (Error why = batch_.make(options_.batch, options_.seq)) return why;
     if (options_.forward_only) return make_forward_only(std::move(*graph));
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
@@ -620,9 +611,9 @@ class Trainer {
   adacc::Error measure(const adacc::Tokens& data) {
     using namespace adacc;
     if (!options_.plans()) return {};
-    if (Error why = fill(data, next_batch_)) return why;
+    if (Error why = batch_.fill(data, next_batch_)) return why;
     const double start = steady_seconds();
-    if (Error why = trained().prepare(inputs(), targets())) return why;
+    if (Error why = trained().prepare(batch_.inputs(), batch_.targets())) return why;
     const PlanBoundary& boundary = trained().boundary();
     if (boundary.update.failed) return boundary.update.failed;
     if (boundary.measured) {
@@ -716,16 +707,6 @@ class Trainer {
                              "; try fewer --layers, --channels, --batch or --seq");
   }
 
-  adacc::Error fill(const adacc::Tokens& data, std::uint64_t index) {
-    return data.batch(index, options_.batch, options_.seq, inputs_.view(), targets_.view());
-  }
-  adacc::View<const std::int32_t> inputs() const {
-    return {inputs_.data(), adacc::Shape(options_.batch, options_.seq)};
-  }
-  adacc::View<const std::int32_t> targets() const {
-    return {targets_.data(), adacc::Shape(options_.batch, options_.seq)};
-  }
-
   /// An index drawn from softmax(logits) by the random word.
   static std::size_t draw(const float* logits, std::size_t count, std::uint32_t word) {
     double largest = logits[0], sum = 0;
@@ -760,5 +741,5 @@ class Trainer {
   std::string cost_source_, profile_refused_;
   bool keeps_profile_ = false;  ///< measured by this run, for --profile
   std::vector<std::string> changes_;
-  adacc::Block<std::int32_t> inputs_, targets_;
+  Batch batch_;
 };

@@ -28,6 +28,7 @@ namespace bf16_parameters_test {
 
 using namespace adacc;
 using train_test::Folder;
+using train_test::state_of;
 using Trained = Training<float, Cpu, AnyOptimizer>;
 using Options = TrainingOptions<Cpu, AnyOptimizer>;
 
@@ -49,14 +50,7 @@ struct Case {
   const char* trained = nullptr;
 };
 
-/// Runs tiles in reverse order on made-up worker ids.
-struct Backwards {
-  int workers() const { return 3; }
-  void run(std::size_t tiles, TileFn tile) const {
-    for (std::size_t i = tiles; i-- > 0;) tile(i, static_cast<int>(i) % 3);
-  }
-};
-Backwards executor;
+train_test::Backwards executor;
 
 TrainedSet trained_of(const Case& of) {
   const auto all = gpt::graph(config, sequences, time, 3);
@@ -130,13 +124,6 @@ bool equal(View<T> a, View<T> b) {
   // Fused updates leave no block of gradients, and memcmp() takes no null pointer.
   return a.size() == b.size() &&
          (a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
-std::vector<std::byte> state_of(const Trained& training) {
-  std::vector<std::byte> state(training.table().bytes());
-  const Error why = training.copy_state(Bytes(state.data(), Shape(state.size())));
-  REQUIRE_MESSAGE(!why, why.text());
-  return state;
 }
 
 bool same(Trained& a, Trained& b) {

@@ -31,6 +31,7 @@ namespace stored_moments_test {
 using namespace adacc;
 using sample::MadeUpClock;
 using train_test::Folder;
+using train_test::state_of;
 using Trained = Training<float, Cpu, AnyOptimizer>;
 using Options = TrainingOptions<Cpu, AnyOptimizer>;
 
@@ -80,13 +81,6 @@ TrainingOutcome step(Trained& training, std::size_t number) {
   const auto outcome = training.step(batch.input(), batch.targets(), 1e-2);
   REQUIRE_MESSAGE(outcome, outcome.error.text());
   return *outcome;
-}
-
-std::vector<std::byte> state_of(const Trained& training) {
-  std::vector<std::byte> state(training.table().bytes());
-  const Error why = training.copy_state(Bytes(state.data(), Shape(state.size())));
-  REQUIRE_MESSAGE(!why, why.text());
-  return state;
 }
 
 bool same(Trained& a, Trained& b) {

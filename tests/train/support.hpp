@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// What several of these tests need: a folder that vanishes, files of given bytes, threads.
+/// What several of these tests need: a folder that vanishes, files of given bytes, batches, threads, state.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <stdlib.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +16,9 @@
 #include <vector>
 
 #include "adacc/core/array.hpp"
+#include "adacc/core/bytes.hpp"
 #include "adacc/core/cpu.hpp"
+#include "adacc/core/error.hpp"
 #include "adacc/core/random.hpp"
 #include "adacc/core/view.hpp"
 #include "adacc/model/parameter.hpp"
@@ -87,6 +91,24 @@ struct TokenBatch {
   }
   adacc::View<const std::int32_t> input() const { return {x.data(), shape}; }
   adacc::View<const std::int32_t> targets() const { return {y.data(), shape}; }
+};
+
+/// All state of a training's optimizer, as the host sees it.
+template <class Trained>
+std::vector<std::byte> state_of(const Trained& training) {
+  std::vector<std::byte> state(training.table().bytes());
+  const adacc::Error why =
+      training.copy_state(adacc::Bytes(state.data(), adacc::Shape(state.size())));
+  REQUIRE_MESSAGE(!why, why.text());
+  return state;
+}
+
+/// Runs tiles in reverse order on three made-up worker ids.
+struct Backwards {
+  int workers() const { return 3; }
+  void run(std::size_t tiles, adacc::TileFn tile) const {
+    for (std::size_t i = tiles; i-- > 0;) tile(i, static_cast<int>(i) % 3);
+  }
 };
 
 /// Executor over `count` threads that take tiles in whatever order they come.

@@ -49,15 +49,7 @@ struct Case {
   const char* trained = nullptr;
 };
 
-/// Runs tiles in reverse order on made-up worker ids.
-struct Backwards {
-  int count = 3;
-  int workers() const { return count; }
-  void run(std::size_t tiles, TileFn tile) const {
-    for (std::size_t i = tiles; i-- > 0;) tile(i, static_cast<int>(i) % count);
-  }
-};
-Backwards executor;
+train_test::Backwards executor;
 
 Trained made(const Case& of, Updates updates) {
   TrainedSet set;

@@ -73,14 +73,15 @@ namespace detail {
 /// the room; if it never is, the smallest arena is taken.
 constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const Plan& plan,
                                                       Mode mode, Schedule schedule) {
-  PlacedSchedule best{static_cast<Schedule&&>(schedule), {}};
-  const bool sends = mode == Mode::train && travels(plan);
-  const Schedule kept = sends ? best.schedule : Schedule{};
-  TransferPass pass(graph, plan, kept);
-  if (pass.empty()) {
-    best.layout = make_layout(best.schedule);
-    return best;
-  }
+  const auto as_it_is = [&] {
+    PlacedSchedule placed{static_cast<Schedule&&>(schedule), {}};
+    placed.layout = make_layout(placed.schedule);
+    return placed;
+  };
+  if (mode != Mode::train || !travels(plan)) return as_it_is();
+  TransferPass pass(graph, plan, schedule);
+  if (pass.empty()) return as_it_is();
+  PlacedSchedule best;
   const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
   for (std::size_t sixteenths = 16; sixteenths >= 8; --sixteenths) {
     PlacedSchedule next;
@@ -110,8 +111,7 @@ constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& 
   // Nothing is sent in the middle of a loop: without them the room may do.
   Schedule straight = make_straight_schedule(graph, plan, mode);
   // An arena ends with its last byte, live bytes with the padding behind it.
-  if (placed && placed->schedule.transfers.empty() && !travels(plan) &&
-      live_bytes(straight) >= placed->layout.arena_bytes + alignment)
+  if (placed && !travels(plan) && live_bytes(straight) >= placed->layout.arena_bytes + alignment)
     return placed;
   Result<PlacedSchedule> other =
       detail::place_with_transfers(graph, plan, mode, static_cast<Schedule&&>(straight));
