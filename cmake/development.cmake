@@ -57,12 +57,16 @@ if(ADACC_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${ADACC_CCACHE}")
 endif()
 
-# adacc_executable(target source... [LINK library...] [QUICK flag]): one of our own programs. With
-# ADACC_QUICK_BUILD it is compiled with the flag behind QUICK, -O1 unless another is named; `none`
-# leaves the build's own.
+# adacc_executable(target [OBJECT] source... [LINK library...] [QUICK flag]): one of our own programs, or
+# its objects alone. With ADACC_QUICK_BUILD it is compiled with the flag behind QUICK, -O1 unless another
+# is named; `none` leaves the build's own.
 function(adacc_executable target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "QUICK" "LINK")
-  add_executable(${target} ${arg_UNPARSED_ARGUMENTS})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OBJECT" "QUICK" "LINK")
+  if(arg_OBJECT)
+    add_library(${target} OBJECT ${arg_UNPARSED_ARGUMENTS})
+  else()
+    add_executable(${target} ${arg_UNPARSED_ARGUMENTS})
+  endif()
   target_link_libraries(${target} PRIVATE adacc::eigen adacc_warnings ${arg_LINK})
   if(ADACC_QUICK_BUILD)
     if(NOT arg_QUICK)

@@ -11,7 +11,8 @@
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
 #       clang       the same with clang++, without exceptions and RTTI, with two minutes of fuzzing;
-#                   beside asan-ubsan without the tests of folders, which are built there
+#                   beside asan-ubsan without the tests of folders, which are built there, and
+#                   beside quick without the documents' programs
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
@@ -384,9 +385,10 @@ configure() {
   [ -z "${GXX:-}" ] || options+=("-DADACC_GXX=$(command -v "$gxx")")
   [ -z "${CLANGXX:-}" ] || options+=("-DADACC_CLANGXX=$(command -v "$clangxx")")
   # asan-ubsan builds the tests of all folders with the same compiler, those of arithmetic optimized for
-  # this machine.
+  # this machine; quick compiles and runs the documents' programs.
   [ "$1" != clang ] || [[ " ${stages[*]} " != *" asan-ubsan "* ]] ||
     options+=("-DADACC_TEST_MODULES=core")
+  [ "$1" != clang ] || [[ " ${stages[*]} " != *" quick "* ]] || options+=(-DADACC_DOCUMENT_BLOCKS=OFF)
   cmake --preset "$preset" "${options[@]}"
 }
 
