@@ -372,7 +372,8 @@ TEST_CASE("most of the time of sums is hidden behind backward") {
     ThreadGroup group(4, {.rate = rate, .latency = 1e-7});
     return on_ranks(group, [&](Member& member) {
       DataParallelOptions how{.shards = 4, .sharded_gradients = sharded};
-      how.sums = {.chunk_bytes = 2048, .chunks = 8};
+      // Of a layer that is smaller than a chunk all goes at once.
+      how.sums = {.chunk_bytes = sharded ? 65536U : 2048U, .chunks = 8};
       auto parallel = Parallel::make(member, net, shape, options(), how);
       REQUIRE_MESSAGE(parallel, parallel.error.text());
       Busy::member = &member;

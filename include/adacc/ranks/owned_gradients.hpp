@@ -85,7 +85,7 @@ class OwnedGradients {
       for (std::size_t e = from.size(); e < elems; ++e) to[e] = T{};
       sums.sum({to, Shape(elems)}, owners[p]);
     }
-    // What comes next lies elsewhere, on each rank in another place: it joins nothing of this.
+    // All of it is on its way from now on, however small: what comes next waits for it.
     sums.close();
     sums.progress();
     return {};
