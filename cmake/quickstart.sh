@@ -50,7 +50,7 @@ FINETUNE_STEPS=${QUICKSTART_STEPS:-60}
 FINETUNE_BUDGETS=(100% 50% 30% smallest)
 
 # How `ranks` trains: 4 shards of an update, on so many ranks, with more options.
-RANKS=("1 rank" "2 ranks" "4 ranks" "4 ranks --shard-moments")
+RANKS=("1 rank" "2 ranks" "4 ranks" "4 ranks --shard-moments" "4 ranks --shard-gradients")
 RANKS_STEPS=${QUICKSTART_STEPS:-40}
 
 # What `gpu` trains with train_gpt_cuda.

@@ -138,10 +138,11 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
   const std::size_t trained = trainer.program().graph.gradient_elems * sizeof(float);
   const std::size_t elems = trainer.program().graph.parameter_elems;
   const bool all = trained == elems * sizeof(float);
-  const std::string gradients = options.fused ? "gradients in the arena"
-                                : all && trained == memory.parameters
-                                    ? "as much for gradients"
-                                    : mebibytes(trained) + " for gradients";
+  const std::string gradients =
+      options.fused             ? "gradients in the arena"
+      : options.shard_gradients ? mebibytes(memory.gradients) + " for gradients of its own"
+      : all && trained == memory.parameters ? "as much for gradients"
+                                            : mebibytes(trained) + " for gradients";
   std::printf("parameters  %.2f M, %s%s", static_cast<double>(elems) / 1e6,
               mebibytes(memory.parameters).c_str(), options.parameters == "bf16" ? " in bf16" : "");
   if (!all && !options.forward_only)
@@ -189,11 +190,7 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
               mebibytes(trainer.predicted_peak()).c_str(),
               static_cast<double>(layout.arena_bytes) / static_cast<double>(layout.live_bytes),
               mebibytes(trainer.retain_peak()).c_str());
-  if (!options.resume.empty()) {
-    std::printf("resumed     %s, after step %llu\n", adacc::one_line(options.resume).c_str(),
-                number(trainer.done()));
-    for (const std::string& change : line.changed) std::printf("            %s\n", change.c_str());
-  }
+  if (!options.resume.empty()) print_resumed(line, trainer.done());
   std::fflush(stdout);
 }
 
@@ -202,9 +199,11 @@ void print_summary(AnyTrainer& trainer) {
   const auto line = [](const char* what, std::size_t bytes) {
     std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
   };
+  if constexpr (requires { trainer.stage(); }) std::printf("of stage %d:\n", trainer.stage());
   line("activation peak, measured", trainer.measured_peak());
   line("activation peak, predicted", trainer.predicted_peak());
-  line("retain would have needed", trainer.retain_peak());
+  if constexpr (requires { trainer.retain_peak(); })
+    line("retain would have needed", trainer.retain_peak());
   const adacc::TrainingMemoryUse memory = trainer.memory_use();
   line("parameters", memory.parameters);
   line("gradients", memory.gradients);
@@ -271,22 +270,26 @@ class Run {
     progress_.finish();
     if (ending == Ending::diverged) return save_last_finite(), 1;
     save_if_due("");
-    if (const Error why = trainer_.save_profile()) report(why);
+    if constexpr (requires { trainer_.save_profile(); })
+      if (const Error why = trainer_.save_profile()) report(why);
     if (ending == Ending::interrupted) {
       std::fprintf(stderr, "train_gpt: interrupted after step %llu%s\n", number(trainer_.done()),
                    saved_ == trainer_.done() ? ", checkpoint saved" : "");
       return failed_ ? 2 : 128 + signalled;
     }
     if (ending == Ending::failed) return 2;
-    if (!options_.export_to.empty())
-      if (const Error why = trainer_.export_model()) report(why);
+    if constexpr (requires { trainer_.export_model(); })
+      if (!options_.export_to.empty())
+        if (const Error why = trainer_.export_model()) report(why);
     if constexpr (requires { trainer_.save_merged(); })
       if (!options_.merge.empty())
         if (const Error why = trainer_.save_merged()) report(why);
     print_summary(trainer_);
-    if (!options_.report.empty())
-      if (const Error why = write_report(options_.report, run_report(options_, trainer_, history_)))
-        report(why);
+    if constexpr (requires { trainer_.program(); })
+      if (!options_.report.empty())
+        if (const Error why =
+                write_report(options_.report, run_report(options_, trainer_, history_)))
+          report(why);
     if constexpr (requires { trainer_.generate(1); })
       if (options_.sample > 0)
         std::printf("\nsample:\n%s\n", printable(trainer_.generate(options_.sample)).c_str());
@@ -342,27 +345,30 @@ class Run {
     StepRecord record = StepRecord::of(began, *outcome, start,
                                        options_.update_batches() * options_.batch * options_.seq);
     record.activation_peak_bytes = trainer_.measured_peak();
-    record.offloaded_bytes = trainer_.offloaded_bytes();
-    record.stall_ms = 1e3 * trainer_.stall_seconds();
-    record.plan_version = trainer_.plan_version();
-    for (const std::string& change : trainer_.changes()) progress_.say("plan        " + change);
-    if (trainer_.refused())
-      progress_.say(std::string("plan        kept: ") + trainer_.refused().text());
+    if constexpr (requires { trainer_.changes(); }) {  // its plan changes
+      record.offloaded_bytes = trainer_.offloaded_bytes();
+      record.stall_ms = 1e3 * trainer_.stall_seconds();
+      record.plan_version = trainer_.plan_version();
+      for (const std::string& change : trainer_.changes()) progress_.say("plan        " + change);
+      if (trainer_.refused())
+        progress_.say(std::string("plan        kept: ") + trainer_.refused().text());
+    }
     if (!outcome->finite) return Ending::diverged;
     const bool last = trainer_.done() == options_.steps;
-    const bool validates =
+    [[maybe_unused]] const bool validates =
         !options_.val.empty() &&
         (last || (options_.val_every > 0 && trainer_.done() % options_.val_every == 0));
-    if (validates) {
-      const auto loss = trainer_.evaluate(validation_);
-      if (loss) record.val_loss = *loss;
-      else report(loss.error);
-    }
+    if constexpr (requires { trainer_.evaluate(validation_); })
+      if (validates) {
+        const auto loss = trainer_.evaluate(validation_);
+        if (loss) record.val_loss = *loss;
+        else report(loss.error);
+      }
     if (const Error why = log_.write(record)) {
       report(Error::say(why.text(), "; training goes on without it"));
       log_.close();
     }
-    history_.add(record, trainer_.changes());
+    if constexpr (requires { trainer_.changes(); }) history_.add(record, trainer_.changes());
     progress_.show(record);
     // Behind the log: a run that is killed and resumed then finds the lines of all steps before.
     if (options_.save_every > 0 && trainer_.done() % options_.save_every == 0 && !last)
@@ -410,6 +416,11 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say("--may-freeze is for one rank without --shards");
   if (Error why = check_files(options)) return why;
   if (Error why = adopt_shape(options, line.resumed.model)) return why;
+  if (!options.network.tied_head && !options.export_to.empty() &&
+      !exports_header(options.export_to))
+    return Error::say(
+        "--export writes a GPT-2 as Hugging Face has it, whose head is the table of tokens, and "
+        "this model's head is a table of its own; a C header (--export model.h) can have both");
   const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
   if (Error why = rate.validate()) return why;
 
@@ -431,53 +442,6 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     if (!probe) return probe.error;
   }
   return {};
-}
-
-/// A stage of --pipeline. The exit status.
-int train_stage(const Options& options, const adacc::Tokens& data) {
-  if (options.pipeline != ranks.size())
-    return fail(Error::say("--pipeline ", options.pipeline, " takes as many ranks (mpirun -np ",
-                           options.pipeline, "), and there ", ranks.size() == 1 ? "is " : "are ",
-                           ranks.size()));
-  const auto group = ranks.another();
-  if (const Error why = share_error(ranks.group(), group.error)) return fail(why);
-  StageTrainer trainer(options, *group);
-  if (const Error why = share_error(ranks.group(), trainer.set_up())) return fail(why);
-  Log log;
-  if (const Error why = share_error(ranks.group(), log.open(options.log, 0))) return fail(why);
-  catch_signals();
-  print_setup(options, trainer, data);
-  const adacc::LearningRate rate{options.lr, options.min_lr, options.warmup, options.steps};
-  Progress progress(0, options.steps);
-  int status = 0;
-  while (status == 0 && trainer.done() < options.steps) {
-    if (interrupted()) {
-      status = 128 + signalled;
-      break;
-    }
-    const double start = adacc::steady_seconds();
-    const std::uint64_t began = trainer.done();
-    const auto outcome = trainer.step(data, rate);
-    if (!outcome) {
-      progress.finish();
-      return fail(outcome.error);
-    }
-    StepRecord record =
-        StepRecord::of(began, *outcome, start, options.micro * options.batch * options.seq);
-    record.activation_peak_bytes = trainer.arena_bytes();
-    if (const Error why = log.write(record)) {
-      complain(why);
-      log.close();
-    }
-    progress.show(record);
-    if (outcome->finite) continue;
-    progress.finish();
-    complain(Error::say("the loss or the gradient of step ", record.step,
-                        " is not finite; stopped before its update"));
-    status = 1;
-  }
-  progress.finish();
-  return status;
 }
 
 }  // namespace
@@ -531,9 +495,17 @@ int train(CommandLine& line) {
   adacc::Tokens data, validation;
   Error why = share_error(ranks.group(), look_ahead(line, data, validation));
   if (why) return fail(why);
-  if (options.pipeline > 0) return train_stage(options, data);
-
   const DataIdentity text{data.size(), data.checksum()};
+  if (options.pipeline > 0) {
+    if (options.pipeline != ranks.size())
+      return fail(Error::say("--pipeline ", options.pipeline, " takes as many ranks (mpirun -np ",
+                             options.pipeline, "), and there ", ranks.size() == 1 ? "is " : "are ",
+                             ranks.size()));
+    const auto group = ranks.another();
+    if ((why = share_error(ranks.group(), group.error))) return fail(why);
+    StageTrainer trainer(options, *group);
+    return run(line, trainer, text, data, validation);
+  }
   if (options.may_freeze)
     if ((why = choose_frozen(options, data, line.frozen))) return fail(why);
   if (options.on_device()) {

@@ -39,6 +39,8 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(size);
   app.add_option("--channels", network.channels, "width of the residual stream")->check(size);
   app.add_option("--context", network.context, "longest sequence the model can see")->check(size);
+  app.add_flag("--untied-head{false}", network.tied_head,
+               "give the head a table of its own, as --pipeline does");
 
   auto* tokens = app.add_option("--tokens", options.tokens, "train on an llm.c token file");
   app.add_option("--text", options.text,
@@ -64,6 +66,10 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_flag("--shard-moments", options.shard_moments,
                "with several ranks: each keeps the optimizer's moments of its own share of the "
                "parameters alone, and updates them");
+  app.add_flag(
+      "--shard-gradients", options.shard_gradients,
+      "and their gradients, which then take the memory of one layer beside: ranks are as many "
+      "as --shards, or 1, 2, 4 or another power of 2, and shards are single batches");
   app.add_option(
          "--pipeline", options.pipeline,
          "cut the network, whose head is then a table of its own, into so many stages, one for "
@@ -275,6 +281,13 @@ struct CommandLine {
   std::vector<std::string> changed;  ///< what is not as in the run that is resumed, in words
 };
 
+/// Where a resumed run goes on, and what is not as it was.
+inline void print_resumed(const CommandLine& line, std::uint64_t done) {
+  std::printf("resumed     %s, after step %llu\n", adacc::one_line(line.options.resume).c_str(),
+              static_cast<unsigned long long>(done));
+  for (const std::string& change : line.changed) std::printf("            %s\n", change.c_str());
+}
+
 /// Parses `arguments` behind those of a checkpoint; the status to exit with, if it is not to go on.
 inline std::optional<int> parse(const std::vector<std::string>& stored, int argc, char** argv,
                                 Options& options) {
@@ -291,7 +304,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   all.insert(all.end(), argv + 1, argv + argc);
   if (const auto status = support::parse(app, static_cast<int>(all.size()), all.data()))
     return status;
-  for (const char* name : {"--layers", "--heads", "--channels", "--context"})
+  for (const char* name : {"--layers", "--heads", "--channels", "--context", "--untied-head"})
     options.shape_given = options.shape_given || app.count(name) > 0;
   for (const char* name :
        {"--budget", "--total", "--tolerance", "--solver", "--offload", "--pinned", "--plan-threads",
@@ -299,11 +312,12 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
   for (const char* name :
-       {"--model",   "--policy", "--budget",        "--profile",       "--fixed-costs",
-        "--offload", "--train",  "--lora",          "--may-freeze",    "--fused",
-        "--clip-by", "--shards", "--solver",        "--plan-threads",  "--forward-only",
-        "--report",  "--save",   "--export",        "--merge",         "--resume",
-        "--sample",  "--val",    "--shard-moments", "--moments-store", "--parameters"})
+       {"--model",         "--policy",          "--budget",        "--profile",
+        "--fixed-costs",   "--offload",         "--train",         "--lora",
+        "--may-freeze",    "--fused",           "--clip-by",       "--shards",
+        "--solver",        "--plan-threads",    "--forward-only",  "--report",
+        "--export",        "--merge",           "--sample",        "--val",
+        "--shard-moments", "--shard-gradients", "--moments-store", "--parameters"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
@@ -359,6 +373,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (all.pipeline > 0 && !given.not_for_pipeline.empty())
       return fail(
           adacc::Error::say(given.not_for_pipeline.c_str(), " does not go with --pipeline yet"));
+    if (all.pipeline > 0 && all.for_one_stage() != nullptr)
+      return fail(adacc::Error::say(adacc::one_line(all.resume, 80).c_str(), ": is of a run with ",
+                                    all.for_one_stage(),
+                                    ", which does not go with --pipeline yet"));
     if (all.pipeline > 0 && (all.moments != "fp32" || all.optimizer == "adafactor"))
       return fail(adacc::Error::say(
           "--pipeline takes --optimizer adamw, sgd or lion, with --moments fp32"));
@@ -436,13 +454,24 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
                              : name == "--pinned";
   };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
+  // Nor does what one rank had, and did with it, say anything to a pipeline, whose stages are planned.
+  const auto of_one_rank = [&](const std::string& name) {
+    if (given.pipeline == 0) return false;
+    for (const char* other :
+         {"--policy", "--budget", "--total", "--solver", "--offload", "--offload-limit",
+          "--plan-threads", "--fixed-costs", "--moments-store", "--moments-window"})
+      if (name == other) return true;
+    return false;
+  };
   for (const auto& [name, value] : line.notes.options)
-    if (!stays_behind(name) && (!other_text || (name != "--text" && name != "--tokens")) &&
+    if (!stays_behind(name) && !of_one_rank(name) &&
+        (!other_text || (name != "--text" && name != "--tokens")) &&
         (given.total_text.empty() || name != "--budget") &&
         (given.budget_text.empty() || name != "--total"))
       stored.push_back(name + "=" + value);
   Options both;
   if (const auto status = parse(stored, argc, argv, both)) return status;
+  if (both.pipeline > 0 && both.shards == 1) both.shards = 0;  // the same sums
   line.options = both;
   // How long it trains is not what makes it another run; a text is judged by its contents.
   const Notes now = Notes::of(both, line.notes.data);

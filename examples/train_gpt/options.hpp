@@ -5,6 +5,7 @@
 #include <adacc/io/budget.hpp>
 #include <adacc/layer/gpt.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ struct Options {
   std::size_t seq = 0;
   std::size_t micro = 1;  ///< batches, one after the other, that an update is made of
   int shards = 0;         ///< of an update, on all ranks; 0: see parallel()
-  bool shard_moments = false;
+  bool shard_moments = false, shard_gradients = false;
   int pipeline = 0;                   ///< stages, one for each rank; 0: none
   double rank_limit = 300;            ///< seconds that ranks wait for one
   std::string train;                  ///< patterns of the parameters that are trained; empty: all
@@ -88,27 +89,36 @@ struct Options {
   bool on_device() const { return device != "cpu"; }
   /// An option that is not there on a device, as it stands; null if there is none.
   const char* for_cpu() const {
-    const struct {
-      bool given;
-      const char* option;
-    } all[] = {{parallel(), "--shards"},
-               {shard_moments, "--shard-moments"},
-               {pipeline > 0, "--pipeline"},
-               {lora.rank > 0, "--lora"},
-               {forward_only, "--forward-only"},
-               {fused, "--fused"},
-               {may_freeze, "--may-freeze"},
-               {optimizer != "adamw", "--optimizer other than adamw"},
-               {moments != "fp32", "--moments other than fp32"},
-               {!moments_store.empty(), "--moments-store"},
-               {!offload.empty(), "--offload, to a disk,"},
-               {!profile.empty(), "--profile"},
-               {parts > 1, "--parts"},
-               {plan_threads > 0, "--plan-threads"},
-               {sample > 0, "--sample"}};
-    for (const auto& one : all)
-      if (one.given) return one.option;
-    return nullptr;
+    const Given all[] = {{parallel(), "--shards"},
+                         {shard_moments, "--shard-moments"},
+                         {shard_gradients, "--shard-gradients"},
+                         {pipeline > 0, "--pipeline"},
+                         {lora.rank > 0, "--lora"},
+                         {forward_only, "--forward-only"},
+                         {fused, "--fused"},
+                         {may_freeze, "--may-freeze"},
+                         {optimizer != "adamw", "--optimizer other than adamw"},
+                         {moments != "fp32", "--moments other than fp32"},
+                         {!moments_store.empty(), "--moments-store"},
+                         {!offload.empty(), "--offload, to a disk,"},
+                         {!profile.empty(), "--profile"},
+                         {parts > 1, "--parts"},
+                         {plan_threads > 0, "--plan-threads"},
+                         {sample > 0, "--sample"}};
+    return first_of(all);
+  }
+
+  /// Of a run that is to go on as a pipeline: what makes it one that a pipeline cannot do; null if
+  /// nothing does.
+  const char* for_one_stage() const {
+    const Given all[] = {{shards > 1, "--shards"},
+                         {!train.empty(), "--train"},
+                         {lora.rank > 0, "--lora"},
+                         {forward_only, "--forward-only"},
+                         {fused, "--fused"},
+                         {clip_by != "step", "--clip-by"},
+                         {parameters != "fp32", "--parameters"}};
+    return first_of(all);
   }
 
   /// The adapters, if there are any.
@@ -120,6 +130,18 @@ struct Options {
 
   /// What checkpoints call the model. Which of its parameters are trained is not part of it.
   std::string model_text() const { return adacc::gpt::describe(network, adapters()); }
+
+ private:
+  struct Given {
+    bool given;
+    const char* option;
+  };
+  template <std::size_t count>
+  static const char* first_of(const Given (&all)[count]) {
+    for (const Given& one : all)
+      if (one.given) return one.option;
+    return nullptr;
+  }
 };
 
 /// Whether --export names a C header, and no folder.
@@ -155,7 +177,8 @@ struct Notes {
     number("--batch", options.batch);
     number("--seq", options.seq);
     if (options.micro > 1) number("--micro", options.micro);
-    if (options.parallel()) number("--shards", options.shards);
+    // A pipeline adds its micro-batches one after the other, whatever the number of its stages.
+    if (options.parallel() || options.pipeline > 0) number("--shards", std::max(1, options.shards));
     if (!options.train.empty()) notes.options.emplace_back("--train", options.train);
     if (options.lora.rank > 0) {
       number("--lora", options.lora.rank);
@@ -188,6 +211,11 @@ struct Notes {
     if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
     if (options.device != "cpu") notes.options.emplace_back("--device", options.device);
     if (!options.plans()) return notes;
+    if (options.pipeline > 0) {  // what its ranks have is no part of the run
+      number("--tolerance", options.tolerance);
+      if (options.parts > 1) number("--parts", options.parts);
+      return notes;
+    }
     if (!options.pinned_text.empty()) notes.options.emplace_back("--pinned", options.pinned_text);
     const bool neither = options.budget_text.empty() && options.total_text.empty();
     if (neither) notes.options.emplace_back("--budget", "100%");

@@ -9,7 +9,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
 #include <adacc/ranks/collectives.hpp>
-#include <adacc/ranks/pipeline.hpp>
+#include <adacc/ranks/save_pipeline.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <support/optimizer.hpp>
 
@@ -19,9 +19,11 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "run_report.hpp"
+#include "touched.hpp"
 
 /// This rank's stage, and what it is fed.
 class StageTrainer {
@@ -38,7 +40,57 @@ class StageTrainer {
   StageTrainer& operator=(const StageTrainer&) = delete;
 
   /// Plans all stages, which every rank does alike: costs are estimated. Takes the memory of its own.
-  adacc::Error set_up() {
+  adacc::Error set_up(const adacc::Tokens&) { return share_error(group_, allocate()); }
+
+  /// The same, and goes on where the checkpoint `saved` was, which --resume names.
+  adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes&, const adacc::Tokens&,
+                      bool same_text) {
+    using namespace adacc;
+    if (const Error why = share_error(group_, allocate())) return why;
+    if (const Error why = stage_.load(options_.resume)) return why;
+    stage_.context().key.seed = options_.seed;
+    const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
+    next_batch_ = place / (options_.batch * options_.seq);
+    return {};
+  }
+
+  adacc::Error save(const std::string& path, const Notes& notes) {
+    return stage_.save(path, notes.text());
+  }
+
+  std::uint64_t done() const { return stage_.updates(); }
+  const adacc::PipelineOutcome& plan() const { return plan_; }
+  adacc::TrainingMemoryUse memory_use() const { return stage_.memory_use(); }
+  std::size_t predicted_peak() const { return stage_.arena_bytes(); }
+  std::size_t measured_peak() { return touched_bytes(stage_.arena(), stage_.arena_bytes()); }
+  std::size_t total_bytes() const { return total_bytes_; }
+  int stage() const { return stage_.stage(); }
+
+  adacc::Result<adacc::TrainingOutcome> step(const adacc::Tokens& data,
+                                             const adacc::LearningRate& rate) {
+    using namespace adacc;
+    const Shape shape(options_.batch, options_.seq);
+    for (std::size_t b = 0; b < options_.micro; ++b)
+      if (const Error why =
+              data.batch(next_batch_ + b, options_.batch, options_.seq,
+                         View<std::int32_t>(inputs_.data() + b * shape.elems(), shape),
+                         View<std::int32_t>(targets_.data() + b * shape.elems(), shape)))
+        return why;
+    const auto part = [&](const std::vector<std::int32_t>& of) {
+      return [&of, shape](int b) -> AnyView {
+        return View<const std::int32_t>(of.data() + static_cast<std::size_t>(b) * shape.elems(),
+                                        shape);
+      };
+    };
+    const auto done = stage_.step(part(inputs_), part(targets_), rate.at(this->done()));
+    if (!done) return done.error;
+    if (done->finite) next_batch_ += options_.micro;
+    stage_.data_position = data.position(next_batch_, options_.batch, options_.seq);
+    return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro};
+  }
+
+ private:
+  adacc::Error allocate() {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
                                              options_.threads, options_.parts);
@@ -54,10 +106,9 @@ class StageTrainer {
     request.tolerance = options_.tolerance;
     request.bytes_per_trained =
         static_cast<double>(held->total()) / static_cast<double>(graph->parameter_elems);
-    const std::size_t memory =
-        options_.total_text.empty()
-            ? SIZE_MAX / 2
-            : options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
+    if (!options_.total_text.empty())
+      total_bytes_ = options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
+    const std::size_t memory = total_bytes_ == 0 ? SIZE_MAX / 2 : total_bytes_;
     for (int s = 0; s < options_.pipeline; ++s) request.stages.push_back({memory});
     auto plan = plan_pipeline(*graph, estimated_profile(*graph), request);
     if (!plan) return plan.error;
@@ -70,37 +121,14 @@ class StageTrainer {
     if (!stage) return stage.error;
     stage_ = std::move(*stage);
     stage_.clip = options_.clip;
+    stage_.model = options_.model_text();
+    mark_untouched(stage_.arena());
     const std::size_t elems = options_.batch * options_.seq * options_.micro;
     inputs_.resize(elems);
     targets_.resize(elems);
     return {};
   }
 
-  std::uint64_t done() const { return stage_.updates(); }
-  const adacc::PipelineOutcome& plan() const { return plan_; }
-  const Stage& stage() const { return stage_; }
-  std::size_t arena_bytes() const { return stage_.arena_bytes(); }
-
-  adacc::Result<adacc::PipelineUpdate> step(const adacc::Tokens& data,
-                                            const adacc::LearningRate& rate) {
-    using namespace adacc;
-    const Shape shape(options_.batch, options_.seq);
-    for (std::size_t b = 0; b < options_.micro; ++b)
-      if (const Error why =
-              data.batch(done() * options_.micro + b, options_.batch, options_.seq,
-                         View<std::int32_t>(inputs_.data() + b * shape.elems(), shape),
-                         View<std::int32_t>(targets_.data() + b * shape.elems(), shape)))
-        return why;
-    const auto part = [&](const std::vector<std::int32_t>& of) {
-      return [&of, shape](int b) -> AnyView {
-        return View<const std::int32_t>(of.data() + static_cast<std::size_t>(b) * shape.elems(),
-                                        shape);
-      };
-    };
-    return stage_.step(part(inputs_), part(targets_), rate.at(done()));
-  }
-
- private:
   const Options& options_;
   adacc::GroupRef group_;
   decltype(adacc::gpt::make(options_.network)) network_;
@@ -109,10 +137,13 @@ class StageTrainer {
   adacc::PipelineOutcome plan_;
   Stage stage_;
   std::vector<std::int32_t> inputs_, targets_;
+  std::uint64_t next_batch_ = 0;
+  std::size_t total_bytes_ = 0;  ///< 0 without --total
 };
 
-inline void print_setup(const Options& options, const StageTrainer& trainer,
+inline void print_setup(const CommandLine& line, const StageTrainer& trainer,
                         const adacc::Tokens& tokens) {
+  const Options& options = line.options;
   std::printf("model       %s\n", options.model_text().c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),
               static_cast<double>(tokens.size()) / 1e6);
@@ -128,5 +159,6 @@ inline void print_setup(const Options& options, const StageTrainer& trainer,
                 stage.first, stage.last, policy_counts(stage.plan).c_str(), stage.in_flight,
                 mebibytes(stage.peak_bytes).c_str(), mebibytes(stage.arena_bytes()).c_str());
   }
+  if (!options.resume.empty()) print_resumed(line, trainer.done());
   std::fflush(stdout);
 }

@@ -30,6 +30,7 @@
 #include "model_file.hpp"
 #include "options.hpp"
 #include "resident.hpp"
+#include "touched.hpp"
 
 class Trainer {
   using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
@@ -207,7 +208,10 @@ class Trainer {
     const int ranks = group_.size();
     return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks over MPI") + ", an update of " +
            std::to_string(parallel_.shards()) + " shards" +
-           (options_.shard_moments && ranks > 1 ? ", moments sharded" : "");
+           (ranks == 1                 ? ""
+            : options_.shard_gradients ? ", moments and gradients sharded"
+            : options_.shard_moments   ? ", moments sharded"
+                                       : "");
   }
   std::string place_text() const {
     return std::to_string(options_.threads) + (options_.threads == 1 ? " thread" : " threads");
@@ -262,23 +266,10 @@ class Trainer {
   const std::vector<std::string>& changes() const { return changes_; }
   const adacc::Error& refused() const { return trained().boundary().update.failed; }
 
-  /// Arena bytes that training steps have touched: the end of the last cache line that differs
-  /// from the pattern it was filled with.
-  std::size_t measured_peak() {
-    const adacc::Bytes arena = this->arena();
-    std::size_t end = predicted_peak();
-    while (end > 0) {
-      const std::size_t line = (end - 1) / adacc::alignment * adacc::alignment;
-      for (std::size_t i = line; i < end; ++i)
-        if (arena[i] != pattern) return end;
-      end = line;
-    }
-    return 0;
-  }
+  /// Arena bytes that training steps have touched.
+  std::size_t measured_peak() { return touched_bytes(arena(), predicted_peak()); }
 
  private:
-  static constexpr std::byte pattern{0xA5};
-
   const adacc::Graph& graph() const { return program().graph; }
   adacc::View<float> params() {
     return options_.forward_only ? forward_.params() : trained().params();
@@ -327,12 +318,13 @@ class Trainer {
       return training_.step(batch_.inputs(), batch_.targets(), rate.at(done()));
     }
     if (options_.parallel()) {
-      const auto first = static_cast<std::size_t>(parallel_.first_shard()) * options_.micro,
-                 count = static_cast<std::size_t>(parallel_.shard_count()) * options_.micro;
-      for (std::size_t i = 0; i < count; ++i) {
-        if (adacc::Error why = batch_.fill(data, next_batch_ + first + i)) return why;
-        if (auto loss = parallel_.accumulate(batch_.inputs(), batch_.targets()); !loss)
-          return loss.error;
+      for (int s = 0; s < parallel_.shard_count(); ++s) {
+        const auto first = static_cast<std::size_t>(parallel_.shard(s)) * options_.micro;
+        for (std::size_t i = first; i < first + options_.micro; ++i) {
+          if (adacc::Error why = batch_.fill(data, next_batch_ + i)) return why;
+          if (auto loss = parallel_.accumulate(batch_.inputs(), batch_.targets()); !loss)
+            return loss.error;
+        }
       }
       return parallel_.update(rate.at(done()));
     }
@@ -342,6 +334,17 @@ class Trainer {
         return loss.error;
     }
     return training_.update(rate.at(done()));
+  }
+
+  /// Of a training that only plans, or is measured.
+  struct Stateless {
+    static constexpr const char* name = "none";
+    static constexpr std::size_t state_count = 0;
+    template <class T>
+    void update(const adacc::ParameterRange<T>&, const adacc::UpdateTerms&) const {}
+  };
+  bool gradients_in_arena() const {
+    return options_.fused || (options_.parallel() && options_.shard_gradients);
   }
 
   Trained& trained() { return parallel_ ? parallel_.training() : training_; }
@@ -366,12 +369,13 @@ class Trainer {
                          .context = cpu_,
                          .clip = options_.clip,
                          .clip_by = clip_by(),
-                         .optimizer = training_.optimizer,
+                         .optimizer = optimizer_,
                          .arena_bytes = borrowed_bytes(),
                          .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,
                               .micro_batches = static_cast<int>(options_.micro),
-                              .sharded_state = options_.shard_moments};
+                              .sharded_state = options_.shard_moments,
+                              .sharded_gradients = options_.shard_gradients};
     Graph graph = training_.compiled().graph();
     const Plan plan = training_.plan();
     if (const Evolution* known = training_.evolution()) {
@@ -458,7 +462,7 @@ class Trainer {
     Result<Graph> graph = make(options_.batch, options_.seq);
     if (!graph) return graph.error;
     separate_retain_peak_ = peak_bytes(*graph, retain_all(*graph));
-    if (options_.fused) set_updates(*graph, Updates::fused);
+    if (gradients_in_arena()) set_updates(*graph, Updates::fused);
     set_parameters(*graph, form());
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (options_.forward_only && options_.parts > 1) {
@@ -477,6 +481,10 @@ class Trainer {
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
     if (!optimizer) return optimizer.error;
+    optimizer_ = std::move(*optimizer);
+    // What several ranks then train with is made by go_parallel(), and may be shared among them.
+    if (options_.parallel()) *optimizer = Stateless();
+    else *optimizer = optimizer_;
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
     trained().clip = options_.clip;
@@ -530,7 +538,7 @@ class Trainer {
       if (!fp32) return fp32.error;
       total_bytes_ = options_.total.of(fp32->total() + separate_retain_peak_);
     }
-    if (options_.fused) set_updates(*graph, Updates::fused);
+    if (gradients_in_arena()) set_updates(*graph, Updates::fused);
     set_parameters(*graph, form());
     Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
                          .total_bytes = total_bytes_,
@@ -641,7 +649,7 @@ class Trainer {
   /// Fills the arena with the pattern and lends it to the forward-only steps as well.
   adacc::Error share_arena() {
     const adacc::Bytes arena = this->arena();
-    std::memset(arena.data(), static_cast<int>(pattern), arena.size());
+    mark_untouched(arena);
     for (adacc::Step<>* step : {&evaluate_, &infer_}) {
       if (step == &infer_ && options_.sample == 0) continue;
       if (adacc::Error why = step->bind(arena, parameters())) return why;
@@ -730,6 +738,7 @@ class Trainer {
   adacc::ScratchFile store_;         ///< outlives the training that sends to it
   adacc::ScratchFile moments_file_;  ///< likewise
   ResidentPeak resident_;
+  adacc::AnyOptimizer optimizer_;
   Trained training_;              ///< empty once it has become
   Parallel parallel_;             ///< this, with shards
   adacc::ForwardOnly<> forward_;  ///< in its place, with --forward-only

@@ -27,6 +27,23 @@ for ranks in 2 4; do
   done
 done
 
+# With sharded gradients a shard is one batch; resumed without, it is the same run.
+"$program" "${small[@]}" --seed 3 --shards 8 --steps 4 --save single >out 2>err || complain "$(cat err)"
+for ranks in 2 4; do
+  on "$ranks" --seed 3 --shards 8 --steps 4 --save many --shard-gradients || complain "$(cat err)"
+  grep -q 'moments and gradients sharded' out || complain "sharded gradients are said to be: $(cat out)"
+  cmp single many || complain "$ranks ranks with sharded gradients have another checkpoint than one"
+done
+on 2 --shards 4 --micro 2 --shard-gradients && complain "shards of 2 batches"
+grep -q 'let each be one micro-batch, and the update have 8 of them' err || complain "micro: $(cat err)"
+# Within a total that whole moments and gradients are too large for: what is held is what was promised.
+bytes() { sed -n "s/^$1  *\([0-9]*\) bytes.*/\1/p" out; }
+on 4 --policy auto --shards 4 --steps 1 --shard-gradients --total 1MiB && complain "1 MiB was enough"
+least=$(sed -n 's/.*the least known is [^(]*(\([0-9]*\) bytes).*/\1/p' err | sort -n | tail -n 1)
+on 4 --policy auto --shards 4 --steps 1 --total "${least}B" && complain "$least bytes are enough without sharding"
+on 4 --policy auto --shards 4 --steps 1 --shard-gradients --total "${least}B" || complain "$(cat err)"
+[ "$(bytes 'in all')" -le "$least" ] || complain "more is held than --total $least: $(cat out)"
+
 on 4 --seed 3 --shards 4 --micro 2 --steps 2 --save part --shard-moments || complain "$(cat err)"
 on 2 --resume part --steps 3 --save part || complain "$(cat err)"
 "$program" --resume part --threads 1 --steps 4 --save part >out 2>err || complain "$(cat err)"
@@ -74,11 +91,45 @@ grep -q recompute out || complain "300 KiB a rank were enough to retain everythi
 grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"
 grep -q 'stage 0 of 2 does not fit' err || complain "1 KiB: $(cat err)"
-for option in '--save run' '--shards 2' '--lora 2' '--fused'; do
+for option in '--val text' '--shards 2' '--lora 2' '--fused'; do
   # shellcheck disable=SC2086  # two words
   "$program" "${staged[@]}" --pipeline 1 $option >out 2>err && complain "--pipeline with $option"
   grep -q -- "${option%% *} does not go with --pipeline" err || complain "$option: $(cat err)"
 done
+
+# Its checkpoint is of the whole network: the same bytes of any number of stages, at once or one after
+# the other, and the numbers of one rank that adds as many batches in one shard.
+saves=("${staged[@]}" --total 300KiB)
+"$program" "${staged[@]}" --pipeline 1 --save whole >out 2>err || complain "$(cat err)"
+for ranks in 2 4; do
+  "$launcher" -np "$ranks" "$program" "${saves[@]}" --pipeline "$ranks" --save many >out 2>err ||
+    complain "$(cat err)"
+  cmp whole many || complain "$ranks stages have another checkpoint than one"
+done
+"$launcher" -np 4 "$program" "${saves[@]}" --pipeline 4 --steps 2 --save part >out 2>err || complain "$(cat err)"
+cp part half
+"$launcher" -np 2 "$program" --resume part --threads 1 --pipeline 2 --steps 4 --save part >out 2>err ||
+  complain "$(cat err)"
+cmp whole part || complain "a run in 4 and 2 stages has another checkpoint than one in 1"
+grep -q 'resumed  *part, after step 2' out || complain "a resumed pipeline says: $(cat out)"
+"$program" "${staged[@]}" --untied-head --shards 1 --save one >out 2>err || complain "$(cat err)"
+size=$(($(bytes parameters) + $(bytes moments)))
+numbers() { tail -c $((size + 8)) "$1" | head -c "$size"; }
+cmp <(numbers whole) <(numbers one) || complain "a pipeline has other numbers than one rank"
+"$program" --resume half --threads 1 --steps 4 --save half >out 2>err || complain "$(cat err)"
+cmp <(numbers whole) <(numbers half) || complain "one rank goes on from a pipeline's checkpoint otherwise"
+"$program" "${staged[@]}" --untied-head --shards 1 --steps 2 --save half >out 2>err || complain "$(cat err)"
+"$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
+  complain "$(cat err)"
+cmp whole half || complain "a pipeline goes on from one rank's checkpoint otherwise"
+stages_fail() {  # WORDS ARGS...: on both ranks
+  "$launcher" -np 2 "$program" --threads 1 --pipeline 2 --rank-limit 20 "${@:2}" >out 2>err &&
+    complain "a pipeline with ${*:2}"
+  grep -qF -- "$1" err || complain "${*:2}: $(cat err)"
+}
+stages_fail 'is of a run with --shards, which does not go with --pipeline' --resume single --steps 5
+stages_fail 'this model is' --resume whole --text text --layers 2 --heads 2 --channels 16 --context 16
+stages_fail 'nothere' --text text --layers 2 --heads 2 --channels 16 --context 16 --save nothere/run
 
 # One that hangs is given up, and one that is killed, too: nobody is left.
 for signal in STOP KILL; do
@@ -96,5 +147,5 @@ for signal in STOP KILL; do
   wait "$launched" && complain "status 0 after a rank got $signal"
   rm -f log
 done
-explains shards shard-moments rank-limit pipeline
+explains shards shard-moments shard-gradients rank-limit pipeline untied-head
 finish

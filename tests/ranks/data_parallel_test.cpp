@@ -10,6 +10,7 @@
 #include <adacc/ranks/data_parallel.hpp>
 #include <adacc/ranks/thread_group.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -104,10 +105,10 @@ bool same(const Run& a, const Run& b) {
 Error update(Parallel& parallel, std::size_t number, Run& run, bool spoiled = false) {
   const std::size_t micro = static_cast<std::size_t>(parallel.micro_batches());
   const std::size_t mine = static_cast<std::size_t>(parallel.shard_count()) * micro,
-                    all = static_cast<std::size_t>(parallel.shards()) * micro,
-                    first = static_cast<std::size_t>(parallel.first_shard()) * micro;
+                    all = static_cast<std::size_t>(parallel.shards()) * micro;
   for (std::size_t i = 0; i < mine; ++i) {
-    Batch batch(number * all + first + i);
+    const auto shard = static_cast<std::size_t>(parallel.shard(static_cast<int>(i / micro)));
+    Batch batch(number * all + shard * micro + i % micro);
     if (spoiled) batch.x[3] = std::numeric_limits<float>::infinity();
     const auto loss = parallel.accumulate(batch.input(), batch.targets());
     if (!loss) return loss.error;
@@ -188,6 +189,35 @@ TEST_CASE("shards may be no power of 2, if every rank has as many as one") {
           "of 2; possible are 1, 3, 6 ranks");
 }
 
+TEST_CASE(
+    "sharded gradients have the bits of one rank's, on 1, 2, 4 and 8 ranks, and on 3 of 3 shards") {
+  for (const int shards : {8, 12, 3}) {
+    DataParallelOptions how{.shards = shards};
+    how.sums = {.chunk_bytes = 2048, .chunks = 3};
+    auto first = Parallel::make({}, net, shape, options(), how);
+    REQUIRE(first);
+    const Plan plan = first->training().plan();
+    how.plan = &plan;
+    const Run expected = train({}, how);
+    REQUIRE_MESSAGE(!expected.error, expected.error.text());
+    how.sharded_gradients = true;
+    for (const int ranks : {1, 2, 3, 4, 8})
+      if (pairwise_rounds(static_cast<std::size_t>(shards), static_cast<std::size_t>(ranks)))
+        check_ranks(ranks, how, expected);
+  }
+  const auto says = [&](const DataParallelOptions& how, const char* words) {
+    ThreadGroup group(3, {.rate = 1e9});
+    for (const Run& run : on_ranks(group, [&](Member& member) { return train(member, how); }))
+      CHECK_MESSAGE(std::strstr(run.error.text(), words) != nullptr, std::string(run.error.text()));
+  };
+  says({.shards = 12, .sharded_gradients = true},
+       "12 shards cannot be dealt to 3 ranks whose gradients are sharded: these are a power of 2, "
+       "or "
+       "as many; possible are 1, 2, 4, 12 ranks");
+  says({.shards = 3, .micro_batches = 2, .sharded_gradients = true},
+       "let each be one micro-batch, and the update have 6 of them instead of 3 of 2");
+}
+
 TEST_CASE("one shard on one rank is plain accumulation") {
   Options with = options();
   with.clip = 0;
@@ -239,12 +269,14 @@ TEST_CASE("a run goes on with another number of ranks, bit for bit") {
     CHECK(read_checkpoint_info(path)->notes == "notes");
     for (const int ranks : {1, 2, 4}) {
       how.sharded_state = ranks != 2;
+      how.sharded_gradients = ranks == 4;
       ThreadGroup group(ranks, {.rate = 1e9});
       for (const Run& run : on_ranks(group, [&](Member& m) { return part(m, 2, 3, false); })) {
         CHECK_MESSAGE(!run.error, run.error.text());
         CHECK(run.params == expected.params);
       }
     }
+    how.sharded_gradients = false;
     CHECK(part({}, 2, 3, false).params == expected.params);
     how.sharded_state = sharded;
   }
@@ -261,15 +293,17 @@ TEST_CASE("every rank holds what was predicted, and a total counts sums and its 
   const std::size_t params = graph->parameter_elems * 4;
   Options with = options();
   const std::size_t state = train({}, {.shards = 1}).moments;
-  for (const bool sharded : {false, true}) {
-    DataParallelOptions how{.shards = 8, .sharded_state = sharded};
+  std::size_t totals[3] = {};
+  for (const int stage : {0, 1, 2}) {  // of ZeRO
+    const bool sharded = stage > 0;
+    DataParallelOptions how{.shards = 8, .sharded_state = sharded, .sharded_gradients = stage == 2};
     how.sums = {.chunk_bytes = 4096, .chunks = 2};
     std::size_t total = 0;
     for (const std::size_t most : {std::size_t{0}, std::size_t{1}}) {
       with.budget_bytes = 0;
       with.total_bytes = most == 0 ? 1000 : total;
       ThreadGroup group(4, {.rate = 1e9});
-      std::vector<std::size_t> moments(4), peaks(4);
+      std::vector<std::size_t> moments(4), peaks(4), gradients(4);
       std::mutex mutex;
       run_ranks(group, [&](Member& member) {
         const auto r = static_cast<std::size_t>(member.rank());
@@ -285,8 +319,18 @@ TEST_CASE("every rank holds what was predicted, and a total counts sums and its 
         REQUIRE_MESSAGE(parallel, parallel.error.text());
         const TrainingMemoryUse use = parallel->memory_use();
         CHECK(use.total() <= total);
-        CHECK(use.gradients == params);
-        CHECK(use.sums == 2 * 4096 + params);  // two shards: one sum is kept
+        std::size_t own = 0, layer = 0;  // of the gradients
+        for (std::size_t i = 0; i < graph->parameters.size(); ++i) {
+          const std::size_t bytes = 4 * padded_elems(graph->parameters[i].shape, Dtype::f32);
+          if (parallel->owner_of(i) == member.rank()) own += bytes;
+          layer = std::max(layer, bytes);
+        }
+        CHECK(use.gradients >= (stage == 2 ? own : params));
+        CHECK(use.gradients <= (stage == 2 ? own + layer + 4 * 64 : params));
+        // Two shards: one sum is kept.
+        CHECK(use.sums == 2 * 4096 + (stage == 2 ? own : params));
+        CHECK(parallel->training().gradients().size() * 4 == (stage == 2 ? 0 : params));
+        gradients[r] = own;
         moments[r] = use.moments;
         peaks[r] = use.arena;
         CHECK(use.arena == parallel->training().peak_bytes());
@@ -295,32 +339,41 @@ TEST_CASE("every rank holds what was predicted, and a total counts sums and its 
       CHECK(moments[0] + moments[1] + moments[2] + moments[3] == state * (sharded ? 1 : 4));
       for (const std::size_t peak : peaks) CHECK(peak == peaks[0]);
       if (sharded) CHECK(moments[0] < state / 3);
+      if (sharded) CHECK(gradients[0] + gradients[1] + gradients[2] + gradients[3] == params);
+      totals[stage] = total;
     }
   }
+  CHECK(totals[1] < totals[0]);
+  CHECK(totals[2] < totals[1]);
   // Used bytes are counted in an arena filled with a pattern.
-  ThreadGroup group(2, {.rate = 1e9});
-  run_ranks(group, [&](Member& member) {
-    auto parallel = Parallel::make(member, net, shape, options(), {.shards = 2});
-    REQUIRE(parallel);
-    const Bytes arena = parallel->training().arena();
-    std::memset(arena.data(), 0xA5, arena.size());
-    Run run;
-    CHECK(!update(*parallel, 0, run));
-    std::size_t used = arena.size();
-    while (used > 0 && arena[used - 1] == std::byte{0xA5}) --used;
-    CHECK(div_up(used, alignment) * alignment == parallel->training().peak_bytes());
-  });
+  for (const bool sharded : {false, true}) {
+    ThreadGroup group(2, {.rate = 1e9});
+    run_ranks(group, [&](Member& member) {
+      auto parallel = Parallel::make(member, net, shape, options(),
+                                     {.shards = 2, .sharded_gradients = sharded});
+      REQUIRE(parallel);
+      const Bytes arena = parallel->training().arena();
+      std::memset(arena.data(), 0xA5, arena.size());
+      Run run;
+      CHECK(!update(*parallel, 0, run));
+      std::size_t used = arena.size();
+      while (used > 0 && arena[used - 1] == std::byte{0xA5}) --used;
+      CHECK(div_up(used, alignment) * alignment == parallel->training().peak_bytes());
+    });
+  }
 }
 
 TEST_CASE("most of the time of sums is hidden behind backward") {
   struct Times {
     double sums = 0, work = 0, both = 0;
   };
-  const auto time = [](double seconds, double rate) {
+  bool sharded = false;
+  const auto time = [&](double seconds, double rate) {
     ThreadGroup group(4, {.rate = rate, .latency = 1e-7});
     return on_ranks(group, [&](Member& member) {
-      DataParallelOptions how{.shards = 4};
-      how.sums = {.chunk_bytes = 2048, .chunks = 8};
+      DataParallelOptions how{.shards = 4, .sharded_gradients = sharded};
+      // Of a layer that is smaller than a chunk all goes at once.
+      how.sums = {.chunk_bytes = sharded ? 65536U : 2048U, .chunks = 8};
       auto parallel = Parallel::make(member, net, shape, options(), how);
       REQUIRE_MESSAGE(parallel, parallel.error.text());
       Busy::member = &member;
@@ -335,12 +388,16 @@ TEST_CASE("most of the time of sums is hidden behind backward") {
   // 26 KB of gradients, of which 1.5 times as much goes over each link: 4 ms; and 18 ms of work, 12 of
   // them backward.
   const double rate = 1e7;
-  const Times times{time(0, rate), time(1e-3, 1e15), time(1e-3, rate)};
-  CHECK(times.sums > 3.5e-3);
-  CHECK(times.work == doctest::Approx(18e-3).epsilon(0.02));
-  const double hidden = (times.sums + times.work - times.both) / times.sums;
-  MESSAGE("hidden: ", 100 * hidden, " % of ", 1e3 * times.sums, " ms");
-  CHECK(hidden >= 0.7);
+  for (const bool by_owner : {false, true}) {
+    sharded = by_owner;
+    const Times times{time(0, rate), time(1e-3, 1e15), time(1e-3, rate)};
+    CHECK(times.sums > 3.5e-3);
+    CHECK(times.work == doctest::Approx(18e-3).epsilon(0.02));
+    const double hidden = (times.sums + times.work - times.both) / times.sums;
+    MESSAGE("hidden: ", 100 * hidden, " % of ", 1e3 * times.sums, " ms");
+    // Parameters that others updated come behind all else: half of it, if gradients are sharded.
+    CHECK(hidden >= (sharded ? 0.3 : 0.7));
+  }
 }
 
 TEST_CASE("ranks that do not mean the same hear on what they disagree") {
@@ -363,6 +420,10 @@ TEST_CASE("ranks that do not mean the same hear on what they disagree") {
         "the ranks disagree on the model: rank 0 has busy, rank 2 other");
   CHECK(first([](Options& with, auto&) { with.clip = 1; }).find("clipped to: rank 0 has 0.05") !=
         std::string::npos);
+  CHECK(first([](Options& with, auto&) { with.optimizer.beta2 = 0.99F; }) ==
+        "the ranks disagree on the beta2 of AdamW: rank 0 has 0.999, rank 2 0.99");
+  CHECK(first([](Options& with, auto&) { with.optimizer.epsilon = 1e-6F; }) ==
+        "the ranks disagree on the epsilon of AdamW: rank 0 has 1e-08, rank 2 1e-06");
   CHECK(first([](Options&, DataParallelOptions& how) { how.shards = 12; }) ==
         "the ranks disagree on the shards of an update: rank 0 has 6, rank 2 12");
   CHECK(first([](Options&, DataParallelOptions& how) {
@@ -407,6 +468,10 @@ TEST_CASE(
     if (other) parallel->training().clip_by = ClipBy::previous;
     CHECK(asks(0.01).find("step whose norm that is") != std::string::npos);
     parallel->training().clip_by = ClipBy::this_step;
+    parallel->training().optimizer.weight_decay = other ? 0.2F : 0.1F;
+    CHECK(asks(0.01) ==
+          "the ranks disagree on the weight decay of AdamW: rank 0 has 0.1, rank 1 0.2");
+    parallel->training().optimizer.weight_decay = 0.1F;
     const View<const float> params = parallel->training().params();
     CHECK(std::memcmp(run.params.data(), params.data(), 4 * run.params.size()) == 0);
     CHECK(parallel->training().updates() == 0);
@@ -448,12 +513,13 @@ TEST_CASE("the smallest budget holds, and the costs of the slowest rank") {
 }
 
 TEST_CASE("what is not finite on one rank updates none, and training goes on") {
-  for (const bool sharded : {false, true}) {
+  for (const int stage : {0, 1, 2}) {
     ThreadGroup group(4, {.rate = 1e9});
     const auto runs = on_ranks(group, [&](Member& member) {
       Run run;
-      auto parallel =
-          Parallel::make(member, net, shape, options(), {.shards = 8, .sharded_state = sharded});
+      auto parallel = Parallel::make(
+          member, net, shape, options(),
+          {.shards = 8, .sharded_state = stage > 0, .sharded_gradients = stage == 2});
       REQUIRE(parallel);
       run.error = update(*parallel, 0, run);
       Run before;
@@ -477,16 +543,18 @@ TEST_CASE("a step that fails on one rank fails the update on all, and training g
           {Linear{.out = 32}}, {}, {Linear{.out = 1}}},
       plain::MeanSquaredError{}};
   // `failing_batch`: of update 1, on rank 1.
+  bool sharded = false;
   const auto run_with = [&](std::size_t failing_batch) {
     ThreadGroup group(2, {.rate = 1e9});
     return on_ranks(group, [&](Member& member) {
       Run run;
-      auto parallel = Parallel::make(member, failing, shape, {.seed = 3}, {.shards = 8});
+      auto parallel = Parallel::make(member, failing, shape, {.seed = 3},
+                                     {.shards = 8, .sharded_gradients = sharded});
       REQUIRE_MESSAGE(parallel, parallel.error.text());
       for (std::size_t u : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
         if (u == 1 && failing_batch == 9) continue;
         for (std::size_t i = 0; i < 4; ++i) {
-          const Batch batch(u * 8 + static_cast<std::size_t>(parallel->first_shard()) + i);
+          const Batch batch(u * 8 + static_cast<std::size_t>(parallel->shard(static_cast<int>(i))));
           Fallible::fails = u == 1 && i == failing_batch && member.rank() == 1;
           const auto loss = parallel->accumulate(batch.input(), batch.targets());
           CHECK(static_cast<bool>(loss.error) == Fallible::fails);
@@ -504,8 +572,11 @@ TEST_CASE("a step that fails on one rank fails the update on all, and training g
     });
   };
   const auto clean = run_with(9);
-  for (const std::size_t batch : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
-    CHECK(run_with(batch)[0].params == clean[0].params);
+  for (const bool by_owner : {false, true}) {
+    sharded = by_owner;
+    for (const std::size_t batch : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
+      CHECK(run_with(batch)[0].params == clean[0].params);
+  }
 }
 
 TEST_CASE("a rank that dies or hangs is an error on all others, at set-up and in the middle") {
@@ -516,7 +587,9 @@ TEST_CASE("a rank that dies or hangs is an error on all others, at set-up and in
       const auto runs = on_ranks(group, [&](Member& member) {
         Run run;
         auto parallel = Parallel::make(member, net, shape, options(),
-                                       {.shards = 4, .sharded_state = at % 20 == 0});
+                                       {.shards = 4,
+                                        .sharded_state = at % 20 == 0,
+                                        .sharded_gradients = at % 40 == 0 || at == 170});
         if (!parallel) return run.error = parallel.error, run;
         for (std::size_t u = 0; u < 40 && !run.error; ++u) run.error = update(*parallel, u, run);
         if (run.error) CHECK(std::string(update(*parallel, 9, run).text()) == run.error.text());

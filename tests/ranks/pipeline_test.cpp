@@ -6,15 +6,17 @@
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
-#include <adacc/ranks/pipeline.hpp>
+#include <adacc/ranks/save_pipeline.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "../test_size.hpp"
+#include "../train/support.hpp"
 
 namespace pipeline_ranks_test { namespace {
 
@@ -27,8 +29,8 @@ constexpr int micro_batches = 8, steps = 2;
 auto make_network(int layers) {
   const std::size_t c = 16;
   const Residual attention{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 3 * c}),
-                           layer<Planned>(CausalAttention{.heads = 2}), layer<Planned>(Dropout{.rate = 0.2F}),
-                           layer<Planned>(Linear{.out = c})};
+                           layer<Planned>(CausalAttention{.heads = 2}),
+                           layer<Planned>(Dropout{.rate = 0.2F}), layer<Planned>(Linear{.out = c})};
   const Residual mlp{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 4 * c}),
                      layer<Planned>(Gelu{}), layer<Planned>(Linear{.out = c})};
   Embedding embedding;
@@ -243,6 +245,36 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
     CHECK(says(errors[2], "ranks 2 and 1 of the pipeline disagree on the number of micro-batches"));
     for (const Error& error : errors) CHECK(error);
   }
+  {
+    ThreadGroup group(3, {.limit_seconds = 0.5});
+    const auto errors = each(group, [&](ThreadGroup::Member& member) {
+      AdamW optimizer;
+      if (member.rank() == 1) optimizer.beta1 = 0.8F;
+      return Pipeline<>::make(network, *graph, plan, micro_batches, Cpu{}, member, optimizer);
+    });
+    for (const Error& error : errors)
+      CHECK(says(error, "the ranks disagree on the beta1 of AdamW: rank 0 has 0.9, rank 1 0.8"));
+  }
+  {  // In an update: an error on all of them, and the next is made.
+    ThreadGroup group(3, {.limit_seconds = 5});
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      auto made = Pipeline<>::make(network, *graph, plan, micro_batches, Cpu{}, member);
+      REQUIRE_MESSAGE(made, made.error.text());
+      const Data data(0);
+      const std::vector<float> before(made->params().begin(), made->params().end());
+      const bool differs = member.rank() == 2;
+      CHECK(std::string(made->step(data, data, differs ? 0.02 : 0.01).error.text()) ==
+            "the ranks disagree on the learning rate: rank 0 has 0.01, rank 2 0.02");
+      made->optimizer.epsilon = differs ? 1e-6F : 1e-8F;
+      CHECK(says(made->step(data, data, 0.01).error, "disagree on the epsilon of AdamW"));
+      made->optimizer.epsilon = 1e-8F;
+      CHECK(std::memcmp(before.data(), made->params().data(), 4 * before.size()) == 0);
+      CHECK(made->updates() == 0);
+      const auto outcome = made->step(data, data, 0.01);
+      CHECK_MESSAGE(outcome, outcome.error.text());
+      CHECK(made->updates() == 1);
+    });
+  }
   for (const auto fate : {ThreadGroup::Fate::dies, ThreadGroup::Fate::hangs}) {
     ThreadGroup group(3, {.limit_seconds = 0.5});
     group.set_fate(1, fate, 20);
@@ -261,6 +293,184 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
   });
   for (const Error& error : errors)
     CHECK(says(error, "the plan has 2 stages, and the group 3 ranks"));
+}
+
+/// Checkpoints of a network in `stages` stages, whose ranks each do what they are told to.
+class Saving {
+ public:
+  using Staged = Pipeline<float, Cpu, AdamW>;
+
+  Saving() : network_(make_network(3)), graph_(make_graph(network_, Shape(batch, time_steps))) {
+    cpu_.key.seed = 21;
+  }
+
+  /// work(stage), or work(stage, member), on every rank of a group: an Error of each.
+  template <class Work>
+  std::vector<Error> on(ThreadGroup& group, const Work& work) {
+    const PipelineOutcome plan = plan_of(*graph_, {group.size(), 3, 1.0, false});
+    std::vector<Error> errors(static_cast<std::size_t>(group.size()));
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      auto made = Staged::make(network_, *graph_, plan, micro_batches, cpu_, member);
+      Error& mine = errors[static_cast<std::size_t>(member.rank())];
+      if (!made) {
+        mine = made.error;
+        return;
+      }
+      made->clip = clip;
+      made->model = "three blocks";
+      if constexpr (std::is_invocable_v<const Work&, Staged&, const ThreadGroup::Member&>)
+        mine = work(*made, member);
+      else mine = work(*made);
+    });
+    return errors;
+  }
+  /// The same, where none of the errors is expected.
+  template <class Work>
+  void fine(int stages, const Work& work) {
+    ThreadGroup group(stages, {.hostile = true});
+    for (const Error& why : on(group, work)) CHECK_MESSAGE(!why, why.text());
+  }
+
+  static Error train(Staged& stage, int from, int to) {
+    Error why;
+    for (int step = from; step < to && !why; ++step) {
+      const Data data(step);
+      why = stage.step(data, data, 1e-2).error;
+      stage.data_position = static_cast<std::uint64_t>(100 * step);
+    }
+    return why;
+  }
+
+  /// A training of one rank, which retains everything.
+  Training<> one() {
+    auto made = Training<>::make(network_, *make_program(*graph_, retain_all(*graph_)), cpu_);
+    REQUIRE_MESSAGE(made, made.error.text());
+    made->model = "three blocks";
+    return std::move(*made);
+  }
+  static void train(Training<>& training, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      const Data data(step);
+      for (int b = 0; b < micro_batches; ++b) REQUIRE(training.accumulate(data(b), data(b)));
+      REQUIRE(training.update(1e-2));
+      training.data_position = static_cast<std::uint64_t>(100 * step);
+    }
+  }
+
+  double clip = 0;
+
+ private:
+  decltype(make_network(3)) network_;
+  Result<Graph> graph_;
+  Cpu cpu_;
+};
+
+TEST_CASE("a pipeline's checkpoint is that of any number of stages, and of one rank") {
+  const train_test::Folder folder;
+  const auto in = [&](const char* name) { return folder / name; };
+  const auto read = [&](const char* name) { return train_test::read_file(in(name)); };
+  Saving saving;
+  using Staged = Saving::Staged;
+  saving.clip = 0.05;
+  // At once, and gone on with from 3 stages by 1, by 2.
+  saving.fine(1, [&](Staged& stage) {
+    const Error why = Saving::train(stage, 0, 3);
+    return why ? why : stage.save(in("one"), "notes");
+  });
+  saving.fine(3, [&](Staged& stage) {
+    const Error why = Saving::train(stage, 0, 2);
+    return why ? why : stage.save(in("three"));
+  });
+  for (const int stages : {1, 2}) {
+    saving.fine(stages, [&](Staged& stage) {
+      Error why = stage.load(in("three"));
+      if (!why && (stage.updates() != 2 || stage.data_position != 100))
+        why = Error::say("at another place");
+      if (!why) why = Saving::train(stage, 2, 3);
+      return why ? why : stage.save(in("on"), "notes");
+    });
+    CHECK(read("one") == read("on"));
+  }
+  CHECK(read_checkpoint_info(in("one"))->notes == "notes");
+
+  // One rank's, without clipping, whose norm has another order there.
+  saving.clip = 0;
+  Training<> alone = saving.one();
+  Saving::train(alone, 0, 2);
+  REQUIRE(!alone.save(in("alone")));
+  saving.fine(3, [&](Staged& stage) {
+    const Error why = Saving::train(stage, 0, 2);
+    return why ? why : stage.save(in("three"));
+  });
+  Training<> other = saving.one();
+  other.context().key.seed = 5;
+  REQUIRE(other.load(in("three")));
+  REQUIRE(!other.save(in("again")));
+  CHECK(read("again") == read("alone"));
+  Saving::train(alone, 2, 3);
+  saving.fine(2, [&](Staged& stage) {
+    Error why = stage.load(in("alone"));
+    if (!why) why = Saving::train(stage, 2, 3);
+    return why ? why : stage.save(in("staged"));
+  });
+  REQUIRE(other.load(in("staged")));
+  CHECK(std::memcmp(other.params().data(), alone.params().data(), 4 * alone.params().size()) == 0);
+  CHECK(std::memcmp(other.state<std::byte>(1).data(), alone.state<std::byte>(1).data(),
+                    alone.state<std::byte>(1).size()) == 0);
+}
+
+TEST_CASE("a checkpoint that a pipeline cannot write or read is an error on all its ranks") {
+  const train_test::Folder folder;
+  const std::string path = folder / "run";
+  Saving saving;
+  using Staged = Saving::Staged;
+  const auto all_say = [](const std::vector<Error>& errors, const char* words) {
+    for (const Error& why : errors) {
+      CAPTURE(why.text());
+      CHECK(std::strstr(why.text(), words) != nullptr);
+    }
+  };
+  ThreadGroup group(3), again(3);
+  all_say(saving.on(group,
+                    [&](Staged& stage) {
+                      const Error why = stage.save(folder / "nothere/run");
+                      // Nothing is lost: it goes on, and can be saved elsewhere.
+                      const Error next = Saving::train(stage, 0, 1);
+                      CHECK_MESSAGE(!next, next.text());
+                      const Error saved = stage.save(path);
+                      CHECK_MESSAGE(!saved, saved.text());
+                      return why;
+                    }),
+          "nothere/run");
+  all_say(saving.on(again,
+                    [&](Staged& stage) {
+                      stage.model = "four blocks";
+                      const Error why = stage.load(path);
+                      CHECK(stage.updates() == 0);
+                      const Error saved = stage.save(folder / "other");  // it goes on
+                      CHECK_MESSAGE(!saved, saved.text());
+                      return why;
+                    }),
+          "is of \"three blocks\", this model is \"four blocks\"");
+  // A stage that dies while it is saved: the old file stays.
+  const auto before = read_checkpoint_info(path);
+  REQUIRE(before);
+  for (const auto fate : {ThreadGroup::Fate::dies, ThreadGroup::Fate::hangs}) {
+    std::uint64_t begun = 0;
+    for (const std::uint64_t more : {std::uint64_t{0}, std::uint64_t{4}}) {
+      ThreadGroup dying(2, {.limit_seconds = 0.5});
+      if (more != 0) dying.set_fate(1, fate, begun + more);
+      const auto errors = saving.on(dying, [&](Staged& stage, const ThreadGroup::Member& member) {
+        if (stage.is_last() && more == 0) begun = member.begun();
+        return stage.save(more == 0 ? folder / "fine" : path);
+      });
+      if (more == 0) continue;
+      all_say(errors, "rank");
+    }
+    const auto after = read_checkpoint_info(path);
+    REQUIRE(after);
+    CHECK(after->updates == before->updates);
+  }
 }
 
 }}  // namespace pipeline_ranks_test

@@ -219,29 +219,21 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   return {};
 }
 
-/// Reads one block of numbers, and the bytes that fill it up.
-template <class T>
-Error read_checkpoint_block(InputFile& file, View<T> to) {
-  const std::size_t bytes = to.size() * sizeof(T);
-  char tail[8];
-  if (Error error = file.read(to.data(), bytes)) return error;
-  return file.read(tail, to_eight(bytes) - bytes);
-}
-
 }  // namespace detail
 
-/// Saves a run: `info`, the parameters, of the scalar type or of bfloat16, and the optimizer's state, of `state_bytes` bytes, of which
-/// write_state(put) calls put(ConstBytes) for one piece after the other, all but the last a multiple
-/// of 8 bytes, and returns its first error. On an error the file of that name is what it was.
-template <class T, class WriteState>
-Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
-                      std::size_t state_bytes, const WriteState& write_state) {
+/// Saves a run: `info`, `elems` parameters, of the scalar type or of bfloat16, and the optimizer's state,
+/// of `state_bytes` bytes. write(put) calls put(ConstBytes) for one piece of them after the other, first of
+/// the parameters and then of the state, each a multiple of 8 bytes but for the last of either, and returns
+/// its first error. On an error the file of that name is what it was.
+template <class T, class Write>
+Error save_checkpoint_in_pieces(const std::string& path, const CheckpointInfo& info,
+                                std::size_t elems, std::size_t state_bytes, const Write& write) {
   detail::CheckpointHeader header{};
   std::memcpy(header.magic, checkpoint_magic, 8);
   header.version = detail::checkpoint_version;
   if constexpr (dtype_of<T> == Dtype::bf16) header.scalar = info.scalar == Dtype::f64 ? 3 : 2;
   else header.scalar = sizeof(T) == 4 ? 0 : 1;
-  header.elems = params.size();
+  header.elems = elems;
   header.state = state_bytes;
   header.updates = info.updates;
   header.data_position = info.data_position;
@@ -267,10 +259,21 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
   if (Error error = out.write(&header, sizeof header)) return error;
   for (const std::string* text : texts.of)
     if (Error error = out.write(text->data(), text->size())) return error;
-  if (Error error = out.write(params.data(), params.size() * sizeof(T))) return error;
   const auto put = [&](ConstBytes piece) { return out.write(piece.data(), piece.size()); };
-  if (Error error = write_state(put)) return error;
+  if (Error error = write(put)) return error;
   return out.finish();
+}
+
+/// The same of parameters that are in one piece; write_state(put) does so for the state.
+template <class T, class WriteState>
+Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
+                      std::size_t state_bytes, const WriteState& write_state) {
+  return save_checkpoint_in_pieces<T>(path, info, params.size(), state_bytes, [&](const auto& put) {
+    const auto* const bytes =
+        static_cast<const std::byte*>(static_cast<const void*>(params.data()));
+    const Error why = put(ConstBytes(bytes, Shape(params.size() * sizeof(T))));
+    return why ? why : write_state(put);
+  });
 }
 
 /// The same of a state that is in one piece.
@@ -327,20 +330,32 @@ class CheckpointFile {
       return Error::misuse("the checkpoint has ", info_.state_bytes,
                            " bytes of state, and was asked for ", state.size());
     if (Error error = read_parameters(params)) return error;
-    return detail::read_checkpoint_block(file_, state);
+    return read_state(0, state);
   }
 
-  /// Reads the parameters alone, once, from either form to either form: to bfloat16 they are rounded
-  /// to the nearest, from there they are exact.
+  /// Reads the parameters alone, from either form to either form: to bfloat16 they are rounded to the
+  /// nearest, from there they are exact.
   template <class T>
   Error read_parameters(View<T> params) {
+    if (params.size() == info_.parameter_elems) return read_parameters(0, params);
+    return Error::misuse("the checkpoint has ", info_.parameter_elems,
+                         " parameters, and was asked for ", params.size());
+  }
+
+  /// The same of those from element `first` of the block on.
+  template <class T>
+  Error read_parameters(std::size_t first, View<T> params) {
     constexpr bool to_bf16 = dtype_of<T> == Dtype::bf16;
-    if ((!to_bf16 && info_.scalar != dtype_of<T>) || params.size() != info_.parameter_elems)
+    if ((!to_bf16 && info_.scalar != dtype_of<T>) || first > info_.parameter_elems ||
+        params.size() > info_.parameter_elems - first)
       return Error::misuse("the checkpoint has ", info_.parameter_elems, " parameters of ",
                            name_of(info_.scalar), ", and was asked for ", params.size(), " of ",
-                           name_of(dtype_of<T>));
+                           name_of(dtype_of<T>), " behind ", first);
     const bool from_bf16 = info_.parameters == ParameterForm::bf16;
-    if (from_bf16 == to_bf16) return detail::read_checkpoint_block(file_, params);
+    const std::size_t saved = from_bf16 ? sizeof(bfloat16) : bytes_of(info_.scalar);
+    const std::size_t begin = begin_of_state() - detail::to_eight(info_.parameter_elems * saved);
+    if (Error error = file_.seek(begin + first * saved)) return error;
+    if (from_bf16 == to_bf16) return file_.read(params.data(), params.size() * sizeof(T));
     if constexpr (to_bf16) {
       if (info_.scalar == Dtype::f64) return convert_parameters<double>(params);
       return convert_parameters<float>(params);
@@ -354,18 +369,20 @@ class CheckpointFile {
     if (from > info_.state_bytes || to.size() > info_.state_bytes - from)
       return Error::misuse("the checkpoint has ", info_.state_bytes,
                            " bytes of state, and was asked for ", to.size(), " behind ", from);
-    // State and checksum are what the file ends with.
-    const std::size_t begin = file_.size() - 8 - detail::to_eight(info_.state_bytes);
-    if (Error error = file_.seek(begin + from)) return error;
+    if (Error error = file_.seek(begin_of_state() + from)) return error;
     return file_.read(to.data(), to.size());
   }
 
  private:
+  /// State and checksum are what the file ends with.
+  std::size_t begin_of_state() const {
+    return file_.size() - 8 - detail::to_eight(info_.state_bytes);
+  }
+
   /// Some at a time, so that nobody holds them twice.
   template <class Saved, class T>
   Error convert_parameters(View<T> params) {
     Saved numbers[4096];
-    char tail[8];
     for (std::size_t i = 0; i < params.size();) {
       const std::size_t left = params.size() - i, count = left < 4096 ? left : 4096;
       if (Error error = file_.read(numbers, count * sizeof(Saved))) return error;
@@ -375,8 +392,7 @@ class CheckpointFile {
         else params[i] = static_cast<T>(to_float(numbers[j]));
       }
     }
-    const std::size_t bytes = params.size() * sizeof(Saved);
-    return file_.read(tail, detail::to_eight(bytes) - bytes);
+    return {};
   }
 
   InputFile file_;

@@ -147,11 +147,12 @@ inline Error share_error(GroupRef group, const Error& mine) {
 /// What all ranks must agree on, field by field.
 class Agreement {
  public:
-  void add(const char* field, const std::string& value) {
+  void add(const std::string& field, const std::string& value) {
     names_.push_back(field);
     values_.push_back(value);
   }
-  void add(const char* field, std::uint64_t value) { add(field, std::to_string(value)); }
+  void add(const std::string& field, std::uint64_t value) { add(field, std::to_string(value)); }
+  void add(const std::string& field, const char* value) { add(field, std::string(value)); }
 
   /// No error on any rank if all of them added the same; else one on all, which names the first field
   /// that differs and the ranks whose value is not rank 0's.
@@ -206,8 +207,7 @@ class Agreement {
     return text.size() > 90 ? text.substr(0, 90) + "..." : text;
   }
 
-  std::vector<const char*> names_;
-  std::vector<std::string> values_;
+  std::vector<std::string> names_, values_;
 };
 
 }}  // namespace adacc::v0_1

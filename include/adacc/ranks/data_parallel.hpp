@@ -21,7 +21,8 @@
 ///
 /// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank that
 /// is sent its summed gradient, keeps its state, updates it and hands it out. That costs no more
-/// traffic, and does not change a bit.
+/// traffic, and does not change a bit. So may gradients (stage 2, owned_gradients.hpp): then a rank holds
+/// those of its own parameters, and of one layer; ranks take shards by turns, and each shard is sent.
 ///
 /// What happens on one rank and not on the others (an error, another budget or seed) is an error value
 /// on all of them: at once if it is found while ranks meet, within the group's limit otherwise.
@@ -43,7 +44,9 @@
 #include "../io/profile_text.hpp"
 #include "../train/make.hpp"
 #include "../train/save.hpp"
+#include "asked.hpp"
 #include "collectives.hpp"
+#include "owned_gradients.hpp"
 #include "rank_sums.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -55,7 +58,10 @@ struct DataParallelOptions {
   int shards = 0;
   int micro_batches = 1;       ///< of a shard: their gradients are added in place, in their order
   bool sharded_state = false;  ///< whether each rank keeps the moments of its own parameters alone
-  RankSumsOptions sums{};      ///< what is under way at once
+  /// And their gradients, which implies that; these are in the steps' arena before. A shard is then one
+  /// micro-batch, and ranks are as many as shards, or a power of 2.
+  bool sharded_gradients = false;
+  RankSumsOptions sums{};  ///< what is under way at once
   /// Trains under this plan, which rank 0's holds for all, instead of one that is made. Null: none.
   const Plan* plan = nullptr;
 };
@@ -98,7 +104,7 @@ class DataParallel {
   /// The same of a graph, with a dispatch table that can run it.
   static Result<DataParallel> make(GroupRef group, Dispatch<T, Context> dispatch, Graph graph,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
-    set_updates(graph, Updates::announced);
+    set_updates(graph, parallel.sharded_gradients ? Updates::fused : Updates::announced);
     if (options.seed != 0) options.context.key.seed = options.seed;
     DataParallel made;
     made.state_ = std::make_unique<State>();
@@ -106,10 +112,14 @@ class DataParallel {
     state.group = group;
     state.shards = parallel.shards == 0 ? group.size() : parallel.shards;
     state.micro_batches = parallel.micro_batches;
-    state.sharded = parallel.sharded_state;
+    state.by_turns = parallel.sharded_gradients;
+    state.sharded = parallel.sharded_state || state.by_turns;
     if (const Error why = share_error(group, check(state, graph, options))) return why;
     if (const Error why = agree(state, graph, options)) return why;
     state.deal(graph);
+    if (state.by_turns)
+      state.owned = OwnedGradients<T>(graph, state.owners, group.rank(),
+                                      static_cast<std::size_t>(state.mine()));
 
     const Result<std::size_t> room = made.arena_room(graph, options, parallel);
     if (const Error why = share_error(group, room.error)) return why;
@@ -124,10 +134,13 @@ class DataParallel {
     return made;
   }
 
-  /// This rank's shards of the `shards()` of an update, and micro-batches of each.
+  /// This rank's shards of the `shards()` of an update, and micro-batches of each. They follow each other,
+  /// unless gradients are sharded: then shard(i), its i-th, is as many behind the one before as there are
+  /// ranks.
   int shards() const { return state_->shards; }
-  int first_shard() const { return state_->group.rank() * state_->mine(); }
+  int first_shard() const { return shard(0); }
   int shard_count() const { return state_->mine(); }
+  int shard(int i) const { return state_->shard(i); }
   int micro_batches() const { return state_->micro_batches; }
 
   /// Forward and backward of this rank's next micro-batch; its mean loss. Behind the last one of them
@@ -139,7 +152,9 @@ class DataParallel {
     if (state.done == state.batches())
       return Error::misuse("all of this rank's ", state.batches(),
                            " micro-batches of the update are summed: update() first");
-    state.announcing = state.done + 1 == state.batches();
+    state.announcing = state.by_turns || state.done + 1 == state.batches();
+    // It draws the numbers of its place in the whole update.
+    state.training.first_batch_ = state.number_of(state.done) - state.training.batches();
     const std::uint64_t begun = state.training.compiled().begun();
     const Result<double> loss = state.training.accumulate(input, targets);
     state.announcing = false;
@@ -149,9 +164,14 @@ class DataParallel {
     }
     state.losses[state.done] = loss ? *loss : 0;
     ++state.done;
-    if (state.done != state.batches() &&
-        state.done % static_cast<std::size_t>(state.micro_batches) == 0)
+    if (state.by_turns) {
+      if (const Error why = state.owned.close_shard(state.training.context_, state.done - 1,
+                                                    state.batches(), state.sums))
+        return state.broken = why;
+    } else if (state.done != state.batches() &&
+               state.done % static_cast<std::size_t>(state.micro_batches) == 0) {
       state.close_shard();
+    }
     state.sums.progress();
     return loss;
   }
@@ -271,6 +291,10 @@ class DataParallel {
   TrainingMemoryUse memory_use() const {
     TrainingMemoryUse use = state_->training.memory_use();
     use.sums = state_->sums.place_bytes();
+    if (state_->by_turns) {
+      use.gradients = state_->owned.gradient_bytes();
+      use.sums += state_->owned.sums_bytes();
+    }
     for (const Block<T>& block : state_->kept) use.sums += block.size() * sizeof(T);
     return use;
   }
@@ -296,13 +320,16 @@ class DataParallel {
     GroupRef group;
     int shards = 1, micro_batches = 1;
     bool sharded = false;
-    Array<int> owners;    ///< by parameter
-    Array<bool> is_mine;  ///< by parameter: whether this rank updates it
+    bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
+    Array<int> owners;      ///< by parameter
+    Array<bool> is_mine;    ///< by parameter: whether this rank updates it
     Training training;
     RankSums<T> sums;
-    Array<Block<T>> kept;            ///< sums of 1, 2, 4, ... of this rank's shards
+    OwnedGradients<T> owned;         ///< if gradients are sharded
+    Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
     Array<double> losses;            ///< of this rank's micro-batches, in their order
     Array<double> mine_to_all, all;  ///< what ranks tell each other before an update
+    std::size_t head = 1;            ///< of these: whether it failed, and what it is asked for
     std::size_t done = 0;            ///< micro-batches of this update
     bool announcing = false;         ///< the step that runs is this rank's last one
     Error failed;                    ///< why the update will fail
@@ -310,6 +337,15 @@ class DataParallel {
 
     const Graph& graph() const { return training.compiled().graph(); }
     int mine() const { return shards / group.size(); }
+    /// This rank's i-th shard.
+    int shard(int i) const {
+      return by_turns ? group.rank() + i * group.size() : group.rank() * mine() + i;
+    }
+    /// Of this rank's i-th micro-batch, among those of the whole update.
+    std::size_t number_of(std::size_t i) const {
+      const auto micro = static_cast<std::size_t>(micro_batches);
+      return static_cast<std::size_t>(shard(static_cast<int>(i / micro))) * micro + i % micro;
+    }
     std::size_t batches() const {
       return static_cast<std::size_t>(mine()) * static_cast<std::size_t>(micro_batches);
     }
@@ -345,6 +381,8 @@ class DataParallel {
     /// others, and go.
     void operator()(Context& context, const CompleteGradients<T>& complete) {
       if (!announcing) return;
+      if (by_turns)  // an error stays: who waits for sums next hears of it
+        return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
       const View<T> range = complete.range();
       const auto offset = static_cast<std::size_t>(range.data() - training.gradients().data());
       const auto last = static_cast<std::size_t>(mine()) - 1;
@@ -375,31 +413,35 @@ class DataParallel {
       training.context_.fill(gradients, T{});
     }
 
-    /// Before norms and losses: whether it failed, and what an update is called with.
-    static constexpr const char* asked[] = {
-        "learning rate", "norm that gradients are clipped to",
-        "step whose norm that is (0: its own, 1: the one before)"};
-    static constexpr std::size_t head = 1 + sizeof asked / sizeof asked[0];
-
-    /// Everybody's losses, and the norms of the gradients that each has summed.
+    /// Everybody's losses, and the norms of the gradients that each has summed; before them whether it
+    /// failed, and what an update is called with.
     Error exchange(double rate) {
       const Graph& of = graph();
       std::size_t next = 0;
       mine_to_all[next++] = failed ? 1 : 0;
-      mine_to_all[next++] = rate;
-      mine_to_all[next++] = training.clip;
-      mine_to_all[next++] = training.clip_by == ClipBy::previous ? 1 : 0;
+      detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
+                         [&](const char*, double value) {
+                           if (next < head) mine_to_all[next++] = value;
+                         });
       for (std::size_t i = 0; i < owners.size(); ++i) {
         const Parameter& p = of.parameters[i];
-        const bool summed = p.owner && !p.frozen && is_mine[i];
-        const View<T> gradient(training.gradients().data() + (p.frozen ? 0 : p.offset),
-                               Shape(p.frozen ? std::size_t{0} : p.shape.elems()));
-        mine_to_all[next++] = summed ? gradient_norm(training.context_, gradient) : 0;
+        const bool trained = p.owner && !p.frozen;
+        double norm = 0;
+        if (trained && is_mine[i])
+          norm = gradient_norm(training.context_, View<T>(gradient(i), Shape(p.shape.elems())));
+        mine_to_all[next++] = norm;
         // What another rank updates is its, and not wanted here any more.
-        if (p.owner && !p.frozen && !is_mine[i]) training.context_.fill(gradient, T{});
+        if (trained && !is_mine[i] && !by_turns)
+          training.context_.fill(View<T>(gradient(i), Shape(p.shape.elems())), T{});
       }
       for (const double loss : losses) mine_to_all[next++] = loss;
       return all_gather(group, bytes(mine_to_all), bytes(all));
+    }
+
+    /// Of parameter i, which is trained: its gradient's place.
+    T* gradient(std::size_t i) {
+      if (by_turns) return owned.gradient(i);
+      return training.gradients().data() + graph().parameters[i].offset;
     }
 
     static Bytes bytes(Array<double>& numbers) {
@@ -417,17 +459,12 @@ class DataParallel {
 
     /// The first thing that was not asked of all ranks alike, to the last bit, and of whom.
     Error disagreement() const {
-      const auto words = [](double value) {
-        char text[40];
-        std::snprintf(text, sizeof text, "%.17g", value);
-        return std::string(text);
-      };
       for (std::size_t i = 1; i < head; ++i)
         for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r) {
           const double first = told(0, i), other = told(r, i);
           if (std::memcmp(&first, &other, sizeof(double)) == 0) continue;
-          return Error::say("the ranks disagree on the ", asked[i - 1], ": rank 0 has ",
-                            words(first).c_str(), ", rank ", r, " ", words(other).c_str());
+          return detail::disagreement_of(training.optimizer, i - 1, first, static_cast<int>(r),
+                                         other);
         }
       return {};
     }
@@ -440,9 +477,13 @@ class DataParallel {
         const double norm = told(rank, head + i);
         squares += norm * norm;
       }
-      for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r)
-        for (std::size_t i = 0; i < losses.size(); ++i)
-          of_all.losses += told(r, head + owners.size() + i);
+      // In the order of shards.
+      const auto ranks = static_cast<std::size_t>(group.size());
+      for (std::size_t n = 0; n < ranks * losses.size(); ++n) {
+        const std::size_t rank = by_turns ? n % ranks : n / losses.size(),
+                          i = by_turns ? n / ranks : n % losses.size();
+        of_all.losses += told(rank, head + owners.size() + i);
+      }
       of_all.norm = std::sqrt(squares);
       of_all.batches = batches() * static_cast<std::size_t>(group.size());
       return of_all;
@@ -522,13 +563,23 @@ class DataParallel {
         static_cast<std::int64_t>(state.shards) * state.micro_batches > 65536)
       return Error::say("an update of ", state.shards, " shards of ", state.micro_batches,
                         " micro-batches is none: it has 1 to 65536 of them in all");
+    if (state.by_turns && state.micro_batches != 1)
+      return Error::say("gradients are sharded shard by shard: let each be one micro-batch, and ",
+                        "the update have ", state.shards * state.micro_batches,
+                        " of them instead of ", state.shards, " of ", state.micro_batches);
     const auto shards = static_cast<std::size_t>(state.shards);
-    if (pairwise_divides(shards, ranks)) return {};
-    Error why = Error::say(shards, " shards cannot be dealt to ", ranks,
-                           " ranks: each takes equally many, 1, 2, 4 or another power of 2; "
-                           "possible are");
+    const auto possible = [&](std::size_t r) {
+      return state.by_turns ? pairwise_rounds(shards, r) : pairwise_divides(shards, r);
+    };
+    if (possible(ranks)) return {};
+    Error why = Error::say(
+        shards, " shards cannot be dealt to ", ranks,
+        state.by_turns ? " ranks whose gradients are sharded: these are a power of 2, or as many; "
+                         "possible are"
+                       : " ranks: each takes equally many, 1, 2, 4 or another power of 2; "
+                         "possible are");
     for (std::size_t r = 1; r <= shards; ++r)
-      if (pairwise_divides(shards, r)) {
+      if (possible(r)) {
         why.append(r == 1 ? " " : ", ");
         why.append(r);
       }
@@ -549,8 +600,10 @@ class DataParallel {
     agreement.add("shards of an update", static_cast<std::uint64_t>(state.shards));
     agreement.add("micro-batches of a shard", static_cast<std::uint64_t>(state.micro_batches));
     agreement.add("sharding of moments", state.sharded ? "on" : "off");
+    agreement.add("sharding of gradients", state.by_turns ? "on" : "off");
     const auto table = UpdateTable::make(options.optimizer, graph.parameters, graph.scalar);
-    agreement.add("optimizer", table ? table->text() : std::string(table.error.text()));
+    detail::agree_on(agreement, options.optimizer,
+                     table ? table->text() : std::string(table.error.text()));
     agreement.add("norm that gradients are clipped to", std::to_string(options.clip));
     agreement.add("whose norm that is",
                   options.clip_by == ClipBy::previous ? "the step before's" : "the step's own");
@@ -570,9 +623,14 @@ class DataParallel {
     const std::size_t scalar = bytes_of(graph.scalar);
     TrainingMemoryUse held{graph.parameter_elems * scalar, graph.gradient_elems * scalar,
                            table->bytes(), 0};
-    held.sums = rank_sums_bytes(state.group.size(), parallel.sums) +
-                static_cast<std::size_t>(pairwise_levels(static_cast<std::size_t>(state.mine()))) *
-                    held.gradients;
+    held.sums = rank_sums_bytes(state.group.size(), parallel.sums);
+    if (state.by_turns) {
+      held.gradients = state.owned.gradient_bytes();
+      held.sums += state.owned.sums_bytes();
+    } else {
+      const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
+      held.sums += static_cast<std::size_t>(levels) * held.gradients;
+    }
     const auto left =
         arena_budget(options.total_bytes, held, graph, profile_of(options, graph), request);
     if (!left) return left.error;
@@ -647,19 +705,25 @@ class DataParallel {
     state.training.clip = options.clip;
     state.training.clip_by = options.clip_by;
     state.training.model = options.model;
-    state.training.first_batch_ =
-        static_cast<std::size_t>(first_shard()) * static_cast<std::size_t>(state.micro_batches);
+    if (state.by_turns) {
+      if (const Error why = state.owned.allocate()) return why;
+      const UpdateTable& table = state.training.table();
+      for (std::size_t o = 0; o < table.owners(); ++o)
+        state.training.given_to_.push_back(state.owned.gradient(table.owner(o)));
+      state.training.given_out_ = true;
+    }
     if (const Error why = state.training.compiled().lend_updates(state)) return why;
     const std::size_t elems = state.graph().gradient_elems, count = state.owners.size();
-    state.kept.resize(
-        static_cast<std::size_t>(pairwise_levels(static_cast<std::size_t>(state.mine()))));
+    const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
+    state.kept.resize(state.by_turns ? 0 : static_cast<std::size_t>(levels));
     for (Block<T>& block : state.kept) {
       auto made = Block<T>::make(elems, "sums of shards");
       if (!made) return made.error;
       block = std::move(*made);
     }
     state.losses.resize(state.batches());
-    state.mine_to_all.resize(State::head + count + state.losses.size());
+    state.head = 1 + detail::count_of_asked(options.optimizer);
+    state.mine_to_all.resize(state.head + count + state.losses.size());
     state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
     auto sums = RankSums<T>::make(state.group, count, parallel.sums);
     if (!sums) return sums.error;

@@ -34,6 +34,13 @@ constexpr bool pairwise_divides(std::size_t items, std::size_t ranks) {
   return items != 0 && items % ranks == 0 && (mine & (mine - 1)) == 0;
 }
 
+/// The same of ranks that take the items by turns, rank r those that are r modulo `ranks`, and add each
+/// round of them over all ranks before the next.
+constexpr bool pairwise_rounds(std::size_t items, std::size_t ranks) {
+  if (ranks <= 1 || items == ranks) return true;
+  return items != 0 && items % ranks == 0 && (ranks & (ranks - 1)) == 0;
+}
+
 /// to[e] = the sum of from[0][e] to from[count - 1][e] in that order, for e < elems. `to` may be one of
 /// them.
 template <class T>

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "../core/any_view.hpp"
@@ -30,6 +31,8 @@
 #include "../train/initialize.hpp"
 #include "../train/memory_use.hpp"
 #include "../train/update_table.hpp"
+#include "asked.hpp"
+#include "collectives.hpp"
 #include "group.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -84,6 +87,8 @@ class Pipeline {
  public:
   Optimizer optimizer;  ///< its options may change, but for what it keeps
   double clip = 0;      ///< gradients are scaled down to this L2 norm of all stages; 0 is off
+  std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
+  std::string model;                ///< what checkpoints call the network
 
   Pipeline() = default;
 
@@ -144,21 +149,26 @@ class Pipeline {
     for (const int ticket : {activation_out(), gradient_out()})
       if (const Error why = wait(ticket)) return give_up(why);
     double mean = losses_ / micro_batches_;
-    if (const Error why = hand_back(mean)) return give_up(why);
+    if (const Error why = hand_back(bytes_of(&mean, 1))) return give_up(why);
     return mean;
   }
 
   /// run(), and an update from the mean gradient at the rate `lr`, unless loss or gradient are not finite.
+  /// If stages disagree on the rate, on clipping or on the optimizer's numbers that is the error on all of
+  /// them, and nothing is updated.
   template <class Input, class Targets>
   Result<PipelineUpdate> step(const Input& input, const Targets& targets, double lr) {
     const Result<double> loss = run(input, targets);
     if (!loss) return loss.error;
     PipelineUpdate outcome;
     outcome.loss = *loss;
-    const double norm = gradient_norm(context_, gradients_.view());
-    double squares = norm * norm;
-    if (const Error why = sum_over_stages(squares)) return give_up(why);
-    outcome.grad_norm = std::sqrt(squares) / micro_batches_;
+    if (const Error why = sum_over_stages(lr)) return give_up(why);
+    if (told_[field] != 0) {
+      const auto number = static_cast<std::size_t>(told_[field]) - 1;
+      return detail::disagreement_of(optimizer, number, told_[asked + number],
+                                     static_cast<int>(told_[who]), told_[theirs]);
+    }
+    outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) return outcome;
     ++updates_;
@@ -173,6 +183,17 @@ class Pipeline {
     clear_ = true;  // an update leaves zeros
     return outcome;
   }
+
+  /// Rank 0 writes a checkpoint of the whole network, as Training::save() does but without a plan; all
+  /// ranks call it (ranks/save_pipeline.hpp). Between steps. On an error, which all ranks get, the file of
+  /// that name is what it was.
+  Error save(const std::string& path, const std::string& notes = {});
+
+  /// Goes on where the training was that saved `path`: a pipeline of however many stages, or one rank that
+  /// added its micro-batches one after the other; bit for bit if their plans and this one's are exact. Rank 0
+  /// reads the file; all ranks call it. Refuses checkpoints of other networks and optimizers, and then
+  /// changes nothing; if the file fails in the middle this pipeline runs no more.
+  Error load(const std::string& path);
 
   /// This stage as a network of its own (program/stage.hpp).
   const Graph& graph() const { return steps_[0].graph(); }
@@ -214,6 +235,11 @@ class Pipeline {
     if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
     const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
     first_ = mine.first, last_ = mine.last;
+    whole_ = graph;
+    for (const StageOutcome& stage : plan.stages) last_nodes_.push_back(stage.last);
+    const Result<UpdateTable> all = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+    if (!all) return all.error;
+    whole_table_ = *all;
     Result<Graph> cut = stage_of(graph, mine.first, mine.last);
     if (!cut) return cut.error;
     if (const Error why = check(*cut, mine.plan)) return why;
@@ -234,6 +260,8 @@ class Pipeline {
     const Result<UpdateTable> table = UpdateTable::make(optimizer, cut->parameters, cut->scalar);
     if (!table) return table.error;
     table_ = *table;
+    norms_.resize(table_.owners());
+    told_.resize(asked + detail::count_of_asked(optimizer));
     take(state_, table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     for (int slot = 0; slot < flying; ++slot) {
@@ -367,31 +395,53 @@ class Pipeline {
     begin(ticket, direction, peer, numbers, memory);
     return wait(ticket);
   }
-  static Bytes bytes_of_number(double& number) {
-    return {reinterpret_cast<std::byte*>(&number), Shape(sizeof number)};
-  }
-  Error to(int peer, double& number) {
-    return exchange(number_out(), GroupMessage::Direction::send, peer, bytes_of_number(number));
-  }
-  Error from(int peer, double& number) {
-    return exchange(number_in(), GroupMessage::Direction::receive, peer, bytes_of_number(number));
+  static Bytes bytes_of(double* from, std::size_t count) {
+    return {reinterpret_cast<std::byte*>(from), Shape(count * sizeof(double))};
   }
 
-  /// The last stage's number becomes that of all.
-  Error hand_back(double& number) {
+  /// The last stage's numbers become those of all.
+  Error hand_back(Bytes shared) {
     if (!is_last())
-      if (const Error why = from(stage_ + 1, number)) return why;
-    return is_first() ? Error{} : to(stage_ - 1, number);
+      if (const Error why =
+              exchange(number_in(), GroupMessage::Direction::receive, stage_ + 1, shared))
+        return why;
+    if (is_first()) return {};
+    return exchange(number_out(), GroupMessage::Direction::send, stage_ - 1, shared);
   }
-  /// The sum of all stages' numbers, from the first to the last, on all of them.
-  Error sum_over_stages(double& number) {
-    double before = 0;
+
+  /// What stages tell each other before an update, in told_: the sum of the squares of all gradients,
+  /// parameter by parameter from the first stage to the last, so that it has the same bits for any number
+  /// of stages; the first thing that one asks for otherwise than the first stage (its number, from 1 on),
+  /// which stage that is, and what it asks for; and all that the first one asks for.
+  enum Told : std::size_t { squares, field, who, theirs, asked };
+  Error sum_over_stages(double rate) {
+    for (std::size_t i = 0; i < norms_.size(); ++i) {
+      const Parameter& parameter = graph().parameters[table_.owner(i)];
+      norms_[i] = gradient_norm(
+          context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
+    }
+    const Bytes shared = bytes_of(told_.data(), told_.size());
     if (!is_first())
-      if (const Error why = from(stage_ - 1, before)) return why;
-    number += before;
+      if (const Error why =
+              exchange(number_in(), GroupMessage::Direction::receive, stage_ - 1, shared))
+        return why;
+    if (is_first()) told_[squares] = told_[field] = told_[who] = told_[theirs] = 0;
+    for (const double norm : norms_) told_[squares] += norm * norm;
+    std::size_t at = asked;
+    detail::each_asked(rate, clip, ClipBy::this_step, optimizer, [&](const char*, double mine) {
+      if (at == told_.size()) return;
+      double& first = told_[at++];
+      if (is_first()) first = mine;
+      if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
+      told_[field] = static_cast<double>(at - asked);
+      told_[who] = stage_;
+      told_[theirs] = mine;
+    });
     if (!is_last())
-      if (const Error why = to(stage_ + 1, number)) return why;
-    return hand_back(number);
+      if (const Error why =
+              exchange(number_out(), GroupMessage::Direction::send, stage_ + 1, shared))
+        return why;
+    return hand_back(shared);
   }
 
   Error meet_neighbours(const Graph& graph) {
@@ -405,18 +455,27 @@ class Pipeline {
     for (const int by : {-1, 1}) {
       const int peer = stage_ + by;
       if (peer < 0 || peer == stages_) continue;
-      detail::StageHello theirs;
+      detail::StageHello others;
       begin(number_out(), GroupMessage::Direction::send, peer, numbers,
             {reinterpret_cast<std::byte*>(&mine), Shape(sizeof mine)});
       begin(number_in(), GroupMessage::Direction::receive, peer, numbers,
-            {reinterpret_cast<std::byte*>(&theirs), Shape(sizeof theirs)});
+            {reinterpret_cast<std::byte*>(&others), Shape(sizeof others)});
       const Error received = wait(number_in()), sent = wait(number_out());
       if (received) return received;
       if (sent) return sent;
-      if (const Error why = detail::StageHello::differences(mine, stage_, theirs, peer)) return why;
+      if (const Error why = detail::StageHello::differences(mine, stage_, others, peer)) return why;
     }
-    return {};
+    Agreement agreement;
+    detail::agree_on(agreement, optimizer, whole_table_.text());
+    return agreement.check(group_);
   }
+
+  // Of checkpoints (ranks/save_pipeline.hpp): visit(const detail::SavedPiece&) of all that one has, in its
+  // order, and on rank 0 memory for any of these.
+  using Passage = Block<std::byte>;
+  template <class Visit>
+  Error each_piece(const Visit& visit);
+  Result<Passage> make_passage();
 
   Error give_up(const Error& why) {
     for (Step<T, Context>& step : steps_) step.abandon();
@@ -427,11 +486,16 @@ class Pipeline {
   Context context_;
   GroupRef group_;
   int stage_ = 0, stages_ = 1, micro_batches_ = 1;
-  int first_ = 0, last_ = 0;                  ///< nodes
+  int first_ = 0, last_ = 0;  ///< nodes
+  Graph whole_;               ///< the network
+  UpdateTable whole_table_;
+  Array<int> last_nodes_;                     ///< by stage
   std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< that cross its ends; 0 at the network's own
   Block<std::byte> arena_, boundary_, state_;
   Block<T> params_, gradients_;
   UpdateTable table_;
+  Array<double> told_;             ///< what stages tell each other before an update
+  Array<double> norms_;            ///< of the gradients of the table's parameters
   Array<Step<T, Context>> steps_;  ///< of the micro-batches in flight
   Array<Position> at_;             ///< what each runs next
   std::size_t waits_ = 0;          ///< the last instruction of a forward

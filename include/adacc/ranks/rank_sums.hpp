@@ -76,6 +76,9 @@ class RankSums {
   /// The same for rank `owner`'s block, which everybody is to have.
   void spread(View<T> block, int owner) { add({block.data(), block.size(), owner, false}); }
 
+  /// What is told of from now on goes on its own, whatever it lies beside.
+  void close() { close_pending(); }
+
   /// Moves on what can go on without waiting.
   void progress() {
     while (!error_ && turn(false)) {}

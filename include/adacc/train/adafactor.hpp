@@ -39,6 +39,13 @@ struct Adafactor {
     return {"sums of the update", 1 + cut(parameter, squares).tiles(), StateForm::full, true};
   }
 
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    visit("power of the decay", decay_power);
+    visit("root mean square of an update", clip);
+    visit("weight decay", weight_decay);
+  }
+
   static UpdateCut cut(const ParameterSpec& parameter, int pass) {
     const Shape shape = parameter.shape;
     if (pass == columns) return {factors(shape) ? shape.cols() : 0, 64};

@@ -77,6 +77,14 @@ struct AdamWWith {
     return {"second moment", elems, Second::form, true};
   }
 
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    visit("beta1", beta1);
+    visit("beta2", beta2);
+    visit("epsilon", epsilon);
+    visit("weight decay", weight_decay);
+  }
+
   /// With g = scale * gradient, t = terms.number and lr = terms.rate:
   ///
   ///     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2

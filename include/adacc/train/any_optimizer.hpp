@@ -40,6 +40,12 @@ class AnyOptimizer {
   UpdateCut cut(const ParameterSpec& parameter, int pass) const {
     return held_->cut(parameter, pass);
   }
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    held_->each_option([](const void* to, const char* option,
+                          double value) { (*static_cast<const Visit*>(to))(option, value); },
+                       &visit);
+  }
   void update(const ParameterRange<float>& range, const UpdateTerms& terms) const {
     held_->update(range, terms);
   }
@@ -48,8 +54,11 @@ class AnyOptimizer {
   }
 
  private:
+  using VisitOption = void (*)(const void* to, const char* name, double value);
+
   struct Interface {
     virtual ~Interface() = default;
+    virtual void each_option(VisitOption visit, const void* to) const = 0;
     virtual StateSpec state(std::size_t i, const ParameterSpec&) const = 0;
     virtual UpdateCut cut(const ParameterSpec&, int pass) const = 0;
     virtual void update(const ParameterRange<float>&, const UpdateTerms&) const = 0;
@@ -59,6 +68,10 @@ class AnyOptimizer {
   template <class Optimizer>
   struct Held final : Interface {
     explicit Held(Optimizer held) : optimizer(std::move(held)) {}
+    void each_option(VisitOption visit, const void* to) const override {
+      detail::each_option(optimizer,
+                          [&](const char* option, double value) { visit(to, option, value); });
+    }
     StateSpec state(std::size_t i, const ParameterSpec& parameter) const override {
       return detail::state_of(optimizer, i, parameter);
     }

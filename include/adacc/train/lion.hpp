@@ -51,6 +51,13 @@ struct LionWith {
     return {"momentum", parameter.shape.elems(), Moments::form};
   }
 
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    visit("beta1", beta1);
+    visit("beta2", beta2);
+    visit("weight decay", weight_decay);
+  }
+
   /// With g = scale * gradient:
   ///
   ///     p -= rate (sign(beta1 m + (1 - beta1) g) + weight_decay p)

@@ -29,6 +29,11 @@
 ///
 ///     static constexpr bool elementwise = true;                    // else false
 ///
+/// One may name its numbers; ranks that train together then compare them (ranks/asked.hpp):
+///
+///     template <class Visit>
+///     void each_option(const Visit& visit) const { visit("momentum", momentum); }
+///
 /// What it may count on: the gradient of the whole parameter, summed over micro-batches. What it
 /// cannot have: other parameters, and the gradients' norm over all of them; clipping by that is the
 /// trainer's, and reaches it as terms.scale. So an update may follow a parameter's last gradient.
@@ -127,6 +132,12 @@ StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpe
                   "state(std::size_t i, const ParameterSpec&) const");
     return {};
   }
+}
+
+/// visit(name, value) of its numbers, if it names them.
+template <class Optimizer, class Visit>
+void each_option(const Optimizer& optimizer, const Visit& visit) {
+  if constexpr (requires { optimizer.each_option(visit); }) optimizer.each_option(visit);
 }
 
 }  // namespace detail

@@ -40,6 +40,12 @@ struct SgdWith {
     return {"velocity", parameter.shape.elems(), Moments::form};
   }
 
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    visit("momentum", momentum);
+    visit("weight decay", weight_decay);
+  }
+
   /// With g = scale * gradient:
   ///
   ///     v = momentum v + g          p -= rate (v + weight_decay p)

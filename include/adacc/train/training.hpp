@@ -502,7 +502,8 @@ class Training {
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
-  bool fused() const { return step_.graph().fuses_updates(); }
+  /// Whether steps make updates themselves.
+  bool fused() const { return step_.graph().fuses_updates() && !given_out_; }
 
   /// One micro-batch, whole.
   Result<double> run_batch(AnyView input, AnyView targets) {
@@ -739,6 +740,15 @@ class Training {
             context_, 0, stored_->turns().turns().size(), terms, [&](std::size_t o) {
               return gradients_.data() + step_.graph().parameters[table_.owner(o)].offset;
             });
+    if constexpr (updates_in_steps)
+      if (given_out_) {
+        for (std::size_t o = 0; o < table_.owners(); ++o) {
+          const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
+          table_.update_one(optimizer, context_, parameter, o, params_.data() + parameter.offset,
+                            given_to_[o], Bytes(state_.data(), Shape(state_.size())), terms);
+        }
+        return {};
+      }
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
         UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
@@ -788,9 +798,11 @@ class Training {
   double previous_norm_ = -1;            ///< of the gradients of the update before; -1: unknown
   Array<double> squares_;                ///< of the gradients of each parameter that is trained
   UpdateInStep in_step_;                 ///< lent to step_ by each step that begins
-  bool rated_ = false;                   ///< rate_ is that of the step that begins
-  bool sliced_ = false;                  ///< begin() began the step that is not accounted for
-  bool spoiled_ = false;                 ///< the gradients hold something that is to be cleared
+  bool given_out_ = false;  ///< ranks take gradients out of each step, and say where they are then:
+  Array<T*> given_to_;      ///< of each parameter of the table
+  bool rated_ = false;      ///< rate_ is that of the step that begins
+  bool sliced_ = false;     ///< begin() began the step that is not accounted for
+  bool spoiled_ = false;    ///< the gradients hold something that is to be cleared
 };
 
 }}  // namespace adacc::v0_1

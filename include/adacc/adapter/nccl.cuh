@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+/// A group of ranks (ranks/group.hpp) over NCCL, for messages in the memory of devices.
+///
+/// NCCL orders all messages of a communicator, and knows no channels, while messages of a group do not
+/// wait for one another. So every channel between two ranks has two communicators of these two alone, one
+/// each way, with streams of their own: with R ranks a rank has 2 (R - 1) times the channels of them, and
+/// as many of NCCL's kernels may be on the device at once. That is for tens of ranks and few channels.
+///
+/// Ranks are devices, of one machine or of several; the group that is lent to make() reaches them from the
+/// host (adapter/mpi.hpp), and hands out NCCL's ids. Connections are made there, too: later, NCCL would have
+/// the host wait for the other side.
+///
+/// A message begins behind all that is queued on `stream` by then, and wait() waits on the host. If it waits
+/// longer than the limit, or NCCL reports an error, all communicators are aborted, and the group is broken.
+/// Two sides that want different sizes are not told apart from two that do not meet: that is the limit, too.
+///
+/// Compiled against NCCL's header, and tested with a runtime and an NCCL that are made up in host memory; not
+/// run on a GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <thread>
+#include <utility>
+
+#include "../core/array.hpp"
+#include "../core/cuda_handle.cuh"
+#include "../core/error.hpp"
+#include "../ranks/collectives.hpp"
+#include "../ranks/group.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct NcclGroupOptions {
+  double limit_seconds = 60;      ///< that wait() may last
+  int channels = 4;               ///< messages are on channels below that
+  cudaStream_t stream = nullptr;  ///< on which the memory of messages is computed
+};
+
+class NcclGroup {
+ public:
+  using Options = NcclGroupOptions;
+
+  NcclGroup() = default;
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+  NcclGroup(NcclGroup&& other) noexcept { swap(other); }
+  NcclGroup& operator=(NcclGroup&& other) noexcept { return swap(other), *this; }
+  ~NcclGroup() {
+    for (Link& link : links_) {
+      if (link.communicator == nullptr) continue;
+      if (error_) static_cast<void>(ncclCommAbort(link.communicator));
+      else static_cast<void>(ncclCommDestroy(link.communicator));
+    }
+  }
+
+  /// Of all ranks of `host`, which all call this, each with another current device; `host` is used here
+  /// alone.
+  static Result<NcclGroup> make(GroupRef host, const Options& options = {}) {
+    NcclGroup made;
+    made.options_ = options;
+    made.rank_ = host.rank();
+    made.size_ = host.size();
+    Error why;
+    if (options.channels < 1)
+      why = Error::say("a group over NCCL has one channel at least, and ", options.channels,
+                       " were asked for");
+    if ((why = share_error(host, why))) return why;
+    made.links_.resize(2 * static_cast<std::size_t>(options.channels) *
+                       static_cast<std::size_t>(made.size_));
+    // All ranks meet in one order of pairs, to the end of it whatever fails.
+    for (int a = 0; a < made.size_; ++a)
+      for (int b = a + 1; b < made.size_; ++b)
+        for (int link = 0; link < 2 * options.channels; ++link)
+          if (Error lost = made.connect(host, a, b, link, why)) return lost;
+    if ((why = share_error(host, why))) return why;
+    return static_cast<NcclGroup&&>(made);  // nvcc would copy it
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  Error prepare(int tickets) {
+    if (error_) return error_;
+    for (const Ticket& ticket : tickets_)
+      if (ticket.active)
+        return Error::misuse("a message is under way: wait() for it before prepare()");
+    while (tickets_.size() < static_cast<std::size_t>(tickets)) {
+      Ticket ticket;
+      for (Event* event : {&ticket.ready, &ticket.ended})
+        if (const Error why =
+                said("an event", cudaEventCreateWithFlags(event->place(), cudaEventDisableTiming)))
+          return why;
+      tickets_.push_back(std::move(ticket));
+    }
+    return {};
+  }
+
+  void begin(int ticket, const GroupMessage& what) {
+    if (error_) return;
+    if (const Error why = fault(ticket, what)) return break_off(why);
+    Ticket& mine = ticket_of(ticket);
+    mine.what = what;
+    mine.active = true;
+    const bool sends = what.direction == GroupMessage::Direction::send;
+    Link& link = link_of(what.peer, what.channel, sends);
+    const cudaStream_t on = link.stream.get();
+    Error why = said("an event", cudaEventRecord(mine.ready.get(), options_.stream));
+    if (!why) why = said("a stream", cudaStreamWaitEvent(on, mine.ready.get(), 0));
+    if (!why) why = move(link, sends, what.peer, what.memory.data(), what.memory.size());
+    if (!why) why = said("an event", cudaEventRecord(mine.ended.get(), on));
+    if (why) break_off(why);
+  }
+
+  bool done(int ticket) {
+    if (error_ || !ticket_of(ticket).active) return true;
+    return test(ticket_of(ticket));
+  }
+
+  Error wait(int ticket) {
+    if (error_ || !ticket_of(ticket).active) return error_;
+    using Clock = std::chrono::steady_clock;
+    Ticket& mine = ticket_of(ticket);
+    const auto start = Clock::now();
+    while (!test(mine)) {
+      if (std::chrono::duration<double>(Clock::now() - start).count() > options_.limit_seconds) {
+        const bool sends = mine.what.direction == GroupMessage::Direction::send;
+        break_off(Error::say("rank ", rank_, " waited ", std::llround(options_.limit_seconds * 1e3),
+                             " ms to ", sends ? "send to" : "receive from", " rank ",
+                             mine.what.peer, ", which was not heard of"));
+        break;
+      }
+      std::this_thread::yield();
+    }
+    mine.active = false;
+    return error_;
+  }
+
+ private:
+  using Event = detail::CudaHandle<cudaEvent_t, cudaEventDestroy>;
+  using Stream = detail::CudaHandle<cudaStream_t, cudaStreamDestroy>;
+
+  /// One way of a channel to a peer.
+  struct Link {
+    ncclComm_t communicator = nullptr;
+    Stream stream;
+  };
+  struct Ticket {
+    GroupMessage what;
+    Event ready, ended;
+    bool active = false;
+  };
+
+  Ticket& ticket_of(int ticket) { return tickets_[static_cast<std::size_t>(ticket)]; }
+  /// Of each channel the first link goes from the smaller rank to the larger one.
+  Link& link_of(int peer, int channel, bool sends) {
+    const int way = 2 * channel + (sends == (rank_ < peer) ? 0 : 1);
+    return links_[static_cast<std::size_t>(peer * 2 * options_.channels + way)];
+  }
+
+  void swap(NcclGroup& other) noexcept {
+    std::swap(options_, other.options_);
+    std::swap(rank_, other.rank_);
+    std::swap(size_, other.size_);
+    std::swap(links_, other.links_);
+    std::swap(tickets_, other.tickets_);
+    std::swap(error_, other.error_);
+  }
+
+  static Error said(const char* what, cudaError_t code) {
+    if (code == cudaSuccess) return {};
+    return Error::say("a group over NCCL, ", what, ": ", cudaGetErrorString(code));
+  }
+  static Error said(const char* call, ncclResult_t code) {
+    if (code == ncclSuccess) return {};
+    return Error::say(call, ": ", ncclGetErrorString(code));
+  }
+
+  Error move(Link& link, bool sends, int peer, std::byte* memory, std::size_t bytes) const {
+    const int there = peer > rank_ ? 1 : 0;  // of the two
+    return sends ? said("ncclSend", ncclSend(memory, bytes, ncclInt8, there, link.communicator,
+                                             link.stream.get()))
+                 : said("ncclRecv", ncclRecv(memory, bytes, ncclInt8, there, link.communicator,
+                                             link.stream.get()));
+  }
+
+  /// Link number `way` between ranks a and b, which is one of these, or not. An error of CUDA's or NCCL's goes
+  /// to `why`, and one of the host's group is returned.
+  Error connect(GroupRef host, int a, int b, int way, Error& why) {
+    if (rank_ != a && rank_ != b) return {};
+    const int peer = rank_ == a ? b : a;
+    ncclUniqueId id{};
+    if (rank_ == a && !why) why = said("ncclGetUniqueId", ncclGetUniqueId(&id));
+    const Bytes memory(reinterpret_cast<std::byte*>(&id), Shape(sizeof id));
+    if (const Error lost = transfer(host, memory, a, memory, b)) return lost;
+    if (const Error lost = both_fine(host, a, b, why)) return lost;
+    if (why) return {};
+    Link& link = links_[static_cast<std::size_t>(peer * 2 * options_.channels + way)];
+    why = said("ncclCommInitRank", ncclCommInitRank(&link.communicator, 2, id, rank_ == a ? 0 : 1));
+    if (!why)
+      why = said("a stream", cudaStreamCreateWithFlags(link.stream.place(), cudaStreamNonBlocking));
+    if (const Error lost = both_fine(host, a, b, why)) return lost;
+    if (why) return {};
+    // The first message connects both sides.
+    void* byte = nullptr;
+    if (!why) why = said("memory", cudaMalloc(&byte, 1));
+    if (!why)
+      why = move(link, (way % 2 == 0) == (rank_ == a), peer, static_cast<std::byte*>(byte), 1);
+    if (!why) why = said("a stream", cudaStreamSynchronize(link.stream.get()));
+    if (byte != nullptr) static_cast<void>(cudaFree(byte));
+    return {};
+  }
+
+  /// Neither of two ranks goes on to wait in NCCL for one that has failed.
+  Error both_fine(GroupRef host, int a, int b, Error& why) const {
+    std::byte fine[2] = {std::byte{!why}, std::byte{!why}};  // of a, and of b
+    for (const int from : {0, 1}) {
+      const Bytes flag(fine + from, Shape(std::size_t{1}));
+      if (const Error lost = transfer(host, flag, from == 0 ? a : b, flag, from == 0 ? b : a))
+        return lost;
+    }
+    if (!why && fine[rank_ == a ? 1 : 0] == std::byte{0})
+      why = Error::say("rank ", rank_ == a ? b : a, " could not connect with rank ", rank_);
+    return {};
+  }
+
+  Error fault(int ticket, const GroupMessage& what) const {
+    if (ticket < 0 || static_cast<std::size_t>(ticket) >= tickets_.size())
+      return Error::misuse("ticket ", ticket, " was not prepared: there are ", tickets_.size());
+    if (tickets_[static_cast<std::size_t>(ticket)].active)
+      return Error::misuse("the message of ticket ", ticket, " is under way");
+    if (what.peer < 0 || what.peer >= size_ || what.peer == rank_)
+      return Error::misuse("rank ", rank_, " of ", size_, " has no peer ", what.peer);
+    if (what.channel < 0 || what.channel >= options_.channels)
+      return Error::misuse("a message over NCCL is on a channel below ", options_.channels,
+                           " (NcclGroupOptions::channels), and this one on ", what.channel);
+    if (what.memory.empty()) return Error::misuse("a message has at least one byte");
+    return {};
+  }
+
+  /// Whether the message has ended, or the group with it.
+  bool test(Ticket& mine) {
+    const cudaError_t state = cudaEventQuery(mine.ended.get());
+    const bool sends = mine.what.direction == GroupMessage::Direction::send;
+    ncclResult_t result = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(
+        link_of(mine.what.peer, mine.what.channel, sends).communicator, &result);
+    Error why;
+    if (state != cudaErrorNotReady) why = said("a message", state);
+    if (!why) why = said("ncclCommGetAsyncError", asked);
+    if (!why && result != ncclInProgress) why = said("NCCL", result);
+    if (why) break_off(Error::say("rank ", rank_, " and rank ", mine.what.peer, ": ", why.text()));
+    return static_cast<bool>(error_) || state == cudaSuccess;
+  }
+
+  void break_off(const Error& why) {
+    if (!error_) error_ = why;
+    for (Link& link : links_) {
+      if (link.communicator == nullptr) continue;
+      static_cast<void>(ncclCommAbort(link.communicator));
+      link.communicator = nullptr;
+    }
+    for (Ticket& ticket : tickets_) ticket.active = false;
+  }
+
+  Options options_;
+  int rank_ = 0, size_ = 1;
+  Array<Link> links_;  ///< by peer, channel and way
+  Array<Ticket> tickets_;
+  Error error_;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+/// What all ranks have to ask of an update alike: rates, clipping, and the optimizer's own numbers.
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <string>
+
+#include "../core/error.hpp"
+#include "../train/gradient_norm.hpp"
+#include "../train/optimizer.hpp"
+#include "collectives.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// A number as short as it can be written: 0.9F is 0.9.
+inline std::string shortest(double value) {
+  char text[40];
+  const auto narrow = static_cast<float>(value);
+  const bool is_float = static_cast<double>(narrow) == value;
+  const auto end = is_float ? std::to_chars(text, text + sizeof text, narrow)
+                            : std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+/// visit(name, value) of them, always in the same order.
+template <class Optimizer, class Visit>
+void each_asked(double rate, double clip, ClipBy clip_by, const Optimizer& optimizer,
+                const Visit& visit) {
+  visit("learning rate", rate);
+  visit("norm that gradients are clipped to", clip);
+  visit("step whose norm that is (0: its own, 1: the one before)",
+        clip_by == ClipBy::previous ? 1.0 : 0.0);
+  each_option(optimizer, visit);
+}
+
+/// How many they are.
+template <class Optimizer>
+std::size_t count_of_asked(const Optimizer& optimizer) {
+  std::size_t count = 0;
+  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char*, double) { ++count; });
+  return count;
+}
+
+/// An optimizer, what it keeps, and its numbers, for set-up.
+template <class Optimizer>
+void agree_on(Agreement& agreement, const Optimizer& optimizer, const std::string& keeps) {
+  agreement.add("optimizer", keeps);
+  each_option(optimizer, [&](const char* name, double value) {
+    agreement.add(std::string(name) + " of " + optimizer.name, shortest(value));
+  });
+}
+
+/// That rank `rank` asks for number `i` of these as `theirs`, where rank 0 asks for `base`.
+template <class Optimizer>
+Error disagreement_of(const Optimizer& optimizer, std::size_t i, double base, int rank,
+                      double theirs) {
+  std::string what;
+  std::size_t at = 0;
+  std::size_t own = 0;
+  each_option(optimizer, [&](const char*, double) { ++own; });
+  const std::size_t others = count_of_asked(optimizer) - own;
+  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char* name, double) {
+    if (at++ != i) return;
+    what = name;
+    if (i >= others) what += std::string(" of ") + optimizer.name;
+  });
+  return Error::say("the ranks disagree on the ", what.c_str(), ": rank 0 has ",
+                    shortest(base).c_str(), ", rank ", rank, " ", shortest(theirs).c_str());
+}
+
+}}}  // namespace adacc::v0_1::detail
