@@ -217,8 +217,10 @@ struct GroupNorm {
   template <bool rectified, class T>
   static T passed(T up, T in, T mean, T scale, T bias) {
     if constexpr (!rectified) return up;
+    // Both values are there before either is chosen, so that loops have no branches and are vectorized.
     const T out = (in - mean) * scale + bias;
-    return up * (out > 0 ? T(1) : out * 0);  // up is read either way, so that loops are vectorized
+    const T above = out > 0 ? up : out;
+    return out <= 0 ? T(0) : above;
   }
 
   /// Sums of dy and of dy x^ per channel, and dx unless it is null.
