@@ -227,6 +227,17 @@ std::vector<Op> ops() {
 
 }  // namespace
 
+TEST_CASE("a gradient that goes from sum to sum is nobody's to overwrite before the last has it") {
+  // Softsign's gradient is that of the sum behind it, which has it from the last sum, which adds what
+  // Bump made, too.
+  using namespace random_model;
+  using Inner = ProjectedResidual<Layer<Softsign>, Layer<Shift>>;
+  using Model = Sequential<Layer<Bump>, adacc::Residual<ProjectedResidual<Inner, Layer<Shift>>>>;
+  const auto program = make_program(adacc::Network<Model, HalfSquare>{}, Shape(4, 4));
+  REQUIRE_MESSAGE(program, program.error.text());
+  Replay(*program).run();
+}
+
 TEST_CASE("random chains: every value is there when read, once, and nothing overlaps") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
