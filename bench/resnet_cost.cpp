@@ -43,6 +43,7 @@ int fail(const Error& why) {
 
 struct Options {
   resnet::Config network;
+  bool preactivated = false;
   std::size_t batch = 64, side = 32;
   int threads = 1, rounds = 15, parts = 1;
   double tolerance = 1e-2;
@@ -58,13 +59,13 @@ struct Entry {
   std::vector<double> ratios;
 };
 
+template <class Net>
 class Race {
  public:
-  Race(const Options& o, const Cpu& cpu)
+  Race(const Options& o, const Net& network, const Cpu& cpu)
       : seconds(o.threads == 1 ? support::processor_seconds : steady_seconds), o_(o),
-        network_(resnet::make(o.network)), cpu_(cpu),
-        shape_(o.batch, o.side, o.side, std::size_t{3}), pixels_(shape_.elems()),
-        classes_(o.batch) {
+        network_(network), cpu_(cpu), shape_(o.batch, o.side, o.side, std::size_t{3}),
+        pixels_(shape_.elems()), classes_(o.batch) {
     for (std::size_t i = 0; i < pixels_.size(); ++i)
       pixels_[i] = 2 * unit_float(random_word({}, i)) - 1;
     for (std::size_t b = 0; b < classes_.size(); ++b)
@@ -83,9 +84,9 @@ class Race {
     auto program = make_program(*layout, std::move(plan));
     if (!program) return program.error;
     auto dispatch = make_dispatch<float, Cpu>(network_);
-    dispatch.add_codec<Int8Outlier>();
-    dispatch.add_codec<Int4Outlier>();
-    dispatch.add_codec<Bf16>();
+    dispatch.template add_codec<Int8Outlier>();
+    dispatch.template add_codec<Int4Outlier>();
+    dispatch.template add_codec<Bf16>();
     auto made = Training<>::make(std::move(dispatch), std::move(*program), cpu_);
     if (!made) return made.error;
     Entry entry;
@@ -123,37 +124,18 @@ class Race {
 
  private:
   Options o_;
-  resnet::ResNet<> network_;
+  Net network_;
   Cpu cpu_;
   Shape shape_;
   std::vector<float> pixels_;
   std::vector<std::int32_t> classes_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  Options o;
-  CLI::App app{"What a budget costs a residual network"};
-  app.option_defaults()->always_capture_default();
-  app.add_option("--blocks", o.network.blocks, "of each of three stages")
-      ->check(CLI::Range(2, 200));
-  app.add_option("--channels", o.network.channels, "of the first stage")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
-  app.add_option("--side", o.side, "of the pictures, in pixels")->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
-  app.add_option("--parts", o.parts, "that layers are cut into, in loops over pictures")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--rounds", o.rounds)->check(CLI::Range(1, 100000));
-  app.add_option("--budgets", o.budgets, "as 50% of retain's peak, as 96MiB, or: smallest");
-  app.add_option("--tolerance", o.tolerance, "of plans that are not lossless")
-      ->check(CLI::Range(0.0, 1e3));
-  app.add_option("--measure-steps", o.measure.steps, "steps of each kind that are measured first");
-  CLI11_PARSE(app, argc, argv);
-
+/// `planned` leaves all to a plan, `norms_again` fixes what is kept in its types.
+template <class Planned, class NormsAgain>
+int run(const Options& o, const Planned& planned, const NormsAgain& norms_again) {
   EigenPool pool(o.threads);
-  Race race(o, Cpu{ExecutorRef(pool)});
+  Race race(o, planned, Cpu{ExecutorRef(pool)});
   auto graph = race.graph();
   if (!graph) return fail(graph.error);
   if (Error why = race.add("retain", retain_all(*graph))) return fail(why);
@@ -161,8 +143,7 @@ int main(int argc, char** argv) {
   auto profile = race.measured(*graph);
   if (!profile) return fail(profile.error);
   estimate_errors(*graph, *profile);
-  auto typed = make_graph(resnet::make<resnet::NormsAgainSet>(o.network), graph->input,
-                          {.workers = o.threads, .parts = o.parts});
+  auto typed = make_graph(norms_again, graph->input, {.workers = o.threads, .parts = o.parts});
   if (!typed) return fail(typed.error);
   if (Error why = race.add("norms again", plan_from_types(*typed))) return fail(why);
   for (const double tolerance : {0.0, o.tolerance}) {
@@ -210,4 +191,33 @@ int main(int argc, char** argv) {
     std::printf("\n");
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app{"What a budget costs a residual network"};
+  app.option_defaults()->always_capture_default();
+  app.add_flag("--preactivated", o.preactivated, "norms and ReLUs stand before convolutions");
+  app.add_option("--blocks", o.network.blocks, "of each of three stages")
+      ->check(CLI::Range(2, 200));
+  app.add_option("--channels", o.network.channels, "of the first stage")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
+  app.add_option("--side", o.side, "of the pictures, in pixels")->check(CLI::PositiveNumber);
+  app.add_option("--threads", o.threads)->check(CLI::Range(1, 256));
+  app.add_option("--parts", o.parts, "that layers are cut into, in loops over pictures")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--rounds", o.rounds)->check(CLI::Range(1, 100000));
+  app.add_option("--budgets", o.budgets, "as 50% of retain's peak, as 96MiB, or: smallest");
+  app.add_option("--tolerance", o.tolerance, "of plans that are not lossless")
+      ->check(CLI::Range(0.0, 1e3));
+  app.add_option("--measure-steps", o.measure.steps, "steps of each kind that are measured first");
+  CLI11_PARSE(app, argc, argv);
+
+  if (o.preactivated)
+    return run(o, resnet::make_preactivated(o.network),
+               resnet::make_preactivated<resnet::NormsAgainSet>(o.network));
+  return run(o, resnet::make(o.network), resnet::make<resnet::NormsAgainSet>(o.network));
 }

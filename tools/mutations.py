@@ -4,7 +4,8 @@
     python3 tools/mutations.py [-j JOBS] [WORD...]     all, or those in whose lines all words occur
 
 A mutation names a header, a text that stands in it once, what takes its place, and the test source that must
-fail or not compile. That source alone is compiled, at -O0, against a changed copy of the repository.
+fail or not compile. That source alone is compiled, at -O0, against a changed copy of the repository; if it is
+the test of an example (a script), that example, at -O1.
 Mutations that survive are promises that no test guards: write the test first, then leave the mutation here.
 One whose text is no longer there is an error too: follow the code. Takes minutes, so CI does not run it.
 """
@@ -18,7 +19,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# header below include/adacc; text; what takes its place; test source below tests; what is broken
+# header below include/adacc, or a source of the examples; text; what takes its place; test source below
+# tests; what is broken
 MUTATIONS = [
     ("core/random.hpp", "round < 10", "round < 9", "core/random_test.cpp", "Philox has ten rounds"),
     ("core/bfloat16.hpp", "0x7FFF + (upper & 1)", "0x8000", "core/bfloat16_test.cpp",
@@ -139,29 +141,89 @@ MUTATIONS = [
      "ranks/pipeline_test.cpp", "the norm has the same bits for any number of stages"),
     ("ranks/pipeline.hpp", "told_[field] = static_cast<double>(at - asked);", "",
      "ranks/pipeline_test.cpp", "stages compare what updates are called with"),
+    ("step/step.hpp", "run.again && (input == step_input || exact(input))", "run.again",
+     "program/exact_test.cpp", "aux does not hold behind a lossy input"),
+    ("layer/group_norm.hpp", "if (!cpu.aux_holds) find_statistics", "if (cpu.aux_holds) find_statistics",
+     "layer/pictures_test.cpp", "a norm that runs for the first time finds its statistics"),
+    ("program/scheduler.hpp", "if (others >= 0) add_gradient(from, others, run.dx);", "",
+     "program/schedule_test.cpp", "the gradients of all layers that read an activation add up"),
+    ("program/scheduler.hpp", "wants_dx && wants_gradient(from) ? state(from).gradient",
+     "wants_dx ? state(from).gradient", "program/schedule_test.cpp",
+     "gradients that nobody wants are not added up"),
+    ("program/scheduler.hpp", "state(end).gradient_is_lent || !last_to_add(k, end);",
+     "!last_to_add(k, end);", "program/schedule_test.cpp",
+     "a gradient that is lent on is not overwritten while its owner needs it"),
+    ("program/scheduler.hpp", "wants_dx && state(from).first_layer == k", "wants_dx",
+     "program/schedule_test.cpp", "a sum hands on its gradient once, whoever else reads its source"),
+    ("model/graph_builder.hpp", "return branches_ ? branch_ : graph_.node_count() - 1;",
+     "return graph_.node_count() - 1;", "step/loops_test.cpp",
+     "a residual sum may begin where a branch does"),
+    ("layer/resnet.hpp", "const auto norm = layer<Norm>(GroupNorm{.groups = config.groups, .relu = true});",
+     "const auto norm = layer<Stream>(GroupNorm{.groups = config.groups, .relu = true});",
+     "train/resnet_test.cpp", "half of the peak is enough if norms are made again"),
+    ("layer/pool2d.hpp", "first || from[l] > largest[l]", "first || from[l] >= largest[l]",
+     "layer/pictures_test.cpp", "the first of equal maxima gets the gradient"),
+    ("layer/relu6.hpp", "return x > 0 && x < 6;", "return x > 0;", "layer/pictures_test.cpp",
+     "ReLU6 passes nothing above 6"),
+    ("layer/mask.hpp", "bits |= (passes(in[k]) ? 1U : 0U) << k;", "bits |= (passes(in[k]) ? 1U : 0U) << (7 - k);",
+     "layer/pictures_test.cpp", "a mask's bits are read in the order that they are written in"),
+    ("layer/group_norm.hpp", "return out <= 0 ? T(0) : above;", "return above;",
+     "layer/pictures_test.cpp", "a norm's ReLU passes no gradient where it is 0"),
+    ("io/int8_tensors.hpp", "rows, elems / rows,", "1, elems,", "io/weights_header_test.cpp",
+     "each row in int8 has its own scale"),
+    ("examples/job_system/executor.hpp", "i < all.count; i = all.next++", "i + 1 < all.count; i = all.next++",
+     "examples/job_system_test.sh", "all tiles of a run are run"),
+    ("examples/job_system/executor.hpp", "tiles_ += tiles;", "", "examples/job_system_test.sh",
+     "the job system runs tiles, and says so"),
+    ("examples/anole/army_file.hpp", "weights.values.data() + parameter.offset))", "weights.values.data()))",
+     "examples/anole_test.sh", "an army that is loaded is the one that was saved"),
+    ("examples/tiny_camera.cpp", "i + 1, lesson.rate_at(i));", "i + 1, 0 * lesson.rate_at(i));",
+     "examples/tiny_camera_test.sh", "the camera adapts by the points that it states"),
 ]
 
-FLAGS = ["-std=c++20", "-O0", "-march=native", "-DADACC_ASSERT(holds,text)=static_cast<void>(0)"]
+FLAGS = ["-std=c++20", "-march=native", "-DADACC_ASSERT(holds,text)=static_cast<void>(0)"]
+
+
+def build(tree, program, *sources, flags):
+    """What the compiler says if it fails."""
+    command = ["g++", *FLAGS, *flags, f"-I{tree}/include", f"-I{tree}", "-isystem", "/usr/include/eigen3",
+               "-isystem", "/usr/local/include/eigen3", *map(str, sources), "-o", str(program), "-pthread"]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    return compiled.stderr if compiled.returncode != 0 else None
+
+
+def build_example(tree, program, name):
+    sources = tree / "examples"
+    if name == "tiny_camera":  # its weights are made first
+        offline = tree / "tiny_camera_offline"
+        failed = build(tree, offline, sources / name / "offline.cpp", flags=["-O1"])
+        if failed:
+            return failed
+        subprocess.run([offline, tree / "tiny_camera_weights.h"], check=True, capture_output=True)
+    return build(tree, program, sources / f"{name}.cpp", flags=["-O1"])
 
 
 def build_and_run(tree, main, source):
     """`passes`, `fails` or `does not compile`, and what was printed."""
     program = tree / (source.replace("/", "_") + ".program")
-    command = ["g++", *FLAGS, f"-I{tree}/include", f"-I{tree}", "-isystem", "/usr/include/eigen3", "-isystem",
-               "/usr/local/include/eigen3", str(tree / "tests" / source), str(main), "-o", str(program),
-               "-pthread"]
-    compiled = subprocess.run(command, capture_output=True, text=True)
-    if compiled.returncode != 0:
-        return "does not compile", compiled.stderr
+    script = tree / "tests" / source
+    if script.suffix == ".sh":
+        failed = build_example(tree, program, script.stem.removesuffix("_test"))
+        command = ["bash", script, program]
+    else:
+        failed = build(tree, program, script, main, flags=["-O0"])
+        command = [program, "-m"]
+    if failed:
+        return "does not compile", failed
     try:
-        ran = subprocess.run([program, "-m"], capture_output=True, text=True, timeout=900)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return "fails", "it did not end"
     return ("passes" if ran.returncode == 0 else "fails"), ran.stdout + ran.stderr
 
 
 def copy_of_repository(folder):
-    for part in ("include", "tests", "support"):
+    for part in ("include", "tests", "support", "examples"):
         shutil.copytree(ROOT / part, folder / part)
 
 
@@ -170,7 +232,7 @@ def mutate(mutation, main):
     with tempfile.TemporaryDirectory() as name:
         tree = pathlib.Path(name)
         copy_of_repository(tree)
-        path = tree / "include/adacc" / header
+        path = tree / ("" if header.startswith("examples/") else "include/adacc") / header
         original = path.read_text()
         if original.count(text) != 1:
             return "STALE"
@@ -189,7 +251,7 @@ def main():
         tree = pathlib.Path(name)
         copy_of_repository(tree)
         main_object = tree / "main.o"
-        subprocess.run(["g++", *FLAGS, "-c", str(tree / "tests/main.cpp"), "-o", str(main_object)],
+        subprocess.run(["g++", *FLAGS, "-O0", "-c", str(tree / "tests/main.cpp"), "-o", str(main_object)],
                        check=True)
         # A test that fails as it is would seem to catch everything.
         sources = sorted({mutation[3] for mutation in chosen})

@@ -251,6 +251,9 @@ inline void declare(CLI::App& app, Options& options) {
       ->check([](const std::string& path) {
         return exports_header(path) ? std::string() : CLI::ExistingDirectory(path);
       });
+  app.add_flag("--export-int8", options.export_int8,
+               "write the matrices of that header in int8, with a scale for each row")
+      ->needs("--export");
   app.add_option("--merge", options.merge,
                  "at the end, write a checkpoint of the model with its adapters merged into its "
                  "weights, for --model; --export merges them, too");
@@ -415,6 +418,11 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           "--may-freeze chooses among the model's layers, and with adapters these are all frozen"));
     if (all.may_freeze && all.budget_text.empty() && all.total_text.empty())
       return fail(adacc::Error::say("--may-freeze needs a --budget or a --total to be met"));
+    if (all.export_int8 && !exports_header(all.export_to))
+      return fail(
+          adacc::Error::say("--export-int8 is for a C header, and Hugging Face's files are not in "
+                            "int8: give --export "
+                            "FILE.h"));
     const char* of_adapters = !all.lora.train_a     ? "--lora-fa"
                               : all.lora.alpha != 0 ? "--lora-alpha"
                               : !all.merge.empty()  ? "--merge"

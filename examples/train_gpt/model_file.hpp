@@ -7,6 +7,7 @@
 #include <adacc/io/adapters.hpp>
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
+#include <adacc/io/int8_tensors.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/weights_header.hpp>
 #include <adacc/layer/gpt.hpp>
@@ -64,7 +65,12 @@ inline adacc::Error write_model(const Options& options, const adacc::Graph& grap
   const adacc::LlmcHeader shape{c.context, c.vocab,    static_cast<std::size_t>(c.layers),
                                 c.heads,   c.channels, c.vocab};
   const adacc::Graph plain = adacc::without_adapters(graph);
-  if (exports_header(options.export_to))
-    return adacc::write_weights_header(options.export_to, adacc::named_parameters(plain, params));
+  if (exports_header(options.export_to)) {
+    const std::vector<adacc::NamedTensor> tensors = adacc::named_parameters(plain, params);
+    if (!options.export_int8) return adacc::write_weights_header(options.export_to, tensors);
+    const auto int8 = adacc::Int8Tensors::make(tensors);
+    if (!int8) return int8.error;
+    return adacc::write_weights_header(options.export_to, int8->tensors());
+  }
   return adacc::write_gpt2<adacc::Graph, float>(options.export_to, shape, plain, params);
 }

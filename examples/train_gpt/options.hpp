@@ -71,8 +71,9 @@ struct Options {
   std::string log;
   std::string save;
   std::uint64_t save_every = 0;
-  std::string export_to;  ///< a folder for the trained model in safetensors, or a C header
-  std::string merge;      ///< for a checkpoint of the model with its adapters merged
+  std::string export_to;     ///< a folder for the trained model in safetensors, or a C header
+  bool export_int8 = false;  ///< that header's matrices, with a scale for each row
+  std::string merge;         ///< for a checkpoint of the model with its adapters merged
   std::string resume;
   std::size_t sample = 0;
   std::string val;

@@ -253,6 +253,13 @@ refuses 'cannot be written' -- --text text --steps 0 --export nowhere/weights.h
 for name in weights_embedding_wte weights_block_0_linear_weight weights_tensors; do
   grep -q "^weights_CONST .* $name\[" weights.h || complain "$name is not in weights.h"
 done
+"$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export small.h --export-int8 \
+  >out 2>err || complain "--export-int8: $(cat err)"
+for tensor in 'signed char small_embedding_wte\[' 'float small_embedding_wte_scale\[' \
+  'signed char small_block_0_linear_weight\[' 'float small_block_0_linear_bias\['; do
+  grep -q "^small_CONST $tensor" small.h || complain "$tensor is not in small.h"
+done
+refuses --export-int8 'C header' -- --model exported --steps 0 --export exported --export-int8
 refuses --export 'one file' -- --model exported --export exported/.
 
 # --- a part of it, adapters, micro-batches ----------------------------------------------------------

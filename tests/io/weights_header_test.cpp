@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "adacc/io/weights_header.hpp"
 
+#include "adacc/io/int8_tensors.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -158,6 +160,55 @@ int main(void) {
     CHECK(std::system((compiler + warnings + (folder / "reader.c") + " -o " + (folder / "reader") +
                        " && " + (folder / "reader"))
                           .c_str()) == 0);
+}
+
+TEST_CASE("matrices in int8 come back within half a scale of their row, vectors as they were") {
+  std::vector<float> matrix(3 * 5 * 2), vector(7);
+  for (std::size_t i = 0; i < matrix.size(); ++i)
+    matrix[i] = unit_float(random_word({}, i)) - (i < 10 ? 0.1F : 0.5F);
+  for (std::size_t i = 10; i < 20; ++i) matrix[i] = 0;
+  matrix[25] = -300;
+  const std::vector<NamedTensor> given{{"m", View<const float>(matrix.data(), Shape(3, 5, 2))},
+                                       {"v", View<const float>(vector.data(), Shape(7))}};
+  const auto made = Int8Tensors::make(given);
+  REQUIRE_MESSAGE(made, made.error.text());
+  const std::vector<NamedTensor>& all = made->tensors();
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].name == "m");
+  CHECK(all[0].type == StoredType::i8);
+  CHECK(all[0].shape == Shape(3, 5, 2));
+  CHECK(all[1].name == "m.scale");
+  CHECK(all[1].shape == Shape(3));
+  CHECK(all[2].name == "v");
+  CHECK(all[2].data == vector.data());
+
+  // What a C program makes of the header.
+  const Folder folder;
+  REQUIRE(!write_weights_header(folder / "q.h", all));
+  std::string expected;
+  for (const float value : matrix) expected += std::to_string(value) + ", ";
+  write_file(folder / "reader.c", R"(#include "q.h"
+#include <math.h>
+int main(void) {
+  static const double real[3][10] = {)" +
+                                      expected + R"(};
+  int r, i, wrong = 0, ends[3] = {0, 0, 0};
+  for (r = 0; r < 3; ++r)
+    for (i = 0; i < 10; ++i) {
+      const double scale = q_m_scale[r];
+      const int code = q_m[r][i / 2][i % 2];
+      wrong |= fabs(scale * code - real[r][i]) > 0.5 * scale + 1e-6;
+      ends[r] |= code == 127 || code == -127;
+    }
+  return wrong || !ends[0] || ends[1] || !ends[2] || q_m[2][2][1] != -127;
+}
+)");
+  CHECK(std::system(("cc -std=c99 -w " + (folder / "reader.c") + " -o " + (folder / "reader") +
+                     " -lm && " + (folder / "reader"))
+                        .c_str()) == 0);
+
+  matrix[12] = std::numeric_limits<float>::infinity();
+  CHECK(has(Int8Tensors::make(given).error.text(), "\"m\" is not finite in row 1"));
 }
 
 TEST_CASE("the parameters of a graph have names, each storage once") {

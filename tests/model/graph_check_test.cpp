@@ -62,9 +62,13 @@ TEST_CASE("lists of activations") {
 TEST_CASE("two layers with one input") {
   Graph graph = chain(3);
   graph.ids[graph.nodes[2].sources.first] = 0;
-  CHECK(why(graph) ==
-        "the graph's node 2 (layer) is the second layer whose input is activation 0; each is the "
-        "input of at most one, and may be added to others");
+  const std::string unread =
+      "the graph's node 1 (layer) makes an activation that no layer reads and ";
+  CHECK(why(graph) == unread + "0 sums add: its gradient could only be that of one sum");
+  graph.add(1);
+  CHECK(why(graph) == "");
+  graph.add(1);
+  CHECK(why(graph) == unread + "2 sums add: its gradient could only be that of one sum");
 }
 
 TEST_CASE("more codecs than a set of them can hold") {

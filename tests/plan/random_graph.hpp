@@ -56,6 +56,19 @@ inline bool nests(const Graph& graph, int source, int node) {
   return true;
 }
 
+/// Whether backward of some layer reads activation `id` as its input.
+inline bool is_read_as_input(const Graph& graph, int id) {
+  for (int k = id + 1; k < graph.node_count(); ++k)
+    if (graph.input_of(k) == id && reads_input(graph.node(k).reads)) return true;
+  return false;
+}
+/// Whether some layer's forward reads activation `id`; those that none reads are added once.
+inline bool has_layer(const Graph& graph, int id) {
+  for (int k = id + 1; k < graph.node_count(); ++k)
+    if (graph.input_of(k) == id) return true;
+  return id == step_input;
+}
+
 /// Up to `most_free` open activations among at most three more; `rows` scales all sizes.
 inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
   Graph graph;
@@ -70,29 +83,34 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     Node node;
     node.name = "node";
     node.layer = k;
-    node.input = k == 0 ? graph.input : graph.node(k - 1).output;
+    // Some read the same as the layer before, and add what that made.
+    const bool branches = k >= 2 && has_layer(graph, k - 2) && random.one_in(8);
+    const int from = branches ? k - 2 : k - 1;
+    node.input = k == 0 ? graph.input : graph.node(from).output;
     node.output = random.one_in(2) ? node.input : Shape(rows, widths[random.below(4)]);
+    if (branches) node.output = graph.node(k - 1).output;
     node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
     const Reads reads[] = {Reads::none, Reads::input, Reads::output, Reads::both, Reads::input};
     node.reads = reads[random.below(5)];
+    if (branches && reads_output(node.reads)) node.reads = Reads::input;
     node.dx_overwrites_dy = random.one_in(2);
     node.accepts_empty_dx = random.one_in(2);
     node.aux_bytes = random.one_in(3) ? 1 + random.below(300) : 0;
     node.forward_workspace = random.one_in(3) ? random.below(3000) : 0;
     node.backward_workspace = random.one_in(3) ? random.below(3000) : 0;
-    const int from = k - 1;
     graph.append(node, {&from, 1});
+    if (branches) graph.add(k - 1);
     for (int sums = random.one_in(2) ? 1 : random.one_in(3) ? 2 : 0; sums > 0; --sums) {
       const int source = static_cast<int>(random.below(static_cast<std::size_t>(k) + 1)) - 1;
       const Shape added = source < 0 ? graph.input : graph.node(source).output;
       if (reads_output(node.reads) || !(added == node.output)) continue;
-      if (!nests(graph, source, k)) continue;
+      if (!nests(graph, source, k) || !has_layer(graph, source)) continue;
       graph.add(source);
     }
   }
   for (int k = 0; k < count; ++k) {
     Node& node = graph.nodes[static_cast<std::size_t>(k)];
-    const bool next_reads = k + 1 < count && reads_input(graph.node(k + 1).reads);
+    const bool next_reads = is_read_as_input(graph, k);
     node.first_candidate = graph.candidates.size();
     if (node.read_in_backward)
       for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {

@@ -35,10 +35,13 @@ using Lossless = Compress<Halves<true>>;
 
 /// What the backward of every Probe was told, last layer first.
 std::vector<int> told;
+/// What its forward was told of aux, in order.
+std::vector<bool> holds;
 
 struct Probe {
   static constexpr auto backward_reads = reads::both;
-  void forward(Cpu&, View<const float> x, View<float> y) const {
+  void forward(Cpu& cpu, View<const float> x, View<float> y) const {
+    holds.push_back(cpu.aux_holds);
     std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
   }
   void backward(Cpu& cpu, View<const float>, View<const float>, View<const float> dy,
@@ -112,10 +115,11 @@ TEST_CASE("exactness is known in constant expressions") {
   static_assert(!lossy());
 }
 
-TEST_CASE("every layer's backward is told whether what it reads is exact") {
-  // The third runs forward again on what backward reads, so its output belongs to its input.
-  using Model = Sequential<Layer<Probe, Retain>, Layer<Probe, Lossy>, Layer<Probe, Recompute>,
-                           Layer<Probe, Retain>, Layer<Probe, Lossless>>;
+namespace {
+
+/// One step; what the layers were told is in `told` and `holds`.
+template <class Model>
+void run_step() {
   const Network<Model, Loss> net{};
   const Shape shape(4, 4);
   auto program = make_program(net, shape);
@@ -130,14 +134,30 @@ TEST_CASE("every layer's backward is told whether what it reads is exact") {
   REQUIRE_FALSE(step->bind({arena[0].bytes, Shape(64 * arena.size())}, View<const float>{}, {}));
   const View<const float> view(x.data(), shape);
   told.clear();
+  holds.clear();
   Cpu cpu;
   REQUIRE(step->run(cpu, view, view));
+}
+
+}  // namespace
+
+TEST_CASE("every layer's backward is told whether what it reads is exact") {
+  // The third runs forward again on what backward reads, so its output belongs to its input.
+  run_step<Sequential<Layer<Probe, Retain>, Layer<Probe, Lossy>, Layer<Probe, Recompute>,
+                      Layer<Probe, Retain>, Layer<Probe, Lossless>>>();
   REQUIRE(told.size() == 5);
   CHECK(told[4] == 3);  // the first layer: the step's input is always exact
   CHECK(told[3] == 1);
   CHECK(told[2] == 3);
   CHECK(told[1] == 2);
   CHECK(told[0] == 3);
+}
+
+TEST_CASE("a forward that runs again is told whether aux is what it would write") {
+  // Again run the last, on what came through a codec with loss, and then the second, on what was kept.
+  run_step<Sequential<Layer<Probe, Retain>, Layer<Probe, Recompute>, Layer<Probe, Lossy>,
+                      Layer<Probe, Recompute>>>();
+  CHECK(holds == std::vector<bool>{false, false, false, false, false, true});
 }
 
 }  // namespace exact_test

@@ -65,12 +65,35 @@ class Replay {
     CHECK(at(buffer).sums == graph_.adds(activation).size());
   }
 
+  std::size_t layers_reading(int activation) const {
+    std::size_t layers = 0;
+    for (int k = 0; k < graph_.node_count(); ++k)
+      if (graph_.sources(k).contains(activation)) ++layers;
+    return layers;
+  }
   std::size_t gradient_parts(int activation) const {
-    std::size_t parts = 1;  // from the next layer, or the loss
+    std::size_t parts = layers_reading(activation);
+    if (activation + 1 == graph_.node_count()) ++parts;  // the loss
     for (int k = 0; k < graph_.node_count(); ++k)
       for (const int source : graph_.adds(k))
         if (source == activation) ++parts;
     return parts;
+  }
+  /// Whether the gradient of `other` is that of `activation`, too: that of the one sum that reads it, and
+  /// so on.
+  bool is_gradient_of(int other, int activation) const {
+    if (other == activation) return true;
+    if (layers_reading(activation) > 0) return false;
+    for (int end = 0; end < graph_.node_count(); ++end)
+      if (graph_.adds(end).contains(activation)) return is_gradient_of(other, end);
+    return false;
+  }
+  /// The buffer holds all of the gradient of `activation`, or of the one sum that reads it.
+  void reads_gradient(int buffer, int activation) {
+    const Held& held = at(buffer);
+    CHECK(held.what == Held::gradient);
+    CHECK(is_gradient_of(held.activation, activation));
+    CHECK(held.sums == gradient_parts(held.activation));
   }
 
   void step(const Instruction& run) {
@@ -79,7 +102,7 @@ class Replay {
     const auto id = static_cast<std::size_t>(k);
     switch (run.op) {
       case Op::forward:
-        reads_value(run.x, k - 1);
+        reads_value(run.x, graph_.input_of(k));
         ++(run.again ? recomputed_ : forwards_)[id];
         at(run.y) = {Held::value, k, 0};
         if (node.aux_bytes > 0) at(run.aux) = {Held::aux, k, 0};
@@ -108,25 +131,34 @@ class Replay {
         break;
       case Op::backward: {
         ++backwards_[id];
-        if (reads_input(node.reads)) reads_value(run.x, k - 1);
+        if (reads_input(node.reads)) reads_value(run.x, graph_.input_of(k));
         if (reads_output(node.reads)) reads_value(run.y, k);
         if (node.aux_bytes > 0) {
           CHECK(at(run.aux).what == Held::aux);
           CHECK(at(run.aux).activation == k);
         }
-        CHECK(at(run.dy).what == Held::gradient);
-        CHECK(at(run.dy).activation == k);
-        CHECK(at(run.dy).sums == gradient_parts(k));
+        reads_gradient(run.dy, k);
         if (run.dx == run.dy) CHECK(node.dx_overwrites_dy);
-        if (run.dx >= 0) at(run.dx) = {Held::gradient, k - 1, 1};
+        if (run.dx >= 0) at(run.dx) = {Held::gradient, graph_.input_of(k), 1};
         break;
       }
       case Op::add_gradient: {
         CHECK(at(run.dx).what == Held::gradient);
         CHECK(at(run.dy).what == Held::gradient);
+        if (at(run.dx).activation == k &&
+            at(run.dy).activation == k) {  // of two layers that read k
+          CHECK(at(run.dy).sums == 1);
+          ++at(run.dx).sums;
+          at(run.dy) = {};
+          break;
+        }
         const bool along = at(run.dy).activation == k;  // to what came along the sum
         const Held& end = along ? at(run.dx) : at(run.dy);
-        CHECK(graph_.adds(end.activation).contains(k));
+        bool from_sum = false;
+        for (int other = 0; other < graph_.node_count(); ++other)
+          from_sum =
+              from_sum || (graph_.adds(other).contains(k) && is_gradient_of(end.activation, other));
+        CHECK(from_sum);
         CHECK(end.sums == gradient_parts(end.activation));
         const Held& mine = along ? at(run.dy) : at(run.dx);
         CHECK(mine.activation == k);
@@ -194,6 +226,17 @@ std::vector<Op> ops() {
 }
 
 }  // namespace
+
+TEST_CASE("a gradient that goes from sum to sum is nobody's to overwrite before the last has it") {
+  // Softsign's gradient is that of the sum behind it, which has it from the last sum, which adds what
+  // Bump made, too.
+  using namespace random_model;
+  using Inner = ProjectedResidual<Layer<Softsign>, Layer<Shift>>;
+  using Model = Sequential<Layer<Bump>, adacc::Residual<ProjectedResidual<Inner, Layer<Shift>>>>;
+  const auto program = make_program(adacc::Network<Model, HalfSquare>{}, Shape(4, 4));
+  REQUIRE_MESSAGE(program, program.error.text());
+  Replay(*program).run();
+}
 
 TEST_CASE("random chains: every value is there when read, once, and nothing overlaps") {
   for (unsigned seed = 0; seed < 300; ++seed) {

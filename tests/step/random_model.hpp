@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Random networks for property tests: chains with residual sums and repeated blocks, composed at
+/// Random networks for property tests: chains with residual sums, projected or not, and repeated blocks, composed at
 /// run time from small layers, under random policies.
 ///
 /// A model is whatever has visit(visitor), so a recipe drawn at run time is one too.
@@ -213,7 +213,17 @@ struct Truncate {
   }
 };
 
-enum class Kind { shift, bump, softsign, widen, narrow, noise, residual_begin, residual_end };
+enum class Kind {
+  shift,
+  bump,
+  softsign,
+  widen,
+  narrow,
+  noise,
+  residual_begin,
+  branch,
+  residual_end,  ///< what stands before a branch is the projection
+};
 
 struct Item {
   Kind kind;
@@ -253,6 +263,12 @@ struct Model {
         case Kind::narrow: add<Narrow>(v, item); break;
         case Kind::noise: add<Noise>(v, item); break;
         case Kind::residual_begin: sources.push_back(v.current()); break;
+        case Kind::branch: {
+          const int from = sources.back();
+          sources.back() = v.current();
+          v.branch(from);
+          break;
+        }
         case Kind::residual_end:
           v.add(sources.back());
           sources.pop_back();
@@ -290,6 +306,10 @@ inline void draw_items(std::mt19937& random, std::vector<Item>& items, int layer
   for (int i = 0; i < layers; ++i) {
     if (depth < 3 && below(4) == 0) {
       items.push_back({Kind::residual_begin, 0});
+      if (below(3) == 0) {
+        draw_items(random, items, 1 + below(2), lossy, depth + 1);
+        items.push_back({Kind::branch, 0});
+      }
       draw_items(random, items, 1 + below(4), lossy, depth + 1);
       const Kind ends[] = {Kind::shift, Kind::bump, Kind::noise};
       if (below(2) == 0 || items.back().kind != Kind::residual_end)

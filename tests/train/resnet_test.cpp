@@ -56,7 +56,8 @@ struct Trained {
   std::vector<float> params;
   std::size_t peak = 0;
 };
-Trained train(const resnet::ResNet<>& net, Plan plan, int steps) {
+template <class Net>
+Trained train(const Net& net, Plan plan, int steps) {
   const Graph graph = *make_graph(net, pictures_shape);
   auto training = Training<>::make(net, *make_program(graph, std::move(plan)));
   REQUIRE_MESSAGE(training, training.error.text());
@@ -73,38 +74,51 @@ Trained train(const resnet::ResNet<>& net, Plan plan, int steps) {
   return trained;
 }
 
-}  // namespace
-
-TEST_CASE("resnet: 20 layers with weights, and shapes that halve") {
-  const auto graph = make_graph(resnet::make(resnet::Config{}), Shape(2, 32, 32, 3));
-  REQUIRE_MESSAGE(graph, graph.error.text());
-  int weights = 0;
-  for (const Parameter& parameter : graph->parameters) weights += parameter.shape.rank() > 1;
-  CHECK(weights == 20);
-  CHECK(graph->output() == Shape(2, 10));
-  CHECK(make_graph(resnet::make(resnet::Config{.groups = 5}), Shape(2, 32, 32, 3)).error);
-  CHECK(make_graph(resnet::make(resnet::Config{.blocks = 1}), Shape(2, 32, 32, 3)).error);
+/// Of the loss along a random direction of all parameters: what backward says, and a difference.
+template <class Net>
+void check_slope(const Net& net) {
+  auto training = Training<double>::make(net, Shape(3, side, side, 3), {});
+  REQUIRE_MESSAGE(training, training.error.text());
+  std::vector<double> x(3 * side * side * 3), direction(training->gradients().size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = 2 * static_cast<double>(unit_float(random_word({}, i))) - 1;
+  const std::int32_t kinds[] = {0, 2, 1};
+  const auto loss = [&] {
+    const auto found = training->accumulate(View<const double>(x.data(), Shape(3, side, side, 3)),
+                                            View<const std::int32_t>(kinds, Shape(3)));
+    REQUIRE_MESSAGE(found, found.error.text());
+    return *found;
+  };
+  loss();
+  const std::vector<double> gradients(training->gradients().begin(), training->gradients().end());
+  const View<double> params = training->params();
+  const std::vector<double> before(params.begin(), params.end());
+  for (std::uint32_t number = 0; number < 4; ++number) {
+    double slope = 0;
+    for (std::size_t i = 0; i < direction.size(); ++i) {
+      direction[i] =
+          static_cast<double>(unit_float(random_word({.seed = 5, .step = number}, i))) - 0.5;
+      slope += direction[i] * gradients[i];
+    }
+    const auto at = [&](double step) {
+      for (std::size_t i = 0; i < before.size(); ++i) params[i] = before[i] + step * direction[i];
+      return loss();
+    };
+    constexpr double step = 1e-6;
+    CHECK(slope == doctest::Approx((at(step) - at(-step)) / (2 * step)).epsilon(1e-4));
+  }
 }
 
-TEST_CASE("resnet: learns what stripes look like, with the same bits under plans without loss") {
-  const auto net = resnet::make(small);
+/// Trained under plans without loss, `net` has the bits that it has if all is retained.
+template <class Net, class NormsAgain>
+void check_plans(const Net& net, const NormsAgain& norms_again, const Trained& retained) {
   const Graph graph = *make_graph(net, pictures_shape);
-  const Trained retained = train(net, retain_all(graph), 40);
-  double early = 0, late = 0;
-  for (std::size_t i = 0; i < 5; ++i) {
-    early += retained.losses[i] / 5;
-    late += retained.losses[35 + i] / 5;
-  }
-  CHECK(late < 0.5 * early);
-
   const auto check_same = [&](Plan plan, double most_of_peak) {
     const Trained other = train(net, std::move(plan), 6);
     CHECK(std::memcmp(other.losses.data(), retained.losses.data(), 6 * sizeof(double)) == 0);
     CHECK(static_cast<double>(other.peak) <= most_of_peak * static_cast<double>(retained.peak));
   };
-  check_same(
-      plan_from_types(*make_graph(resnet::make<resnet::NormsAgainSet>(small), pictures_shape)),
-      0.95);
+  check_same(plan_from_types(*make_graph(norms_again, pictures_shape)), 0.95);
   CostProfile profile = estimated_profile(graph);
   estimate_errors(graph, profile);
   PlanRequest request;
@@ -120,6 +134,57 @@ TEST_CASE("resnet: learns what stripes look like, with the same bits under plans
     CHECK(outcome->peak_bytes <= budget);
     check_same(outcome->plan, 0.9);
   }
+}
+
+}  // namespace
+
+TEST_CASE("resnet: 20 layers with weights beside the shortcuts', and shapes that halve") {
+  const auto check_shapes = [](const Result<Graph>& graph) {
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    int weights = 0, shortcuts = 0;
+    for (const Parameter& parameter : graph->parameters) {
+      const bool pixel = parameter.shape.rank() == 4 && parameter.shape[1] == 1;
+      (pixel ? shortcuts : weights) += parameter.shape.rank() > 1;
+    }
+    CHECK(weights == 20);
+    CHECK(shortcuts == 2);
+    CHECK(graph->output() == Shape(2, 10));
+  };
+  check_shapes(make_graph(resnet::make(resnet::Config{}), Shape(2, 32, 32, 3)));
+  check_shapes(make_graph(resnet::make_preactivated(resnet::Config{}), Shape(2, 32, 32, 3)));
+  CHECK(make_graph(resnet::make(resnet::Config{.groups = 5}), Shape(2, 32, 32, 3)).error);
+  CHECK(make_graph(resnet::make(resnet::Config{.blocks = 1}), Shape(2, 32, 32, 3)).error);
+}
+
+TEST_CASE("resnet: gradients are those of differences, through shortcuts, too") {
+  check_slope(resnet::make(small));
+  check_slope(resnet::make_preactivated(small));
+}
+
+TEST_CASE("resnet: with norms in front, half of the peak is enough to make norms alone again") {
+  const auto net = resnet::make_preactivated(resnet::Config{});
+  const Graph graph = *make_graph(net, Shape(32, 32, 32, 3));
+  const auto typed =
+      make_graph(resnet::make_preactivated<resnet::NormsAgainSet>(resnet::Config{}), graph.input);
+  const Plan plan = plan_from_types(*typed);
+  CHECK(2 * peak_bytes(graph, plan) <= peak_bytes(graph, retain_all(graph)));
+}
+
+TEST_CASE("resnet: learns what stripes look like, with the same bits under plans without loss") {
+  const auto net = resnet::make(small);
+  const Graph graph = *make_graph(net, pictures_shape);
+  const Trained retained = train(net, retain_all(graph), 40);
+  double early = 0, late = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    early += retained.losses[i] / 5;
+    late += retained.losses[35 + i] / 5;
+  }
+  CHECK(late < 0.5 * early);
+
+  check_plans(net, resnet::make<resnet::NormsAgainSet>(small), retained);
+  const auto other = resnet::make_preactivated(small);
+  check_plans(other, resnet::make_preactivated<resnet::NormsAgainSet>(small),
+              train(other, retain_all(*make_graph(other, pictures_shape)), 6));
 }
 
 }  // namespace resnet_test

@@ -61,6 +61,10 @@ struct KernelCall {
   bool exact_input = true;
   bool exact_output = true;
 
+  /// Set for each layer's forward: whether it runs again in this step, on the very bits that it read
+  /// before. aux then holds what it wrote there, and a layer need not make it again.
+  bool aux_holds = false;
+
   /// Set for the calls of layers and losses that can be split. Who computes a mean over all rows,
   /// or draws numbers by element, needs to know which ones it was given.
   Part part;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
-/// A residual sum that reaches across an activation would have to be kept beside it, so only those
-/// are kept that everything after them is made from, and of these not all. Which share of them to
-/// keep is a trade (Chen et al., arXiv:1604.06174, keep about a square root of them); here the
+/// What is read across an activation would have to be kept beside it, so only those are kept that
+/// everything after them is made from, and of these not all. Which share of them to keep is a trade (Chen et al., arXiv:1604.06174, keep about a square root of them); here the
 /// shares 1, 1/2, 1/4, ... are tried on the very schedule. These plans are not the planner's: they
 /// give measurements, which come before any plan, a step that fits into little memory.
 #pragma once
@@ -17,15 +16,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The activations that no residual sum reaches across, in order; never empty.
+/// The activations that no other is read across, in order; never empty.
 constexpr Array<int> checkpoint_sites(const Graph& graph) {
-  Array<int> opened(graph.nodes.size() + 1);  // sums that begin to reach across, less those ending
+  Array<int> opened(graph.nodes.size() + 1);  // reads that begin to reach across, less those ending
   for (int k = 0; k < graph.node_count(); ++k)
-    for (const int source : graph.adds(k)) {
-      if (source == step_input) continue;  // the caller's, and always there
+    graph.forward_reads(k, [&](int source) {  // the step's input is always there
       ++opened[static_cast<std::size_t>(source) + 1];
       --opened[static_cast<std::size_t>(k)];
-    }
+    });
   Array<int> sites;
   int across = 0;
   for (int k = 0; k < graph.node_count(); ++k) {

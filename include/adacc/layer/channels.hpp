@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// A run of channels taken out of all, or put among zeros: and with both, concatenation.
 ///
-/// A graph's activations are each the input of one layer, and sums reach back (Residual). [x, f(x)],
-/// one behind the other in channels, is such a sum: x among zeros, plus f(x) in the place of the
+/// A layer has one input, and sums reach back (Residual). [x, f(x)], one behind the other in channels,
+/// is such a sum: x among zeros, plus f(x) in the place of the
 /// zeros. So concatenation needs no node of its own, and is planned like every residual sum: none of
 /// these layers' backwards reads anything, so what it costs is the zeros written and added.
 #pragma once

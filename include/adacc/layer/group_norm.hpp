@@ -12,7 +12,8 @@
 ///     dx = rstd * (g - mean(g) - x^ * mean(g * x^))        means over picture and group
 ///
 /// Backward of the ReLU asks whether y > 0, which it computes again from x: so between a convolution
-/// and the next no more than x has to be kept, and running it again costs two passes over x.
+/// and the next no more than x has to be kept, and running it again costs one pass over x: its statistics are
+/// still there.
 #pragma once
 
 #include <array>
@@ -82,16 +83,7 @@ struct GroupNorm {
       const Rows<T> rows(workspace, b, forward_rows, channels);
       T* const statistics = static_cast<T*>(static_cast<void*>(aux.data())) + b * 2 * groups;
       const T* const in = x.data() + b * elems;
-      rows.sum_runs(in, elems, [](T v, std::size_t) { return v; });
-      mean_of_groups(rows, elems, statistics);
-      rows.spread(means, [&](std::size_t c) { return statistics[group_of(c, channels)]; });
-      rows.sum_runs(in, elems, [center = rows.row(means)](T v, std::size_t l) {
-        return (v - center[l]) * (v - center[l]);
-      });
-      T* const rstd = statistics + groups;
-      mean_of_groups(rows, elems, rstd);
-      for (std::size_t g = 0; g < groups; ++g)
-        rstd[g] = 1 / std::sqrt(rstd[g] + static_cast<T>(epsilon));
+      if (!cpu.aux_holds) find_statistics(rows, in, elems, statistics);
       spread_scales(rows, params, statistics);
       const T* const __restrict mean = rows.row(means);
       const T* const __restrict scale = rows.row(scales);
@@ -204,6 +196,21 @@ struct GroupNorm {
     for (std::size_t g = 0; g < groups; ++g) mean[g] /= static_cast<T>(elems / groups);
   }
 
+  /// Mean and rstd of each group of a picture.
+  template <class T>
+  void find_statistics(const Rows<T>& rows, const T* in, std::size_t elems, T* mean) const {
+    rows.sum_runs(in, elems, [](T v, std::size_t) { return v; });
+    mean_of_groups(rows, elems, mean);
+    rows.spread(means, [&](std::size_t c) { return mean[group_of(c, rows.channels)]; });
+    rows.sum_runs(in, elems, [center = rows.row(means)](T v, std::size_t l) {
+      return (v - center[l]) * (v - center[l]);
+    });
+    T* const rstd = mean + groups;
+    mean_of_groups(rows, elems, rstd);
+    for (std::size_t g = 0; g < groups; ++g)
+      rstd[g] = 1 / std::sqrt(rstd[g] + static_cast<T>(epsilon));
+  }
+
   template <class T>
   void spread_scales(const Rows<T>& rows, Params<const T> params, const T* statistics) const {
     const T* const rstd = statistics + groups;
@@ -217,8 +224,10 @@ struct GroupNorm {
   template <bool rectified, class T>
   static T passed(T up, T in, T mean, T scale, T bias) {
     if constexpr (!rectified) return up;
+    // Both values are there before either is chosen, so that loops have no branches and are vectorized.
     const T out = (in - mean) * scale + bias;
-    return up * (out > 0 ? T(1) : out * 0);  // up is read either way, so that loops are vectorized
+    const T above = out > 0 ? up : out;
+    return out <= 0 ? T(0) : above;
   }
 
   /// Sums of dy and of dy x^ per channel, and dx unless it is null.

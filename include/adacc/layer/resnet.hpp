@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-/// A residual network for small pictures, ready-made: three stages of blocks of two convolutions, each
+/// Residual networks for small pictures, ready-made: three stages of blocks of two convolutions, each
 /// stage with half the pixels and twice the channels of the one before; policies as parameter.
 ///
 /// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", 2015, section 4.2, with group norm
-/// in place of batch norm (group_norm.hpp says why). An activation is the input of one layer, so where a
-/// stage begins and shapes change there is no shortcut around its first convolution: the residual
-/// stream starts anew behind it. 6 * blocks + 2 layers have weights; 3 blocks make 20.
+/// in place of batch norm (group_norm.hpp says why). Where a stage begins and shapes change, the shortcut
+/// is a convolution of one pixel with stride 2 (their option B). 6 * blocks + 2 layers have weights, not
+/// counting these; 3 blocks make 20.
+///
+/// `make_preactivated` is the same with norms and ReLUs in front of convolutions: He et al., "Identity
+/// mappings in deep residual networks", 2016. Of its four tensors a block backward needs two that are not
+/// made again by a norm, the stream and what the first convolution made; behind a ReLU on the stream there
+/// are three, because what it takes away is lost.
 #pragma once
 
 #include <cmath>
@@ -56,38 +61,79 @@ struct NormsAgainSet {
   using Stream = Retain;
 };
 
+namespace detail {
+
+/// A square convolution that keeps the number of pixels, or divides it by the stride's square.
+template <class Policy>
+auto conv(std::size_t in, std::size_t out, std::size_t stride = 1, std::size_t kernel = 3) {
+  return layer<Policy>(
+      Conv2d{.out = out,
+             .kernel = kernel,
+             .stride = stride,
+             .padding = kernel / 2,
+             .bias = false,
+             // He et al., "Delving deep into rectifiers", 2015
+             .init_stddev = std::sqrt(2 / static_cast<float>(kernel * kernel * in))});
+}
+
+}  // namespace detail
+
 /// The network of `config`, for pictures (B, H, W, any channels) and class numbers (B).
 template <class Set = PlannedSet>
 auto make(const Config& config) {
-  const auto conv = [](std::size_t in, std::size_t out, std::size_t stride = 1) {
-    const float stddev = std::sqrt(2 / static_cast<float>(9 * in));  // He et al., 2015
-    return layer<typename Set::Conv>(Conv2d{.out = out,
-                                            .kernel = 3,
-                                            .stride = stride,
-                                            .padding = 1,
-                                            .bias = false,
-                                            .init_stddev = stddev});
-  };
+  using Conv = typename Set::Conv;
+  using Norm = typename Set::Norm;
+  using Stream = typename Set::Stream;
+  using detail::conv;
   const GroupNorm norm{.groups = config.groups}, rectified{.groups = config.groups, .relu = true};
   const auto block = [&](std::size_t c) {
-    return Sequential{Residual{conv(c, c), layer<typename Set::Norm>(rectified), conv(c, c),
-                               layer<typename Set::Stream>(norm)},
-                      layer<typename Set::Stream>(Relu{})};
+    return Sequential{
+        Residual{conv<Conv>(c, c), layer<Norm>(rectified), conv<Conv>(c, c), layer<Stream>(norm)},
+        layer<Stream>(Relu{})};
   };
   const auto stage = [&](std::size_t c) {
-    return Sequential{conv(c / 2, c, 2), layer<typename Set::Stream>(rectified),
-                      Residual{conv(c, c), layer<typename Set::Stream>(norm)},
-                      layer<typename Set::Stream>(Relu{}), repeat(config.blocks - 1, block(c))};
+    return Sequential{ProjectedResidual{Sequential{conv<Conv>(c / 2, c, 2, 1), layer<Stream>(norm)},
+                                        conv<Conv>(c / 2, c, 2), layer<Norm>(rectified),
+                                        conv<Conv>(c, c), layer<Stream>(norm)},
+                      layer<Stream>(Relu{}), repeat(config.blocks - 1, block(c))};
   };
   const std::size_t c = config.channels;
-  return Network{Sequential{conv(3, c), layer<typename Set::Stream>(rectified),
-                            repeat(config.blocks, block(c)), stage(2 * c), stage(4 * c),
-                            layer<typename Set::Stream>(MeanOverPicture{}),
-                            layer<typename Set::Stream>(Linear{.out = config.classes})},
+  return Network{
+      Sequential{conv<Conv>(3, c), layer<Stream>(rectified), repeat(config.blocks, block(c)),
+                 stage(2 * c), stage(4 * c), layer<Stream>(MeanOverPicture{}),
+                 layer<Stream>(Linear{.out = config.classes})},
+      SoftmaxCrossEntropy{}};
+}
+
+/// The same with norm and ReLU in front of each convolution, and nothing on the stream but sums.
+template <class Set = PlannedSet>
+auto make_preactivated(const Config& config) {
+  using Conv = typename Set::Conv;
+  using Norm = typename Set::Norm;
+  using Stream = typename Set::Stream;
+  using detail::conv;
+  const auto norm = layer<Norm>(GroupNorm{.groups = config.groups, .relu = true});
+  const auto block = [&](std::size_t c) {
+    return Residual{norm, conv<Conv>(c, c), norm, conv<Stream>(c, c)};
+  };
+  const auto stage = [&](std::size_t c) {
+    return Sequential{norm,
+                      ProjectedResidual{conv<Stream>(c / 2, c, 2, 1), conv<Conv>(c / 2, c, 2), norm,
+                                        conv<Stream>(c, c)},
+                      repeat(config.blocks - 1, block(c))};
+  };
+  const std::size_t c = config.channels;
+  // The first convolution is made again where norms are: of three channels, that costs little.
+  return Network{Sequential{conv<Norm>(3, c), repeat(config.blocks, block(c)), stage(2 * c),
+                            stage(4 * c), norm, layer<Stream>(MeanOverPicture{}),
+                            layer<Stream>(Linear{.out = config.classes})},
                  SoftmaxCrossEntropy{}};
 }
 
 template <class Set = PlannedSet>
 using ResNet = decltype(make<Set>(Config{}));
+
+template <class Set = PlannedSet>
+using PreactivatedResNet = decltype(make_preactivated<Set>(Config{}));
 
 }}}  // namespace adacc::v0_1::resnet

@@ -18,8 +18,9 @@
 ///                   View<const T> dy, View<T> dx, Params<T> dparams,
 ///                   ConstBytes aux, Bytes workspace) const;
 ///
-/// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again.
-/// Neither may keep state, allocate, throw or print. What else a functor may declare:
+/// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again,
+/// unless `Cpu::aux_holds` tells that it would write what is there. Neither may keep state, allocate,
+/// throw or print. What else a functor may declare:
 ///
 ///     constexpr Reads reads_when(Wanted) const;        // what backward reads of what backward_reads
 ///                                                      // names, if not all gradients are wanted

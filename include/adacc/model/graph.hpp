@@ -64,9 +64,10 @@ struct ParameterWindow {
 /// One instance of a layer, and the activation that it produces.
 struct Node {
   const char* name = "";
-  int layer = 0;          ///< index of the layer in the model; copies of a repeated block share it
-  int copy = 0;           ///< which copy of the repeated block, 0 outside of Repeat
-  bool repeated = false;  ///< it is in a Repeat
+  int layer = 0;           ///< index of the layer in the model; copies of a repeated block share it
+  int copy = 0;            ///< which copy of the repeated block, 0 outside of Repeat
+  bool repeated = false;   ///< it is in a Repeat
+  bool tolerated = false;  ///< its types say Compress<Tolerated>: `policy` has the first candidate
   Shape input;
   Shape output;
   IdRange sources;            ///< what forward reads: of a layer, its one input
@@ -399,7 +400,7 @@ constexpr Error check(const Graph& graph) {
     return Error::say("the graph has ", graph.nodes.size(), " nodes that read ", graph.ids.size(),
                       " activations; at most ", Graph::most_nodes, " and ", 16 * Graph::most_nodes,
                       " are possible");
-  Array<bool> has_reader(graph.nodes.size() + 1);  // from step_input on
+  Array<int> layers(graph.nodes.size() + 1), sums(graph.nodes.size() + 1);  // from step_input on
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);
     for (const IdRange& range : {node.sources, node.adds, node.backward_reads})
@@ -421,15 +422,16 @@ constexpr Error check(const Graph& graph) {
       return fault(k, "is said to be made by node ", node.made_by,
                    ", which has to come right before it and what else it makes, have the same "
                    "sources, and be run by the caller");
-    if (node.gradient_outside) continue;
-    if (node.sources.count > 1)
+    for (const int id : graph.sources(k)) ++layers[static_cast<std::size_t>(id + 1)];
+    for (const int id : graph.adds(k)) ++sums[static_cast<std::size_t>(id + 1)];
+    if (!node.gradient_outside && node.sources.count > 1)
       return fault(k, "has ", node.sources.count, " inputs; a layer has 1");
-    const int from = graph.input_of(k);
-    bool& read = has_reader[static_cast<std::size_t>(from + 1)];
-    if (read)
-      return fault(k, "is the second layer whose input is activation ", from,
-                   "; each is the input of at most one, and may be added to others");
-    read = true;
+  }
+  for (int k = 0; k + 1 < graph.node_count(); ++k) {
+    const auto place = static_cast<std::size_t>(k + 1);
+    if (graph.node(k).gradient_outside || layers[place] > 0 || sums[place] == 1) continue;
+    return fault(k, "makes an activation that no layer reads and ", sums[place],
+                 " sums add: its gradient could only be that of one sum");
   }
   const CodecInfo* known[Graph::most_codecs] = {};
   std::size_t count = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// From a model's types and functors to a Graph.
 ///
-/// Layers form a chain: each reads the activation before it, and residual sums reach back. That is
-/// this file's doing; a Graph lists what each node reads, and nothing after it assumes a chain.
+/// Layers form a chain: each reads the activation before it, unless a branch begins, and residual sums
+/// reach back. That is this file's doing; a Graph lists what each node reads, and nothing after it
+/// assumes a chain.
 #pragma once
 
 #include <cstddef>
@@ -98,7 +99,7 @@ class GraphBuilder {
   constexpr void loss(const NoLoss&) { end(false); }
 
   /// The activation that the next layer will read.
-  constexpr int current() const { return graph_.node_count() - 1; }
+  constexpr int current() const { return branches_ ? branch_ : graph_.node_count() - 1; }
 
   /// Adds activation `source` to the output of the layer visited last.
   constexpr void add(int source) {
@@ -116,6 +117,20 @@ class GraphBuilder {
                                          ", whose backward reads its output, but the sum takes "
                                          "that output's place; end it with another layer"));
     graph_.add(source);
+  }
+
+  /// The next layer reads activation `source` again, beside the layers visited since: what these made
+  /// last is left to a sum.
+  constexpr void branch(int source) {
+    if (error_) return;
+    if (source == current())
+      return fail("ProjectedResidual", Error::say("has no layers in its projection"));
+    if (source < 0 && graph_.input_dtype != graph_.scalar)
+      return fail("ProjectedResidual", Error::say("cannot begin with the step's tokens"));
+    settle_candidates(false, {}, 0);
+    shape_ = source < 0 ? graph_.input : graph_.node(source).output;
+    branch_ = source;
+    branches_ = true;
   }
 
   /// Visits `block` `count` times; every copy has its own parameters and activations.
@@ -234,10 +249,15 @@ class GraphBuilder {
     node.parameter_count = graph_.parameters.size() - node.first_parameter;
     if (freezes_) ask_for_gradients(node, id, wants_dx);
     node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;
-    settle_candidates(reads_input(node.reads), declared.input_codecs, declared.input_sensitivity);
+    const int from = current();
+    if (!branches_)
+      settle_candidates(reads_input(node.reads), declared.input_codecs, declared.input_sensitivity);
+    else if (from != step_input && reads_input(node.reads))
+      share_candidates(from, declared.input_codecs, declared.input_sensitivity);
+    branches_ = false;
     tolerated_output_ = declared.output_codecs;
     node.sensitivity = reads_output(node.reads) ? declared.output_sensitivity : 0;
-    const bool without_dx = !node.wanted.dx || (id == 0 && !graph_.gives_input_gradient);
+    const bool without_dx = !node.wanted.dx || (from == step_input && !graph_.gives_input_gradient);
     set_needs(node, functor, needs,
               without_dx && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
     if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
@@ -247,7 +267,6 @@ class GraphBuilder {
     node.operations = needs.operations != nullptr ? needs.operations(functor, node.input)
                                                   : product_operations(node);
     shape_ = node.output;
-    const int from = current();
     graph_.append(node, {&from, 1});
   }
 
@@ -348,9 +367,32 @@ class GraphBuilder {
       graph_.candidates.push_back(order[i]);
     }
     node.candidate_count = graph_.candidates.size() - node.first_candidate;
-    if (node.policy.codec() != &detail::tolerated_codec) return;
+    node.tolerated = node.policy.codec() == &detail::tolerated_codec;
+    if (!node.tolerated) return;
     Form form = node.policy.form();
     form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
+    node.policy = keep(form);
+  }
+
+  /// Another layer reads activation `id` in backward, and tolerates `codecs`.
+  constexpr void share_candidates(int id, CodecSpan codecs, double sensitivity) {
+    Node& node = graph_.nodes[static_cast<std::size_t>(id)];
+    const bool first = !node.read_in_backward;
+    const CodecSpan order = first ? codecs : graph_.candidates_of(node);
+    Array<const CodecInfo*> shared;
+    for (std::size_t i = 0; i < order.count; ++i) {
+      const std::size_t bytes =
+          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
+      if (bytes != 0 && bytes < node.output_bytes && codecs.contains(order[i]))
+        shared.push_back(order[i]);
+    }
+    node.sensitivity += sensitivity;
+    node.first_candidate = graph_.candidates.size();
+    node.candidate_count = shared.size();
+    for (const CodecInfo* codec : shared) graph_.candidates.push_back(codec);
+    if (!node.tolerated) return;
+    Form form = node.policy.form();
+    form.codec = shared.empty() ? nullptr : shared[0];
     node.policy = keep(form);
   }
 
@@ -471,7 +513,9 @@ class GraphBuilder {
   Shape shape_;
   int layer_ = 0;
   int copy_ = 0;
-  int depth_ = 0;  ///< of Repeats
+  int depth_ = 0;            ///< of Repeats
+  int branch_ = step_input;  ///< what the next layer reads,
+  bool branches_ = false;    ///< if it is not what was made last
   const TrainedSet* trained_set_ = nullptr;
   Updates updates_ = Updates::separate;
   ParameterForm parameter_form_ = ParameterForm::full;

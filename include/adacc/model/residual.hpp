@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Layers whose input is added to their output.
+/// Layers whose input is added to their output, as it is or projected by other layers.
 ///
 /// The sum is formed in place: it takes the place of the last layer's output, and that layer's
 /// policy governs it. So the last layer's backward must not read its own output.
@@ -37,5 +37,38 @@ struct Residual : Sequential<Parts...> {
 
 template <class... Parts>
 Residual(const Parts&...) -> Residual<Parts...>;
+
+/// Where shapes change: y = projection(x) + parts(x), both made from the same x (a convolution of one
+/// pixel with a stride, say, beside two of 3 x 3). The projection runs first and waits for the sum.
+template <class Projection, class... Parts>
+struct ProjectedResidual {
+  static_assert(is_model_part<Projection>,
+                "adacc: the first part of a ProjectedResidual is its projection: a Layer, or a "
+                "Sequential of several");
+  using last_layer = typename Sequential<Parts...>::last_layer;
+  static_assert(detail::may_end_residual<last_layer>(),
+                "adacc: the last layer of a ProjectedResidual must not read its own output in "
+                "backward: the sum takes that output's place");
+
+  Projection projection{};
+  Sequential<Parts...> parts{};
+
+  constexpr ProjectedResidual() = default;
+  constexpr explicit ProjectedResidual(const Projection& first, const Parts&... rest)
+      : projection(first), parts(rest...) {}
+
+  template <class Visitor>
+  constexpr void visit(Visitor& visitor) const {
+    const int source = visitor.current();
+    projection.visit(visitor);
+    const int projected = visitor.current();
+    visitor.branch(source);
+    parts.visit(visitor);
+    visitor.add(projected);
+  }
+};
+
+template <class Projection, class... Parts>
+ProjectedResidual(const Projection&, const Parts&...) -> ProjectedResidual<Projection, Parts...>;
 
 }}  // namespace adacc::v0_1

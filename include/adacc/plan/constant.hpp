@@ -55,6 +55,7 @@ struct LayerCounter {
   }
   constexpr int current() const { return static_cast<int>(count) - 1; }
   constexpr void add(int) {}
+  constexpr void branch(int) {}
   template <class Block>
   constexpr void repeat(int copies, const Block& block) {
     for (int i = 0; i < copies; ++i) block.visit(*this);

@@ -14,6 +14,8 @@
 ///   - values of a caller's forward that lie in the arena (not Node::value_outside) come and go like
 ///     those of layers; of those that one forward makes, all are there from the first one on;
 ///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
+///   - of several layers that read one activation, backward of the last writes its gradient, and those
+///     of the others are added to it; an activation that only a sum reads has that sum's gradient;
 ///   - where a residual sum's gradients meet, that which came along the sum is added to that of the
 ///     branch; with layers in parts the other way round, if nobody else waits for the former: then
 ///     one buffer goes from sum to sum, and what comes out of a branch may die in a loop;
@@ -42,6 +44,7 @@
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
 #include "instruction.hpp"
+#include "lifetimes.hpp"
 #include "plan.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -64,37 +67,6 @@ constexpr Cut sum_cut(const Graph& graph, Shape shape) {
                   row_bytes);
 }
 
-/// A sink that keeps the buffers' lifetimes, and of the instructions only their number.
-struct Lifetimes {
-  Array<Buffer> buffers;
-  int count = 0;
-
-  constexpr void clear() {
-    buffers.clear();
-    count = 0;
-  }
-  constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
-    buffers.push_back({kind, activation, bytes, -1, -1});
-    return static_cast<int>(buffers.size()) - 1;
-  }
-  constexpr void append(const Instruction& run) {
-    ++count;  // compilers count every call, so none is made for what is not there
-    if (run.x >= 0) touch(run.x);
-    if (run.y >= 0) touch(run.y);
-    if (run.dx >= 0) touch(run.dx);
-    if (run.dy >= 0) touch(run.dy);
-    if (run.aux >= 0) touch(run.aux);
-    if (run.workspace >= 0) touch(run.workspace);
-    if (run.blob >= 0) touch(run.blob);
-  }
-  constexpr void touch(int buffer) {
-    if (buffer < 0) return;
-    Buffer& used = buffers.data()[buffer];
-    used.last = count - 1;
-    if (used.first < 0) used.first = used.last;
-  }
-};
-
 template <class Sink>
 class Scheduler {
  public:
@@ -106,6 +78,8 @@ class Scheduler {
     for (int k = 0; k < graph.node_count(); ++k) {
       const Node& node = graph.node(k);
       graph.forward_reads(k, [&](int id) { state(id).last_forward_reader = k; });
+      for (const int id : graph.sources(k))
+        if (state(id).first_layer < 0) state(id).first_layer = k;
       for (std::size_t i = 0; i < node.adds.count; ++i) {
         const std::size_t edge = node.adds.first + i;
         if (!wants_gradient(graph.ids[edge])) continue;
@@ -171,9 +145,11 @@ class Scheduler {
     int blob = -1;        ///< buffer in which it waits in a form of its own
     int aux = -1;
     int gradient = -1;
+    bool gradient_is_lent = false;  ///< by a sum that has others to give it to later
     // Of the graph alone:
     int last_forward_reader = -1;
-    int first_add = -1;  ///< list of nodes whose residual sums read it, through next_add_
+    int first_layer = -1;  ///< that reads it in forward
+    int first_add = -1;    ///< list of nodes whose residual sums read it, through next_add_
     // Of the form that it was in last, whose size may take long to compute:
     Form form;
     std::size_t form_bytes = 0;
@@ -181,6 +157,7 @@ class Scheduler {
     constexpr void forget() {
       needed = false;
       value = blob = aux = gradient = -1;
+      gradient_is_lent = false;
     }
   };
 
@@ -398,6 +375,7 @@ class Scheduler {
       return touch_parameter_gradients(k);
     for (const int id : reads) materialize(id);
     State& mine = state(k);
+    if (mine.gradient < 0 && mine.first_add >= 0) take_gradient_of_sum(k);
     const int from = graph_.input_of(k);
     Instruction run{Op::backward, false, k, static_cast<int>(node.cut.parts())};
     if (reads_input(node.reads)) run.x = value(from);
@@ -406,15 +384,28 @@ class Scheduler {
     run.dy = mine.gradient;
     const bool wants_dx = !node.gradient_outside && !node.takes_tokens &&
                           (wants_gradient(from) || !node.accepts_empty_dx);
+    // Of layers behind that read the same.
+    const int others = wants_dx && wants_gradient(from) ? state(from).gradient : -1;
     if (wants_dx) {
-      const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output;
-      state(from).gradient = run.dx = in_place ? run.dy : gradient_buffer(from);
+      const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output &&
+                            !mine.gradient_is_lent;
+      run.dx = in_place ? run.dy : gradient_buffer(from);
+      if (others < 0) state(from).gradient = run.dx;
     }
     run.workspace = workspace(k, node.backward_workspace);
     sink_.append(run);
     for (const int id : reads) sink_.touch(state(id).value);
     touch_parameter_gradients(k);
-    if (wants_dx) add_residual_gradients(from);
+    if (others >= 0) add_gradient(from, others, run.dx);
+    if (wants_dx && state(from).first_layer == k) add_residual_gradients(from);
+  }
+
+  /// No layer reads activation `k`, and one sum does: its gradient is that of the sum, where that lies.
+  constexpr void take_gradient_of_sum(int k) {
+    State& mine = state(k);
+    const int end = add_node_[static_cast<std::size_t>(mine.first_add)];
+    mine.gradient = state(end).gradient;
+    mine.gradient_is_lent = state(end).gradient_is_lent || !last_to_add(k, end);
   }
 
   /// By the nodes that begin and complete them, of which -1 is in front of all.
@@ -458,19 +449,25 @@ class Scheduler {
   constexpr void add_residual_gradients(int source) {
     for (int edge = state(source).first_add; edge >= 0;
          edge = next_add_[static_cast<std::size_t>(edge)]) {
-      const Shape shape = source == step_input ? graph_.input : node_of(source).output;
-      Instruction sum{Op::add_gradient, false, source == step_input ? 0 : source, sum_parts(shape)};
       const int end = add_node_[static_cast<std::size_t>(edge)];
       int& mine = state(source).gradient;
-      sum.dx = mine;
-      sum.dy = state(end).gradient;
-      if (graph_.parts > 1 && last_to_add(source, end)) {
-        sum.dx = sum.dy;
-        sum.dy = mine;
-        mine = sum.dx;
+      int from = state(end).gradient;
+      if (graph_.parts > 1 && last_to_add(source, end) && !state(end).gradient_is_lent) {
+        const int along = from;
+        from = mine;
+        mine = along;
       }
-      sink_.append(sum);
+      add_gradient(source, mine, from);
     }
+  }
+
+  /// Adds buffer `from` to buffer `to`, both gradients of activation `id`.
+  constexpr void add_gradient(int id, int to, int from) {
+    const Shape shape = id == step_input ? graph_.input : node_of(id).output;
+    Instruction sum{Op::add_gradient, false, id == step_input ? 0 : id, sum_parts(shape)};
+    sum.dx = to;
+    sum.dy = from;
+    sink_.append(sum);
   }
 
   const Graph& graph_;

@@ -56,6 +56,7 @@ class DispatchBuilder {
   }
   int current() const { return 0; }
   void add(int) {}
+  void branch(int) {}
 
   void loss(const NoLoss&) {}
   template <class Loss, Freeze what>

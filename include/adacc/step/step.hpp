@@ -442,6 +442,8 @@ class Step {
     const Node& node = graph().node(run.node);
     const KernelArgs<T> args = at_.of_forward(run, part);
     decode_parameters(context, run, part, node, args);
+    const int input = graph().input_of(run.node);
+    context.aux_holds = run.again && (input == step_input || exact(input));
     const PartScope scope(context, node.cut, part);
     layer(node).forward(layer(node).functor, context, args);
   }

@@ -45,6 +45,7 @@ class LayerCheck : CheckBase {
     double gradient_start = 0;
     bool in_place = false;
     bool without_dx = false;
+    bool again = false;  ///< forward runs twice, and is told that aux holds
     Wanted wanted{};
   };
   struct Outcome {
@@ -121,6 +122,11 @@ class LayerCheck : CheckBase {
     outcome.dx = how.in_place ? copy(dy_) : GuardedBlock(dx_bytes, how.dx_fill);
     outcome.gradients = gradient_block(how.gradient_start);
     if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
+    if (how.again) {
+      outcome.y = GuardedBlock(y_bytes, how.y_fill);
+      cpu.aux_holds = true;
+      if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
+    }
 
     // What backward does not read is empty, and NaN to those that look nevertheless.
     const Reads reads =
@@ -166,6 +172,9 @@ class LayerCheck : CheckBase {
           Error::say("a second forward with the same input and key wrote other bits into "
                      "y or aux",
                      mode, ", or left some of y unwritten"));
+    if (!run(serial, {.y_fill = 0x3F, .again = true}, other)) return false;
+    if (!same(base, other))
+      return fail(Error::say("a forward that was told that aux holds has other results", mode));
     if (!run(serial, {.workspace_fill = 0x3F}, other)) return false;
     if (!same(base, other))
       return fail(Error::say("the results depend on what the workspace held before", mode));
