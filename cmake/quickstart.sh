@@ -55,7 +55,8 @@ RANKS_STEPS=${QUICKSTART_STEPS:-40}
 
 # What `gpu` trains with train_gpt_cuda.
 GPU_MODEL=(--layers 12 --heads 12 --channels 768 --context 512 --batch 8 --steps 20 --lr 3e-4 --clip 1)
-GPU_RUNS=("--policy retain" "--budget 50%" "--budget 50% --tolerance 0 --pinned 100%")
+GPU_RUNS=("--policy retain" "--budget 50%" "--budget 50% --tolerance 0 --pinned 100%"
+          "--policy retain --precision bf16" "--budget 50% --precision bf16")
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)

@@ -161,6 +161,12 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--device", options.device,
                  "where to train: cpu; cuda, in a program that was built with it")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option(
+         "--precision", options.precision,
+         "for --device cuda: how activations and their gradients are held: fp32; bf16, in half "
+         "the memory, summed in fp32, as parameters, their gradients and moments remain. A "
+         "resumed run may change it")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--threads", options.threads,
                  "threads; for one plan the results do not depend on it, but the plan that auto "
                  "makes does: times and workspaces are those of as many threads (--plan-threads)")
@@ -368,8 +374,13 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (all.on_device() && all.for_cpu() != nullptr)
       return fail(adacc::Error::say(
           all.for_cpu(), " is for --device cpu; --device ", all.device.c_str(),
-          " trains a whole GPT on one device, with AdamW in fp32, under any --policy, --budget or "
-          "--total, and offloads to --pinned memory"));
+          " trains a whole GPT on one device, with AdamW in fp32, with activations in either "
+          "--precision, under any --policy, --budget or --total, and offloads to --pinned memory"));
+    if (!all.on_device() && all.precision != "fp32")
+      return fail(adacc::Error::say(
+          "--precision ", all.precision.c_str(),
+          " is for activations of a device: give --device cuda; layers compute in fp32 on the CPU, "
+          "where --parameters bf16 holds parameters in half the memory"));
     if (!all.on_device() && !all.pinned_text.empty())
       return fail(adacc::Error::say(
           "--pinned is where activations of a device go: give --device cuda, or --offload"));
@@ -455,11 +466,11 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     return fail(adacc::Error::say(adacc::one_line(given.resume, 100).c_str(),
                                   ": is a checkpoint of another program than train_gpt"));
   std::vector<std::string> stored;
-  // Where a run that moves to another device could send activations is not there.
+  // Where a run that moves to another device could send activations is not there, nor are their numbers.
   const auto stays_behind = [&](const std::string& name) {
     if (!given.device_given) return false;
     return given.on_device() ? name == "--offload" || name == "--offload-limit"
-                             : name == "--pinned";
+                             : name == "--pinned" || name == "--precision";
   };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   // Nor does what one rank had, and did with it, say anything to a pipeline, whose stages are planned.

@@ -19,8 +19,10 @@ namespace {
 
 using namespace adacc;
 
+/// With activations in T.
+template <class T>
 class CudaTraining final : public DeviceTraining {
-  using Trained = Training<float, Cuda>;
+  using Trained = Training<T, Cuda>;
 
  public:
   explicit CudaTraining(const Options& options)
@@ -29,7 +31,7 @@ class CudaTraining final : public DeviceTraining {
   Error set_up(const DevicePlanning& planning) {
     if (const Error why = open_device()) return why;
     Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
-                                           {.trained = planning.trained});
+                                           {.scalar = dtype_of<T>, .trained = planning.trained});
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;
@@ -103,7 +105,9 @@ class CudaTraining final : public DeviceTraining {
     }
     return 0;
   }
-  std::string device() const override { return name_; }
+  std::string device() const override {
+    return name_ + (dtype_of<T> == Dtype::bf16 ? ", activations in bf16" : "");
+  }
 
  private:
   static constexpr int pattern = 0xA5;
@@ -132,7 +136,7 @@ class CudaTraining final : public DeviceTraining {
   Error make_evaluation(const Graph& graph) {
     auto program = make_program(graph, retain_all(graph), Mode::evaluate);
     if (!program) return program.error;
-    auto step = Step<float, Cuda>::make(dispatch(), std::move(*program));
+    auto step = Step<T, Cuda>::make(dispatch(), std::move(*program));
     if (!step) return step.error;
     evaluate_ = std::move(*step);
     const std::size_t tokens = options_.batch * options_.seq;
@@ -163,7 +167,7 @@ class CudaTraining final : public DeviceTraining {
       if (!fp32) return fp32.error;
       total_bytes_ = options_.total.of(fp32->total() + retain_peak_);
     }
-    Trained::Options how;
+    typename Trained::Options how;
     how.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_);
     how.total_bytes = total_bytes_;
     how.tolerance = options_.tolerance;
@@ -189,10 +193,10 @@ class CudaTraining final : public DeviceTraining {
 
   AdamW optimizer() const { return {.weight_decay = static_cast<float>(options_.weight_decay)}; }
 
-  Dispatch<float, Cuda> dispatch() const {
-    auto dispatch = make_dispatch<float, Cuda>(network_);
-    dispatch.add_codec<Int8Outlier>();
-    dispatch.add_codec<Int4Outlier>();
+  Dispatch<T, Cuda> dispatch() const {
+    auto dispatch = make_dispatch<T, Cuda>(network_);
+    dispatch.template add_codec<Int8Outlier>();
+    dispatch.template add_codec<Int4Outlier>();
     return dispatch;
   }
 
@@ -224,16 +228,23 @@ class CudaTraining final : public DeviceTraining {
   DeviceBlock<double> loss_;
   View<const std::int32_t> inputs_, targets_;
   Trained training_;
-  Step<float, Cuda> evaluate_;
+  Step<T, Cuda> evaluate_;
   std::size_t retain_peak_ = 0, total_bytes_ = 0;
 };
+
+template <class T>
+Result<std::unique_ptr<DeviceTraining>> make_training(const Options& options,
+                                                      const DevicePlanning& planning) {
+  auto training = std::make_unique<CudaTraining<T>>(options);
+  if (const Error why = training->set_up(planning))
+    return Error::say("--device cuda: ", why.text());
+  return std::unique_ptr<DeviceTraining>(std::move(training));
+}
 
 }  // namespace
 
 adacc::Result<std::unique_ptr<DeviceTraining>> make_device_training(
     const Options& options, const DevicePlanning& planning) {
-  auto training = std::make_unique<CudaTraining>(options);
-  if (const Error why = training->set_up(planning))
-    return Error::say("--device cuda: ", why.text());
-  return std::unique_ptr<DeviceTraining>(std::move(training));
+  return options.precision == "bf16" ? make_training<bfloat16>(options, planning)
+                                     : make_training<float>(options, planning);
 }

@@ -131,6 +131,11 @@ class DeviceTrainer {
  private:
   const adacc::Graph& graph() const { return program().graph; }
 
+  /// Of activations.
+  adacc::Dtype scalar() const {
+    return options_.precision == "bf16" ? adacc::Dtype::bf16 : adacc::Dtype::f32;
+  }
+
   adacc::Error allocate() {
     using namespace adacc;
     if (const Error why = batch_.make(options_.batch, options_.seq)) return why;
@@ -144,8 +149,9 @@ class DeviceTrainer {
     DevicePlanning planning;
     planning.trained = trained_.empty() ? nullptr : &trained_;
     if (!options_.plans())
-      planning.fixed = gpt::named_plan(options_.policy, options_.network, options_.batch,
-                                       options_.seq, {{}, planning.trained});
+      planning.fixed =
+          gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq,
+                          {.trained = planning.trained, .scalar = scalar()});
     support::choose_solver(options_.solver, planning);
     auto made = make_device_training(options_, planning);
     if (!made) return made.error;

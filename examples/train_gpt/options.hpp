@@ -42,6 +42,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string device = "cpu";
   bool device_given = false;
+  std::string precision = "fp32";  ///< of activations on a device
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
   int threads = 1;
@@ -96,6 +97,7 @@ struct Options {
                          {pipeline > 0, "--pipeline"},
                          {lora.rank > 0, "--lora"},
                          {forward_only, "--forward-only"},
+                         {parameters != "fp32", "--parameters other than fp32"},
                          {fused, "--fused"},
                          {may_freeze, "--may-freeze"},
                          {optimizer != "adamw", "--optimizer other than adamw"},
@@ -211,6 +213,7 @@ struct Notes {
     number("--seed", options.seed);
     if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
     if (options.device != "cpu") notes.options.emplace_back("--device", options.device);
+    if (options.precision != "fp32") notes.options.emplace_back("--precision", options.precision);
     if (!options.plans()) return notes;
     if (options.pipeline > 0) {  // what its ranks have is no part of the run
       number("--tolerance", options.tolerance);
@@ -241,12 +244,13 @@ struct Notes {
     return lines;
   }
 
-  /// Whether the run that saved `saved` had a plan that goes on under options `now`: where and what a step
-  /// trains is the same.
+  /// Whether the run that saved `saved` had a plan that goes on under options `now`: where, in what numbers
+  /// and what a step trains is the same.
   template <class Info>
   bool plans_alike(const Info& saved, const Options& now) const {
-    const std::string device = value("--device");
+    const std::string device = value("--device"), precision = value("--precision");
     return !saved.evolution.empty() && (device.empty() ? "cpu" : device) == now.device &&
+           (precision.empty() ? "fp32" : precision) == now.precision &&
            value("--batch") == std::to_string(now.batch) &&
            value("--seq") == std::to_string(now.seq) && value("--train") == now.train &&
            value("--lora-fa").empty() == now.lora.train_a;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The functions of cuBLASLt that adacc calls, on the executor's memory: fp32 products.
+// The functions of cuBLASLt that adacc calls, on the executor's memory: products of fp32, or of bfloat16,
+// which are summed in fp32 and come out in either.
 //
 // Every algorithm it offers uses all of the workspace that it may, and leaves rubbish there, as a
 // real one might.
 #include <cublasLt.h>
 
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -23,7 +25,8 @@ struct Task {
   cudaDataType_t scale;
   cublasOperation_t left, right;
   cublasLtEpilogue_t epilogue;
-  const float* bias;
+  const void* bias;
+  cudaDataType_t bias_type;
 };
 struct Matrix {
   cudaDataType_t type;
@@ -56,13 +59,40 @@ cublasStatus_t status_of(bool fine) {
   return fine ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
+bool known(cudaDataType_t type) { return type == CUDA_R_32F || type == CUDA_R_16BF; }
+u64 size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+
+/// Number i at `stored`, which are of a known type.
+float number_at(const u8* stored, cudaDataType_t type, u64 i) {
+  if (type == CUDA_R_16BF) {
+    std::uint16_t upper = 0;
+    std::memcpy(&upper, stored + 2 * i, sizeof upper);
+    return std::bit_cast<float>(u32{upper} << 16);
+  }
+  float number = 0;
+  std::memcpy(&number, stored + 4 * i, sizeof number);
+  return number;
+}
+/// The other way; bfloat16 is rounded to the nearest.
+void put_number(u8* stored, cudaDataType_t type, u64 i, float number) {
+  if (type == CUDA_R_16BF) {
+    const u32 bits = std::bit_cast<u32>(number);
+    const bool nan = number != number;
+    const auto upper =
+        static_cast<std::uint16_t>(nan ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    std::memcpy(stored + 2 * i, &upper, sizeof upper);
+  } else {
+    std::memcpy(stored + 4 * i, &number, sizeof number);
+  }
+}
+
 /// op(stored), row by row.
-std::vector<float> rows_of(const float* stored, const Matrix& m, bool transposed) {
+std::vector<float> rows_of(const u8* stored, const Matrix& m, bool transposed) {
   std::vector<float> out(m.rows * m.cols);
   const u64 ld = static_cast<u64>(m.ld);
   for (u64 c = 0; c < m.cols; ++c)
     for (u64 r = 0; r < m.rows; ++r)
-      out[transposed ? c * m.rows + r : r * m.cols + c] = stored[c * ld + r];
+      out[transposed ? c * m.rows + r : r * m.cols + c] = number_at(stored, m.type, c * ld + r);
   return out;
 }
 bool aligned(const void* p, std::uint32_t boundary) {
@@ -96,7 +126,8 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t task, size_t size,
                                                cublasComputeType_t compute, cudaDataType_t scale) {
-  write(*task, Task{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+  write(*task, Task{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
+                    CUDA_R_32F});
   return status_of(size == sizeof *task);
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque,
@@ -109,6 +140,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t opaque,
     case CUBLASLT_MATMUL_DESC_TRANSB: fine = take(task.right, value, size); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: fine = take(task.epilogue, value, size); break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: fine = take(task.bias, value, size); break;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: fine = take(task.bias_type, value, size); break;
     default: break;
   }
   write(*opaque, task);
@@ -191,23 +223,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
       !aligned(old, needs.boundary[2]) || !aligned(out, needs.boundary[3]) ||
       workspace_bytes < needs.workspace)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (task.epilogue != CUBLASLT_EPILOGUE_DEFAULT && task.epilogue != CUBLASLT_EPILOGUE_BIAS)
+  const bool biased = task.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (task.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !biased) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // What cuBLASLt's table of types has: A and B alike, C as D, which are as A or fp32, and so the bias.
+  if (!known(l.type) || r.type != l.type || o.type != d.type ||
+      (d.type != l.type && d.type != CUDA_R_32F) || (biased && task.bias_type != d.type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   float factor = 0, kept = 0;
   std::memcpy(&factor, alpha, sizeof factor), std::memcpy(&kept, beta, sizeof kept);
   handle->products += 1;
   const cudaError_t status = enqueue(stream, [=]() -> cudaError_t {
     const auto span = [](const Matrix& at) {
-      return ((at.cols - 1) * static_cast<u64>(at.ld) + at.rows) * sizeof(float);
+      return ((at.cols - 1) * static_cast<u64>(at.ld) + at.rows) * size_of(at.type);
     };
     const auto device = [](const void* p, u64 bytes, bool writes) {
-      return reinterpret_cast<float*>(device_bytes(p, bytes, writes, "cublasLtMatmul"));
+      return device_bytes(p, bytes, writes, "cublasLtMatmul");
     };
-    const float* const a = device(left, span(l), false);
-    const float* const b = device(right, span(r), false);
-    const float* const c = kept != 0 ? device(old, span(o), false) : nullptr;
-    const bool biased = task.epilogue == CUBLASLT_EPILOGUE_BIAS;
-    const float* const bias = biased ? device(task.bias, m * sizeof(float), false) : nullptr;
+    const u8* const a = device(left, span(l), false);
+    const u8* const b = device(right, span(r), false);
+    const u8* const c = kept != 0 ? device(old, span(o), false) : nullptr;
+    const u8* const bias = biased ? device(task.bias, m * size_of(d.type), false) : nullptr;
     if (!a || !b || (kept != 0 && !c) || (biased && !bias)) return cudaErrorIllegalAddress;
     const std::vector<float> x = rows_of(a, l, turned_l), y = rows_of(b, r, turned_r);
     std::vector<float> sums(m * n);
@@ -218,18 +253,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
       for (u64 i = 0; i < m; ++i) {
         float& value = sums[i * n + j];
         value *= factor;
-        if (kept != 0) value += kept * c[j * static_cast<u64>(o.ld) + i];
-        if (biased) value += bias[i];
+        if (kept != 0) value += kept * number_at(c, o.type, j * static_cast<u64>(o.ld) + i);
+        if (biased) value += number_at(bias, d.type, i);
       }
     if (needs.workspace != 0) {
       u8* const scratch = device_bytes(workspace, needs.workspace, true, "cublasLtMatmul");
       if (!scratch) return cudaErrorIllegalAddress;
       std::memset(scratch, 0xC7, needs.workspace);
     }
-    float* const to = device(out, span(d), true);
+    u8* const to = device(out, span(d), true);
     if (!to) return cudaErrorIllegalAddress;
     for (u64 j = 0; j < n; ++j)
-      for (u64 i = 0; i < m; ++i) to[j * static_cast<u64>(d.ld) + i] = sums[i * n + j];
+      for (u64 i = 0; i < m; ++i)
+        put_number(to, d.type, j * static_cast<u64>(d.ld) + i, sums[i * n + j]);
     return cudaSuccess;
   });
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -2,6 +2,7 @@
 // A function's statements -> instructions with handlers.
 #pragma once
 #include "float_modes.hpp"
+#include "matrix_product.hpp"
 
 namespace ptxrun {
 
@@ -281,6 +282,7 @@ class Decoder {
       in.fn = fn;
       return in;
     }
+    if (op == "mma") return matrix_product(in, s);
     if (op == "ld" || op == "ldu") return memory(in, s, p, true);
     if (op == "st") return memory(in, s, p, false);
     if (op == "atom" || op == "red") return atomic(in, s, p);
@@ -501,7 +503,8 @@ class Decoder {
   void warp_sync(Inst& in, const std::vector<std::string>& p, const std::vector<std::string>& a,
                  const std::string& op, const std::string& type) {
     in.kind = Kind::warp_sync;
-    // what: 0 bar.warp.sync, 1…4 shfl idx up down bfly, 5…8 vote all any uni ballot, 9 redux, 10 match.any
+    // what: 0 bar.warp.sync, 1…4 shfl idx up down bfly, 5…8 vote all any uni ballot, 9 redux, 10 match.any,
+    // 11 mma
     if (op == "bar" || op == "barrier") {
       in.what = 0;
       in.e = value(a.at(0), 32);
@@ -534,6 +537,18 @@ class Decoder {
       in.what = 10;
       in.d = value(a.at(0), 32), in.a = value(a.at(1), 32), in.e = value(a.at(2), 32);
     }
+  }
+
+  Inst matrix_product(Inst in, const Statement& s) {
+    if (s.op != matrix_product_op) unsupported("matrix product");
+    in.kind = Kind::warp_sync;
+    in.what = 11;
+    in.e = value("-1", 32);
+    for (const std::string& operand : s.args)
+      for (const std::string& one : vector_of(operand))
+        in.targets.push_back(static_cast<s32>(value(one, 32)));
+    if (in.targets.size() != MatrixProduct::registers) unsupported("matrix product");
+    return in;
   }
 
   Inst moves(Inst in, const Statement& s, const std::string& type) {

@@ -243,6 +243,9 @@ inline void Machine::warp_sync(Warp& w, const Inst& in, u32 mask) {
       lanes_of(reg_out<u32>(w, in.d), mask, [&](int l) { return result[l]; });
       return;
     }
+    case 11:
+      if (mask != all_lanes) fault("a product of matrices by a part of a warp", in, w, 0);
+      return MatrixProduct::run(w, in);
     default: {
       const u32* a = reg<u32>(w, in.a);
       alignas(64) u32 result[32] = {};

@@ -4,6 +4,7 @@
 /// The CPU's layers are compiled by the host's compiler, in layers_cpu.cpp, as users have them.
 #pragma once
 
+#include <adacc/core/bfloat16.hpp>
 #include <adacc/core/random.hpp>
 #include <adacc/layer/causal_attention.hpp>
 #include <adacc/layer/cross_entropy_head.hpp>
@@ -46,9 +47,11 @@ struct Outcome {
   double loss = 0;
 };
 
-/// In [-3, 3).
+/// In [-3, 3], and one of the numbers that bfloat16 has: what is computed from those in bfloat16 is as exact
+/// as its result.
 inline float value(std::uint32_t stream, std::size_t i) {
-  return 6 * unit_float(random_word({99, 0, 0, stream, Purpose::probe}, i)) - 3;
+  return to_float(
+      to_bfloat16(6 * unit_float(random_word({99, 0, 0, stream, Purpose::probe}, i)) - 3));
 }
 
 template <class F>
@@ -72,7 +75,7 @@ Inputs inputs(const F& f, Shape in, std::size_t vocab) {
   made.params.resize(elems), made.gradients.resize(elems);
   for (std::uint32_t p = 0; p < made.table.size(); ++p)
     for (std::size_t i = 0; i < made.table[p].shape.elems(); ++i) {
-      made.params[made.table[p].offset + i] = 1 + 0.25F * value(10 + p, i);
+      made.params[made.table[p].offset + i] = to_float(to_bfloat16(1 + 0.25F * value(10 + p, i)));
       made.gradients[made.table[p].offset + i] = value(30 + p, i);
     }
   for (std::size_t i = 0; i < in.elems(); ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Whole training steps on the device: a GPT and a perceptron against the CPU's fp32, recomputing
+/// Whole training steps on the device: a GPT and a perceptron, the GPT also with activations in bfloat16,
+/// against the CPU's fp32, recomputing
 /// against retaining bit for bit, bytes used against bytes promised, blobs against the CPU's.
 /// Skipped (77) without a device.
 #include <adacc/train.cuh>
@@ -9,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <support/cuda/attention.cuh>
+
 #include "on_device.hpp"
 #include "steps_cases.hpp"
 
@@ -17,6 +20,7 @@ namespace {
 using namespace steps;
 
 int failures = 0;
+int steps_of_gpt = 10;  ///< fewer if a word is given: for runs with more checks
 
 template <class... Arguments>
 void expect(bool holds, const char* format, const Arguments&... arguments) {
@@ -40,20 +44,20 @@ struct Setting {
   CudaProducts* products;
 };
 
-/// A step with its memory. The arena is nothing but allocated, so that the executor sees who reads
+/// A step with activations in T and its memory. The arena is nothing but allocated, so that the executor sees who reads
 /// what nobody wrote.
-template <class Case>
+template <class Case, class T = float>
 class Trainer {
  public:
   using Number = typename Case::Number;
   static constexpr std::size_t guard = 4096;
 
-  Trainer(const Setting& setting, Dispatch<float, Cuda> dispatch, const Program& program,
+  Trainer(const Setting& setting, Dispatch<T, Cuda> dispatch, const Program& program,
           StoreRef store = {})
       : cuda_(setting.stream, setting.products) {
-    auto made = Step<float, Cuda>::make(static_cast<Dispatch<float, Cuda>&&>(dispatch), program);
+    auto made = Step<T, Cuda>::make(static_cast<Dispatch<T, Cuda>&&>(dispatch), program);
     if (!fine(made.error)) return;
-    step_ = static_cast<Step<float, Cuda>&&>(*made);
+    step_ = static_cast<Step<T, Cuda>&&>(*made);
     cuda_.key.seed = seed;
     const std::size_t elems = step_.graph().parameter_elems;
     fine(cudaMalloc(&memory_, step_.arena_bytes() + guard + transfer_alignment));
@@ -107,14 +111,14 @@ class Trainer {
     return trained;
   }
 
-  template <class T>
-  std::vector<T> list(View<T> view) {
-    std::vector<T> to(view.size());
-    fine(copy_to_host(cuda_, view, View<T>(to.data(), view.shape())));
+  template <class E>
+  std::vector<E> list(View<E> view) {
+    std::vector<E> to(view.size());
+    fine(copy_to_host(cuda_, view, View<E>(to.data(), view.shape())));
     return to;
   }
 
-  Step<float, Cuda>& step() { return step_; }
+  Step<T, Cuda>& step() { return step_; }
   Cuda& cuda() { return cuda_; }
   View<float> params() { return blocks_[0].view(); }
   View<float> gradients() { return blocks_[1].view(); }
@@ -122,14 +126,14 @@ class Trainer {
   Bytes guarded() { return {arena_, Shape(step_.arena_bytes() + guard)}; }
 
  private:
-  template <class T>
-  static void take(DeviceBlock<T>& block, std::size_t elems) {
-    auto made = DeviceBlock<T>::make(elems, "a test's tensor");
-    if (fine(made.error)) block = static_cast<DeviceBlock<T>&&>(*made);
+  template <class E>
+  static void take(DeviceBlock<E>& block, std::size_t elems) {
+    auto made = DeviceBlock<E>::make(elems, "a test's tensor");
+    if (fine(made.error)) block = static_cast<DeviceBlock<E>&&>(*made);
   }
 
   Cuda cuda_;
-  Step<float, Cuda> step_;
+  Step<T, Cuda> step_;
   std::byte *memory_ = nullptr, *arena_ = nullptr;
   DeviceBlock<float> blocks_[4];  ///< parameters, gradients, moments
   DeviceBlock<double> places_;    ///< norm, loss
@@ -159,8 +163,8 @@ void expect_near(const char* what, const Trained& gpu, const Trained& cpu, doubl
 }
 
 /// The step changes the arena's last byte and nothing behind it.
-template <class Case>
-void check_use(const char* what, Trainer<Case>& trainer) {
+template <class Case, class T>
+void check_use(const char* what, Trainer<Case, T>& trainer) {
   const std::size_t promised = trainer.step().arena_bytes();
   std::size_t used = 0;
   trainer.load(0);
@@ -183,17 +187,18 @@ void check_use(const char* what, Trainer<Case>& trainer) {
 struct Gpt {
   decltype(Language::network()) net = Language::network();
 
-  Dispatch<float, Cuda> dispatch() const {
-    auto made = make_dispatch<float, Cuda>(net);
-    made.add_codec<Int8Outlier>();
-    made.add_codec<Int4Outlier>();
+  template <class T = float>
+  Dispatch<T, Cuda> dispatch() const {
+    auto made = make_dispatch<T, Cuda>(net);
+    made.template add_codec<Int8Outlier>();
+    made.template add_codec<Int4Outlier>();
     return made;
   }
-  Result<Program> program(const char* plan) const {
-    auto graph = make_graph<Cuda>(net, Language::shape());
+  Result<Program> program(const char* plan, Dtype scalar = Dtype::f32) const {
+    auto graph = make_graph<Cuda>(net, Language::shape(), {.scalar = scalar});
     if (!graph) return graph.error;
-    return make_program(*graph,
-                        gpt::named_plan(plan, Language::config(), Language::batch, Language::time));
+    return make_program(*graph, gpt::named_plan(plan, Language::config(), Language::batch,
+                                                Language::time, {.scalar = scalar}));
   }
 };
 
@@ -251,6 +256,34 @@ void check_offload(const Setting& setting, const Gpt& gpt, const Trained& retain
   check_use("GPT, offload", offloads);
 }
 
+/// With activations in bfloat16 and parameters, gradients and moments in fp32.
+void check_bf16(const Setting& setting, const Gpt& gpt, const Trained& cpu) {
+  using Narrow = Trainer<Language, bfloat16>;
+  const auto program = [&](const char* plan) {
+    auto made = gpt.program(plan, Dtype::bf16);
+    fine(made.error);
+    return static_cast<Program&&>(*made);
+  };
+  Narrow keeps(setting, gpt.dispatch<bfloat16>(), program("retain"));
+  const std::size_t wide = gpt.program("retain")->peak_bytes();
+  expect(keeps.step().arena_bytes() < wide * 3 / 4,
+         "GPT in bf16: a step takes %zu bytes, and %zu in fp32", keeps.step().arena_bytes(), wide);
+  const Trained retain = keeps.train(steps_of_gpt);
+  expect_near("GPT in bf16, retain", retain, cpu, 2e-2);
+  check_use("GPT in bf16, retain", keeps);
+  Narrow again(setting, gpt.dispatch<bfloat16>(), program("recompute"));
+  const std::vector<double> recomputed = again.train(3).losses;
+  expect(recomputed.size() == 3 &&
+             std::equal(recomputed.begin(), recomputed.end(), retain.losses.begin()),
+         "GPT in bf16: recompute has other bits than retain");
+  check_use("GPT in bf16, recompute", again);
+  Narrow coded(setting, gpt.dispatch<bfloat16>(), program("mixed"));
+  Trained some = cpu;
+  some.losses.resize(2);
+  expect_near("GPT in bf16, mixed", coded.train(2), some, 2e-2);
+  check_use("GPT in bf16, mixed", coded);
+}
+
 void check_gpt(const Setting& setting) {
   const Gpt gpt;
   const auto trainer = [&](const char* plan) {
@@ -258,16 +291,18 @@ void check_gpt(const Setting& setting) {
     fine(program.error);
     return Trainer<Language>(setting, gpt.dispatch(), *program);
   };
+  const Trained cpu = cpu_train<Language>(steps_of_gpt);
   Trained retain;
   {
     Trainer<Language> keeps = trainer("retain");
-    retain = keeps.train(10);
-    expect_near("GPT, retain", retain, cpu_train<Language>(10), 1e-4);
+    retain = keeps.train(steps_of_gpt);
+    expect_near("GPT, retain", retain, cpu, 1e-4);
     check_use("GPT, retain", keeps);
   }
+  check_bf16(setting, gpt, cpu);
   {
     Trainer<Language> again = trainer("recompute");
-    expect(same(again.train(10), retain), "GPT: recompute has other bits than retain");
+    expect(same(again.train(steps_of_gpt), retain), "GPT: recompute has other bits than retain");
     check_use("GPT, recompute", again);
   }
   check_offload(setting, gpt, retain);
@@ -368,7 +403,8 @@ void check_queued(const Setting& setting) {
 
 }  // namespace
 
-int main() {
+int main(int count, char**) {
+  if (count > 1) steps_of_gpt = 3;
   return on_device([](cudaStream_t stream) {
     auto products = CudaProducts::make();
     if (!fine(products.error)) return 1;

@@ -68,12 +68,34 @@ grep -q '^offload .*page-locked' pinned.out && grep -q '^plan .*, offload [1-9]'
 alike plain pinned 0
 exact pinned.out
 
-for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--sample 9' \
+# Activations in bfloat16: other losses, but near, the same ones under a lossless plan, and a plan with
+# codecs within its budget. Checkpoints hold fp32, and go on anywhere.
+trains narrow "$program" "${small[@]}" --device cuda --precision bf16 --policy retain
+alike plain narrow 2e-2
+exact narrow.out
+cmp -s <(number loss plain) <(number loss narrow) && complain "--precision bf16 has the losses of fp32"
+grep -q 'activations in bf16' narrow.out || complain "$(cat narrow.out)"
+trains lossless "$program" "${small[@]}" --device cuda --precision bf16 --budget 70% --tolerance 0
+grep -q recompute lossless.out || complain "a budget changes no policy: $(cat lossless.out)"
+alike narrow lossless 0
+exact lossless.out
+trains coded "$program" "${small[@]}" --device cuda --precision bf16 --budget 60% --tolerance 0.5 \
+  --save coded.ckpt
+grep -q '^plan .*_outlier [1-9]' coded.out || complain "a budget encodes nothing: $(cat coded.out)"
+alike narrow coded 2e-2
+exact coded.out
+trains wide "$on_cpu" --resume coded.ckpt --device cpu --threads 1 --steps 4
+trains still "$program" --resume coded.ckpt --steps 4
+grep -q 'those of the checkpoint' still.out || complain "$(cat still.out)"
+alike wide still 2e-2
+
+for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' '--sample 9' \
               '--shards 2' '--forward-only' '--offload .' '--profile file'; do
   # shellcheck disable=SC2086  # words are meant
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
 done
 refuses '--pinned' '--device cuda' -- "${small[@]}" --pinned 1MiB
+refuses '--precision bf16' '--device cuda' -- "${small[@]}" --precision bf16
 PTXRUN_DEVICES=0 refuses 'there is no CUDA device' -- "${small[@]}" --device cuda
 PTXRUN_DRIVER=old refuses 'the driver is older' -- "${small[@]}" --device cuda
 PTXRUN_MEMORY=100000 refuses 'bytes) of device memory are wanted, and' 'are free' -- \

@@ -22,6 +22,7 @@
 #include "bytes.hpp"
 #include "config.hpp"
 #include "context.hpp"
+#include "dtype.hpp"
 #include "error.hpp"
 #include "view.hpp"
 
@@ -58,6 +59,28 @@ static __global__ void __launch_bounds__(cuda_threads)
     body(e);
 }
 
+/// A number of a tensor as kernels compute with it.
+template <class T>
+__device__ inline Wide<T> widened(T x) {
+  if constexpr (dtype_of<T> == Dtype::bf16) return to_float(x);
+  else return x;
+}
+
+/// A number as a tensor holds it: bfloat16 is rounded to the nearest, by an instruction of the device. The
+/// NaN of those is another than that of to_bfloat16().
+template <class T>
+__device__ inline T narrowed(Wide<T> x) {
+  if constexpr (dtype_of<T> == Dtype::bf16) {
+    bfloat16 narrow;
+#if defined(__CUDA_ARCH__)
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#endif
+    return narrow;
+  } else {
+    return x;
+  }
+}
+
 template <class T>
 struct FillBody {
   T* to;
@@ -68,7 +91,9 @@ template <class T>
 struct AccumulateBody {
   const T* from;
   T* to;
-  __device__ void operator()(std::size_t e) const { to[e] += from[e]; }
+  __device__ void operator()(std::size_t e) const {
+    to[e] = narrowed<T>(widened(to[e]) + widened(from[e]));
+  }
 };
 
 }  // namespace detail

@@ -57,4 +57,24 @@ struct DtypeOf<bfloat16> {
 template <class T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
+/// The type of what belongs to activations of `scalar` and is wanted in more bits than theirs: parameters,
+/// their gradients and the optimizer's state, statistics, sums. fp32 if activations are in bfloat16, else
+/// the same type.
+constexpr Dtype wide(Dtype scalar) { return scalar == Dtype::bf16 ? Dtype::f32 : scalar; }
+
+namespace detail {
+template <class T>
+struct WideOf {
+  using type = T;
+};
+template <>
+struct WideOf<bfloat16> {
+  using type = float;
+};
+}  // namespace detail
+
+/// wide() of types.
+template <class T>
+using Wide = typename detail::WideOf<T>::type;
+
 }}  // namespace adacc::v0_1

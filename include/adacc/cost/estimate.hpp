@@ -51,7 +51,7 @@ constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double by
   double elems = 0;
   for (std::size_t p = 0; p < node.parameter_count; ++p)
     elems += static_cast<double>(graph.parameters[node.first_parameter + p].shape.elems());
-  return elems * static_cast<double>((2 + bytes_of(graph.scalar)) * node.cut.parts()) * byte;
+  return elems * static_cast<double>((2 + bytes_of(wide(graph.scalar))) * node.cut.parts()) * byte;
 }
 
 /// As how many forwards backward of `node` takes: products that make dx, and the gradients of those
@@ -143,7 +143,8 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
   profile.loss = seconds(products, 4 * static_cast<double>(last.output_bytes)) +
                  detail::copy_seconds(graph, graph.loss, byte);
   // AdamW reads four numbers for each parameter and writes three.
-  profile.rest = 7.0 * static_cast<double>(graph.gradient_elems * bytes_of(graph.scalar)) * byte;
+  profile.rest =
+      7.0 * static_cast<double>(graph.gradient_elems * bytes_of(wide(graph.scalar))) * byte;
   return profile;
 }
 

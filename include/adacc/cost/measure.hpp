@@ -61,9 +61,9 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 template <class T, class Context>
 Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispatch,
                             const Graph& graph, Bytes arena,
-                            const std::type_identity_t<ParameterBlock<T>>& params,
-                            std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets,
-                            ClockRef now, MeasureOptions options = {},
+                            const std::type_identity_t<ParameterBlock<Wide<T>>>& params,
+                            std::type_identity_t<View<Wide<T>>> gradients, AnyView input,
+                            AnyView targets, ClockRef now, MeasureOptions options = {},
                             const typename Context::Loss& loss = {}) {
   if (!now) return Error::say("measuring needs a clock, and was given none");
   if (options.steps < 1 || options.warm_up < 0)
@@ -107,7 +107,7 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
       totals[p].push_back(total);
     }
   context = before;
-  context.fill(gradients, T{});
+  context.fill(gradients, Wide<T>{});
   if (error) return error;
   CostProfile profile = samples.profile();
   Array<double> ratios;

@@ -27,8 +27,8 @@ class GradientProbe {
  public:
   /// All outlive the probe.
   GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
-                Bytes arena, const std::type_identity_t<ParameterBlock<T>>& params,
-                std::type_identity_t<View<T>> gradients, AnyView input, AnyView targets)
+                Bytes arena, const std::type_identity_t<ParameterBlock<Wide<T>>>& params,
+                std::type_identity_t<View<Wide<T>>> gradients, AnyView input, AnyView targets)
       : context_(context), before_(context), dispatch_(dispatch), graph_(graph), arena_(arena),
         params_(params), gradients_(gradients), input_(input), targets_(targets) {}
   GradientProbe(const GradientProbe&) = delete;
@@ -57,7 +57,7 @@ class GradientProbe {
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
     GradientSketch made;
-    auto sketch_complete = [&](Context& context, const CompleteGradients<T>& complete) {
+    auto sketch_complete = [&](Context& context, const CompleteGradients<Wide<T>>& complete) {
       RandomKey key = before_.key;
       for (std::size_t i = 0; i < complete.size() && graph_.fuses_updates(); ++i) {
         key.activation = static_cast<std::uint32_t>(complete.number(i));  // a stream for each
@@ -78,15 +78,15 @@ class GradientProbe {
   }
 
  private:
-  void clear() { context_.fill(gradients_, T{}); }
+  void clear() { context_.fill(gradients_, Wide<T>{}); }
 
   Context& context_;
   const Context before_;
   const Dispatch<T, Context>& dispatch_;
   const Graph& graph_;
   Bytes arena_;
-  ParameterBlock<T> params_;
-  View<T> gradients_;
+  ParameterBlock<Wide<T>> params_;
+  View<Wide<T>> gradients_;
   AnyView input_;
   AnyView targets_;
   KnownSketches known_;

@@ -118,7 +118,7 @@ struct Attention {
   constexpr std::size_t entry_items(Shape in) const { return heads * div_up(in[1], block); }
 
   constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return in[0] * heads * in[1] * bytes_of(scalar);
+    return in[0] * heads * in[1] * bytes_of(wide(scalar));
   }
 
   /// Per worker: in forward a transposed block of queries, a block of probabilities and three

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Causal attention on a CUDA device, tile by tile: no T x T matrix ever exists.
+/// Causal attention on a CUDA device, tile by tile: no T x T matrix ever exists. In bfloat16 it is
+/// cuda_attention_bf16.cuh.
 ///
 /// The algorithm is that of attention.hpp. Queries and keys come in tiles of 32, of which a
 /// block of threads holds a pair in shared memory. Each of its four warps owns eight rows of one
@@ -13,6 +14,8 @@
 #include <cstddef>
 
 #include "causal_attention.hpp"
+#include "cuda_attention_bf16.cuh"
+#include "cuda_attention_head.cuh"
 #include "cuda_sums.cuh"
 
 namespace adacc { inline namespace v0_1 {
@@ -29,35 +32,18 @@ struct AttentionTile {
   static constexpr unsigned elems = rows * stride;
 };
 
-/// Where one head of one sequence lies.
-template <class T>
-struct AttentionHead {
-  std::size_t time, size, channels, in_row, out_row, column;
-
-  __device__ AttentionHead(std::size_t head, std::size_t heads, std::size_t length,
-                           std::size_t model)
-      : time(length), size(model / heads), channels(model), in_row(head / heads * length),
-        out_row(in_row), column(head % heads * size) {}
-  /// Of queries (0), keys (1) or values (2).
-  __device__ std::size_t in(std::size_t position, unsigned which) const {
-    return (in_row + position) * 3 * channels + which * channels + column;
-  }
-  __device__ std::size_t out(std::size_t position) const {
-    return (out_row + position) * channels + column;
-  }
-};
-
 /// The tile's rows from `first` on, factor * data[offset(position)], zeros beyond the sequence and
 /// beyond the head's channels.
 template <unsigned Groups, class T, class Offset>
-__device__ void load_tile(T* tile, const T* data, std::size_t first, std::size_t time,
-                          std::size_t size, T factor, const Offset& offset) {
+__device__ void load_tile(Wide<T>* tile, const T* data, std::size_t first, std::size_t time,
+                          std::size_t size, Wide<T> factor, const Offset& offset) {
   using Tile = AttentionTile<Groups>;
   constexpr unsigned width = warp_size * Groups;
   for (unsigned i = threadIdx.x; i < Tile::rows * width; i += Tile::threads) {
     const unsigned row = i / width, c = i % width;
     const bool inside = first + row < time && c < size;
-    tile[row * Tile::stride + c] = inside ? factor * data[offset(first + row) + c] : T(0);
+    tile[row * Tile::stride + c] =
+        inside ? factor * widened(data[offset(first + row) + c]) : Wide<T>(0);
   }
 }
 
@@ -91,41 +77,42 @@ __device__ void gather(T (&sum)[Groups], T weight, const T* tile, unsigned begin
 }
 
 template <unsigned Groups, class T>
-__device__ void store_row(const T (&sum)[Groups], T factor, T* to, std::size_t size,
+__device__ void store_row(const Wide<T> (&sum)[Groups], Wide<T> factor, T* to, std::size_t size,
                           unsigned lane) {
 #pragma unroll
   for (unsigned g = 0; g < Groups; ++g)
-    if (g * warp_size + lane < size) to[g * warp_size + lane] = factor * sum[g];
+    if (g * warp_size + lane < size) to[g * warp_size + lane] = narrowed<T>(factor * sum[g]);
 }
 
 /// out, and the logarithms of the sums of exponentials. Grid: tiles of queries, heads.
 template <unsigned Groups, class T>
 static __global__ void __launch_bounds__(128)
-    attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads, T scale,
-                             const T* qkv, T* out, T* sums) {
+    attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                             Wide<T> scale, const T* qkv, T* out, Wide<T>* sums) {
+  using W = Wide<T>;
   using Tile = AttentionTile<Groups>;
   extern __shared__ __align__(16) unsigned char attention_shared[];
-  T* const queries = reinterpret_cast<T*>(attention_shared);
-  T* const keys = queries + Tile::elems;
-  T* const values = keys + Tile::elems;
-  const AttentionHead<T> head(blockIdx.y, heads, time, channels);
+  W* const queries = reinterpret_cast<W*>(attention_shared);
+  W* const keys = queries + Tile::elems;
+  W* const values = keys + Tile::elems;
+  const AttentionHead head(blockIdx.y, heads, time, channels);
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   // The last queries see the most keys: they go first.
   const std::size_t first = (gridDim.x - 1 - blockIdx.x) * std::size_t{Tile::rows};
   load_tile<Groups>(queries, qkv, first, time, head.size, scale,
                     [&](std::size_t p) { return head.in(p, 0); });
-  T maximum[Tile::owned], total[Tile::owned], sum[Tile::owned][Groups];
+  W maximum[Tile::owned], total[Tile::owned], sum[Tile::owned][Groups];
 #pragma unroll
   for (unsigned i = 0; i < Tile::owned; ++i) {
-    maximum[i] = -infinity_of<T>, total[i] = 0;
+    maximum[i] = -infinity_of<W>, total[i] = 0;
 #pragma unroll
     for (unsigned g = 0; g < Groups; ++g) sum[i][g] = 0;
   }
   for (std::size_t key = 0; key <= first; key += Tile::rows) {
     __syncthreads();
-    load_tile<Groups>(keys, qkv, key, time, head.size, T(1),
+    load_tile<Groups>(keys, qkv, key, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, key, time, head.size, T(1),
+    load_tile<Groups>(values, qkv, key, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 2); });
     __syncthreads();
 #pragma unroll
@@ -133,12 +120,12 @@ static __global__ void __launch_bounds__(128)
       const unsigned row = warp * Tile::owned + i;
       if (first + row >= time) continue;
       const bool seen = key + lane <= first + row;
-      const T score =
+      const W score =
           seen ? dot_rows<Groups>(queries + row * Tile::stride, keys + lane * Tile::stride)
-               : -infinity_of<T>;
-      const T before = maximum[i], highest = warp_maximum(score);
-      const T top = before < highest ? highest : before;
-      const T weight = seen ? exp(score - top) : T(0), shrink = exp(before - top);
+               : -infinity_of<W>;
+      const W before = maximum[i], highest = warp_maximum(score);
+      const W top = before < highest ? highest : before;
+      const W weight = seen ? exp(score - top) : W(0), shrink = exp(before - top);
       maximum[i] = top;
       total[i] = total[i] * shrink + warp_sum(weight);
 #pragma unroll
@@ -150,7 +137,7 @@ static __global__ void __launch_bounds__(128)
   for (unsigned i = 0; i < Tile::owned; ++i) {
     const std::size_t position = first + warp * Tile::owned + i;
     if (position >= time) continue;
-    store_row(sum[i], T(1) / total[i], out + head.out(position), head.size, lane);
+    store_row(sum[i], W(1) / total[i], out + head.out(position), head.size, lane);
     if (lane == 0) sums[blockIdx.y * time + position] = maximum[i] + log(total[i]);
   }
 }
@@ -160,20 +147,21 @@ static __global__ void __launch_bounds__(128)
 /// over the keys; otherwise the first is `sums`, and the second dout . out.
 template <unsigned Groups, class T>
 static __global__ void __launch_bounds__(128)
-    attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads, T scale,
-                                const T* qkv, const T* out, const T* dout, const T* sums,
-                                T* statistics) {
+    attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                                Wide<T> scale, const T* qkv, const T* out, const T* dout,
+                                const Wide<T>* sums, Wide<T>* statistics) {
+  using W = Wide<T>;
   using Tile = AttentionTile<Groups>;
   extern __shared__ __align__(16) unsigned char attention_shared[];
-  T* const queries = reinterpret_cast<T*>(attention_shared);
-  T* const gradients = queries + Tile::elems;
-  T* const keys = gradients + Tile::elems;
-  T* const values = keys + Tile::elems;
-  const AttentionHead<T> head(blockIdx.y, heads, time, channels);
+  W* const queries = reinterpret_cast<W*>(attention_shared);
+  W* const gradients = queries + Tile::elems;
+  W* const keys = gradients + Tile::elems;
+  W* const values = keys + Tile::elems;
+  const AttentionHead head(blockIdx.y, heads, time, channels);
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t first = (gridDim.x - 1 - blockIdx.x) * std::size_t{Tile::rows};
-  const auto note = [&](std::size_t position, T log_sum, T inner) {
-    T* const to = statistics + 2 * (blockIdx.y * time + position);
+  const auto note = [&](std::size_t position, W log_sum, W inner) {
+    W* const to = statistics + 2 * (blockIdx.y * time + position);
     if (lane == 0) to[0] = log_sum, to[1] = inner;
   };
   if (out != nullptr) {
@@ -181,24 +169,25 @@ static __global__ void __launch_bounds__(128)
       const std::size_t position = first + warp * Tile::owned + i;
       if (position >= time) continue;
       const std::size_t at = head.out(position);
-      T inner = 0;
-      for (std::size_t c = lane; c < head.size; c += warp_size) inner += out[at + c] * dout[at + c];
+      W inner = 0;
+      for (std::size_t c = lane; c < head.size; c += warp_size)
+        inner += widened(out[at + c]) * widened(dout[at + c]);
       note(position, sums[blockIdx.y * time + position], warp_sum(inner));
     }
     return;
   }
   load_tile<Groups>(queries, qkv, first, time, head.size, scale,
                     [&](std::size_t p) { return head.in(p, 0); });
-  load_tile<Groups>(gradients, dout, first, time, head.size, T(1),
+  load_tile<Groups>(gradients, dout, first, time, head.size, W(1),
                     [&](std::size_t p) { return head.out(p); });
-  T maximum[Tile::owned], total[Tile::owned], inner[Tile::owned];
+  W maximum[Tile::owned], total[Tile::owned], inner[Tile::owned];
 #pragma unroll
-  for (unsigned i = 0; i < Tile::owned; ++i) maximum[i] = -infinity_of<T>, total[i] = inner[i] = 0;
+  for (unsigned i = 0; i < Tile::owned; ++i) maximum[i] = -infinity_of<W>, total[i] = inner[i] = 0;
   for (std::size_t key = 0; key <= first; key += Tile::rows) {
     __syncthreads();
-    load_tile<Groups>(keys, qkv, key, time, head.size, T(1),
+    load_tile<Groups>(keys, qkv, key, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, key, time, head.size, T(1),
+    load_tile<Groups>(values, qkv, key, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 2); });
     __syncthreads();
 #pragma unroll
@@ -206,14 +195,14 @@ static __global__ void __launch_bounds__(128)
       const unsigned row = warp * Tile::owned + i;
       if (first + row >= time) continue;
       const bool seen = key + lane <= first + row;
-      T score = -infinity_of<T>, dweight = 0;
+      W score = -infinity_of<W>, dweight = 0;
       if (seen) {
         score = dot_rows<Groups>(queries + row * Tile::stride, keys + lane * Tile::stride);
         dweight = dot_rows<Groups>(gradients + row * Tile::stride, values + lane * Tile::stride);
       }
-      const T before = maximum[i], highest = warp_maximum(score);
-      const T top = before < highest ? highest : before;
-      const T weight = seen ? exp(score - top) : T(0), shrink = exp(before - top);
+      const W before = maximum[i], highest = warp_maximum(score);
+      const W top = before < highest ? highest : before;
+      const W weight = seen ? exp(score - top) : W(0), shrink = exp(before - top);
       maximum[i] = top;
       total[i] = total[i] * shrink + warp_sum(weight);
       inner[i] = inner[i] * shrink + warp_sum(weight * dweight);
@@ -230,34 +219,36 @@ static __global__ void __launch_bounds__(128)
 /// heads.
 template <bool of_queries, unsigned Groups, class T>
 static __global__ void __launch_bounds__(128)
-    attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads, T scale,
-                              const T* qkv, const T* dout, const T* statistics, T* dqkv) {
+    attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                              Wide<T> scale, const T* qkv, const T* dout, const Wide<T>* statistics,
+                              T* dqkv) {
+  using W = Wide<T>;
   using Tile = AttentionTile<Groups>;
   extern __shared__ __align__(16) unsigned char attention_shared[];
-  T* const queries = reinterpret_cast<T*>(attention_shared);
-  T* const gradients = queries + Tile::elems;
-  T* const keys = gradients + Tile::elems;
-  T* const values = keys + Tile::elems;
-  const AttentionHead<T> head(blockIdx.y, heads, time, channels);
+  W* const queries = reinterpret_cast<W*>(attention_shared);
+  W* const gradients = queries + Tile::elems;
+  W* const keys = gradients + Tile::elems;
+  W* const values = keys + Tile::elems;
+  const AttentionHead head(blockIdx.y, heads, time, channels);
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t tile = of_queries ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
   const std::size_t first = tile * Tile::rows;
-  const T* const of_head = statistics + 2 * blockIdx.y * time;
+  const W* const of_head = statistics + 2 * blockIdx.y * time;
   const auto load_queries = [&](std::size_t from) {
-    load_tile<Groups>(queries, qkv, from, time, head.size, T(1),
+    load_tile<Groups>(queries, qkv, from, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 0); });
-    load_tile<Groups>(gradients, dout, from, time, head.size, T(1),
+    load_tile<Groups>(gradients, dout, from, time, head.size, W(1),
                       [&](std::size_t p) { return head.out(p); });
   };
   const auto load_keys = [&](std::size_t from) {
-    load_tile<Groups>(keys, qkv, from, time, head.size, T(1),
+    load_tile<Groups>(keys, qkv, from, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, from, time, head.size, T(1),
+    load_tile<Groups>(values, qkv, from, time, head.size, W(1),
                       [&](std::size_t p) { return head.in(p, 2); });
   };
   if constexpr (of_queries) load_queries(first);
   else load_keys(first);
-  T sum[Tile::owned][Groups], value_sum[of_queries ? 1 : Tile::owned][Groups];
+  W sum[Tile::owned][Groups], value_sum[of_queries ? 1 : Tile::owned][Groups];
 #pragma unroll
   for (unsigned i = 0; i < Tile::owned; ++i)
 #pragma unroll
@@ -279,11 +270,11 @@ static __global__ void __launch_bounds__(128)
       const unsigned query_row = of_queries ? row : lane, key_row = of_queries ? lane : row;
       const std::size_t query = (of_queries ? first : other) + query_row;
       const std::size_t key = (of_queries ? other : first) + key_row;
-      T weight = 0, dscore = 0;
+      W weight = 0, dscore = 0;
       if (key <= query && query < time) {
-        const T score = scale * dot_rows<Groups>(queries + query_row * Tile::stride,
+        const W score = scale * dot_rows<Groups>(queries + query_row * Tile::stride,
                                                  keys + key_row * Tile::stride);
-        const T dweight =
+        const W dweight =
             dot_rows<Groups>(gradients + query_row * Tile::stride, values + key_row * Tile::stride);
         weight = exp(score - of_head[2 * query]);
         dscore = weight * scale * (dweight - of_head[2 * query + 1]);
@@ -302,10 +293,83 @@ static __global__ void __launch_bounds__(128)
   for (unsigned i = 0; i < Tile::owned; ++i) {
     const std::size_t position = first + warp * Tile::owned + i;
     if (position >= time) continue;
-    store_row(sum[i], T(1), dqkv + head.in(position, of_queries ? 0 : 1), head.size, lane);
+    store_row(sum[i], W(1), dqkv + head.in(position, of_queries ? 0 : 1), head.size, lane);
     if constexpr (!of_queries)
-      store_row(value_sum[i], T(1), dqkv + head.in(position, 2), head.size, lane);
+      store_row(value_sum[i], W(1), dqkv + head.in(position, 2), head.size, lane);
   }
+}
+
+/// call() with the number of 32 channels, as a type, that heads are held in.
+template <unsigned value_>
+struct AttentionGroups {
+  static constexpr unsigned value = value_;
+};
+template <class Call>
+void by_head_size(const CausalAttention& f, Shape in, const Call& call) {
+  const std::size_t size = in.cols() / 3 / f.heads;
+  if (size <= 32) call(AttentionGroups<1>{});
+  else if (size <= 64) call(AttentionGroups<2>{});
+  else if (size <= 96) call(AttentionGroups<3>{});
+  else call(AttentionGroups<4>{});
+}
+
+/// A block of threads for each tile of each head, with `tiles` tiles of shared memory.
+template <unsigned groups, unsigned tiles, class W, class... Numbers, class... Given>
+void launch_attention(const CausalAttention& f, Cuda& cuda, Shape in,
+                      void (*attention)(std::size_t, std::size_t, std::size_t, W, Numbers...),
+                      Given... given) {
+  using Tile = AttentionTile<groups>;
+  constexpr int shared = tiles * Tile::elems * sizeof(W);
+  const std::size_t channels = in.cols() / 3;
+  if constexpr (shared > 48 * 1024) {
+    // What a kernel may have without being told.
+    const cudaError_t status =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (status != cudaSuccess)
+      return cuda.note(Error::say(CausalAttention::name, ": the device gives a kernel no ", shared,
+                                  " bytes of shared memory: ", cudaGetErrorString(status)));
+  }
+  const dim3 grid(static_cast<unsigned>(div_up(in[1], Tile::rows)),
+                  static_cast<unsigned>(in[0] * f.heads));
+  const W scale = W(1) / sqrt(static_cast<W>(channels / f.heads));
+  attention<<<grid, Tile::threads, shared, cuda.stream()>>>(in[1], channels, f.heads, scale,
+                                                            given...);
+  cuda.launched(CausalAttention::name);
+}
+
+// Functions of their own, so that a program of several sources can compile their kernels in one
+// (extern template).
+
+template <class T>
+void cuda_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, View<T> out,
+                            Wide<T>* sums) {
+  if constexpr (dtype_of<T> == Dtype::bf16) tensor_attention_forward(f, cuda, qkv, out, sums);
+  else
+    by_head_size(f, qkv.shape(), [&](auto groups) {
+      constexpr unsigned g = decltype(groups)::value;
+      launch_attention<g, 3>(f, cuda, qkv.shape(), attention_forward_kernel<g, T>, qkv.data(),
+                             out.data(), sums);
+    });
+}
+
+/// `out` is null if it, or qkv, is not exactly what forward had.
+template <class T>
+void cuda_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, const T* out,
+                             const T* dout, T* dqkv, const Wide<T>* sums, Wide<T>* statistics) {
+  if constexpr (dtype_of<T> == Dtype::bf16)
+    tensor_attention_backward(f, cuda, qkv, out, dout, dqkv, sums, statistics);
+  else
+    by_head_size(f, qkv.shape(), [&](auto groups) {
+      constexpr unsigned g = decltype(groups)::value;
+      const Shape in = qkv.shape();
+      launch_attention<g, 4>(f, cuda, in, attention_statistics_kernel<g, T>, qkv.data(), out, dout,
+                             sums, statistics);
+      launch_attention<g, 4>(f, cuda, in, attention_backward_kernel<true, g, T>, qkv.data(), dout,
+                             statistics, dqkv);
+      launch_attention<g, 4>(f, cuda, in, attention_backward_kernel<false, g, T>, qkv.data(), dout,
+                             statistics, dqkv);
+    });
 }
 
 }  // namespace detail
@@ -330,79 +394,25 @@ struct kernel<CausalAttention, Cuda> {
   /// In backward two numbers for each query of each head.
   static constexpr std::size_t workspace_bytes(const CausalAttention& f, Shape in, Dtype scalar,
                                                int, Pass pass) {
-    return pass == Pass::forward ? 0 : 2 * in[0] * f.heads * in[1] * bytes_of(scalar);
+    return pass == Pass::forward ? 0 : 2 * in[0] * f.heads * in[1] * bytes_of(wide(scalar));
   }
 
   template <class T>
-  static void forward(const CausalAttention& f, Cuda& cuda, const Params<const T>&,
+  static void forward(const CausalAttention& f, Cuda& cuda, const Params<const Wide<T>>&,
                       const View<const T>& qkv, const View<T>& out, const Bytes& aux,
                       const Bytes&) {
-    by_size(f, qkv.shape(), [&](auto groups) {
-      constexpr unsigned g = decltype(groups)::value;
-      launch<g, 3>(f, cuda, qkv.shape(), detail::attention_forward_kernel<g, T>, qkv.data(),
-                   out.data(), reinterpret_cast<T*>(aux.data()));
-    });
+    detail::cuda_attention_forward(f, cuda, qkv, out, reinterpret_cast<Wide<T>*>(aux.data()));
   }
 
   template <class T>
-  static void backward(const CausalAttention& f, Cuda& cuda, const Params<const T>&,
+  static void backward(const CausalAttention& f, Cuda& cuda, const Params<const Wide<T>>&,
                        const View<const T>& qkv, const View<const T>& out,
-                       const View<const T>& dout, const View<T>& dqkv, const Params<T>&,
+                       const View<const T>& dout, const View<T>& dqkv, const Params<Wide<T>>&,
                        const ConstBytes& aux, const Bytes& workspace) {
-    T* const statistics = reinterpret_cast<T*>(workspace.data());
-    const T* const sums = reinterpret_cast<const T*>(aux.data());
     const T* const exact_out = cuda.exact_input && cuda.exact_output ? out.data() : nullptr;
-    by_size(f, qkv.shape(), [&](auto groups) {
-      constexpr unsigned g = decltype(groups)::value;
-      const Shape in = qkv.shape();
-      launch<g, 4>(f, cuda, in, detail::attention_statistics_kernel<g, T>, qkv.data(), exact_out,
-                   dout.data(), sums, statistics);
-      launch<g, 4>(f, cuda, in, detail::attention_backward_kernel<true, g, T>, qkv.data(),
-                   dout.data(), statistics, dqkv.data());
-      launch<g, 4>(f, cuda, in, detail::attention_backward_kernel<false, g, T>, qkv.data(),
-                   dout.data(), statistics, dqkv.data());
-    });
-  }
-
- private:
-  template <unsigned value_>
-  struct Groups {
-    static constexpr unsigned value = value_;
-  };
-
-  template <class Call>
-  static void by_size(const CausalAttention& f, Shape in, const Call& call) {
-    const std::size_t size = in.cols() / 3 / f.heads;
-    if (size <= 32) call(Groups<1>{});
-    else if (size <= 64) call(Groups<2>{});
-    else if (size <= 96) call(Groups<3>{});
-    else call(Groups<4>{});
-  }
-
-  /// A block of threads for each tile of each head, with `tiles` tiles of shared memory.
-  template <unsigned groups, unsigned tiles, class T, class... Numbers, class... Given>
-  static void launch(const CausalAttention& f, Cuda& cuda, Shape in,
-                     void (*attention)(std::size_t, std::size_t, std::size_t, T, Numbers...),
-                     Given... given) {
-    using Tile = detail::AttentionTile<groups>;
-    constexpr int shared = tiles * Tile::elems * sizeof(T);
-    const std::size_t channels = in.cols() / 3;
-    if constexpr (shared > 48 * 1024) {
-      // What a kernel may have without being told.
-      const cudaError_t status =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-      if (status != cudaSuccess)
-        return cuda.note(Error::say(CausalAttention::name, ": the device gives a kernel no ",
-                                    shared,
-                                    " bytes of shared memory: ", cudaGetErrorString(status)));
-    }
-    const dim3 grid(static_cast<unsigned>(div_up(in[1], Tile::rows)),
-                    static_cast<unsigned>(in[0] * f.heads));
-    const T scale = T(1) / sqrt(static_cast<T>(channels / f.heads));
-    attention<<<grid, Tile::threads, shared, cuda.stream()>>>(in[1], channels, f.heads, scale,
-                                                              given...);
-    cuda.launched(CausalAttention::name);
+    detail::cuda_attention_backward(f, cuda, qkv, exact_out, dout.data(), dqkv.data(),
+                                    reinterpret_cast<const Wide<T>*>(aux.data()),
+                                    reinterpret_cast<Wide<T>*>(workspace.data()));
   }
 };
 

@@ -10,6 +10,7 @@
 #include "cross_entropy_head.hpp"
 #include "cuda_products.cuh"
 #include "cuda_softmax.cuh"
+#include "cuda_weights.cuh"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -17,7 +18,8 @@ template <>
 struct kernel<CrossEntropyHead, Cuda> {
   static constexpr std::size_t tile_rows = 256;
 
-  /// A tile of logits, the losses of all rows, and what the products need.
+  /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are
+  /// then in bfloat16, too, and what the products need.
   static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in, Dtype scalar,
                                                int, Pass pass) {
     const std::size_t rows = in.rows() < tile_rows ? in.rows() : tile_rows;
@@ -26,21 +28,23 @@ struct kernel<CrossEntropyHead, Cuda> {
       for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, scalar),
                                       product_bytes(rows, in.cols(), f.vocab, scalar)})
         if (bytes > product) product = bytes;
-    return align_up(in.rows() * sizeof(double)) + align_up(rows * f.vocab * bytes_of(scalar)) +
-           product;
+    return align_up(in.rows() * sizeof(double)) +
+           align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), scalar)) +
+           align_up(rows * f.vocab * bytes_of(scalar)) + product;
   }
 
   template <class T>
-  static void loss(const CrossEntropyHead& f, Cuda& cuda, const Params<const T>& params,
+  static void loss(const CrossEntropyHead& f, Cuda& cuda, const Params<const Wide<T>>& params,
                    const View<const T>& x, const View<const std::int32_t>& targets,
                    const Bytes& workspace, Cuda::Loss& into) {
-    run(f, cuda, params, x, targets, View<T>(), Params<T>(), workspace, into);
+    run(f, cuda, params, x, targets, View<T>(), Params<Wide<T>>(), workspace, into);
   }
 
   template <class T>
-  static void loss_gradient(const CrossEntropyHead& f, Cuda& cuda, const Params<const T>& params,
-                            const View<const T>& x, const View<const std::int32_t>& targets,
-                            const View<T>& dx, const Params<T>& dparams, const Bytes& workspace,
+  static void loss_gradient(const CrossEntropyHead& f, Cuda& cuda,
+                            const Params<const Wide<T>>& params, const View<const T>& x,
+                            const View<const std::int32_t>& targets, const View<T>& dx,
+                            const Params<Wide<T>>& dparams, const Bytes& workspace,
                             Cuda::Loss& into) {
     run(f, cuda, params, x, targets, dx, dparams, workspace, into);
   }
@@ -52,17 +56,18 @@ struct kernel<CrossEntropyHead, Cuda> {
   }
 
   template <class T>
-  static void run(const CrossEntropyHead& f, Cuda& cuda, const Params<const T>& params,
-                  View<const T> x, View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
-                  Bytes workspace, Cuda::Loss& into) {
+  static void run(const CrossEntropyHead& f, Cuda& cuda, const Params<const Wide<T>>& params,
+                  View<const T> x, View<const std::int32_t> targets, View<T> dx,
+                  Params<Wide<T>> dparams, Bytes workspace, Cuda::Loss& into) {
     constexpr const char* name = CrossEntropyHead::name;
     const std::size_t all = x.rows(), channels = x.cols(), vocab = f.vocab;
     const std::size_t most = all < tile_rows ? all : tile_rows;
     double* const losses = carve<double>(workspace, all).data();
-    T* const logits = carve<T>(workspace, most * vocab).data();
     const std::size_t all_rows = detail::cuda_mean_rows(cuda, all);
-    const T* const weight = params[0].data();
-    const auto multiply = [&](CudaProduct<T> product) {
+    const T* const weight = detail::in_activation_type<T>(
+        cuda, name, View<const Wide<T>>(params[0].data(), Shape(vocab, channels)), workspace);
+    T* const logits = carve<T>(workspace, most * vocab).data();
+    const auto multiply = [&]<class Out>(CudaProduct<T, Out> product) {
       const std::size_t bytes = product_bytes(product.m, product.n, product.k, dtype_of<T>);
       product.workspace = {workspace.data(),
                            Shape(bytes < workspace.size() ? bytes : workspace.size())};
@@ -71,14 +76,16 @@ struct kernel<CrossEntropyHead, Cuda> {
     for (std::size_t first = 0; first < all; first += most) {
       const std::size_t rows = all - first < most ? all - first : most;
       const T* const x_tile = x.data() + first * channels;
-      multiply({rows, vocab, channels, x_tile, false, weight, true, logits});
+      multiply(CudaProduct<T>{rows, vocab, channels, x_tile, false, weight, true, logits});
       detail::softmax_loss(cuda, name, rows, vocab, logits, targets.data() + first, all_rows,
                            losses + first, dx.empty() ? nullptr : logits);
       if (dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
       if (!dparams[0].empty())
-        multiply({vocab, channels, rows, logits, true, x_tile, false, dparams[0].data(), true});
-      multiply({rows, channels, vocab, logits, false, weight, false, dx.data() + first * channels});
+        multiply(CudaProduct<T, Wide<T>>{vocab, channels, rows, logits, true, x_tile, false,
+                                         dparams[0].data(), true});
+      multiply(CudaProduct<T>{rows, channels, vocab, logits, false, weight, false,
+                              dx.data() + first * channels});
     }
     detail::add_losses(cuda, name, all, losses, all_rows, into);
   }

@@ -4,13 +4,15 @@
 /// The handle is made once, at set-up, and lent to contexts as the stream is. A product's algorithm
 /// is asked for when its shape is first seen and remembered: every later product of the shape takes
 /// the same one, so that a recomputed activation has the bits of the first, and asking costs
-/// nothing. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32.
+/// nothing. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32. Products of
+/// bfloat16 are summed in fp32, and come out in either.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "../core/cuda.cuh"
 #include "../core/cuda_handle.cuh"
@@ -19,17 +21,18 @@
 namespace adacc { inline namespace v0_1 {
 
 /// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in
-/// memory as its transpose does, row by row. If there is a bias, n elements are added to each row.
-template <class T>
+/// memory as its transpose does, row by row. If there is a bias, n elements are added to each row. C and
+/// bias are of type Out: that of A and B, or float.
+template <class T, class Out = T>
 struct CudaProduct {
   std::size_t m, n, k;
   const T* a;
   bool a_transposed;
   const T* b;
   bool b_transposed;
-  T* c;
+  Out* c;
   bool accumulates = false;
-  const T* bias = nullptr;
+  const Out* bias = nullptr;
   Bytes workspace{};
 };
 
@@ -39,8 +42,15 @@ constexpr std::size_t cuda_product_bytes(std::size_t m, std::size_t n, std::size
                                          Dtype scalar) {
   constexpr std::size_t filled = 128 * 128 * 128;  // elements of C: as many tiles as processors
   if (m * n >= filled || k < 2 * (m < n ? m : n)) return 0;
-  return 4 * m * n * bytes_of(scalar);
+  return 4 * m * n * bytes_of(wide(scalar));
 }
+
+namespace detail {
+template <class T>
+inline constexpr cudaDataType_t cuda_type = CUDA_R_32F;
+template <>
+inline constexpr cudaDataType_t cuda_type<bfloat16> = CUDA_R_16BF;
+}  // namespace detail
 
 class CudaProducts {
  public:
@@ -54,7 +64,8 @@ class CudaProducts {
   }
 
   /// Queues a product; `name` is for reports.
-  Error multiply(const char* name, cudaStream_t stream, const CudaProduct<float>& product) {
+  template <class T, class Out>
+  Error multiply(const char* name, cudaStream_t stream, const CudaProduct<T, Out>& product) {
     // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
     cublasLtMatmulDescOpaque_t task{};
     cublasLtMatrixLayoutOpaque_t left{}, right{}, out{};
@@ -68,21 +79,21 @@ class CudaProducts {
       keep(cublasLtMatmulDescSetAttribute(&task, what, &value, sizeof value));
     };
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& matrix, std::size_t rows,
-                            std::size_t cols) {
-      keep(cublasLtMatrixLayoutInit(&matrix, CUDA_R_32F, rows, cols,
-                                    static_cast<std::int64_t>(rows)));
+                            std::size_t cols, cudaDataType_t type = detail::cuda_type<T>) {
+      keep(cublasLtMatrixLayoutInit(&matrix, type, rows, cols, static_cast<std::int64_t>(rows)));
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, of_b);
     set(CUBLASLT_MATMUL_DESC_TRANSB, of_a);
     if (product.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, detail::cuda_type<Out>);
     }
     if (product.b_transposed) layout(left, product.k, product.n);
     else layout(left, product.n, product.k);
     if (product.a_transposed) layout(right, product.m, product.k);
     else layout(right, product.k, product.m);
-    layout(out, product.n, product.m);
+    layout(out, product.n, product.m, detail::cuda_type<Out>);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
 
     Known known;
@@ -114,25 +125,29 @@ class CudaProducts {
   }
 
   /// The largest power of 2, at most 256, that all addresses are multiples of.
-  static std::uint32_t boundary_of(const CudaProduct<float>& product) {
+  template <class T, class Out>
+  static std::uint32_t boundary_of(const CudaProduct<T, Out>& product) {
     std::uintptr_t bits = 256;
-    for (const float* at :
-         {product.a, product.b, static_cast<const float*>(product.c), product.bias})
+    for (const void* at :
+         std::initializer_list<const void*>{product.a, product.b, product.c, product.bias})
       bits |= reinterpret_cast<std::uintptr_t>(at);
     return static_cast<std::uint32_t>(bits & (~bits + 1));
   }
 
-  Error find(const char* name, const CudaProduct<float>& product, cublasLtMatmulDescOpaque_t& task,
+  template <class T, class Out>
+  Error find(const char* name, const CudaProduct<T, Out>& product, cublasLtMatmulDescOpaque_t& task,
              cublasLtMatrixLayoutOpaque_t& left, cublasLtMatrixLayoutOpaque_t& right,
              cublasLtMatrixLayoutOpaque_t& out, Known& found) {
-    const Key key{product.m,
-                  product.n,
-                  product.k,
-                  product.workspace.size(),
-                  boundary_of(product),
-                  static_cast<std::uint32_t>(
-                      (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) |
-                      (product.accumulates ? 4 : 0) | (product.bias != nullptr ? 8 : 0))};
+    const Key key{
+        product.m,
+        product.n,
+        product.k,
+        product.workspace.size(),
+        boundary_of(product),
+        static_cast<std::uint32_t>(
+            (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) |
+            (product.accumulates ? 4 : 0) | (product.bias != nullptr ? 8 : 0) |
+            (dtype_of<T> == Dtype::bf16 ? 16 : 0) | (dtype_of<Out> == Dtype::bf16 ? 32 : 0))};
     for (std::size_t i = 0; i < count_; ++i)
       if (known_[i].key == key) {
         found = known_[i];
@@ -172,8 +187,8 @@ class CudaProducts {
 namespace detail {
 
 /// Queues a product with what the context was lent.
-template <class T>
-void cuda_multiply(Cuda& cuda, const char* name, const CudaProduct<T>& product) {
+template <class T, class Out>
+void cuda_multiply(Cuda& cuda, const char* name, const CudaProduct<T, Out>& product) {
   if (cuda.products() == nullptr)
     return cuda.note(Error::misuse(name,
                                    ": the context has nothing to multiply with: lend it "

@@ -125,8 +125,8 @@ struct MatrixBody {
   static constexpr std::size_t sums = 1;
   const T* matrix;
   std::size_t cols;
-  __device__ void operator()(std::size_t row, std::size_t column, T (&value)[1]) const {
-    value[0] = matrix[row * cols + column];
+  __device__ void operator()(std::size_t row, std::size_t column, Wide<T> (&value)[1]) const {
+    value[0] = widened(matrix[row * cols + column]);
   }
 };
 

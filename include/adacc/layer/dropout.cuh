@@ -17,13 +17,14 @@ struct DropoutBody {
   std::size_t elems;
   RandomKey key;
   std::uint32_t threshold;
-  T scale;
+  Wide<T> scale;
   __device__ void operator()(std::size_t block) const {
     const PhiloxBlock words = random_block(key, block);
 #pragma unroll
     for (std::size_t i = 0; i < 4; ++i) {
       const std::size_t e = 4 * block + i;
-      if (e < elems) to[e] = from[e] * (words.word[i] < threshold ? T(0) : scale);
+      if (e < elems)
+        to[e] = narrowed<T>(widened(from[e]) * (words.word[i] < threshold ? Wide<T>(0) : scale));
     }
   }
 };
@@ -33,15 +34,15 @@ struct DropoutBody {
 template <>
 struct kernel<Dropout, Cuda> {
   template <class T>
-  static void forward(const Dropout& f, Cuda& cuda, const Params<const T>&, const View<const T>& x,
-                      const View<T>& y, const Bytes&, const Bytes&) {
+  static void forward(const Dropout& f, Cuda& cuda, const Params<const Wide<T>>&,
+                      const View<const T>& x, const View<T>& y, const Bytes&, const Bytes&) {
     mask(f, cuda, x, y);
   }
 
   template <class T>
-  static void backward(const Dropout& f, Cuda& cuda, const Params<const T>&, const View<const T>&,
-                       const View<const T>&, const View<const T>& dy, const View<T>& dx,
-                       const Params<T>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Dropout& f, Cuda& cuda, const Params<const Wide<T>>&,
+                       const View<const T>&, const View<const T>&, const View<const T>& dy,
+                       const View<T>& dx, const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
     mask(f, cuda, dy, dx);
   }
 
@@ -56,7 +57,7 @@ struct kernel<Dropout, Cuda> {
     cuda.each_element(
         Dropout::name, div_up(from.size(), 4),
         detail::DropoutBody<T>{from.data(), to.data(), from.size(), key, dropout_threshold(f.rate),
-                               1 / (1 - static_cast<T>(f.rate))});
+                               1 / (1 - static_cast<Wide<T>>(f.rate))});
   }
   static std::uint32_t dropout_threshold(float rate) {
     return static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);

@@ -19,14 +19,15 @@ namespace detail {
 template <class T>
 struct EmbeddingBody {
   const std::int32_t* tokens;
-  const T *words, *positions;
+  const Wide<T>*words, *positions;
   std::size_t vocab, time, channels;
   T* y;
   __device__ void operator()(std::size_t e) const {
     const std::size_t row = e / channels, c = e % channels;
     const auto token = static_cast<std::size_t>(tokens[row]);  // negative: beyond any vocabulary
-    y[e] = token < vocab ? words[token * channels + c] + positions[row % time * channels + c]
-                         : quiet_nan_of<T>;
+    y[e] = narrowed<T>(token < vocab
+                           ? words[token * channels + c] + positions[row % time * channels + c]
+                           : quiet_nan_of<Wide<T>>);
   }
 };
 
@@ -36,11 +37,12 @@ struct PositionBody {
   const std::int32_t* tokens;
   std::size_t rows, vocab, time, channels;
   const T* dy;
-  T* positions;
+  Wide<T>* positions;
   __device__ void operator()(std::size_t e) const {
-    T sum = 0;
+    Wide<T> sum = 0;
     for (std::size_t row = e / channels; row < rows; row += time)
-      if (static_cast<std::size_t>(tokens[row]) < vocab) sum += dy[row * channels + e % channels];
+      if (static_cast<std::size_t>(tokens[row]) < vocab)
+        sum += widened(dy[row * channels + e % channels]);
     positions[e] += sum;
   }
 };
@@ -48,7 +50,7 @@ struct PositionBody {
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     embedding_backward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t vocab,
-                              std::size_t channels, const T* dy, T* words) {
+                              std::size_t channels, const T* dy, Wide<T>* words) {
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int32_t token = tokens[row];
     bool before = static_cast<std::size_t>(token) >= vocab;
@@ -56,9 +58,9 @@ static __global__ void __launch_bounds__(cuda_threads)
       before = tokens[r] == token;
     if (__syncthreads_or(before ? 1 : 0) != 0) continue;
     for (std::size_t c = threadIdx.x; c < channels; c += cuda_threads) {
-      T sum = 0;
+      Wide<T> sum = 0;
       for (std::size_t r = row; r < rows; ++r)
-        if (tokens[r] == token) sum += dy[r * channels + c];
+        if (tokens[r] == token) sum += widened(dy[r * channels + c]);
       words[static_cast<std::size_t>(token) * channels + c] += sum;
     }
   }
@@ -76,7 +78,7 @@ struct kernel<Embedding, Cuda> {
   }
 
   template <class T>
-  static void forward(const Embedding& f, Cuda& cuda, const Params<const T>& params,
+  static void forward(const Embedding& f, Cuda& cuda, const Params<const Wide<T>>& params,
                       const View<const std::int32_t>& x, const View<T>& y, const Bytes&,
                       const Bytes&) {
     cuda.each_element(Embedding::name, y.size(),
@@ -85,9 +87,9 @@ struct kernel<Embedding, Cuda> {
   }
 
   template <class T>
-  static void backward(const Embedding& f, Cuda& cuda, const Params<const T>&,
+  static void backward(const Embedding& f, Cuda& cuda, const Params<const Wide<T>>&,
                        const View<const std::int32_t>& x, const View<const T>&,
-                       const View<const T>& dy, const View<T>&, const Params<T>& dparams,
+                       const View<const T>& dy, const View<T>&, const Params<Wide<T>>& dparams,
                        const ConstBytes&, const Bytes&) {
     if (!dparams[0].empty()) {
       detail::embedding_backward_kernel<<<detail::cuda_grid(x.size(), 1), detail::cuda_threads, 0,

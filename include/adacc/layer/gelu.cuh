@@ -14,9 +14,10 @@ struct GeluBody {
   const T* x;
   T* y;
   __device__ void operator()(std::size_t e) const {
-    constexpr T a = GeluTerms<T>::linear, b = GeluTerms<T>::cubic;
-    const T in = x[e];
-    y[e] = in / (T(1) + exp(in * (in * in * (-2 * b) - 2 * a)));
+    using W = Wide<T>;
+    constexpr W a = GeluTerms<W>::linear, b = GeluTerms<W>::cubic;
+    const W in = widened(x[e]);
+    y[e] = narrowed<T>(in / (W(1) + exp(in * (in * in * (-2 * b) - 2 * a))));
   }
 };
 
@@ -25,11 +26,13 @@ struct GeluGradientBody {
   const T *x, *dy;
   T* dx;
   __device__ void operator()(std::size_t e) const {
-    constexpr T a = GeluTerms<T>::linear, b = GeluTerms<T>::cubic, limit = GeluTerms<T>::limit;
-    const T in = x[e];
-    const T held = in < -limit ? -limit : in > limit ? limit : in;  // a NaN stays one
-    const T s = T(1) / (T(1) + exp(held * (held * held * (-2 * b) - 2 * a)));
-    dx[e] = dy[e] * s * (T(1) + in * (T(1) - s) * (held * held * (6 * b) + 2 * a));
+    using W = Wide<T>;
+    constexpr W a = GeluTerms<W>::linear, b = GeluTerms<W>::cubic, limit = GeluTerms<W>::limit;
+    const W in = widened(x[e]);
+    const W held = in < -limit ? -limit : in > limit ? limit : in;  // a NaN stays one
+    const W s = W(1) / (W(1) + exp(held * (held * held * (-2 * b) - 2 * a)));
+    dx[e] = narrowed<T>(widened(dy[e]) * s *
+                        (W(1) + in * (W(1) - s) * (held * held * (6 * b) + 2 * a)));
   }
 };
 
@@ -38,15 +41,15 @@ struct GeluGradientBody {
 template <>
 struct kernel<Gelu, Cuda> {
   template <class T>
-  static void forward(const Gelu&, Cuda& cuda, const Params<const T>&, const View<const T>& x,
+  static void forward(const Gelu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>& x,
                       const View<T>& y, const Bytes&, const Bytes&) {
     cuda.each_element(Gelu::name, x.size(), detail::GeluBody<T>{x.data(), y.data()});
   }
 
   template <class T>
-  static void backward(const Gelu&, Cuda& cuda, const Params<const T>&, const View<const T>& x,
-                       const View<const T>&, const View<const T>& dy, const View<T>& dx,
-                       const Params<T>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Gelu&, Cuda& cuda, const Params<const Wide<T>>&,
+                       const View<const T>& x, const View<const T>&, const View<const T>& dy,
+                       const View<T>& dx, const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
     cuda.each_element(Gelu::name, dy.size(),
                       detail::GeluGradientBody<T>{x.data(), dy.data(), dx.data()});
   }

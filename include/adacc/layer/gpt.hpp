@@ -114,10 +114,11 @@ struct Lora {
   bool train_a = true;
 };
 
-/// What of a network is trained.
+/// What of a network is trained, and in what numbers.
 struct Tuning {
   Lora lora{};
   const TrainedSet* trained = nullptr;  ///< as in GraphOptions
+  Dtype scalar = Dtype::f32;            ///< of activations
 };
 
 namespace detail {
@@ -186,7 +187,8 @@ using LoraGpt = decltype(make_lora<Set>(Config{}, Lora{}));
 template <class Set = RetainSet>
 Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, int workers,
                     int parts = 1, const Tuning& tuning = {}) {
-  const GraphOptions options{.workers = workers, .parts = parts, .trained = tuning.trained};
+  const GraphOptions options{
+      .scalar = tuning.scalar, .workers = workers, .parts = parts, .trained = tuning.trained};
   if (tuning.lora.rank == 0) return make_graph(make<Set>(config), Shape(batch, time), options);
   return make_graph(make_lora<Set>(config, tuning.lora), Shape(batch, time), options);
 }
@@ -216,11 +218,11 @@ inline Plan named_plan(const std::string& name, const Config& config, std::size_
 
 /// One line that says which network this is; checkpoints are matched by it.
 inline std::string describe(const Config& config, const Lora& lora = {}) {
-  std::string line =
-      "GPT-2, layers " + std::to_string(config.layers) + ", heads " + std::to_string(config.heads) +
-      ", channels " + std::to_string(config.channels) + ", context " +
-      std::to_string(config.context) + ", vocabulary " + std::to_string(config.vocab) +
-      (config.tied_head ? "" : ", untied head");
+  std::string line = "GPT-2, layers " + std::to_string(config.layers) + ", heads " +
+                     std::to_string(config.heads) + ", channels " +
+                     std::to_string(config.channels) + ", context " +
+                     std::to_string(config.context) + ", vocabulary " +
+                     std::to_string(config.vocab) + (config.tied_head ? "" : ", untied head");
   if (lora.rank == 0) return line;
   char alpha[32];
   std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(lora.alpha));

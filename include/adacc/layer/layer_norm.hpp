@@ -54,7 +54,7 @@ struct LayerNorm {
   }
 
   constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return 2 * in.rows() * bytes_of(scalar);
+    return 2 * in.rows() * bytes_of(wide(scalar));
   }
 
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {

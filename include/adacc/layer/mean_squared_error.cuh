@@ -13,16 +13,16 @@ namespace detail {
 /// sums[row] is that of squares; dx may be x.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    squared_error_kernel(std::size_t rows, std::size_t cols, const T* x, const T* targets, T factor,
-                         double* sums, T* dx) {
+    squared_error_kernel(std::size_t rows, std::size_t cols, const T* x, const T* targets,
+                         Wide<T> factor, double* sums, T* dx) {
   WarpRows at;
   for (std::size_t row = at.row; row < rows; row += at.step) {
     double sum = 0;
     for (std::size_t c = at.lane; c < cols; c += warp_size) {
       const std::size_t e = row * cols + c;
-      const T difference = x[e] - targets[e];
+      const Wide<T> difference = widened(x[e]) - widened(targets[e]);
       sum += static_cast<double>(difference * difference);
-      if (dx != nullptr) dx[e] = factor * difference;
+      if (dx != nullptr) dx[e] = narrowed<T>(factor * difference);
     }
     sum = warp_sum(sum);
     if (at.lane == 0) sums[row] = sum;
@@ -34,16 +34,16 @@ static __global__ void __launch_bounds__(cuda_threads)
 template <>
 struct kernel<MeanSquaredError, Cuda> {
   template <class T>
-  static void loss(const MeanSquaredError&, Cuda& cuda, const Params<const T>&,
+  static void loss(const MeanSquaredError&, Cuda& cuda, const Params<const Wide<T>>&,
                    const View<const T>& x, const View<const T>& targets, const Bytes& workspace,
                    Cuda::Loss& into) {
     run(cuda, x, targets, View<T>(), workspace, into);
   }
 
   template <class T>
-  static void loss_gradient(const MeanSquaredError&, Cuda& cuda, const Params<const T>&,
+  static void loss_gradient(const MeanSquaredError&, Cuda& cuda, const Params<const Wide<T>>&,
                             const View<const T>& x, const View<const T>& targets, const View<T>& dx,
-                            const Params<T>&, const Bytes& workspace, Cuda::Loss& into) {
+                            const Params<Wide<T>>&, const Bytes& workspace, Cuda::Loss& into) {
     run(cuda, x, targets, dx, workspace, into);
   }
 
@@ -56,8 +56,8 @@ struct kernel<MeanSquaredError, Cuda> {
     const std::size_t elems = detail::cuda_mean_rows(cuda, x.rows()) * x.cols();
     detail::squared_error_kernel<<<detail::cuda_grid(x.rows(), detail::cuda_warps),
                                    detail::cuda_threads, 0, cuda.stream()>>>(
-        x.rows(), x.cols(), x.data(), targets.data(), T(2) / static_cast<T>(elems), sums,
-        dx.data());
+        x.rows(), x.cols(), x.data(), targets.data(), Wide<T>(2) / static_cast<Wide<T>>(elems),
+        sums, dx.data());
     cuda.launched(name);
     detail::add_losses(cuda, name, x.rows(), sums, elems, into);
   }

@@ -48,7 +48,7 @@ struct RmsNorm {
   }
 
   constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return in.rows() * bytes_of(scalar);
+    return in.rows() * bytes_of(wide(scalar));
   }
 
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {

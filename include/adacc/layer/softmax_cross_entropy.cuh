@@ -10,16 +10,16 @@ namespace adacc { inline namespace v0_1 {
 template <>
 struct kernel<SoftmaxCrossEntropy, Cuda> {
   template <class T>
-  static void loss(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const T>&,
+  static void loss(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const Wide<T>>&,
                    const View<const T>& x, const View<const std::int32_t>& targets,
                    const Bytes& workspace, Cuda::Loss& into) {
     run(cuda, x, targets, View<T>(), workspace, into);
   }
 
   template <class T>
-  static void loss_gradient(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const T>&,
+  static void loss_gradient(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const Wide<T>>&,
                             const View<const T>& x, const View<const std::int32_t>& targets,
-                            const View<T>& dx, const Params<T>&, const Bytes& workspace,
+                            const View<T>& dx, const Params<Wide<T>>&, const Bytes& workspace,
                             Cuda::Loss& into) {
     run(cuda, x, targets, dx, workspace, into);
   }

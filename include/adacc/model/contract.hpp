@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The layer contract: what a functor says about itself, and how it is called.
 ///
-/// The smallest functor (T is the scalar type, float or double; members may be templates):
+/// The smallest functor (T is the scalar type, float or double; members may be templates; parameters and
+/// their gradients are of Wide<T> where a device computes in bfloat16):
 ///
 ///     struct Gelu {
 ///       static constexpr auto backward_reads = adacc::reads::input;
@@ -264,7 +265,7 @@ template <class F, class Context>
 struct kernel {
   template <class T>
   [[gnu::always_inline]] static void forward(const F& f, Context& context,
-                                             const Params<const T>& params,
+                                             const Params<const Wide<T>>& params,
                                              const View<const input_type_of<F, T>>& x,
                                              const View<T>& y, const Bytes& aux,
                                              const Bytes& workspace) {
@@ -280,10 +281,10 @@ struct kernel {
 
   template <class T>
   [[gnu::always_inline]] static void backward(const F& f, Context& context,
-                                              const Params<const T>& params,
+                                              const Params<const Wide<T>>& params,
                                               const View<const input_type_of<F, T>>& x,
                                               const View<const T>& y, const View<const T>& dy,
-                                              const View<T>& dx, const Params<T>& dparams,
+                                              const View<T>& dx, const Params<Wide<T>>& dparams,
                                               const ConstBytes& aux, const Bytes& workspace) {
     constexpr Reads reads = layer_traits<F>::backward_reads();
     constexpr bool full = requires {
@@ -316,7 +317,7 @@ struct kernel {
 
   /// Adds the loss of the rows that it is given to `into`, row after row.
   template <class T>
-  static void loss(const F& f, Context& context, const Params<const T>& params,
+  static void loss(const F& f, Context& context, const Params<const Wide<T>>& params,
                    const View<const T>& x, const View<const target_type_of<F, T>>& targets,
                    const Bytes& workspace, LossOf<Context>& into) requires requires {
     f.forward(context, params, x, targets, workspace, into);
@@ -324,17 +325,17 @@ struct kernel {
   { f.forward(context, params, x, targets, workspace, into); }
   /// The same; writes dx, accumulates into dparams.
   template <class T>
-  static void loss_gradient(const F& f, Context& context, const Params<const T>& params,
+  static void loss_gradient(const F& f, Context& context, const Params<const Wide<T>>& params,
                             const View<const T>& x, const View<const target_type_of<F, T>>& targets,
-                            const View<T>& dx, const Params<T>& dparams, const Bytes& workspace,
-                            LossOf<Context>& into) requires requires {
+                            const View<T>& dx, const Params<Wide<T>>& dparams,
+                            const Bytes& workspace, LossOf<Context>& into) requires requires {
     f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
   }
   { f.forward_backward(context, params, x, targets, dx, dparams, workspace, into); }
 
   /// The mean loss.
   template <class T>
-  static double loss(const F& f, Context& context, const Params<const T>& params,
+  static double loss(const F& f, Context& context, const Params<const Wide<T>>& params,
                      const View<const T>& x, const View<const target_type_of<F, T>>& targets,
                      const Bytes& workspace) {
     using Loss = LossOf<Context>;
@@ -359,10 +360,10 @@ struct kernel {
 
   /// The mean loss; writes dx, accumulates into dparams.
   template <class T>
-  static double loss_gradient(const F& f, Context& context, const Params<const T>& params,
+  static double loss_gradient(const F& f, Context& context, const Params<const Wide<T>>& params,
                               const View<const T>& x,
                               const View<const target_type_of<F, T>>& targets, const View<T>& dx,
-                              const Params<T>& dparams, const Bytes& workspace) {
+                              const Params<Wide<T>>& dparams, const Bytes& workspace) {
     using Loss = LossOf<Context>;
     constexpr bool returns = requires {
       f.forward_backward(context, params, x, targets, dx, dparams, workspace);

@@ -159,7 +159,7 @@ struct Graph {
 
   Shape input;
   Dtype input_dtype = Dtype::f32;
-  Dtype scalar = Dtype::f32;
+  Dtype scalar = Dtype::f32;  ///< of activations; parameters and their gradients are wide() of it
   int workers = 1;
   int parts = 1;  ///< into how many parts layers and codecs are cut, if they can be
   Array<Node> nodes;
@@ -285,7 +285,7 @@ constexpr void set_updates(Graph& graph, Updates updates) {
     if (mine.owner) {
       mine.gradient = static_cast<int>(graph.gradients.size());
       graph.gradients.push_back(
-          {static_cast<int>(i), node, node, mine.shape.elems() * bytes_of(graph.scalar)});
+          {static_cast<int>(i), node, node, mine.shape.elems() * bytes_of(wide(graph.scalar))});
       continue;
     }
     for (ParameterGradient& gradient : graph.gradients) {

@@ -18,7 +18,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct GraphOptions {
-  Dtype scalar = Dtype::f32;  ///< of activations, parameters and gradients
+  Dtype scalar = Dtype::f32;  ///< of activations and their gradients; parameters are wide() of it
   int workers = 1;            ///< threads that workspaces are made for
   /// Layers that can be split are cut into as many parts, for steps in slices; bits depend on it.
   int parts = 1;
@@ -302,24 +302,25 @@ class GraphBuilder {
     for (std::size_t i = 0; i < node.parameter_count; ++i) {
       const Parameter& parameter = graph_.parameters[node.first_parameter + i];
       if (!parameter.frozen) continue;
-      bytes = align_up(bytes) + parameter.shape.elems() * bytes_of(graph_.scalar);
+      bytes = align_up(bytes) + parameter.shape.elems() * bytes_of(wide(graph_.scalar));
     }
     if (bytes == 0) return;
     node.discarded_bytes = bytes;
     node.backward_workspace = align_up(node.backward_workspace) + bytes;
   }
 
-  /// What the layer reads of its parameters at a time, in the scalar type.
+  /// What the layer reads of its parameters at a time, in the type that it has them in.
   template <class AnyNode>
   constexpr ParameterWindow window(const AnyNode& node, const detail::AnyFunctor& functor,
                                    const detail::LayerNeeds& needs) const {
+    const Dtype type = wide(graph_.scalar);
     if (needs.parameter_window != nullptr)
-      return {needs.parameter_window(functor, shape_, graph_.scalar, Pass::forward),
-              needs.parameter_window(functor, shape_, graph_.scalar, Pass::backward), true};
+      return {needs.parameter_window(functor, shape_, type, Pass::forward),
+              needs.parameter_window(functor, shape_, type, Pass::backward), true};
     std::size_t elems = 0;
     for (std::size_t i = 0; i < node.parameter_count; ++i)
       elems += padded_elems(graph_.parameters[node.first_parameter + i].shape, graph_.scalar);
-    return {elems * bytes_of(graph_.scalar), elems * bytes_of(graph_.scalar)};
+    return {elems * bytes_of(type), elems * bytes_of(type)};
   }
 
   constexpr void end(bool has_loss) {

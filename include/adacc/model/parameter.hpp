@@ -54,7 +54,7 @@ constexpr const char* name_of(ParameterForm form) {
 }
 /// Of the numbers that are held for a graph of `scalar`.
 constexpr Dtype dtype_in(ParameterForm form, Dtype scalar) {
-  return form == ParameterForm::bf16 ? Dtype::bf16 : scalar;
+  return form == ParameterForm::bf16 ? Dtype::bf16 : wide(scalar);
 }
 
 /// A block of parameters as it is lent to steps, which only read it: of T or of bfloat16.
@@ -108,9 +108,11 @@ struct Parameter : ParameterSpec {
   int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
 };
 
-/// Elements that a parameter takes in a block in which each starts 64-byte aligned.
+/// Elements that a parameter takes in a block in which each starts 64-byte aligned, where activations are
+/// of `scalar`.
 constexpr std::size_t padded_elems(Shape shape, Dtype scalar) {
-  return align_up(shape.elems() * bytes_of(scalar)) / bytes_of(scalar);
+  const std::size_t elem = bytes_of(wide(scalar));
+  return align_up(shape.elems() * elem) / elem;
 }
 
 /// Wanted::parameters (contract.hpp) of a layer with these: bit i is unset if parameter i is frozen; the

@@ -601,7 +601,7 @@ class DataParallel {
     agreement.add("micro-batches of a shard", static_cast<std::uint64_t>(state.micro_batches));
     agreement.add("sharding of moments", state.sharded ? "on" : "off");
     agreement.add("sharding of gradients", state.by_turns ? "on" : "off");
-    const auto table = UpdateTable::make(options.optimizer, graph.parameters, graph.scalar);
+    const auto table = UpdateTable::make(options.optimizer, graph.parameters, wide(graph.scalar));
     detail::agree_on(agreement, options.optimizer,
                      table ? table->text() : std::string(table.error.text()));
     agreement.add("norm that gradients are clipped to", std::to_string(options.clip));
@@ -617,10 +617,10 @@ class DataParallel {
     const State& state = *state_;
     const PlanRequest request = detail::request_of(options, graph);
     if (options.total_bytes == 0) return request.budget_bytes;
-    const auto table =
-        UpdateTable::make(options.optimizer, graph.parameters, graph.scalar, state.is_mine.data());
+    const auto table = UpdateTable::make(options.optimizer, graph.parameters, wide(graph.scalar),
+                                         state.is_mine.data());
     if (!table) return table.error;
-    const std::size_t scalar = bytes_of(graph.scalar);
+    const std::size_t scalar = bytes_of(wide(graph.scalar));
     TrainingMemoryUse held{graph.parameter_elems * scalar, graph.gradient_elems * scalar,
                            table->bytes(), 0};
     held.sums = rank_sums_bytes(state.group.size(), parallel.sums);

@@ -257,7 +257,8 @@ class Pipeline {
     take(arena_, arena, "activations", error);
     take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
          "what is received and sent", error);
-    const Result<UpdateTable> table = UpdateTable::make(optimizer, cut->parameters, cut->scalar);
+    const Result<UpdateTable> table =
+        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
     if (!table) return table.error;
     table_ = *table;
     norms_.resize(table_.owners());

@@ -14,8 +14,8 @@ template <class T>
 struct BoundProgram {
   Program program;
   Bytes arena;
-  ParameterBlock<T> params;
-  View<T> gradients;
+  ParameterBlock<Wide<T>> params;
+  View<Wide<T>> gradients;
   const void* input = nullptr;
   const void* targets = nullptr;
 
@@ -60,10 +60,12 @@ struct BoundProgram {
   }
 
   /// Gradient i of Graph::gradients.
-  View<T> parameter_gradient(std::size_t i) const {
+  View<Wide<T>> parameter_gradient(std::size_t i) const {
     const Parameter& parameter =
         program.graph.parameters[static_cast<std::size_t>(program.graph.gradients[i].parameter)];
-    if (program.graph.fuses_updates()) return tensor(static_cast<int>(i), parameter.shape);
+    if (program.graph.fuses_updates())
+      return {static_cast<Wide<T>*>(static_cast<void*>(bytes(static_cast<int>(i)).data())),
+              parameter.shape};
     return {gradients.data() + parameter.offset, parameter.shape};
   }
 
@@ -108,11 +110,11 @@ struct BoundProgram {
   void set_parameters(KernelArgs<T>& args, const AnyNode& node, bool backward) const {
     const Parameter* table = program.graph.parameters.data() + node.first_parameter;
     const std::size_t count = node.parameter_count;
-    T* scratch = nullptr;
+    Wide<T>* scratch = nullptr;
     const auto take_end = [&](std::size_t bytes) {
-      if (bytes == 0) return static_cast<T*>(nullptr);
+      if (bytes == 0) return static_cast<Wide<T>*>(nullptr);
       const std::size_t own = (args.workspace.size() - bytes) / alignment * alignment;
-      T* const end = reinterpret_cast<T*>(args.workspace.data() + own);
+      auto* const end = reinterpret_cast<Wide<T>*>(args.workspace.data() + own);
       args.workspace = {args.workspace.data(), Shape(own)};
       return end;
     };
@@ -122,7 +124,7 @@ struct BoundProgram {
     else args.params = {params.full(), table, count};
     if (backward) scratch = take_end(node.discarded_bytes);
     if (program.graph.fuses_updates())
-      args.dparams = {reinterpret_cast<T*>(arena.data()), table, count, scratch,
+      args.dparams = {reinterpret_cast<Wide<T>*>(arena.data()), table, count, scratch,
                       program.layout.offsets.data()};
     else args.dparams = {gradients.data(), table, count, scratch};
   }

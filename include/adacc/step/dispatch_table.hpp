@@ -16,8 +16,8 @@ namespace adacc { inline namespace v0_1 {
 /// The tensors of one call. x is void because token layers take another element type.
 template <class T>
 struct KernelArgs {
-  Params<const T> params;
-  Params<T> dparams;
+  Params<const Wide<T>> params;
+  Params<Wide<T>> dparams;
   const void* x = nullptr;
   Shape x_shape;
   View<const T> y;  ///< in backward

@@ -23,6 +23,11 @@ namespace adacc { inline namespace v0_1 {
 
 template <class T = float, class Context = Cpu>
 class Step {
+  static_assert(
+      dtype_of<T> != Dtype::bf16 || requires(Context & context) { context.take_error(); },
+      "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
+      "float or double");
+
  public:
   Step() = default;
   Step(const Step&) = delete;
@@ -105,8 +110,8 @@ class Step {
   /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
   /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
   ///
-  /// The block of parameters is of T or of bfloat16, as graph().parameter_form says.
-  Error bind(Bytes arena, const ParameterBlock<T>& params, View<T> gradients = {},
+  /// The block of parameters is of Wide<T> or of bfloat16, as graph().parameter_form says.
+  Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
              StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
     if (active_) return under_way();
@@ -132,7 +137,7 @@ class Step {
     const detail::LentMemory all{"parameters", params.data(), graph.parameter_bytes()};
     const detail::LentMemory trained{
         "gradients", gradients.data(),
-        gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(T)};
+        gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(Wide<T>)};
     if (const Error why = detail::check_memory({whole, all, trained})) return why;
     for (const detail::LentMemory& block : {whole, all, trained})
       if (const Error why = check_place(block)) return why;
@@ -152,7 +157,7 @@ class Step {
 
   /// The same with an arena that several steps share: begin() refuses if another one is under way
   /// in it. The Arena must outlive the binding.
-  Error bind(Arena& arena, const ParameterBlock<T>& params, View<T> gradients = {},
+  Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
              StoreRef store = {}) {
     if (const Error why = bind(arena.memory(), params, gradients, store)) return why;
     shared_ = &arena;
@@ -167,13 +172,13 @@ class Step {
   /// Who is told of complete gradients in the steps that follow; outlives them. What is told in the
   /// middle of a step may change values of the parameters that it is told of, and of no others. Not
   /// while a step is under way.
-  Error lend_updates(const UpdateRef<T, Context>& use) {
+  Error lend_updates(const UpdateRef<Wide<T>, Context>& use) {
     if (active_) return under_way();
     updates_ = use;
     return {};
   }
 
-  const UpdateRef<T, Context>& lent_updates() const { return updates_; }
+  const UpdateRef<Wide<T>, Context>& lent_updates() const { return updates_; }
 
   /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
   /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
@@ -204,7 +209,7 @@ class Step {
       if (const Error why =
               detail::check_memory({block,
                                     {"bytes of the arena", at_.arena.data(), arena_bytes()},
-                                    {"gradients", at_.gradients.data(), elems * sizeof(T)}}))
+                                    {"gradients", at_.gradients.data(), elems * sizeof(Wide<T>)}}))
         return why;
     for (const detail::LentMemory& block : read)
       if (const Error why = check_place(block)) return why;
@@ -480,14 +485,15 @@ class Step {
       const int gradient = graph().parameters[node.first_parameter + i].gradient;
       if (gradient < 0) continue;
       const auto number = static_cast<std::size_t>(gradient);
-      if (graph().gradients[number].begun == k) context.fill(at_.parameter_gradient(number), T{});
+      if (graph().gradients[number].begun == k)
+        context.fill(at_.parameter_gradient(number), Wide<T>{});
     }
   }
 
-  CompleteGradients<T> complete(const Instruction& run) const {
+  CompleteGradients<Wide<T>> complete(const Instruction& run) const {
     const bool fused = graph().fuses_updates();
     return {graph(), static_cast<std::size_t>(run.gradient),
-            fused ? reinterpret_cast<T*>(at_.arena.data()) : at_.gradients.data(),
+            fused ? reinterpret_cast<Wide<T>*>(at_.arena.data()) : at_.gradients.data(),
             at_.program.layout.offsets.data()};
   }
 
@@ -566,7 +572,7 @@ class Step {
   Dispatch<T, Context> dispatch_;
   Array<CodecStatistics> statistics_;  ///< by activation, once watched
   detail::TransfersUnderWay transfers_;
-  UpdateRef<T, Context> updates_;
+  UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;
   Error error_;
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it

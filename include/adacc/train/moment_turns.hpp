@@ -69,8 +69,9 @@ class MomentTurns {
           return Error::misuse(optimizer.name, " is elementwise, and keeps ", spec.elems,
                                " numbers of a parameter of ", elems);
         made.specs_.push_back(spec);
-        whole += made.piece_bytes(spec, spec.elems, graph.scalar);
-        if (spec.elems != 0) tile += made.piece_bytes(spec, detail::update_tile, graph.scalar);
+        whole += made.piece_bytes(spec, spec.elems, wide(graph.scalar));
+        if (spec.elems != 0)
+          tile += made.piece_bytes(spec, detail::update_tile, wide(graph.scalar));
       }
       detail::raise(least, cut && tile < whole ? tile : whole);
     }
@@ -91,7 +92,7 @@ class MomentTurns {
     for (const Turn& turn : made.turns_) detail::raise(slot, turn.bytes);
     made.slot_bytes_ = slot;
     made.slots_ = bytes / slot < made.turns_.size() ? bytes / slot : made.turns_.size();
-    made.find_parts(table, graph.scalar);
+    made.find_parts(table, wide(graph.scalar));
     return made;
   }
 
@@ -172,7 +173,7 @@ class MomentTurns {
       pieces_.push_back(piece);
       for (std::size_t s = 0; s < states_; ++s) {
         at_.push_back(used);
-        used += piece_bytes(spec(s, piece.owner), elems(s, piece), graph.scalar);
+        used += piece_bytes(spec(s, piece.owner), elems(s, piece), wide(graph.scalar));
       }
     };
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -185,7 +186,7 @@ class MomentTurns {
       const auto bytes_of = [&](std::size_t count) {
         std::size_t sum = 0;
         for (std::size_t s = 0; s < states_; ++s)
-          sum += piece_bytes(spec(s, o), elems(s, {o, 0, count}), graph.scalar);
+          sum += piece_bytes(spec(s, o), elems(s, {o, 0, count}), wide(graph.scalar));
         return sum;
       };
       std::size_t left = graph.parameters[table.owner(o)].shape.elems();

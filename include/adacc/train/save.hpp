@@ -91,8 +91,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
   };
   std::string state_text = saved.optimizer;
   const double norm = detail::take_norm(state_text);
-  auto state = detail::SavedState<T>::make(state_text, saved.state_bytes, optimizer, step_.graph(),
-                                           table, stored_ != nullptr);
+  auto state = detail::SavedState<Wide<T>>::make(state_text, saved.state_bytes, optimizer,
+                                                 step_.graph(), table, stored_ != nullptr);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -132,7 +132,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
 }
 
 template <class T, class Context, class Optimizer>
-Error Training<T, Context, Optimizer>::read_stored(detail::SavedState<T>& saved,
+Error Training<T, Context, Optimizer>::read_stored(detail::SavedState<Wide<T>>& saved,
                                                    CheckpointFile& file) {
   const MomentTurns& turns = stored_->turns();
   return stored_->write([&](std::size_t p, std::byte* to) {

@@ -65,7 +65,7 @@ inline CheckpointInfo checkpoint_info(const Graph& graph, const UpdateTable& tab
   info.key.step = static_cast<std::uint32_t>(updates);
   info.layout = layout_of(graph);
   info.graph = graph.fingerprint;
-  info.scalar = graph.scalar;
+  info.scalar = wide(graph.scalar);
   info.parameter_elems = graph.parameter_elems;
   info.state_bytes = table.bytes();
   return info;

@@ -16,9 +16,10 @@ namespace adacc { inline namespace v0_1 {
 /// What training holds beside the arena. Gradients are in the arena if updates are fused.
 template <class Optimizer>
 Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer) {
-  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+  const Result<UpdateTable> table =
+      UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
   if (!table) return table.error;
-  const std::size_t scalar = bytes_of(graph.scalar);
+  const std::size_t scalar = bytes_of(wide(graph.scalar));
   return TrainingMemoryUse{graph.parameter_bytes(), graph.lent_gradient_elems() * scalar,
                            table->bytes(), 0};
 }
@@ -29,7 +30,8 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
                                               MomentWindow window) {
   Result<TrainingMemoryUse> use = memory_beside_arena(graph, optimizer);
   if (!use) return use;
-  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+  const Result<UpdateTable> table =
+      UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
   const Result<MomentTurns> turns = MomentTurns::make(optimizer, *table, graph, window);
   if (!turns) return turns.error;
   use->moments = turns->window_bytes();

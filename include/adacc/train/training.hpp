@@ -10,6 +10,9 @@
 ///
 /// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp;
 /// <adacc/train.hpp> has both. A plan that is already there comes as a Program.
+///
+/// Activations are of T; parameters, their gradients and the optimizer's state of Wide<T>: with bfloat16,
+/// which devices have, fp32.
 #pragma once
 
 #include <cmath>
@@ -324,26 +327,26 @@ class Training {
   Step<T, Context>& compiled() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   /// The block of parameters; empty if it holds them in bfloat16.
-  View<T> params() { return params_.view(); }
-  View<const T> params() const { return params_.view(); }
+  View<Wide<T>> params() { return params_.view(); }
+  View<const Wide<T>> params() const { return params_.view(); }
   /// Likewise; empty if it does not.
   View<bfloat16> params_in_bf16() { return held_.view(); }
   View<const bfloat16> params_in_bf16() const { return held_.view(); }
   /// The block in either form, to be lent to other steps.
-  ParameterBlock<T> parameters() const {
+  ParameterBlock<Wide<T>> parameters() const {
     if (holds_bf16()) return params_in_bf16();
     return params();
   }
   /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
   /// updates are fused.
-  View<T> gradients() { return gradients_.view(); }
+  View<Wide<T>> gradients() { return gradients_.view(); }
   /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
   /// bytes in any form. It lies as table() says. Empty if it is in a store: copy_state() then.
-  template <class Element = T>
+  template <class Element = Wide<T>>
   View<Element> state(std::size_t i) {
     return state_part<Element>(state_.data(), i);
   }
-  template <class Element = T>
+  template <class Element = Wide<T>>
   View<const Element> state(std::size_t i) const {
     return state_part<const Element>(state_.data(), i);
   }
@@ -364,7 +367,7 @@ class Training {
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
     const Graph& graph = step_.graph();
-    TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(T),
+    TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
                           table_.bytes(), arena_.size(), set_up_bytes_};
     if (stored_ == nullptr) return use;
     use.moments = stored_->turns().window_bytes();
@@ -396,7 +399,8 @@ class Training {
           "fused updates run on threads of the host; on a device, let updates be separate");
     made.optimizer = optimizer;
     if (const Error why = check_form(graph, optimizer)) return why;
-    Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, dtype_of<T>, mine);
+    Result<UpdateTable> table =
+        UpdateTable::make(optimizer, graph.parameters, dtype_of<Wide<T>>, mine);
     if (!table) return table.error;
     made.table_ = std::move(*table);
     made.squares_.resize(made.table_.owners());
@@ -498,7 +502,7 @@ class Training {
               const State& state) const;
   Result<CheckpointInfo> read(const std::string& path, Restore what, const UpdateTable& table,
                               Bytes state);
-  Error read_stored(detail::SavedState<T>& saved, CheckpointFile& file);
+  Error read_stored(detail::SavedState<Wide<T>>& saved, CheckpointFile& file);
 
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
@@ -528,14 +532,14 @@ class Training {
     std::size_t updated = 0, skipped = 0;  ///< parameters, in this step
     double scale = 1;
 
-    Error operator()(Context& context, const CompleteGradients<T>& complete) {
+    Error operator()(Context& context, const CompleteGradients<Wide<T>>& complete) {
       if constexpr (updates_in_steps) return training->update_complete(context, complete);
       else return {};
     }
   };
   static constexpr bool updates_in_steps = !requires(Context & context) { context.take_error(); };
 
-  Error update_complete(Context& context, const CompleteGradients<T>& complete) {
+  Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete) {
     bool finite = std::isfinite(step_.loss());
     for (std::size_t i = 0; i < complete.size(); ++i) {
       const double norm = memory_.norm(context, complete.gradient(i));
@@ -568,13 +572,13 @@ class Training {
     return stored_->run(first, last, [&](std::size_t p, std::byte* state) {
       const MomentTurns::Piece& piece = turns.piece(p);
       const Parameter& parameter = step_.graph().parameters[table_.owner(piece.owner)];
-      table_.update_piece(
-          optimizer, context,
-          ParameterPiece<T>{parameter, piece.owner, piece.begin, piece.elems,
-                            UpdateTable::behind(params_.data(), parameter.offset + piece.begin),
-                            gradient(piece.owner) + piece.begin, state, turns.state_at(p),
-                            UpdateTable::behind(held_.data(), parameter.offset + piece.begin)},
-          terms);
+      table_.update_piece(optimizer, context,
+                          ParameterPiece<Wide<T>>{
+                              parameter, piece.owner, piece.begin, piece.elems,
+                              UpdateTable::behind(params_.data(), parameter.offset + piece.begin),
+                              gradient(piece.owner) + piece.begin, state, turns.state_at(p),
+                              UpdateTable::behind(held_.data(), parameter.offset + piece.begin)},
+                          terms);
     });
   }
 
@@ -608,8 +612,8 @@ class Training {
     if (clip_by == ClipBy::this_step) return memory_.norm(context_, gradients());
     for (std::size_t o = 0; o < table_.owners(); ++o) {
       const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
-      const double norm =
-          memory_.norm(context_, View<T>(gradients().data() + parameter.offset, parameter.shape));
+      const double norm = memory_.norm(
+          context_, View<Wide<T>>(gradients().data() + parameter.offset, parameter.shape));
       squares_[o] = norm * norm;
     }
     return norm_of_squares();
@@ -698,7 +702,7 @@ class Training {
 
   void clear() {
     if (!spoiled_) return;
-    context_.fill(gradients(), T{});
+    context_.fill(gradients(), Wide<T>{});
     spoiled_ = false;
   }
 
@@ -751,7 +755,8 @@ class Training {
       }
     optimizer_kernel<Optimizer, Context>::update(
         optimizer, context_, table_, step_.graph().parameters,
-        UpdateMemory<T>{params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
+        UpdateMemory<Wide<T>>{
+            params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
         terms);
     return {};
   }
@@ -780,7 +785,7 @@ class Training {
   std::size_t least_arena_ = 0;   ///< bytes, for others that borrow it
   std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
-  Block<T> params_, gradients_;
+  Block<Wide<T>> params_, gradients_;
   Block<bfloat16> held_;  ///< in place of params_, if parameters are in bfloat16
   UpdateTable table_;
   Block<std::byte> state_;
