@@ -22,8 +22,9 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
 }
 
 /// A Planner that does without a store.
-inline Result<PlanOutcome> plan_in_arena(const Graph& graph, const CostProfile& profile,
-                                         const PlanRequest& request) {
+[[gnu::cold]] inline Result<PlanOutcome> plan_in_arena(const Graph& graph,
+                                                       const CostProfile& profile,
+                                                       const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   if (proposals.retain_fits()) return proposals.outcome();
@@ -39,8 +40,8 @@ inline Result<PlanOutcome> plan_in_arena(const Graph& graph, const CostProfile& 
 }
 
 /// The smallest plan that make_plan() falls back to.
-inline void propose_smallest(const Graph& graph, const CostProfile& profile,
-                             const PlanRequest& request, Proposals& proposals) {
+[[gnu::cold]] inline void propose_smallest(const Graph& graph, const CostProfile& profile,
+                                           const PlanRequest& request, Proposals& proposals) {
   if (searches_all(graph, request))
     proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
   if (!proposals.smallest().proven()) {
@@ -54,8 +55,8 @@ inline void propose_smallest(const Graph& graph, const CostProfile& profile,
 }  // namespace detail
 
 /// A Planner.
-inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
-                                     const PlanRequest& request) {
+[[gnu::cold]] inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
+                                                   const PlanRequest& request) {
   if (!request.link.exists()) return detail::plan_in_arena(graph, profile, request);
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
@@ -68,8 +69,9 @@ inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& prof
 /// The smallest known budget that make_plan() can meet within request.tolerance; the request's own
 /// budget must make sense, but says nothing here. Fails if the request or the profile make no
 /// sense.
-inline Result<std::size_t> smallest_peak(const Graph& graph, const CostProfile& profile,
-                                         const PlanRequest& request) {
+[[gnu::cold]] inline Result<std::size_t> smallest_peak(const Graph& graph,
+                                                       const CostProfile& profile,
+                                                       const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   detail::propose_smallest(graph, profile, request, proposals);

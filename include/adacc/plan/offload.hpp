@@ -24,7 +24,7 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// `plan` with everything that the planner was free to keep sent away as far as `room_bytes` takes.
-constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
+[[gnu::cold]] constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
   for (int k = 0; k < graph.node_count(); ++k) {
     Policy& policy = plan.policies[static_cast<std::size_t>(k)];
     if (graph.node(k).policy.planned() && policy.keeps())
@@ -46,7 +46,7 @@ class OffloadPlanner {
 
   /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
   /// that was proposed, if there is one.
-  void propose_smallest() {
+  [[gnu::cold]] void propose_smallest() {
     proposals_.forget_least_bytes();
     const Plan smallest = proposals_.smallest().plan;
     proposals_.offer_smallest({sent_away(graph_, plan_from_types(graph_), 0), 0, 0}, name);
@@ -55,7 +55,7 @@ class OffloadPlanner {
   }
 
   /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
-  void search() {
+  [[gnu::cold]] void search() {
     const std::size_t budget = request_.budget_bytes;
     const std::size_t most = proposals_.retain_arena_bytes();
     try_budget(budget);
@@ -91,7 +91,7 @@ class OffloadPlanner {
     return best;
   }
 
-  void try_budget(std::size_t bytes) {
+  [[gnu::cold]] void try_budget(std::size_t bytes) {
     for (const Trial& trial : trials_)
       if (trial.bytes == bytes) return;
     Trial trial;
@@ -112,7 +112,7 @@ class OffloadPlanner {
   }
 
   /// Seconds of a step under `plan` with as much sent as the budget takes; infinite, if that does not do.
-  double send(const Plan& plan) {
+  [[gnu::cold]] double send(const Plan& plan) {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
     // A layout may take more than the bytes that live: the room is then smaller by as much.
@@ -129,7 +129,7 @@ class OffloadPlanner {
     return infinite;
   }
 
-  double bound() const {
+  [[gnu::cold]] double bound() const {
     double least = infinite, compute = 0;
     for (std::size_t i = trials_.size(); i-- > 0;) {
       // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.

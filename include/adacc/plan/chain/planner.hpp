@@ -23,8 +23,9 @@ namespace detail {
 /// Proposes plans. All seconds are beyond the chain's base.
 class ChainPlanner {
  public:
-  ChainPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
-               const Deadline& deadline, const ChainTuning& tuning, Proposals& proposals)
+  [[gnu::cold]] ChainPlanner(const Graph& graph, const CostProfile& profile,
+                             const PlanRequest& request, const Deadline& deadline,
+                             const ChainTuning& tuning, Proposals& proposals)
       : graph_(graph), profile_(profile), request_(request), deadline_(deadline), tuning_(tuning),
         proposals_(proposals), segments_(graph, profile, tuning.classes_compared),
         tolerance_(request.tolerance) {
@@ -47,7 +48,7 @@ class ChainPlanner {
   const Chain& chain() const { return chain_; }
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
-  void search() {
+  [[gnu::cold]] void search() {
     look();
     if (!proposals_.found()) propose_smallest();
     if (!proposals_.found()) return;
@@ -58,7 +59,7 @@ class ChainPlanner {
 
   /// Looks at no clock, and at no other plan that was found, so that a budget that is named once can
   /// be met later.
-  void propose_smallest() {
+  [[gnu::cold]] void propose_smallest() {
     if (smallest_proposed_) return;
     smallest_proposed_ = true;
     Chain chain = chain_;
@@ -103,13 +104,14 @@ class ChainPlanner {
   static constexpr const char* name = "chain";
 
   /// As `other`, for another request, which says nothing of a smallest plan.
-  ChainPlanner(const ChainPlanner& other, const PlanRequest& request, Proposals& proposals)
+  [[gnu::cold]] ChainPlanner(const ChainPlanner& other, const PlanRequest& request,
+                             Proposals& proposals)
       : graph_(other.graph_), profile_(other.profile_), request_(request), tuning_(other.tuning_),
         proposals_(proposals), segments_(other.segments_), patterns_(other.patterns_),
         chain_(other.chain_), smallest_proposed_(true), tolerance_(request.tolerance) {}
 
   /// Proposes the fastest plan that it finds, if it finds one.
-  void look() {
+  [[gnu::cold]] void look() {
     tune();
     // If none fits, the bound knows no limit.
     if (bound_ <= 10 * chain_.base_seconds) widen();
@@ -119,7 +121,7 @@ class ChainPlanner {
   SignedBytes budget() const { return static_cast<SignedBytes>(align_up(request_.budget_bytes)); }
 
   /// Behind any one buffer.
-  std::size_t most_padding() const {
+  [[gnu::cold]] std::size_t most_padding() const {
     if (graph_.parts > 1) return alignment - 1;  // parts of buffers may have any
     std::size_t most = 0;
     const auto add = [&](std::size_t bytes) { raise(most, align_up(bytes) - bytes); };
@@ -152,8 +154,8 @@ class ChainPlanner {
 
   /// Of the arenas of all plans that `limits` do not leave out, whole buffers: no more than the
   /// smallest.
-  std::size_t propose_smaller(const Chain& chain, const PlacementLimits& limits,
-                              Proposals& proposals) const {
+  [[gnu::cold]] std::size_t propose_smaller(const Chain& chain, const PlacementLimits& limits,
+                                            Proposals& proposals) const {
     Placement placement(chain, nullptr, limits);
     const Array<PlacedPlan> plans = placement.run();
     const std::size_t& smallest = proposals.smallest().arena_bytes;
@@ -169,7 +171,7 @@ class ChainPlanner {
     return least <= 0 ? 0 : least >= infinite ? smallest : static_cast<std::size_t>(least);
   }
 
-  void tune() {
+  [[gnu::cold]] void tune() {
     by_ = name;
     if (request_.solver != Solver::lp_solve || !ask_solver())
       tuned_ = PriceTuner(chain_, static_cast<double>(budget()), tolerance_, tuning_).run();
@@ -179,7 +181,7 @@ class ChainPlanner {
 
   /// Takes prices from the linear solver; false if it has none, or, unless it is to plan alone,
   /// none that prove more.
-  bool ask_solver() {
+  [[gnu::cold]] bool ask_solver() {
     const LinearSolver& solver = *request_.linear_solver;
     Error why;
     const TunedPrices found = count_prices(chain_, static_cast<double>(budget()), tolerance_,
@@ -197,7 +199,7 @@ class ChainPlanner {
 
   /// If the search leaves a gap, a linear solver may know a higher bound, and, with few
   /// segments, its program in integers one that is higher still.
-  void close_gap() {
+  [[gnu::cold]] void close_gap() {
     if (good_enough()) return;
     if (request_.solver == Solver::automatic && ask_solver()) {
       raise_bound(tuned_.bound, by_);
@@ -232,7 +234,7 @@ class ChainPlanner {
   }
 
   /// Wider and wider, until the gap is closed or time is up.
-  void widen() {
+  [[gnu::cold]] void widen() {
     const ChainReducer reducer(chain_, tuned_.prices, tuning_);
     for (std::size_t i = 0; i < tuning_.effort_count;) {
       // Before it takes long, a plan must be known, if not a good one.
@@ -266,7 +268,7 @@ class ChainPlanner {
 
   /// Looks for plans below the cutoff and proposes them; raises the bound by what it proved. False
   /// if time is up.
-  bool place(const ChainReducer& reducer, std::size_t effort, double reach) {
+  [[gnu::cold]] bool place(const ChainReducer& reducer, std::size_t effort, double reach) {
     const ChainTuning::Effort& how = tuning_.efforts[effort];
     double left_out = 0;
     const Chain reduced = reducer.reduce(cutoff(reach) - tuned_.bound, how.arcs, left_out);
@@ -304,7 +306,7 @@ class ChainPlanner {
 
   /// A layout's gaps come from all of a plan, not from one instruction: the fastest plan first,
   /// then those that leave it more room.
-  void propose(const Placement& placement, const Array<PlacedPlan>& plans) {
+  [[gnu::cold]] void propose(const Placement& placement, const Array<PlacedPlan>& plans) {
     SignedBytes need = 0;
     int tried = 0;
     for (std::size_t i = 0; i < plans.size() && tried < tuning_.layouts; ++i) {
@@ -318,7 +320,7 @@ class ChainPlanner {
   }
 
   /// Lowers the tolerance as long as there are plans as fast as they may be.
-  void lessen_error() {
+  [[gnu::cold]] void lessen_error() {
     most_seconds_ = proposals_.seek_least_error() - chain_.base_seconds;
     double low = 0;
     tolerance_ = 0;
@@ -357,8 +359,9 @@ class ChainPlanner {
 }  // namespace detail
 
 /// A Planner for graphs of any size.
-inline Result<PlanOutcome> plan_chain(const Graph& graph, const CostProfile& profile,
-                                      const PlanRequest& request, const ChainTuning& tuning) {
+[[gnu::cold]] inline Result<PlanOutcome> plan_chain(const Graph& graph, const CostProfile& profile,
+                                                    const PlanRequest& request,
+                                                    const ChainTuning& tuning) {
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   if (!proposals.retain_fits())
