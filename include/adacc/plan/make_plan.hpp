@@ -4,40 +4,12 @@
 
 #include <cstddef>
 
-#include "chain/planner.hpp"
-#include "exhaustive/planner.hpp"
+#include "arena.hpp"
 #include "offload.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// Open activations up to which the exhaustive search is quick.
-inline constexpr std::size_t few_open_activations = 8;
-
 namespace detail {
-
-inline bool searches_all(const Graph& graph, const PlanRequest& request) {
-  std::size_t open = 0;
-  for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
-  return open <= few_open_activations && request.solver != Solver::lp_solve;
-}
-
-/// A Planner that does without a store.
-[[gnu::cold]] inline Result<PlanOutcome> plan_in_arena(const Graph& graph,
-                                                       const CostProfile& profile,
-                                                       const PlanRequest& request) {
-  if (const Error why = check(graph, profile, request)) return why;
-  Proposals proposals(graph, profile, request);
-  if (proposals.retain_fits()) return proposals.outcome();
-  // If the exhaustive search does not end in its share of the time, the rest is for segments.
-  if (searches_all(graph, request) &&
-      search_exhaustively(graph, profile, request, proposals.deadline().part(0.5), 500000,
-                          proposals) &&
-      (proposals.found() || proposals.smallest().proven()))
-    return proposals.outcome();
-  const ChainTuning tuning;
-  ChainPlanner(graph, profile, request, proposals.deadline(), tuning, proposals).search();
-  return proposals.outcome();
-}
 
 /// The smallest plan that make_plan() falls back to.
 [[gnu::cold]] inline void propose_smallest(const Graph& graph, const CostProfile& profile,
@@ -46,10 +18,10 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
     proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
   if (!proposals.smallest().proven()) {
     const ChainTuning tuning;
-    ChainPlanner(graph, profile, request, {}, tuning, proposals).propose_smallest();
+    const ChainTables tables(graph, profile, tuning);
+    ChainPlanner(tables, graph, profile, request, {}, tuning, proposals).propose_smallest();
   }
-  if (request.link.exists())
-    OffloadPlanner(graph, profile, request, plan_in_arena, proposals).propose_smallest();
+  if (request.link.exists()) OffloadPlanner(graph, profile, request, proposals).propose_smallest();
 }
 
 }  // namespace detail
@@ -57,11 +29,13 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
 /// A Planner.
 [[gnu::cold]] inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                                    const PlanRequest& request) {
-  if (!request.link.exists()) return detail::plan_in_arena(graph, profile, request);
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
-  if (!proposals.retain_fits())
-    detail::OffloadPlanner(graph, profile, request, detail::plan_in_arena, proposals).search();
+  if (!request.link.exists()) {
+    detail::ArenaPlanner(graph, profile).search(request, proposals);
+    return proposals.outcome();
+  }
+  if (!proposals.retain_fits()) detail::OffloadPlanner(graph, profile, request, proposals).search();
   if (!proposals.found()) detail::propose_smallest(graph, profile, request, proposals);
   return proposals.outcome();
 }

@@ -18,6 +18,7 @@
 #include "../core/array.hpp"
 #include "../core/extremes.hpp"
 #include "../program/program.hpp"
+#include "arena.hpp"
 #include "outcome.hpp"
 #include "request.hpp"
 
@@ -38,10 +39,10 @@ class OffloadPlanner {
   static constexpr const char* name = "offload";
 
  public:
-  /// `planner` plans without a store. All that is passed must outlive it.
+  /// All that is passed must outlive it.
   OffloadPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
-                 Planner planner, Proposals& proposals)
-      : graph_(graph), profile_(profile), request_(request), planner_(planner),
+                 Proposals& proposals)
+      : graph_(graph), profile_(profile), request_(request), arena_(graph, profile),
         proposals_(proposals) {}
 
   /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
@@ -58,9 +59,11 @@ class OffloadPlanner {
   [[gnu::cold]] void search() {
     const std::size_t budget = request_.budget_bytes;
     const std::size_t most = proposals_.retain_arena_bytes();
-    try_budget(budget);
-    for (const std::size_t part : {32U, 16U, 8U, 4U, 2U, 1U})
+    // The largest first: close to the smallest arena a search without a store takes long, and plans
+    // that are slower than one that is known are of no interest.
+    for (const std::size_t part : {1U, 2U, 4U, 8U, 16U, 32U})
       try_budget(budget + (most - budget) / part);
+    try_budget(budget);
     // Between the neighbours of the best so far.
     for (int round = 0; round < rounds && !proposals_.deadline().passed(); ++round) {
       const std::size_t best = best_trial();
@@ -101,11 +104,15 @@ class OffloadPlanner {
     without.most_written_bytes = 0;
     without.budget_bytes = bytes;
     without.deadline_seconds = proposals_.deadline().left() / 8;
-    if (const Result<PlanOutcome> found = planner_(graph_, profile_, without)) {
-      trial.least = found->bound_seconds;
+    Proposals found(graph_, profile_, without);
+    arena_.search_below(proposals_.found() ? proposals_.best().cost.seconds : infinite, without,
+                        found);
+    trial.least = found.bound_seconds();
+    if (found.found()) {
+      lower(trial.least, found.best().cost.seconds);
       trial.seconds = bytes == request_.budget_bytes
-                          ? proposals_.offer(found->plan, found->solver).cost.seconds
-                          : send(found->plan);
+                          ? proposals_.offer(found.best().plan, found.best().by).cost.seconds
+                          : send(found.best().plan);
     }
     trials_.push_back(trial);
     sort(trials_, [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
@@ -146,7 +153,7 @@ class OffloadPlanner {
   const Graph& graph_;
   const CostProfile& profile_;
   const PlanRequest& request_;
-  Planner planner_;
+  ArenaPlanner arena_;
   Proposals& proposals_;
   Array<Trial> trials_;  ///< by bytes
 };
