@@ -78,13 +78,12 @@ struct ChainOf {
   PlanRequest request;
   ChainTuning tuning;
   Proposals proposals;
-  detail::ChainPlanner planner;
+  detail::ChainTables tables;
 
   ChainOf(const Graph& graph, const CostProfile& profile, const PlanRequest& asked)
-      : request(asked), proposals(graph, profile, request),
-        planner(graph, profile, request, {}, tuning, proposals) {}
+      : request(asked), proposals(graph, profile, request), tables(graph, profile, tuning) {}
 
-  const detail::Chain& chain() const { return planner.chain(); }
+  const detail::Chain& chain() const { return tables.chain; }
   double budget() const { return static_cast<double>(align_up(request.budget_bytes)); }
 };
 

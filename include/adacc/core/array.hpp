@@ -7,12 +7,30 @@
 /// heap, over memory that the caller lends.
 ///
 /// What loops over elements stays out of line: inlined into a planner, and vectorized there for
-/// arrays of a few elements, it was a third of its code and of the time to compile it.
+/// arrays of a few elements, it was a third of its code and of the time to compile it. At run time
+/// arrays of plain data share the functions that move bytes, whatever their type.
 #pragma once
 
 #include <cstddef>
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// `data`, of which `used` bytes are in use, in `bytes` of new memory. What is not `lent` is freed.
+[[gnu::noinline]] inline void* grown_bytes(void* data, std::size_t used, std::size_t bytes,
+                                           bool lent) {
+  void* grown = ::operator new[](bytes);
+  if (used > 0) __builtin_memcpy(grown, data, used);
+  if (!lent) ::operator delete[](data);
+  return grown;
+}
+
+[[gnu::noinline]] inline void free_bytes(void* data, bool lent) {
+  if (!lent) ::operator delete[](data);
+}
+
+}  // namespace detail
 
 template <class T>
 class Array {
@@ -66,25 +84,38 @@ class Array {
   }
 
   constexpr void push_back(T value) {
-    if (size_ == capacity_) reserve(capacity_ < 8 ? 8 : 2 * capacity_);
+    if (size_ == capacity_) [[unlikely]]
+      grow_more();
     data_[size_++] = static_cast<T&&>(value);
   }
 
   constexpr void pop_back() { --size_; }
 
-  constexpr void insert(std::size_t at, T value) {
+  [[gnu::noinline]] constexpr void insert(std::size_t at, T value) {
     push_back(T{});
     for (std::size_t i = size_ - 1; i > at; --i) data_[i] = static_cast<T&&>(data_[i - 1]);
     data_[at] = static_cast<T&&>(value);
   }
 
-  constexpr void erase(std::size_t at) {
+  [[gnu::noinline]] constexpr void erase(std::size_t at) {
     for (std::size_t i = at + 1; i < size_; ++i) data_[i - 1] = static_cast<T&&>(data_[i]);
     --size_;
   }
 
  private:
+  /// Whether elements are bytes that may be copied as such, in memory that any `new` hands out.
+  static constexpr bool plain =
+      __is_trivially_copyable(T) && alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+
   [[gnu::noinline]] constexpr void grow(std::size_t capacity) {
+    if constexpr (plain)
+      if (!__builtin_is_constant_evaluated()) {
+        data_ = static_cast<T*>(
+            detail::grown_bytes(data_, size_ * sizeof(T), capacity * sizeof(T), lent_));
+        capacity_ = capacity;
+        lent_ = false;
+        return;
+      }
     T* grown = new T[capacity]{};
     for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
     release();
@@ -93,7 +124,20 @@ class Array {
     lent_ = false;
   }
 
+  [[gnu::noinline, gnu::cold]] constexpr void grow_more() {
+    grow(capacity_ < 8 ? 8 : 2 * capacity_);
+  }
+
   constexpr void release() {
+    if constexpr (plain)
+      if (!__builtin_is_constant_evaluated()) {
+        detail::free_bytes(data_, lent_);
+        return;
+      }
+    delete_all();
+  }
+
+  [[gnu::noinline]] constexpr void delete_all() {
     if (!lent_) delete[] data_;
   }
 
@@ -107,6 +151,13 @@ class Array {
 
   [[gnu::noinline]] constexpr void assign(const Array& other) {
     clear();
+    if constexpr (plain)
+      if (!__builtin_is_constant_evaluated()) {
+        reserve(other.size_);
+        size_ = other.size_;
+        if (size_ > 0) __builtin_memcpy(data_, other.data_, size_ * sizeof(T));
+        return;
+      }
     resize(other.size_);
     for (std::size_t i = 0; i < size_; ++i) data_[i] = other.data_[i];
   }
@@ -130,13 +181,18 @@ constexpr void sort(Array<T>& items, const Less& less) {
       root = child;
     }
   };
-  for (std::size_t i = items.size() / 2; i-- > 0;) sift(i, items.size());
-  for (std::size_t end = items.size(); end > 1;) {
-    --end;
-    T moved = static_cast<T&&>(items[0]);
-    items[0] = static_cast<T&&>(items[end]);
-    items[end] = static_cast<T&&>(moved);
-    sift(0, end);
+  // First all parents, from the last to the root; then the root after each removal of the largest.
+  for (std::size_t root = items.size() / 2, end = items.size();;) {
+    if (root > 0) {
+      --root;
+    } else {
+      if (end < 2) return;
+      --end;
+      T moved = static_cast<T&&>(items[0]);
+      items[0] = static_cast<T&&>(items[end]);
+      items[end] = static_cast<T&&>(moved);
+    }
+    sift(root, end);
   }
 }
 

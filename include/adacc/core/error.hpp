@@ -49,11 +49,12 @@ class [[nodiscard]] Error {
   constexpr explicit operator bool() const { return size_ != 0; }
   constexpr const char* text() const { return text_; }
 
-  constexpr void append(const char* text) {
+  // Out of line: sentences of many pieces would be much code, for what rarely runs.
+  [[gnu::noinline, gnu::cold]] constexpr void append(const char* text) {
     while (*text != '\0' && size_ + 1 < capacity) text_[size_++] = *text++;
   }
 
-  constexpr void append(long long number) {
+  [[gnu::noinline, gnu::cold]] constexpr void append(long long number) {
     if (number < 0) append("-");
     const auto bits = static_cast<unsigned long long>(number);
     append(number < 0 ? 0ULL - bits : bits);
@@ -62,7 +63,7 @@ class [[nodiscard]] Error {
   constexpr void append(long number) { append(static_cast<long long>(number)); }
   constexpr void append(unsigned number) { append(static_cast<unsigned long long>(number)); }
   constexpr void append(unsigned long number) { append(static_cast<unsigned long long>(number)); }
-  constexpr void append(unsigned long long number) {
+  [[gnu::noinline, gnu::cold]] constexpr void append(unsigned long long number) {
     char digits[24] = {};
     std::size_t i = sizeof digits - 1;
     do digits[--i] = static_cast<char>('0' + number % 10);
@@ -75,7 +76,7 @@ class [[nodiscard]] Error {
     requires requires(const Piece& piece, Error& error) { piece.append_to(error); }
   constexpr void append(const Piece& piece) { piece.append_to(*this); }
 
-  constexpr void append(Shape shape) {
+  [[gnu::noinline, gnu::cold]] constexpr void append(Shape shape) {
     append("(");
     for (int i = 0; i < shape.rank(); ++i) {
       if (i != 0) append(", ");
@@ -84,7 +85,7 @@ class [[nodiscard]] Error {
     append(")");
   }
 
-  constexpr void append(ShownBytes value) {
+  [[gnu::noinline, gnu::cold]] constexpr void append(ShownBytes value) {
     const std::size_t units[] = {GiB, MiB, KiB};
     const char* names[] = {" GiB (", " MiB (", " KiB ("};
     for (int i = 0; i < 3; ++i) {

@@ -18,13 +18,14 @@
 #include "../core/array.hpp"
 #include "../core/extremes.hpp"
 #include "../program/program.hpp"
+#include "arena.hpp"
 #include "outcome.hpp"
 #include "request.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// `plan` with everything that the planner was free to keep sent away as far as `room_bytes` takes.
-constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
+[[gnu::cold]] constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
   for (int k = 0; k < graph.node_count(); ++k) {
     Policy& policy = plan.policies[static_cast<std::size_t>(k)];
     if (graph.node(k).policy.planned() && policy.keeps())
@@ -38,15 +39,15 @@ class OffloadPlanner {
   static constexpr const char* name = "offload";
 
  public:
-  /// `planner` plans without a store. All that is passed must outlive it.
+  /// All that is passed must outlive it.
   OffloadPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
-                 Planner planner, Proposals& proposals)
-      : graph_(graph), profile_(profile), request_(request), planner_(planner),
+                 Proposals& proposals)
+      : graph_(graph), profile_(profile), request_(request), arena_(graph, profile),
         proposals_(proposals) {}
 
   /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
   /// that was proposed, if there is one.
-  void propose_smallest() {
+  [[gnu::cold]] void propose_smallest() {
     proposals_.forget_least_bytes();
     const Plan smallest = proposals_.smallest().plan;
     proposals_.offer_smallest({sent_away(graph_, plan_from_types(graph_), 0), 0, 0}, name);
@@ -55,12 +56,14 @@ class OffloadPlanner {
   }
 
   /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
-  void search() {
+  [[gnu::cold]] void search() {
     const std::size_t budget = request_.budget_bytes;
     const std::size_t most = proposals_.retain_arena_bytes();
-    try_budget(budget);
-    for (const std::size_t part : {32U, 16U, 8U, 4U, 2U, 1U})
+    // The largest first: close to the smallest arena a search without a store takes long, and plans
+    // that are slower than one that is known are of no interest.
+    for (const std::size_t part : {1U, 2U, 4U, 8U, 16U, 32U})
       try_budget(budget + (most - budget) / part);
+    try_budget(budget);
     // Between the neighbours of the best so far.
     for (int round = 0; round < rounds && !proposals_.deadline().passed(); ++round) {
       const std::size_t best = best_trial();
@@ -91,7 +94,7 @@ class OffloadPlanner {
     return best;
   }
 
-  void try_budget(std::size_t bytes) {
+  [[gnu::cold]] void try_budget(std::size_t bytes) {
     for (const Trial& trial : trials_)
       if (trial.bytes == bytes) return;
     Trial trial;
@@ -101,18 +104,22 @@ class OffloadPlanner {
     without.most_written_bytes = 0;
     without.budget_bytes = bytes;
     without.deadline_seconds = proposals_.deadline().left() / 8;
-    if (const Result<PlanOutcome> found = planner_(graph_, profile_, without)) {
-      trial.least = found->bound_seconds;
+    Proposals found(graph_, profile_, without);
+    arena_.search_below(proposals_.found() ? proposals_.best().cost.seconds : infinite, without,
+                        found);
+    trial.least = found.bound_seconds();
+    if (found.found()) {
+      lower(trial.least, found.best().cost.seconds);
       trial.seconds = bytes == request_.budget_bytes
-                          ? proposals_.offer(found->plan, found->solver).cost.seconds
-                          : send(found->plan);
+                          ? proposals_.offer(found.best().plan, found.best().by).cost.seconds
+                          : send(found.best().plan);
     }
     trials_.push_back(trial);
     sort(trials_, [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
   }
 
   /// Seconds of a step under `plan` with as much sent as the budget takes; infinite, if that does not do.
-  double send(const Plan& plan) {
+  [[gnu::cold]] double send(const Plan& plan) {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
     // A layout may take more than the bytes that live: the room is then smaller by as much.
@@ -129,7 +136,7 @@ class OffloadPlanner {
     return infinite;
   }
 
-  double bound() const {
+  [[gnu::cold]] double bound() const {
     double least = infinite, compute = 0;
     for (std::size_t i = trials_.size(); i-- > 0;) {
       // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.
@@ -146,7 +153,7 @@ class OffloadPlanner {
   const Graph& graph_;
   const CostProfile& profile_;
   const PlanRequest& request_;
-  Planner planner_;
+  ArenaPlanner arena_;
   Proposals& proposals_;
   Array<Trial> trials_;  ///< by bytes
 };

@@ -20,7 +20,8 @@ namespace adacc { inline namespace v0_1 {
 
 /// An error if `request` cannot be met by any graph, or `graph` and `profile` contradict each
 /// other.
-constexpr Error check(const Graph& graph, const CostProfile& profile, const PlanRequest& request) {
+[[gnu::cold]] constexpr Error check(const Graph& graph, const CostProfile& profile,
+                                    const PlanRequest& request) {
   if (request.budget_bytes == 0)
     return Error::say("the budget is 0 bytes: a step needs room for its activations");
   if (!(request.tolerance >= 0))
@@ -63,8 +64,8 @@ struct SmallestPlan {
 
 /// The error for a budget that no plan fits: it names the smallest one that can be met and the
 /// instruction of `smallest` that limits it.
-constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
-                            const SmallestPlan& smallest) {
+[[gnu::cold]] constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
+                                          const SmallestPlan& smallest) {
   const Schedule schedule = schedule_of(graph, smallest.plan);
   const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& run = schedule.instructions[worst];
@@ -94,8 +95,8 @@ constexpr bool faster(const Cost& a, const Cost& b) {
 
 /// Fills `reasons` and `seconds_per_byte`: the best rate at which one activation could turn more
 /// bytes into less time without passing the tolerance.
-constexpr void explain(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
-                       PlanOutcome& outcome) {
+[[gnu::cold]] constexpr void explain(const Graph& graph, const CostProfile& profile,
+                                     const PlanRequest& request, PlanOutcome& outcome) {
   const Array<bool> needed = needed_in_backward(graph, outcome.plan);
   outcome.reasons.resize(graph.nodes.size());
   for (int k = 0; k < graph.node_count(); ++k) {
@@ -159,7 +160,7 @@ class Proposals {
   constexpr const Deadline& deadline() const { return deadline_; }
 
   /// What `plan` takes; keeps it if it meets the request and is better than those before.
-  constexpr const Proposal& offer(Plan plan, const char* by) {
+  [[gnu::cold]] constexpr const Proposal& offer(Plan plan, const char* by) {
     last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
     if (check(graph_, last_.plan)) return last_;  // a mistake of the search
     const Result<PlacedSchedule> placed = place_schedule(graph_, last_.plan);
@@ -176,7 +177,7 @@ class Proposals {
 
   /// Offers `plan` and has smallest() be it, or a smaller one that was offered so before, rather
   /// than whatever else came by: what is found for any request can be named in every error.
-  constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
+  [[gnu::cold]] constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
     raise_least_bytes(plan.least_bytes);
     if (plan.plan.policies.empty()) return;
     static_cast<void>(offer(plan.plan, by));
@@ -219,13 +220,13 @@ class Proposals {
   constexpr void note(const Error& why) { note_ = why; }
 
   /// The best plan, or the error that names the smallest budget that can be met.
-  constexpr Result<PlanOutcome> outcome() const {
+  [[gnu::cold]] constexpr Result<PlanOutcome> outcome() const {
     if (!found()) return over_budget(graph_, request_, smallest_);
     return describe(best_);
   }
 
   /// What is to be said of a plan that was offered, whether it meets the request or not.
-  constexpr PlanOutcome describe(const Proposal& proposal) const {
+  [[gnu::cold]] constexpr PlanOutcome describe(const Proposal& proposal) const {
     PlanOutcome out;
     out.plan = proposal.plan;
     out.peak_bytes = proposal.arena_bytes;

@@ -166,7 +166,7 @@ struct Chain {
   }
 
   /// Fills `replays`, once the arcs are complete.
-  void settle() {
+  [[gnu::noinline]] void settle() {
     replays.resize((size() + 1) * states);
     for (std::size_t j = 0; j < size(); ++j)
       for (const Arc& arc : arcs_of(j).arcs) {
@@ -203,7 +203,7 @@ class ArcMaker {
  public:
   ArcMaker(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
 
-  ArcSet make(const Patterns& patterns, const Segment& segment) {
+  [[gnu::noinline]] ArcSet make(const Patterns& patterns, const Segment& segment) {
     price(patterns, segment);
     ArcSet out;
     Array<Arc> groups[states * states];

@@ -86,7 +86,7 @@ class PatternLister {
       out_.options[k] = policies_of(form_, static_cast<int>(k));
   }
 
-  Patterns list() {
+  [[gnu::noinline]] Patterns list() {
     Array<Policy> outgoing;
     if (out_.segment.has_output) {  // how it is kept is up to the next segment
       Array<Policy>& mine = out_.options[out_.outgoing()];

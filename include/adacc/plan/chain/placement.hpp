@@ -41,11 +41,12 @@ class Placement {
  public:
   /// `minima` has the least bytes and the least error; `bounds` may be null only if the smallest
   /// need is looked for.
-  Placement(const Chain& chain, const PrefixBounds* bounds, const PlacementLimits& limits)
+  [[gnu::noinline]] Placement(const Chain& chain, const PrefixBounds* bounds,
+                              const PlacementLimits& limits)
       : chain_(chain), minima_(chain, minima()), bounds_(bounds), limits_(limits) {}
 
   /// Plans of the whole chain, the best first. Empty if none was found.
-  Array<PlacedPlan> run() {
+  [[gnu::noinline]] Array<PlacedPlan> run() {
     labels_[0].push_back(Label{});
     labels_[0][0].score = limits_.root;
     for (std::size_t j = chain_.size(); j-- > 0;) {

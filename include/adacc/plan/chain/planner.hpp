@@ -15,6 +15,7 @@
 #include "../request.hpp"
 #include "placement.hpp"
 #include "reduce.hpp"
+#include "tables.hpp"
 #include "tune_prices.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -23,42 +24,32 @@ namespace detail {
 /// Proposes plans. All seconds are beyond the chain's base.
 class ChainPlanner {
  public:
-  ChainPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
-               const Deadline& deadline, const ChainTuning& tuning, Proposals& proposals)
-      : graph_(graph), profile_(profile), request_(request), deadline_(deadline), tuning_(tuning),
-        proposals_(proposals), segments_(graph, profile, tuning.classes_compared),
-        tolerance_(request.tolerance) {
-    ArcMaker maker(graph, profile);
-    chain_.segments = segments_.all;
-    chain_.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
-    for (const Segment& segment : chain_.segments) {
-      const auto form = static_cast<std::size_t>(segment.form);
-      if (form == patterns_.size())
-        patterns_.push_back(PatternLister(graph, profile, segment,
-                                          static_cast<Graph&&>(segments_.forms[form]),
-                                          tuning.most_patterns)
-                                .list());
-      if (static_cast<std::size_t>(segment.cost) == chain_.arcs.size())
-        chain_.arcs.push_back(maker.make(patterns_[form], segment));
-    }
-    chain_.settle();
-  }
-
-  const Chain& chain() const { return chain_; }
+  /// `tables` are those of `graph` and `profile`. All that is passed must outlive it.
+  [[gnu::cold]] ChainPlanner(const ChainTables& tables, const Graph& graph,
+                             const CostProfile& profile, const PlanRequest& request,
+                             const Deadline& deadline, const ChainTuning& tuning,
+                             Proposals& proposals)
+      : tables_(tables), graph_(graph), profile_(profile), request_(request), deadline_(deadline),
+        tuning_(tuning), proposals_(proposals), tolerance_(request.tolerance) {}
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
-  void search() {
+  [[gnu::cold]] void search() {
     look();
     if (!proposals_.found()) propose_smallest();
-    if (!proposals_.found()) return;
-    if (request_.linear_solver != nullptr && request_.solver != Solver::search) close_gap();
-    proposals_.raise_bound(chain_.base_seconds + bound_, bound_by_);
-    if (request_.least_error) lessen_error();
+    if (proposals_.found()) finish();
+  }
+
+  /// The same, but ends without a plan once it has proven that none takes less than `most_seconds`.
+  [[gnu::cold]] void search_below(double most_seconds) {
+    of_interest_ = most_seconds - chain_.base_seconds;
+    look();
+    if (!proposals_.found() && promising()) propose_smallest();
+    finish();
   }
 
   /// Looks at no clock, and at no other plan that was found, so that a budget that is named once can
   /// be met later.
-  void propose_smallest() {
+  [[gnu::cold]] void propose_smallest() {
     if (smallest_proposed_) return;
     smallest_proposed_ = true;
     Chain chain = chain_;
@@ -92,7 +83,9 @@ class ChainPlanner {
       PlanRequest tighter = request_;
       tighter.budget_bytes = smallest.arena_bytes - 1;
       Proposals squeezed(graph_, profile_, tighter);
-      ChainPlanner(*this, tighter, squeezed).look();
+      ChainPlanner narrower(tables_, graph_, profile_, tighter, {}, tuning_, squeezed);
+      narrower.smallest_proposed_ = true;
+      narrower.look();
       smaller = squeezed.found();
       if (smaller) static_cast<void>(found.offer(squeezed.best().plan, name));
     }
@@ -102,24 +95,27 @@ class ChainPlanner {
  private:
   static constexpr const char* name = "chain";
 
-  /// As `other`, for another request, which says nothing of a smallest plan.
-  ChainPlanner(const ChainPlanner& other, const PlanRequest& request, Proposals& proposals)
-      : graph_(other.graph_), profile_(other.profile_), request_(request), tuning_(other.tuning_),
-        proposals_(proposals), segments_(other.segments_), patterns_(other.patterns_),
-        chain_(other.chain_), smallest_proposed_(true), tolerance_(request.tolerance) {}
+  /// Once plans were looked for: what follows for them and for the bound.
+  [[gnu::cold]] void finish() {
+    const bool found = proposals_.found();
+    if (found && request_.linear_solver != nullptr && request_.solver != Solver::search)
+      close_gap();
+    proposals_.raise_bound(chain_.base_seconds + bound_, bound_by_);
+    if (found && request_.least_error) lessen_error();
+  }
 
   /// Proposes the fastest plan that it finds, if it finds one.
-  void look() {
+  [[gnu::cold]] void look() {
     tune();
     // If none fits, the bound knows no limit.
-    if (bound_ <= 10 * chain_.base_seconds) widen();
+    if (bound_ <= 10 * chain_.base_seconds && bound_ < of_interest_) widen();
   }
 
   /// For sums of whole buffers: an arena ends with its last byte, they with the padding behind it.
   SignedBytes budget() const { return static_cast<SignedBytes>(align_up(request_.budget_bytes)); }
 
   /// Behind any one buffer.
-  std::size_t most_padding() const {
+  [[gnu::cold]] std::size_t most_padding() const {
     if (graph_.parts > 1) return alignment - 1;  // parts of buffers may have any
     std::size_t most = 0;
     const auto add = [&](std::size_t bytes) { raise(most, align_up(bytes) - bytes); };
@@ -152,8 +148,8 @@ class ChainPlanner {
 
   /// Of the arenas of all plans that `limits` do not leave out, whole buffers: no more than the
   /// smallest.
-  std::size_t propose_smaller(const Chain& chain, const PlacementLimits& limits,
-                              Proposals& proposals) const {
+  [[gnu::cold]] std::size_t propose_smaller(const Chain& chain, const PlacementLimits& limits,
+                                            Proposals& proposals) const {
     Placement placement(chain, nullptr, limits);
     const Array<PlacedPlan> plans = placement.run();
     const std::size_t& smallest = proposals.smallest().arena_bytes;
@@ -169,7 +165,7 @@ class ChainPlanner {
     return least <= 0 ? 0 : least >= infinite ? smallest : static_cast<std::size_t>(least);
   }
 
-  void tune() {
+  [[gnu::cold]] void tune() {
     by_ = name;
     if (request_.solver != Solver::lp_solve || !ask_solver())
       tuned_ = PriceTuner(chain_, static_cast<double>(budget()), tolerance_, tuning_).run();
@@ -179,7 +175,7 @@ class ChainPlanner {
 
   /// Takes prices from the linear solver; false if it has none, or, unless it is to plan alone,
   /// none that prove more.
-  bool ask_solver() {
+  [[gnu::cold]] bool ask_solver() {
     const LinearSolver& solver = *request_.linear_solver;
     Error why;
     const TunedPrices found = count_prices(chain_, static_cast<double>(budget()), tolerance_,
@@ -197,7 +193,7 @@ class ChainPlanner {
 
   /// If the search leaves a gap, a linear solver may know a higher bound, and, with few
   /// segments, its program in integers one that is higher still.
-  void close_gap() {
+  [[gnu::cold]] void close_gap() {
     if (good_enough()) return;
     if (request_.solver == Solver::automatic && ask_solver()) {
       raise_bound(tuned_.bound, by_);
@@ -226,15 +222,23 @@ class ChainPlanner {
     return proposals_.found() ? proposals_.best().cost.seconds - chain_.base_seconds : infinite;
   }
   bool good_enough() const {
+    if (proposals_.found() && most_seconds_ < infinite)
+      return proposals_.best().cost.error <= tolerance_;
+    if (bound_ >= of_interest_) return true;
     if (!proposals_.found()) return false;
-    if (most_seconds_ < infinite) return proposals_.best().cost.error <= tolerance_;
     return best_seconds() - bound_ <= request_.gap * proposals_.best().cost.seconds;
   }
 
+  /// Whether a plan may be faster, by more than the gap asked for, than what is of interest.
+  bool promising() const {
+    return of_interest_ - bound_ > request_.gap * (chain_.base_seconds + bound_);
+  }
+
   /// Wider and wider, until the gap is closed or time is up.
-  void widen() {
+  [[gnu::cold]] void widen() {
     const ChainReducer reducer(chain_, tuned_.prices, tuning_);
     for (std::size_t i = 0; i < tuning_.effort_count;) {
+      if (i == tuning_.wide && !promising()) return;
       // Before it takes long, a plan must be known, if not a good one.
       for (double reach = 2; i == tuning_.wide && !proposals_.found() && reach < 100; reach *= 2)
         if (!place(reducer, i - 1, reach)) return;
@@ -261,12 +265,13 @@ class ChainPlanner {
     const double gap = larger(request_.gap, 1e-5) * reach;
     double good = bound_ + (gap < 0.5 ? gap / (1 - gap) : 1) * (chain_.base_seconds + bound_);
     lower(good, best_seconds());
+    lower(good, of_interest_);
     return good;
   }
 
   /// Looks for plans below the cutoff and proposes them; raises the bound by what it proved. False
   /// if time is up.
-  bool place(const ChainReducer& reducer, std::size_t effort, double reach) {
+  [[gnu::cold]] bool place(const ChainReducer& reducer, std::size_t effort, double reach) {
     const ChainTuning::Effort& how = tuning_.efforts[effort];
     double left_out = 0;
     const Chain reduced = reducer.reduce(cutoff(reach) - tuned_.bound, how.arcs, left_out);
@@ -304,7 +309,7 @@ class ChainPlanner {
 
   /// A layout's gaps come from all of a plan, not from one instruction: the fastest plan first,
   /// then those that leave it more room.
-  void propose(const Placement& placement, const Array<PlacedPlan>& plans) {
+  [[gnu::cold]] void propose(const Placement& placement, const Array<PlacedPlan>& plans) {
     SignedBytes need = 0;
     int tried = 0;
     for (std::size_t i = 0; i < plans.size() && tried < tuning_.layouts; ++i) {
@@ -318,7 +323,7 @@ class ChainPlanner {
   }
 
   /// Lowers the tolerance as long as there are plans as fast as they may be.
-  void lessen_error() {
+  [[gnu::cold]] void lessen_error() {
     most_seconds_ = proposals_.seek_least_error() - chain_.base_seconds;
     double low = 0;
     tolerance_ = 0;
@@ -335,15 +340,15 @@ class ChainPlanner {
     }
   }
 
+  const ChainTables& tables_;
   const Graph& graph_;
   const CostProfile& profile_;
   const PlanRequest& request_;
   Deadline deadline_;
   const ChainTuning& tuning_;
   Proposals& proposals_;
-  Segments segments_;
-  Array<Patterns> patterns_;  ///< by form
-  Chain chain_;
+  const Array<Patterns>& patterns_ = tables_.patterns;
+  const Chain& chain_ = tables_.chain;
   bool smallest_proposed_ = false;
   double tolerance_;
   const char* by_ = name;        ///< what prices are from
@@ -351,18 +356,27 @@ class ChainPlanner {
   TunedPrices tuned_;
   double bound_ = 0;                ///< within tolerance_
   double most_seconds_ = infinite;  ///< once the least error is sought
+  double of_interest_ = infinite;   ///< plans as slow as this are not
   std::size_t placed_ = 0;          ///< plans that the last placement found
 };
+
+/// Proposes the fastest plan that it finds; if there is none, the smallest.
+[[gnu::cold]] inline void search_chain(const Graph& graph, const CostProfile& profile,
+                                       const PlanRequest& request, const ChainTuning& tuning,
+                                       Proposals& proposals) {
+  const ChainTables tables(graph, profile, tuning);
+  ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals).search();
+}
 
 }  // namespace detail
 
 /// A Planner for graphs of any size.
-inline Result<PlanOutcome> plan_chain(const Graph& graph, const CostProfile& profile,
-                                      const PlanRequest& request, const ChainTuning& tuning) {
+[[gnu::cold]] inline Result<PlanOutcome> plan_chain(const Graph& graph, const CostProfile& profile,
+                                                    const PlanRequest& request,
+                                                    const ChainTuning& tuning) {
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
-  if (!proposals.retain_fits())
-    detail::ChainPlanner(graph, profile, request, proposals.deadline(), tuning, proposals).search();
+  if (!proposals.retain_fits()) detail::search_chain(graph, profile, request, tuning, proposals);
   return proposals.outcome();
 }
 

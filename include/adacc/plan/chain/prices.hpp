@@ -180,7 +180,7 @@ class PrefixBounds {
   };
   enum Kind : std::size_t { stored, held, peak };
 
-  PrefixBounds(const Chain& chain, Array<Weights> weights)
+  [[gnu::noinline]] PrefixBounds(const Chain& chain, Array<Weights> weights)
       : weights_(static_cast<Array<Weights>&&>(weights)) {
     values_.resize((chain.size() + 1) * states * 3 * count());
     for (double& value : values_) value = infinite;

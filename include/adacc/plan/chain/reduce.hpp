@@ -17,7 +17,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 class ChainReducer {
  public:
   /// `chain` must outlive this.
-  ChainReducer(const Chain& chain, const Prices& prices, const ChainTuning& tuning)
+  [[gnu::noinline]] ChainReducer(const Chain& chain, const Prices& prices,
+                                 const ChainTuning& tuning)
       : chain_(chain), tuning_(tuning), priced_(chain) {
     priced_.set(prices);
     const Array<double> ahead = priced_.ahead(), behind = priced_.behind();
@@ -47,7 +48,7 @@ class ChainReducer {
   /// The chain with the arcs of plans that may be at most `reach` longer than the shortest path,
   /// but no more than about `most_arcs` per segment, and some times as many of the last ones, where
   /// needs bind one by one. No plan with an arc that is missing is less than `left_out` longer.
-  Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
+  [[gnu::noinline]] Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
     const std::size_t groups = members_.size();
     const std::size_t late = groups - (chain_.size() < most_rows ? chain_.size() : most_rows);
     const double most_early = limit(0, late, reach, most_arcs);

@@ -167,7 +167,8 @@ struct Segments {
   Segments() = default;
   /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
   /// those in which everything does.
-  Segments(const Graph& graph, const CostProfile& profile, std::size_t compared) : all(cut(graph)) {
+  [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared)
+      : all(cut(graph)) {
     Array<std::size_t> costs;  // the first segment of each
     for (std::size_t j = 0; j < all.size(); ++j) {
       Segment& mine = all[j];

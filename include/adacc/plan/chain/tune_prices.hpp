@@ -71,7 +71,7 @@ class PricePlanes {
   static double rounding(double value) { return 1e-12 * (value > 0 ? value : -value); }
 
   /// Of planes that meet there, the one that bounds what lies ahead.
-  const Plane& lowest(double byte, double error, bool rising) const {
+  [[gnu::noinline]] const Plane& lowest(double byte, double error, bool rising) const {
     const Plane* best = nullptr;
     double least = 0;
     for (const Plane& plane : planes_) {
@@ -85,7 +85,7 @@ class PricePlanes {
   }
 
   /// Where it is highest at one price of error.
-  Top top_at(double error) const {
+  [[gnu::noinline]] Top top_at(double error) const {
     const Plane *left = &lowest(0, error, true), *right = &lowest(highest_byte_, error, false);
     if (left->byte <= 0) return {0, error, left->at(0, error), left->error};
     if (right->byte >= 0)
@@ -115,7 +115,7 @@ class PriceTuner {
         planes_(1e3 * chain.base_seconds / budget,
                 1e3 * chain.base_seconds / larger(tolerance, 1e-6)) {}
 
-  TunedPrices run() {
+  [[gnu::noinline]] TunedPrices run() {
     std::size_t tuned = 0;
     tune(tuned);
     const TunedPrices first = best_;

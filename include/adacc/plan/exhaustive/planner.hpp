@@ -17,8 +17,8 @@ namespace adacc { inline namespace v0_1 {
 /// The plan with the smallest arena among those within `tolerance`. Looks at `most_nodes` partial
 /// plans (0: as many as take about a second at most), and at no clock, so that a budget that is
 /// named once can be met later. Without a plan if it found none by then.
-constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
-                                     double tolerance, std::size_t most_nodes = 0) {
+[[gnu::cold]] constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
+                                                   double tolerance, std::size_t most_nodes = 0) {
   if (most_nodes == 0) most_nodes = 1000000 / (graph.nodes.size() + 10);
   detail::SearchLimits limits;
   limits.goal = detail::Goal::arena_bytes;
@@ -35,9 +35,10 @@ constexpr const char* exhaustive = "exhaustive";
 
 /// Proposes the fastest plan that it finds before `deadline` in `most_nodes` partial plans; if
 /// there is none, the smallest. Returns whether it looked at all.
-constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profile,
-                                   const PlanRequest& request, const Deadline& deadline,
-                                   std::size_t most_nodes, Proposals& proposals) {
+[[gnu::cold]] constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profile,
+                                                 const PlanRequest& request,
+                                                 const Deadline& deadline, std::size_t most_nodes,
+                                                 Proposals& proposals) {
   SearchLimits limits;
   limits.budget_bytes = request.budget_bytes;
   limits.tolerance = request.tolerance;

@@ -67,7 +67,7 @@ class Search {
     }
   }
 
-  constexpr SearchResult run() {
+  [[gnu::noinline]] constexpr SearchResult run() {
     result_.bound_seconds = infinite;
     branch();
     while (!frames_.empty() && !stopped_) {

@@ -25,7 +25,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 class CountProgram {
  public:
   /// `chain` must outlive this.
-  CountProgram(const Chain& chain, double budget, double tolerance, const ChainTuning& tuning)
+  [[gnu::cold]] CountProgram(const Chain& chain, double budget, double tolerance,
+                             const ChainTuning& tuning)
       : chain_(chain), budget_(budget), tolerance_(tolerance) {
     const std::size_t size = chain.size(), classes = chain.arcs.size();
     const std::size_t single = size > most_rows ? size - most_rows : 0;
@@ -79,14 +80,14 @@ class CountProgram {
   }
 
   /// Adds all arcs that some plan may need.
-  void add_all() {
+  [[gnu::cold]] void add_all() {
     for (std::size_t g = 0; g < groups_.size(); ++g)
       for (const Arc& arc : chain_.arcs_of(groups_[g].segment).arcs) add(g, arc);
   }
 
   /// The program of the columns so far. Unless `integer`, more columns pay for what passes budget
   /// and tolerance, so that it has a solution whatever the columns.
-  LinearProgram program(bool integer) const {
+  [[gnu::cold]] LinearProgram program(bool integer) const {
     using Sense = LinearProgram::Sense;
     LinearProgram out;
     for (const Column& column : columns_)
@@ -184,9 +185,9 @@ class CountProgram {
 };
 
 /// Prices by a linear program, and the bound that they prove. Sets `why` if it found none.
-inline TunedPrices count_prices(const Chain& chain, double budget, double tolerance,
-                                const LinearSolver& solver, const Deadline& deadline,
-                                const ChainTuning& tuning, Error& why) {
+[[gnu::cold]] inline TunedPrices count_prices(const Chain& chain, double budget, double tolerance,
+                                              const LinearSolver& solver, const Deadline& deadline,
+                                              const ChainTuning& tuning, Error& why) {
   CountProgram program(chain, budget, tolerance, tuning);
   PricedChain priced(chain);
   TunedPrices best;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+/// Plans that do without a store, for one graph and any number of budgets.
+#pragma once
+
+#include <cstddef>
+
+#include "chain/planner.hpp"
+#include "exhaustive/planner.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Open activations up to which the exhaustive search is quick.
+inline constexpr std::size_t few_open_activations = 8;
+
+namespace detail {
+
+inline bool searches_all(const Graph& graph, const PlanRequest& request) {
+  std::size_t open = 0;
+  for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
+  return open <= few_open_activations && request.solver != Solver::lp_solve;
+}
+
+/// What does not depend on the budget is listed once. Requests must have passed check().
+class ArenaPlanner {
+ public:
+  /// Both must outlive it.
+  ArenaPlanner(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
+
+  /// Proposes the fastest plan that it finds; if there is none, the smallest.
+  [[gnu::cold]] void search(const PlanRequest& request, Proposals& proposals) {
+    if (!search_all(request, proposals)) segments(request, proposals).search();
+  }
+
+  /// Proposes the fastest plan that it finds. Those that take `most_seconds` or more are of no interest,
+  /// and the search ends when none of the others can be found.
+  [[gnu::cold]] void search_below(double most_seconds, const PlanRequest& request,
+                                  Proposals& proposals) {
+    if (!search_all(request, proposals)) segments(request, proposals).search_below(most_seconds);
+  }
+
+ private:
+  /// Whether the exhaustive search, in its share of the time, left nothing to do. If it does not end, the
+  /// rest is for segments.
+  bool search_all(const PlanRequest& request, Proposals& proposals) const {
+    return proposals.retain_fits() ||
+           (searches_all(graph_, request) &&
+            search_exhaustively(graph_, profile_, request, proposals.deadline().part(0.5), 500000,
+                                proposals) &&
+            (proposals.found() || proposals.smallest().proven()));
+  }
+
+  ChainPlanner segments(const PlanRequest& request, Proposals& proposals) {
+    if (!listed_) tables_ = ChainTables(graph_, profile_, tuning_);
+    listed_ = true;
+    return {tables_, graph_, profile_, request, proposals.deadline(), tuning_, proposals};
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const ChainTuning tuning_;
+  ChainTables tables_;
+  bool listed_ = false;
+};
+
+}  // namespace detail
+}}  // namespace adacc::v0_1

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+/// What the chain planner lists once for a graph and its costs, whatever the budget.
+#pragma once
+
+#include <cstddef>
+
+#include "arcs.hpp"
+#include "tuning.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// The patterns of each form, and the chain of their arcs.
+struct ChainTables {
+  Array<Patterns> patterns;  ///< by form
+  Chain chain;
+
+  ChainTables() = default;
+  [[gnu::cold]] ChainTables(const Graph& graph, const CostProfile& profile,
+                            const ChainTuning& tuning) {
+    Segments segments(graph, profile, tuning.classes_compared);
+    ArcMaker maker(graph, profile);
+    chain.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
+    for (const Segment& segment : segments.all) {
+      const auto form = static_cast<std::size_t>(segment.form);
+      if (form == patterns.size())
+        patterns.push_back(PatternLister(graph, profile, segment,
+                                         static_cast<Graph&&>(segments.forms[form]),
+                                         tuning.most_patterns)
+                               .list());
+      if (static_cast<std::size_t>(segment.cost) == chain.arcs.size())
+        chain.arcs.push_back(maker.make(patterns[form], segment));
+    }
+    chain.segments = static_cast<Array<Segment>&&>(segments.all);
+    chain.settle();
+  }
+};
+
+}}}  // namespace adacc::v0_1::detail
