@@ -23,13 +23,13 @@
 #include <mpi.h>
 
 #include <climits>
-#include <cmath>
 #include <thread>
 #include <utility>
 
 #include "../core/array.hpp"
 #include "../core/error.hpp"
 #include "../ranks/group.hpp"
+#include "../ranks/group_faults.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -79,9 +79,7 @@ class MpiGroup {
 
   Error prepare(int tickets) {
     if (error_) return error_;
-    for (const Ticket& ticket : tickets_)
-      if (ticket.active)
-        return Error::misuse("a message is under way: wait() for it before prepare()");
+    if (const Error why = detail::fault_of_prepare(tickets_)) return why;
     if (static_cast<std::size_t>(tickets) > tickets_.size())
       tickets_.resize(static_cast<std::size_t>(tickets));
     return {};
@@ -112,10 +110,7 @@ class MpiGroup {
     const double start = MPI_Wtime();
     while (!test(mine)) {
       if (MPI_Wtime() - start > options_.limit_seconds) {
-        const bool sends = mine.what.direction == GroupMessage::Direction::send;
-        break_off(Error::say("rank ", rank_, " waited ", std::llround(options_.limit_seconds * 1e3),
-                             " ms to ", sends ? "send to" : "receive from", " rank ",
-                             mine.what.peer, ", which was not heard of"));
+        break_off(detail::not_heard_of(rank_, mine.what, options_.limit_seconds));
         break;
       }
       std::this_thread::yield();  // ranks may be more than cores
@@ -152,14 +147,9 @@ class MpiGroup {
   }
 
   Error fault(int ticket, const GroupMessage& what) const {
-    if (ticket < 0 || static_cast<std::size_t>(ticket) >= tickets_.size())
-      return Error::misuse("ticket ", ticket, " was not prepared: there are ", tickets_.size());
-    if (tickets_[static_cast<std::size_t>(ticket)].active)
-      return Error::misuse("the message of ticket ", ticket, " is under way");
-    if (what.peer < 0 || what.peer >= size_ || what.peer == rank_)
-      return Error::misuse("rank ", rank_, " of ", size_, " has no peer ", what.peer);
-    if (what.memory.empty() || what.memory.size() > INT_MAX)
-      return Error::misuse("a message over MPI has 1 to ", INT_MAX, " bytes, and this one ",
+    if (const Error why = detail::fault_of_begin(tickets_, rank_, size_, ticket, what)) return why;
+    if (what.memory.size() > INT_MAX)
+      return Error::misuse("a message over MPI has at most ", INT_MAX, " bytes, and this one ",
                            what.memory.size());
     return {};
   }

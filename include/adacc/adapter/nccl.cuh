@@ -22,7 +22,6 @@
 #include <nccl.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <thread>
 #include <utility>
@@ -32,6 +31,7 @@
 #include "../core/error.hpp"
 #include "../ranks/collectives.hpp"
 #include "../ranks/group.hpp"
+#include "../ranks/group_faults.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -86,9 +86,7 @@ class NcclGroup {
 
   Error prepare(int tickets) {
     if (error_) return error_;
-    for (const Ticket& ticket : tickets_)
-      if (ticket.active)
-        return Error::misuse("a message is under way: wait() for it before prepare()");
+    if (const Error why = detail::fault_of_prepare(tickets_)) return why;
     while (tickets_.size() < static_cast<std::size_t>(tickets)) {
       Ticket ticket;
       for (Event* event : {&ticket.ready, &ticket.ended})
@@ -128,10 +126,7 @@ class NcclGroup {
     const auto start = Clock::now();
     while (!test(mine)) {
       if (std::chrono::duration<double>(Clock::now() - start).count() > options_.limit_seconds) {
-        const bool sends = mine.what.direction == GroupMessage::Direction::send;
-        break_off(Error::say("rank ", rank_, " waited ", std::llround(options_.limit_seconds * 1e3),
-                             " ms to ", sends ? "send to" : "receive from", " rank ",
-                             mine.what.peer, ", which was not heard of"));
+        break_off(detail::not_heard_of(rank_, mine.what, options_.limit_seconds));
         break;
       }
       std::this_thread::yield();
@@ -229,16 +224,10 @@ class NcclGroup {
   }
 
   Error fault(int ticket, const GroupMessage& what) const {
-    if (ticket < 0 || static_cast<std::size_t>(ticket) >= tickets_.size())
-      return Error::misuse("ticket ", ticket, " was not prepared: there are ", tickets_.size());
-    if (tickets_[static_cast<std::size_t>(ticket)].active)
-      return Error::misuse("the message of ticket ", ticket, " is under way");
-    if (what.peer < 0 || what.peer >= size_ || what.peer == rank_)
-      return Error::misuse("rank ", rank_, " of ", size_, " has no peer ", what.peer);
+    if (const Error why = detail::fault_of_begin(tickets_, rank_, size_, ticket, what)) return why;
     if (what.channel < 0 || what.channel >= options_.channels)
       return Error::misuse("a message over NCCL is on a channel below ", options_.channels,
                            " (NcclGroupOptions::channels), and this one on ", what.channel);
-    if (what.memory.empty()) return Error::misuse("a message has at least one byte");
     return {};
   }
 

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +24,7 @@
 #include "../core/clock.hpp"
 #include "../core/error.hpp"
 #include "group.hpp"
+#include "group_faults.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -122,9 +122,7 @@ class ThreadGroup {
     const Lock lock(mutex_);
     Rank& mine = rank_of(rank);
     if (mine.error) return mine.error;
-    for (const Ticket& ticket : mine.tickets)
-      if (ticket.active)
-        return Error::misuse("a message is under way: wait() for it before prepare()");
+    if (const Error why = detail::fault_of_prepare(mine.tickets)) return why;
     if (static_cast<std::size_t>(tickets) > mine.tickets.size())
       mine.tickets.resize(static_cast<std::size_t>(tickets));
     return {};
@@ -134,7 +132,8 @@ class ThreadGroup {
     Lock lock(mutex_);
     Rank& mine = rank_of(rank);
     if (mine.error) return;
-    if (const Error why = fault(mine, rank, ticket, what)) return break_off(mine, why);
+    if (const Error why = detail::fault_of_begin(mine.tickets, rank, size(), ticket, what))
+      return break_off(mine, why);
     if (mine.fate != Fate::lives && mine.begun >= mine.fate_at) return meet_fate(lock, rank);
     Ticket& added = ticket_of(rank, ticket);
     added = {what, true, -1, false, mine.begun++, mine.now, 0};
@@ -186,12 +185,12 @@ class ThreadGroup {
     if (mine.error) return mine.error;
     if (asked.peer_ticket < 0) {
       const int peer = asked.what.peer;
-      const char* verb = asked.what.direction == Direction::send ? "send to" : "receive from";
       mine.now += late ? options_.limit_seconds : 0;
-      break_off(mine, gone(peer) ? Error::say("rank ", rank, " cannot ", verb, " rank ", peer,
-                                              ", which has gone", said(rank_of(peer).error).text())
-                                 : Error::say("rank ", rank, " waited ", milliseconds(), " ms to ",
-                                              verb, " rank ", peer, ", which was not heard of"));
+      break_off(mine, gone(peer)
+                          ? Error::say("rank ", rank, " cannot ",
+                                       detail::words_of(asked.what.direction), " rank ", peer,
+                                       ", which has gone", said(rank_of(peer).error).text())
+                          : detail::not_heard_of(rank, asked.what, options_.limit_seconds));
       return mine.error;
     }
     copy(asked);
@@ -221,18 +220,6 @@ class ThreadGroup {
     rank_of(rank).state = State::left;
     release(rank_of(rank));
     changed_.notify_all();
-  }
-
-  Error fault(const Rank& mine, int rank, int ticket, const GroupMessage& what) const {
-    const std::size_t tickets = mine.tickets.size();
-    if (ticket < 0 || static_cast<std::size_t>(ticket) >= tickets)
-      return Error::misuse("ticket ", ticket, " was not prepared: there are ", tickets);
-    if (mine.tickets[static_cast<std::size_t>(ticket)].active)
-      return Error::misuse("the message of ticket ", ticket, " is under way");
-    if (what.peer < 0 || what.peer >= size() || what.peer == rank)
-      return Error::misuse("rank ", rank, " of ", size(), " has no peer ", what.peer);
-    if (what.memory.empty()) return Error::misuse("a message has at least one byte");
-    return {};
   }
 
   /// Finds the other side of a message, the oldest if there are several.
@@ -352,7 +339,6 @@ class ThreadGroup {
   static Error said(const Error& why) {
     return why ? Error::say(": ", why.text()) : Error::say(" before");
   }
-  long long milliseconds() const { return std::llround(options_.limit_seconds * 1e3); }
 
   Options options_;
   std::vector<Rank> ranks_;
