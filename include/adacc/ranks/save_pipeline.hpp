@@ -8,13 +8,13 @@
 /// no rank needs memory for more than the largest of them beside its own stage.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "../core/extremes.hpp"
 #include "../io/checkpoint.hpp"
 #include "../train/save.hpp"
 #include "../train/saved_state.hpp"
@@ -84,7 +84,7 @@ Result<typename Pipeline<T, Context, Optimizer>::Passage>
 Pipeline<T, Context, Optimizer>::make_passage() {
   std::size_t largest = 0;
   static_cast<void>(each_piece([&](const detail::SavedPiece& piece) {
-    largest = std::max(largest, piece.bytes);
+    detail::raise(largest, piece.bytes);
     return Error();
   }));
   if (!is_first()) return Passage();
