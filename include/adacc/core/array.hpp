@@ -111,6 +111,7 @@ class Array {
     if constexpr (plain)
       if (!__builtin_is_constant_evaluated()) {
         data_ = static_cast<T*>(
+            // Elements may be pointers. NOLINTNEXTLINE(bugprone-sizeof-expression)
             detail::grown_bytes(data_, size_ * sizeof(T), capacity * sizeof(T), lent_));
         capacity_ = capacity;
         lent_ = false;
@@ -155,6 +156,7 @@ class Array {
       if (!__builtin_is_constant_evaluated()) {
         reserve(other.size_);
         size_ = other.size_;
+        // NOLINTNEXTLINE(bugprone-sizeof-expression)
         if (size_ > 0) __builtin_memcpy(data_, other.data_, size_ * sizeof(T));
         return;
       }
