@@ -76,7 +76,10 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   constexpr Dtype scalar = dtype_of<T>;
   constexpr detail::LayerNeeds needs = detail::make_needs<F, Cuda>();
   Cuda cuda(setting.stream, setting.products);
-  static_cast<KernelCall&>(cuda) = {call.training, call.exact, call.exact, {}, call.key};
+  static_cast<KernelCall&>(cuda) = {.training = call.training,
+                                    .exact_input = call.exact,
+                                    .exact_output = call.exact,
+                                    .key = call.key};
   const Shape out = Traits::output_shape(f, in);
   const auto scratch = [&](Pass pass) {
     const detail::TypedFunctor<F> any{{&f}, &f};

@@ -28,7 +28,10 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
   using Traits = layer_traits<F>;
   using X = input_type_of<F, float>;
   Cpu cpu;
-  static_cast<KernelCall&>(cpu) = {call.training, call.exact, call.exact, {}, call.key};
+  static_cast<KernelCall&>(cpu) = {.training = call.training,
+                                   .exact_input = call.exact,
+                                   .exact_output = call.exact,
+                                   .key = call.key};
   const Shape out = Traits::output_shape(f, in);
   auto params = block_of(inputs.params), gradients = block_of(inputs.gradients);
   auto x = block_of(inputs.x), dy = block_of(inputs.dy);
