@@ -152,7 +152,7 @@ TEST_CASE("on random graphs the bound of counts by lp_solve never passes the opt
   MESSAGE(planned, " planned, ", solved, " with lp_solve, ", close, " within 1 %, ", raised,
           " with a better bound than that of tuned prices");
   CHECK(planned * 6 >= static_cast<int>(test_graphs));
-  CHECK(solved * 100 >= planned * 98);
+  CHECK(solved * 100 >= planned * 97);
   CHECK(close * 100 >= planned * 94);
 }
 
