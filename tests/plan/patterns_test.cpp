@@ -94,7 +94,7 @@ TEST_CASE("six lossy codecs: no plan passes its tolerance, whatever its replays 
     }
   }
   CHECK(planned * 20 >= static_cast<int>(test_graphs));
-  CHECK(recomputed > planned);
+  CHECK(2 * recomputed > planned);
 }
 
 TEST_CASE("every pattern plan of a GPT keeps its budget, and its figures are those of evaluate") {
