@@ -123,9 +123,10 @@ TEST_CASE("integers close the gap of a single block") {
 
 TEST_CASE("on random graphs the bound of counts by lp_solve never passes the optimum") {
   int planned = 0, solved = 0, close = 0, raised = 0;
-  for (unsigned seed = 0; seed < test_graphs; ++seed) {
+  for (unsigned seed = 0; seed < test_graphs + test_graphs / 4; ++seed) {
     random_graph::Source random(seed);
-    const Graph graph = random_graph::draw(random, 6);
+    const bool branches = seed >= test_graphs;  // figures are of the others, whose arcs are simpler
+    const Graph graph = random_graph::draw(random, 6, 8, branches);
     const CostProfile profile = random_graph::draw_profile(random, graph, random.one_in(2));
     brute_force::AllPlans all(graph, profile);
     if (all.size() == 0) continue;
@@ -138,8 +139,9 @@ TEST_CASE("on random graphs the bound of counts by lp_solve never passes the opt
       INFO("seed ", seed, " budget ", request.budget_bytes, " tolerance ", request.tolerance);
       if (!plan) continue;
       REQUIRE(best != nullptr);
-      ++planned;
       brute_force::check_promises(graph, request, *best, *plan);
+      if (branches) continue;
+      ++planned;
       solved += std::string(plan->solver) == "lp_solve" ||
                 plan->seconds <= plan->retain_seconds;  // nothing to solve
       if (plan->note) MESSAGE(std::string(plan->note.text()));
@@ -152,7 +154,7 @@ TEST_CASE("on random graphs the bound of counts by lp_solve never passes the opt
   MESSAGE(planned, " planned, ", solved, " with lp_solve, ", close, " within 1 %, ", raised,
           " with a better bound than that of tuned prices");
   CHECK(planned * 6 >= static_cast<int>(test_graphs));
-  CHECK(solved * 100 >= planned * 97);
+  CHECK(solved * 100 >= planned * 98);
   CHECK(close * 100 >= planned * 94);
 }
 

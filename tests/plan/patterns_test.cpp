@@ -63,7 +63,7 @@ TEST_CASE("six lossy codecs: no plan passes its tolerance, whatever its replays 
   int planned = 0, recomputed = 0;
   for (unsigned seed = 0; seed < test_graphs / 5; ++seed) {
     random_graph::Source random(seed);
-    Graph graph = random_graph::draw(random, 12);
+    Graph graph = random_graph::draw(random, 12, 8, false);  // it becomes a chain
     graph.candidates.clear();
     for (const CodecInfo& codec : random_graph::codecs)
       if (!codec.lossless) graph.candidates.push_back(&codec);
@@ -94,7 +94,7 @@ TEST_CASE("six lossy codecs: no plan passes its tolerance, whatever its replays 
     }
   }
   CHECK(planned * 20 >= static_cast<int>(test_graphs));
-  CHECK(2 * recomputed > planned);
+  CHECK(recomputed > planned);
 }
 
 TEST_CASE("every pattern plan of a GPT keeps its budget, and its figures are those of evaluate") {

@@ -69,8 +69,9 @@ inline bool has_layer(const Graph& graph, int id) {
   return id == step_input;
 }
 
-/// Up to `most_free` open activations among at most three more; `rows` scales all sizes.
-inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
+/// Up to `most_free` open activations among at most three more; `rows` scales all sizes. Without
+/// `branches` each layer reads what the one before it made.
+inline Graph draw(Source& random, int most_free, std::size_t rows = 8, bool branches = true) {
   Graph graph;
   const std::size_t widths[] = {16, 16, 32, 40};
   graph.input = Shape(rows, 16);
@@ -84,22 +85,22 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8) {
     node.name = "node";
     node.layer = k;
     // Some read the same as the layer before, and add what that made.
-    const bool branches = k >= 2 && has_layer(graph, k - 2) && random.one_in(8);
-    const int from = branches ? k - 2 : k - 1;
+    const bool begins = branches && k >= 2 && has_layer(graph, k - 2) && random.one_in(8);
+    const int from = begins ? k - 2 : k - 1;
     node.input = k == 0 ? graph.input : graph.node(from).output;
     node.output = random.one_in(2) ? node.input : Shape(rows, widths[random.below(4)]);
-    if (branches) node.output = graph.node(k - 1).output;
+    if (begins) node.output = graph.node(k - 1).output;
     node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
     const Reads reads[] = {Reads::none, Reads::input, Reads::output, Reads::both, Reads::input};
     node.reads = reads[random.below(5)];
-    if (branches && reads_output(node.reads)) node.reads = Reads::input;
+    if (begins && reads_output(node.reads)) node.reads = Reads::input;
     node.dx_overwrites_dy = random.one_in(2);
     node.accepts_empty_dx = random.one_in(2);
     node.aux_bytes = random.one_in(3) ? 1 + random.below(300) : 0;
     node.forward_workspace = random.one_in(3) ? random.below(3000) : 0;
     node.backward_workspace = random.one_in(3) ? random.below(3000) : 0;
     graph.append(node, {&from, 1});
-    if (branches) graph.add(k - 1);
+    if (begins) graph.add(k - 1);
     for (int sums = random.one_in(2) ? 1 : random.one_in(3) ? 2 : 0; sums > 0; --sums) {
       const int source = static_cast<int>(random.below(static_cast<std::size_t>(k) + 1)) - 1;
       const Shape added = source < 0 ? graph.input : graph.node(source).output;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <string>
+
 #include "../step/random_model.hpp"
 
 namespace layout_test {
@@ -98,18 +100,23 @@ TEST_CASE("the peak of a small network: the compiler's number, the run time's, a
 }
 
 TEST_CASE("layouts waste little over the largest sum of live bytes") {
-  double worst = 1, sum = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
-    const auto network = random_model::draw(seed, true);
-    const auto program = make_program(network, Shape(16, 64), {.workers = 2});
-    REQUIRE(program);
-    const double ratio = waste(program->layout);
-    worst = ratio > worst ? ratio : worst;
-    sum += ratio;
+  for (const bool projected : {false, true}) {
+    double worst = 1, sum = 0;
+    for (unsigned seed = 0; seed < 300; ++seed) {
+      const auto network = random_model::draw(seed, true, projected);
+      const auto program = make_program(network, Shape(16, 64), {.workers = 2});
+      REQUIRE(program);
+      const double ratio = waste(program->layout);
+      worst = ratio > worst ? ratio : worst;
+      sum += ratio;
+    }
+    const std::string drawn = projected ? "networks" : "chains";
+    MESSAGE("arena over live bytes, 300 random " << drawn << ": mean " << sum / 300 << ", worst "
+                                                 << worst);
+    CHECK(sum / 300 <= 1.005);
+    // Longer ones are searched less; small networks are checked below.
+    CHECK(worst <= (projected ? 1.09 : 1.08));
   }
-  MESSAGE("arena over live bytes, 300 random chains: mean " << sum / 300 << ", worst " << worst);
-  CHECK(sum / 300 <= 1.005);
-  CHECK(worst <= 1.09);  // longer ones are searched less; small networks are checked below
 }
 
 TEST_CASE("buffers of any size and life: orders are searched until little is wasted") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Random networks for property tests: chains with residual sums, projected or not, and repeated blocks, composed at
-/// run time from small layers, under random policies.
+/// Random networks for property tests: chains with residual sums, projected or not, and repeated
+/// blocks, composed at run time from small layers, under random policies.
 ///
 /// A model is whatever has visit(visitor), so a recipe drawn at run time is one too.
 #pragma once
@@ -294,10 +294,10 @@ struct Network {
   HalfSquare loss;
 };
 
-/// Layers that keep the shape, with properly nested residual sums. Sums end behind layers whose
-/// backward does not read its output, as Residual demands.
+/// Layers that keep the shape, with properly nested residual sums, some of them `projected` if that is
+/// wanted. Sums end behind layers whose backward does not read its output, as Residual demands.
 inline void draw_items(std::mt19937& random, std::vector<Item>& items, int layers, bool lossy,
-                       int depth = 0) {
+                       bool projected, int depth = 0) {
   const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
   const auto policy = [&] {
     const int drawn = below(5);
@@ -306,11 +306,11 @@ inline void draw_items(std::mt19937& random, std::vector<Item>& items, int layer
   for (int i = 0; i < layers; ++i) {
     if (depth < 3 && below(4) == 0) {
       items.push_back({Kind::residual_begin, 0});
-      if (below(3) == 0) {
-        draw_items(random, items, 1 + below(2), lossy, depth + 1);
+      if (projected && below(3) == 0) {
+        draw_items(random, items, 1 + below(2), lossy, projected, depth + 1);
         items.push_back({Kind::branch, 0});
       }
-      draw_items(random, items, 1 + below(4), lossy, depth + 1);
+      draw_items(random, items, 1 + below(4), lossy, projected, depth + 1);
       const Kind ends[] = {Kind::shift, Kind::bump, Kind::noise};
       if (below(2) == 0 || items.back().kind != Kind::residual_end)
         items.push_back({ends[below(3)], policy()});
@@ -326,14 +326,14 @@ inline void draw_items(std::mt19937& random, std::vector<Item>& items, int layer
   }
 }
 
-inline Network draw(unsigned seed, bool lossy) {
+inline Network draw(unsigned seed, bool lossy, bool projected = true) {
   std::mt19937 random(seed);
   Network network;
-  draw_items(random, network.model.before, static_cast<int>(random() % 4), lossy);
+  draw_items(random, network.model.before, static_cast<int>(random() % 4), lossy, projected);
   if (random() % 3 != 0)
-    draw_items(random, network.model.block, 1 + static_cast<int>(random() % 6), lossy);
+    draw_items(random, network.model.block, 1 + static_cast<int>(random() % 6), lossy, projected);
   network.model.copies = 1 + static_cast<int>(random() % 4);
-  draw_items(random, network.model.after, 1 + static_cast<int>(random() % 4), lossy);
+  draw_items(random, network.model.after, 1 + static_cast<int>(random() % 4), lossy, projected);
   return network;
 }
 
