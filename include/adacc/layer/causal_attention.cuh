@@ -313,31 +313,6 @@ void by_head_size(const CausalAttention& f, Shape in, const Call& call) {
   else call(AttentionGroups<4>{});
 }
 
-/// A block of threads for each tile of each head, with `tiles` tiles of shared memory.
-template <unsigned groups, unsigned tiles, class W, class... Numbers, class... Given>
-void launch_attention(const CausalAttention& f, Cuda& cuda, Shape in,
-                      void (*attention)(std::size_t, std::size_t, std::size_t, W, Numbers...),
-                      Given... given) {
-  using Tile = AttentionTile<groups>;
-  constexpr int shared = tiles * Tile::elems * sizeof(W);
-  const std::size_t channels = in.cols() / 3;
-  if constexpr (shared > 48 * 1024) {
-    // What a kernel may have without being told.
-    const cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (status != cudaSuccess)
-      return cuda.note(Error::say(CausalAttention::name, ": the device gives a kernel no ", shared,
-                                  " bytes of shared memory: ", cudaGetErrorString(status)));
-  }
-  const dim3 grid(static_cast<unsigned>(div_up(in[1], Tile::rows)),
-                  static_cast<unsigned>(in[0] * f.heads));
-  const W scale = W(1) / sqrt(static_cast<W>(channels / f.heads));
-  attention<<<grid, Tile::threads, shared, cuda.stream()>>>(in[1], channels, f.heads, scale,
-                                                            given...);
-  cuda.launched(CausalAttention::name);
-}
-
 // Functions of their own, so that a program of several sources can compile their kernels in one
 // (extern template).
 
@@ -348,8 +323,9 @@ void cuda_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> 
   else
     by_head_size(f, qkv.shape(), [&](auto groups) {
       constexpr unsigned g = decltype(groups)::value;
-      launch_attention<g, 3>(f, cuda, qkv.shape(), attention_forward_kernel<g, T>, qkv.data(),
-                             out.data(), sums);
+      using Tile = AttentionTile<g>;
+      launch_attention<Tile::rows, Tile::threads, 3 * Tile::elems * sizeof(T)>(
+          f, cuda, qkv.shape(), attention_forward_kernel<g, T>, qkv.data(), out.data(), sums);
     });
 }
 
@@ -362,13 +338,15 @@ void cuda_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T>
   else
     by_head_size(f, qkv.shape(), [&](auto groups) {
       constexpr unsigned g = decltype(groups)::value;
+      using Tile = AttentionTile<g>;
+      constexpr std::size_t shared = 4 * Tile::elems * sizeof(T);
       const Shape in = qkv.shape();
-      launch_attention<g, 4>(f, cuda, in, attention_statistics_kernel<g, T>, qkv.data(), out, dout,
-                             sums, statistics);
-      launch_attention<g, 4>(f, cuda, in, attention_backward_kernel<true, g, T>, qkv.data(), dout,
-                             statistics, dqkv);
-      launch_attention<g, 4>(f, cuda, in, attention_backward_kernel<false, g, T>, qkv.data(), dout,
-                             statistics, dqkv);
+      launch_attention<Tile::rows, Tile::threads, shared>(
+          f, cuda, in, attention_statistics_kernel<g, T>, qkv.data(), out, dout, sums, statistics);
+      launch_attention<Tile::rows, Tile::threads, shared>(
+          f, cuda, in, attention_backward_kernel<true, g, T>, qkv.data(), dout, statistics, dqkv);
+      launch_attention<Tile::rows, Tile::threads, shared>(
+          f, cuda, in, attention_backward_kernel<false, g, T>, qkv.data(), dout, statistics, dqkv);
     });
 }
 

@@ -415,30 +415,13 @@ static __global__ void __launch_bounds__(128)
                [&](std::size_t p) { return dqkv + head.in(p, 2); });
 }
 
-/// A block of threads for each tile of each head, with so many elements of shared memory.
-template <unsigned elems, class... Numbers, class... Given>
-void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in,
-                             void (*attention)(std::size_t, std::size_t, std::size_t, float,
-                                               Numbers...),
+/// With so many elements of shared memory.
+template <unsigned elems, class Kernel, class... Given>
+void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in, Kernel attention,
                              Given... given) {
   using Tile = TensorTile<32>;  // of any size
-  constexpr int shared = elems * sizeof(bfloat16);
-  const std::size_t channels = in.cols() / 3;
-  if constexpr (shared > 48 * 1024) {
-    // What a kernel may have without being told.
-    const cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (status != cudaSuccess)
-      return cuda.note(Error::say(CausalAttention::name, ": the device gives a kernel no ", shared,
-                                  " bytes of shared memory: ", cudaGetErrorString(status)));
-  }
-  const dim3 grid(static_cast<unsigned>(div_up(in[1], Tile::own_rows)),
-                  static_cast<unsigned>(in[0] * f.heads));
-  const float scale = 1.0F / sqrt(static_cast<float>(channels / f.heads));
-  attention<<<grid, Tile::threads, shared, cuda.stream()>>>(in[1], channels, f.heads, scale,
-                                                            given...);
-  cuda.launched(CausalAttention::name);
+  launch_attention<Tile::own_rows, Tile::threads, elems * sizeof(bfloat16)>(f, cuda, in, attention,
+                                                                            given...);
 }
 
 /// call() with the channels, as a type, that heads are held in.
