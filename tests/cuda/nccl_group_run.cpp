@@ -20,13 +20,11 @@
 #include <thread>
 #include <vector>
 
+#include "made_up_cuda.hpp"
+
 struct CUstream_st {
   std::deque<std::function<bool()>> items;  ///< true: it has ended
   std::size_t ran = 0, queued = 0;
-};
-struct CUevent_st {
-  CUstream_st* stream = nullptr;
-  std::size_t position = 0;
 };
 
 namespace {
@@ -43,7 +41,8 @@ struct Pair {
 };
 std::mutex pairs_mutex;
 std::map<std::string, std::shared_ptr<Pair>> pairs;
-std::atomic<int> ids{0}, live{0};
+std::atomic<int> ids{0};
+using made_up_cuda::live;
 std::atomic<bool> refuses{false}, fails_behind{false};
 
 thread_local CUstream_st compute;
@@ -92,16 +91,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   for (; !stream_of(stream).items.empty(); std::this_thread::yield()) progress();
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  ++live;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  --live;
-  return cudaSuccess;
-}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   *event = {&stream_of(stream), stream_of(stream).queued};
   return cudaSuccess;
@@ -125,7 +114,6 @@ cudaError_t cudaFree(void* memory) {
   --live;
   return cudaSuccess;
 }
-const char* cudaGetErrorString(cudaError_t) { return "out of something"; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 0, sizeof *id);

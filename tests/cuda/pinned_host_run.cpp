@@ -13,10 +13,8 @@
 #include <string>
 #include <vector>
 
-struct CUevent_st {
-  CUstream_st* stream = nullptr;  ///< of its last record
-  std::size_t position = 0;       ///< that has ended once so many items of the stream have run
-};
+#include "made_up_cuda.hpp"
+
 struct CUstream_st {
   struct Item {
     std::function<void()> work;
@@ -32,7 +30,7 @@ namespace {
 CUstream_st* copies = nullptr;  ///< the one stream that is not the steps'
 CUstream_st compute;
 bool eager = false;
-int live = 0;  ///< handles that are not given back
+using made_up_cuda::live;
 cudaError_t fail_copy = cudaSuccess;
 
 /// Runs `stream` until it has run `position` items; what it waits for runs before.
@@ -92,16 +90,6 @@ cudaError_t cudaFreeHost(void* memory) {
   --live;
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  ++live;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  --live;
-  return cudaSuccess;
-}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   queue(stream, {});
   *event = {&stream_of(stream), stream_of(stream).items.size()};
@@ -117,7 +105,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   queue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
-const char* cudaGetErrorString(cudaError_t) { return "out of something"; }
 }
 
 namespace pinned_host_run { namespace {
