@@ -481,10 +481,9 @@ class Trainer {
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
     if (!optimizer) return optimizer.error;
-    optimizer_ = std::move(*optimizer);
+    optimizer_ = *optimizer;
     // What several ranks then train with is made by go_parallel(), and may be shared among them.
     if (options_.parallel()) *optimizer = Stateless();
-    else *optimizer = optimizer_;
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
     trained().clip = options_.clip;

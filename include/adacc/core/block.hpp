@@ -79,4 +79,21 @@ class Block {
   std::size_t boundary_ = alignment;
 };
 
+namespace detail {
+
+/// `block`, of the host's memory or a device's, is made anew; without memory for it it stays, and `error`
+/// is why, unless it is one already.
+template <class AnyBlock>
+void take(AnyBlock& block, std::size_t elems, const char* what, Error& error,
+          std::size_t boundary = alignment) {
+  auto made = AnyBlock::make(elems, what, boundary);
+  if (!made) {
+    if (!error) error = made.error;
+    return;
+  }
+  block = static_cast<AnyBlock&&>(*made);
+}
+
+}  // namespace detail
+
 }}  // namespace adacc::v0_1

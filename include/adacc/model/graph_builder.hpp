@@ -362,17 +362,10 @@ class GraphBuilder {
     node.first_candidate = graph_.candidates.size();
     for (std::size_t i = 0; i < order.count; ++i) {
       if (own_reads && next_reads && !next.contains(order[i])) continue;
-      const std::size_t bytes =
-          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
-      if (bytes == 0 || bytes >= node.output_bytes) continue;
-      graph_.candidates.push_back(order[i]);
+      if (shrinks(node, *order[i])) graph_.candidates.push_back(order[i]);
     }
-    node.candidate_count = graph_.candidates.size() - node.first_candidate;
     node.tolerated = node.policy.codec() == &detail::tolerated_codec;
-    if (!node.tolerated) return;
-    Form form = node.policy.form();
-    form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
-    node.policy = keep(form);
+    end_candidates(node);
   }
 
   /// Another layer reads activation `id` in backward, and tolerates `codecs`.
@@ -381,19 +374,27 @@ class GraphBuilder {
     const bool first = !node.read_in_backward;
     const CodecSpan order = first ? codecs : graph_.candidates_of(node);
     Array<const CodecInfo*> shared;
-    for (std::size_t i = 0; i < order.count; ++i) {
-      const std::size_t bytes =
-          order[i]->encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
-      if (bytes != 0 && bytes < node.output_bytes && codecs.contains(order[i]))
-        shared.push_back(order[i]);
-    }
+    for (std::size_t i = 0; i < order.count; ++i)
+      if (shrinks(node, *order[i]) && codecs.contains(order[i])) shared.push_back(order[i]);
     node.sensitivity += sensitivity;
     node.first_candidate = graph_.candidates.size();
-    node.candidate_count = shared.size();
     for (const CodecInfo* codec : shared) graph_.candidates.push_back(codec);
+    end_candidates(node);
+  }
+
+  constexpr bool shrinks(const Node& node, const CodecInfo& codec) const {
+    const std::size_t bytes =
+        codec.encoded_bytes(node.output.rows(), node.output.cols(), graph_.scalar);
+    return bytes != 0 && bytes < node.output_bytes;
+  }
+
+  /// All candidates from the node's first one on are its; a policy that takes what is tolerated takes
+  /// the first.
+  constexpr void end_candidates(Node& node) {
+    node.candidate_count = graph_.candidates.size() - node.first_candidate;
     if (!node.tolerated) return;
     Form form = node.policy.form();
-    form.codec = shared.empty() ? nullptr : shared[0];
+    form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
     node.policy = keep(form);
   }
 

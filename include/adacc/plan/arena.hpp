@@ -28,14 +28,23 @@ class ArenaPlanner {
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
   [[gnu::cold]] void search(const PlanRequest& request, Proposals& proposals) {
-    if (!search_all(request, proposals)) segments(request, proposals).search();
+    if (!search_all(request, proposals))
+      segments(request, proposals.deadline(), proposals).search();
   }
 
   /// Proposes the fastest plan that it finds. Those that take `most_seconds` or more are of no interest,
   /// and the search ends when none of the others can be found.
   [[gnu::cold]] void search_below(double most_seconds, const PlanRequest& request,
                                   Proposals& proposals) {
-    if (!search_all(request, proposals)) segments(request, proposals).search_below(most_seconds);
+    if (!search_all(request, proposals))
+      segments(request, proposals.deadline(), proposals).search_below(most_seconds);
+  }
+
+  /// Proposes the smallest plan. Looks at no clock.
+  [[gnu::cold]] void propose_smallest(const PlanRequest& request, Proposals& proposals) {
+    if (searches_all(graph_, request))
+      proposals.offer_smallest(smallest_plan(graph_, profile_, request.tolerance), exhaustive);
+    if (!proposals.smallest().proven()) segments(request, {}, proposals).propose_smallest();
   }
 
  private:
@@ -49,10 +58,11 @@ class ArenaPlanner {
             (proposals.found() || proposals.smallest().proven()));
   }
 
-  ChainPlanner segments(const PlanRequest& request, Proposals& proposals) {
+  ChainPlanner segments(const PlanRequest& request, const Deadline& deadline,
+                        Proposals& proposals) {
     if (!listed_) tables_ = ChainTables(graph_, profile_, tuning_);
     listed_ = true;
-    return {tables_, graph_, profile_, request, proposals.deadline(), tuning_, proposals};
+    return {tables_, graph_, profile_, request, deadline, tuning_, proposals};
   }
 
   const Graph& graph_;

@@ -9,23 +9,6 @@
 
 namespace adacc { inline namespace v0_1 {
 
-namespace detail {
-
-/// The smallest plan that make_plan() falls back to.
-[[gnu::cold]] inline void propose_smallest(const Graph& graph, const CostProfile& profile,
-                                           const PlanRequest& request, Proposals& proposals) {
-  if (searches_all(graph, request))
-    proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
-  if (!proposals.smallest().proven()) {
-    const ChainTuning tuning;
-    const ChainTables tables(graph, profile, tuning);
-    ChainPlanner(tables, graph, profile, request, {}, tuning, proposals).propose_smallest();
-  }
-  if (request.link.exists()) OffloadPlanner(graph, profile, request, proposals).propose_smallest();
-}
-
-}  // namespace detail
-
 /// A Planner.
 [[gnu::cold]] inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                                    const PlanRequest& request) {
@@ -35,8 +18,9 @@ namespace detail {
     detail::ArenaPlanner(graph, profile).search(request, proposals);
     return proposals.outcome();
   }
-  if (!proposals.retain_fits()) detail::OffloadPlanner(graph, profile, request, proposals).search();
-  if (!proposals.found()) detail::propose_smallest(graph, profile, request, proposals);
+  detail::OffloadPlanner planner(graph, profile, request, proposals);
+  if (!proposals.retain_fits()) planner.search();
+  if (!proposals.found()) planner.propose_smallest();
   return proposals.outcome();
 }
 
@@ -48,7 +32,9 @@ namespace detail {
                                                        const PlanRequest& request) {
   if (const Error why = check(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
-  detail::propose_smallest(graph, profile, request, proposals);
+  if (request.link.exists())
+    detail::OffloadPlanner(graph, profile, request, proposals).propose_smallest();
+  else detail::ArenaPlanner(graph, profile).propose_smallest(request, proposals);
   return proposals.smallest().arena_bytes;
 }
 

@@ -46,8 +46,9 @@ class OffloadPlanner {
         proposals_(proposals) {}
 
   /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
-  /// that was proposed, if there is one.
+  /// that does without a store.
   [[gnu::cold]] void propose_smallest() {
+    arena_.propose_smallest(request_, proposals_);
     proposals_.forget_least_bytes();
     const Plan smallest = proposals_.smallest().plan;
     proposals_.offer_smallest({sent_away(graph_, plan_from_types(graph_), 0), 0, 0}, name);

@@ -2,6 +2,7 @@
 /// From graph and plan to the instructions of a step, written down.
 #pragma once
 
+#include "lifetimes.hpp"
 #include "loops.hpp"
 #include "scheduler.hpp"
 #include "updates.hpp"

@@ -44,7 +44,6 @@
 #include "../core/array.hpp"
 #include "../model/graph.hpp"
 #include "instruction.hpp"
-#include "lifetimes.hpp"
 #include "plan.hpp"
 
 namespace adacc { inline namespace v0_1 {

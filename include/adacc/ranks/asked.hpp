@@ -23,22 +23,26 @@ inline std::string shortest(double value) {
   return {text, end.ptr};
 }
 
-/// visit(name, value) of them, always in the same order.
+/// visit(name, optimizer, value) of them, always in the same order; `optimizer` is null for what is not
+/// that optimizer's own.
 template <class Optimizer, class Visit>
 void each_asked(double rate, double clip, ClipBy clip_by, const Optimizer& optimizer,
                 const Visit& visit) {
-  visit("learning rate", rate);
-  visit("norm that gradients are clipped to", clip);
-  visit("step whose norm that is (0: its own, 1: the one before)",
+  const char* const nobody = nullptr;
+  visit("learning rate", nobody, rate);
+  visit("norm that gradients are clipped to", nobody, clip);
+  visit("step whose norm that is (0: its own, 1: the one before)", nobody,
         clip_by == ClipBy::previous ? 1.0 : 0.0);
-  each_option(optimizer, visit);
+  each_option(optimizer,
+              [&](const char* name, double value) { visit(name, optimizer.name, value); });
 }
 
 /// How many they are.
 template <class Optimizer>
 std::size_t count_of_asked(const Optimizer& optimizer) {
   std::size_t count = 0;
-  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char*, double) { ++count; });
+  each_asked(0, 0, ClipBy::this_step, optimizer,
+             [&](const char*, const char*, double) { ++count; });
   return count;
 }
 
@@ -57,13 +61,9 @@ Error disagreement_of(const Optimizer& optimizer, std::size_t i, double base, in
                       double theirs) {
   std::string what;
   std::size_t at = 0;
-  std::size_t own = 0;
-  each_option(optimizer, [&](const char*, double) { ++own; });
-  const std::size_t others = count_of_asked(optimizer) - own;
-  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char* name, double) {
-    if (at++ != i) return;
-    what = name;
-    if (i >= others) what += std::string(" of ") + optimizer.name;
+  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char* name, const char* of, double) {
+    if (at++ == i)
+      what = std::string(name) + (of == nullptr ? "" : " of ") + (of == nullptr ? "" : of);
   });
   return Error::say("the ranks disagree on the ", what.c_str(), ": rank 0 has ",
                     shortest(base).c_str(), ", rank ", rank, " ", shortest(theirs).c_str());

@@ -420,7 +420,7 @@ class DataParallel {
       std::size_t next = 0;
       mine_to_all[next++] = failed ? 1 : 0;
       detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
-                         [&](const char*, double value) {
+                         [&](const char*, const char*, double value) {
                            if (next < head) mine_to_all[next++] = value;
                          });
       for (std::size_t i = 0; i < owners.size(); ++i) {

@@ -57,15 +57,11 @@ class OwnedGradients {
   std::size_t sums_bytes() const { return levels_ * owned_elems_ * sizeof(T); }
 
   Error allocate() {
-    const auto take = [](Block<T>& block, std::size_t elems, const char* what) -> Error {
-      auto made = Block<T>::make(elems, what);
-      if (!made) return made.error;
-      block = std::move(*made);
-      return {};
-    };
-    if (const Error why = take(owned_, owned_elems_, "gradients")) return why;
-    if (const Error why = take(place_, place_elems_, "a layer's gradients")) return why;
-    return take(kept_, levels_ * owned_elems_, "sums of shards");
+    Error error;
+    detail::take(owned_, owned_elems_, "gradients", error);
+    detail::take(place_, place_elems_, "a layer's gradients", error);
+    detail::take(kept_, levels_ * owned_elems_, "sums of shards", error);
+    return error;
   }
 
   /// The gradient of parameter p, which this rank owns; of a shard, or the sum once all are closed.

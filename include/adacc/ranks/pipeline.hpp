@@ -237,7 +237,8 @@ class Pipeline {
     first_ = mine.first, last_ = mine.last;
     whole_ = graph;
     for (const StageOutcome& stage : plan.stages) last_nodes_.push_back(stage.last);
-    const Result<UpdateTable> all = UpdateTable::make(optimizer, graph.parameters, graph.scalar);
+    const Result<UpdateTable> all =
+        UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
     if (!all) return all.error;
     whole_table_ = *all;
     Result<Graph> cut = stage_of(graph, mine.first, mine.last);
@@ -252,18 +253,18 @@ class Pipeline {
     in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
     out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
     Error error;
-    take(params_, cut->parameter_elems, "parameters", error);
-    take(gradients_, cut->gradient_elems, "gradients", error);
-    take(arena_, arena, "activations", error);
-    take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
-         "what is received and sent", error);
+    detail::take(params_, cut->parameter_elems, "parameters", error);
+    detail::take(gradients_, cut->gradient_elems, "gradients", error);
+    detail::take(arena_, arena, "activations", error);
+    detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
+                 "what is received and sent", error);
     const Result<UpdateTable> table =
         UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
     if (!table) return table.error;
     table_ = *table;
     norms_.resize(table_.owners());
     told_.resize(asked + detail::count_of_asked(optimizer));
-    take(state_, table_.bytes(), "the optimizer's state", error);
+    detail::take(state_, table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     for (int slot = 0; slot < flying; ++slot) {
       Result<Program> program = make_program(*cut, mine.plan);
@@ -286,13 +287,6 @@ class Pipeline {
                           cut->first_parameter);
     under_way_.resize(static_cast<std::size_t>(tickets()));
     return group_.prepare(tickets());
-  }
-
-  template <class Element>
-  static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error) {
-    auto made = Block<Element>::make(elems, what);
-    if (!made && !error) error = made.error;
-    if (made) block = std::move(*made);
   }
 
   // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.
@@ -429,15 +423,17 @@ class Pipeline {
     if (is_first()) told_[squares] = told_[field] = told_[who] = told_[theirs] = 0;
     for (const double norm : norms_) told_[squares] += norm * norm;
     std::size_t at = asked;
-    detail::each_asked(rate, clip, ClipBy::this_step, optimizer, [&](const char*, double mine) {
-      if (at == told_.size()) return;
-      double& first = told_[at++];
-      if (is_first()) first = mine;
-      if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
-      told_[field] = static_cast<double>(at - asked);
-      told_[who] = stage_;
-      told_[theirs] = mine;
-    });
+    detail::each_asked(rate, clip, ClipBy::this_step, optimizer,
+                       [&](const char*, const char*, double mine) {
+                         if (at == told_.size()) return;
+                         double& first = told_[at++];
+                         if (is_first()) first = mine;
+                         if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0)
+                           return;
+                         told_[field] = static_cast<double>(at - asked);
+                         told_[who] = stage_;
+                         told_[theirs] = mine;
+                       });
     if (!is_last())
       if (const Error why =
               exchange(number_out(), GroupMessage::Direction::send, stage_ + 1, shared))

@@ -420,11 +420,11 @@ class Training {
     const std::size_t needed = made.arena_for(made.step_);
     Error error;
     made.take_arena(needed > first_arena ? needed : first_arena, error);
-    if (made.holds_bf16()) take(made.held_, graph.parameter_elems, "parameters", error);
-    else take(made.params_, graph.parameter_elems, "parameters", error);
-    take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
+    if (made.holds_bf16()) detail::take(made.held_, graph.parameter_elems, "parameters", error);
+    else detail::take(made.params_, graph.parameter_elems, "parameters", error);
+    detail::take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
     if (made.stored_ == nullptr)
-      take(made.state_, made.table_.bytes(), "the optimizer's state", error);
+      detail::take(made.state_, made.table_.bytes(), "the optimizer's state", error);
     if (error) return error;
     error = made.memory_.make(context);
     if (error) return error;
@@ -441,7 +441,7 @@ class Training {
 
   void take_arena(std::size_t bytes, Error& error) {
     // What is sent away starts and ends where a disk can be written.
-    take(arena_, bytes, "activations", error, store_ ? huge_page : alignment);
+    detail::take(arena_, bytes, "activations", error, store_ ? huge_page : alignment);
   }
 
   Error bind(Step<T, Context>& step) {
@@ -471,17 +471,6 @@ class Training {
           "parameters can be held in bfloat16 by optimizers that are elementwise, and ",
           optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
     return {};
-  }
-
-  template <class Element>
-  static void take(Block<Element>& block, std::size_t elems, const char* what, Error& error,
-                   std::size_t boundary = alignment) {
-    auto made = Block<Element>::make(elems, what, boundary);
-    if (!made) {
-      if (!error) error = made.error;
-      return;
-    }
-    block = std::move(*made);
   }
 
   static void give_back(Block<std::byte>& block) {

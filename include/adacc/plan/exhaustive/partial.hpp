@@ -14,6 +14,7 @@
 
 #include "../../core/array.hpp"
 #include "../../cost/evaluate.hpp"
+#include "../../program/lifetimes.hpp"
 #include "../../program/liveness.hpp"
 #include "../../program/scheduler.hpp"
 #include "../options.hpp"
