@@ -6,6 +6,14 @@ mark_as_advanced(ADACC_NVCC)
 get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
 set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include" -isystem ${eigen})
 
+# Beside PTX, which every device from sm_80 on makes its own code of when a program starts (minutes, for
+# programs of many kernels), code of these: sm_90, say.
+set(ADACC_CUDA_CODE "" CACHE STRING "devices whose code is made beside PTX: sm_80,sm_90")
+set(ADACC_NVCC_CODE -arch=compute_80 -code=compute_80)
+if(ADACC_CUDA_CODE)
+  set(ADACC_NVCC_CODE -arch=compute_80 "-code=compute_80,${ADACC_CUDA_CODE}")
+endif()
+
 # adacc_nvcc_object(object source [HEADERS header...] [OPTIONS option...]): `object` is made of `source`,
 # paths in full, with code for any device from sm_80 on, to be linked with a CUDA runtime or an executor.
 function(adacc_nvcc_object object source)
@@ -15,8 +23,8 @@ function(adacc_nvcc_object object source)
   cmake_path(GET object PARENT_PATH folder)
   file(MAKE_DIRECTORY "${folder}")
   add_custom_command(OUTPUT "${object}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -lineinfo -arch=compute_80 -code=compute_80
-            --no-compress --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -lineinfo ${ADACC_NVCC_CODE} --no-compress
+            --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
     DEPENDS "${source}" ${arg_HEADERS} ${headers}
     COMMENT "Compiling ${source} with nvcc" VERBATIM)
 endfunction()
@@ -29,7 +37,7 @@ function(adacc_nvcc_program target program)
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
   list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -arch=compute_80 -code=compute_80
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 ${ADACC_NVCC_CODE}
             -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES}
     DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
     COMMENT "Building ${program} with nvcc" VERBATIM)
