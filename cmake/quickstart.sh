@@ -320,7 +320,7 @@ ranks() {
 }
 
 gpu() {
-  local device driver page program nvcc status failed=0
+  local device driver page program nvcc code status failed=0
   if ! device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1); then
     echo "quickstart: nvidia-smi finds no GPU on this machine" >&2
     exit 1
@@ -328,7 +328,10 @@ gpu() {
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
   provide need_gxx need_libraries need_nvcc
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
-  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON
+  # The device's own code beside PTX: else the driver makes it when a program first starts.
+  code=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON \
+    "-DADACC_CUDA_CODE=$code"
   cmake --build --preset release -j "$jobs" \
     --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench train_gpt_cuda
 

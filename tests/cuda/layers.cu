@@ -34,12 +34,14 @@ struct Device {
   }
   explicit Device(const std::vector<T>& from) : Device(from.size()) {
     cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();  // the tests' stream does not wait for the one that copied
   }
   ~Device() { cudaFree(data); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   std::vector<T> list() const {
     std::vector<T> to(size);
+    cudaDeviceSynchronize();
     cudaMemcpy(to.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost);
     return to;
   }

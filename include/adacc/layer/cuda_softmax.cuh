@@ -12,7 +12,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// not null, it becomes (softmax - one-hot) * share; it may be the logits.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    softmax_loss_kernel(std::size_t rows, std::size_t classes, const T* logits,
+    softmax_loss_kernel(std::size_t rows, std::size_t classes, std::size_t stride, const T* logits,
                         const std::int32_t* targets, Wide<T> share, double* losses, T* out) {
   using W = Wide<T>;
   __shared__ W shared[2][cuda_warps];
@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(cuda_threads)
     return all;
   };
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T* const in = logits + row * classes;
+    const T* const in = logits + row * stride;
     W top = -infinity_of<W>;
     for (std::size_t c = threadIdx.x; c < classes; c += cuda_threads) {
       const W logit = widened(in[c]);
@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(cuda_threads)
     if (out == nullptr) continue;
     const W scale = share / sum;
     for (std::size_t c = threadIdx.x; c < classes; c += cuda_threads)
-      out[row * classes + c] =
+      out[row * stride + c] =
           narrowed<T>(exp(widened(in[c]) - top) * scale - (c == target ? share : W(0)));
   }
 }
@@ -59,10 +59,11 @@ inline std::size_t cuda_mean_rows(const Cuda& cuda, std::size_t rows) {
 
 template <class T>
 void softmax_loss(Cuda& cuda, const char* name, std::size_t rows, std::size_t classes,
-                  const T* logits, const std::int32_t* targets, std::size_t all_rows,
-                  double* losses, T* out) {
+                  std::size_t stride, const T* logits, const std::int32_t* targets,
+                  std::size_t all_rows, double* losses, T* out) {
   softmax_loss_kernel<<<cuda_grid(rows, 1), cuda_threads, 0, cuda.stream()>>>(
-      rows, classes, logits, targets, Wide<T>(1) / static_cast<Wide<T>>(all_rows), losses, out);
+      rows, classes, stride, logits, targets, Wide<T>(1) / static_cast<Wide<T>>(all_rows), losses,
+      out);
   cuda.launched(name);
 }
 
