@@ -103,6 +103,7 @@ class Decoder {
   std::map<std::string, u64> params_, shared_, local_;
   std::map<std::string, u32> registers_;
   std::map<std::pair<u64, int>, u32> constants_;
+  std::set<std::string> approximate_;  // what has been said to be so
   u32 next_ = 64;
 
   static std::vector<std::string> split(const std::string& s, char at) {
@@ -481,9 +482,10 @@ class Decoder {
     return in;
   }
 
-  void approximate(const Statement& s) const {
-    std::fprintf(stderr, "ptxrun: %s: %s is not what a GPU's approximation gives\n",
-                 f_.name.c_str(), s.op.c_str());
+  void approximate(const Statement& s) {
+    if (approximate_.insert(s.op).second)
+      std::fprintf(stderr, "ptxrun: %s: %s is not what a GPU's approximation gives\n",
+                   f_.name.c_str(), s.op.c_str());
   }
 
   void comparison(Inst& in, const std::vector<std::string>& p, const std::vector<std::string>& a,
