@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A function's statements -> instructions with handlers.
 #pragma once
+#include "async_copy.hpp"
 #include "float_modes.hpp"
+#include "matrix_load.hpp"
 #include "matrix_product.hpp"
 
 namespace ptxrun {
@@ -101,6 +103,7 @@ class Decoder {
   std::map<std::string, u64> params_, shared_, local_;
   std::map<std::string, u32> registers_;
   std::map<std::pair<u64, int>, u32> constants_;
+  std::set<std::string> approximate_;  // what has been said to be so
   u32 next_ = 64;
 
   static std::vector<std::string> split(const std::string& s, char at) {
@@ -283,6 +286,8 @@ class Decoder {
       return in;
     }
     if (op == "mma") return matrix_product(in, s);
+    if (op == "ldmatrix") return matrix_load(in, s, p);
+    if (op == "cp") return async_copy(in, s, p);
     if (op == "ld" || op == "ldu") return memory(in, s, p, true);
     if (op == "st") return memory(in, s, p, false);
     if (op == "atom" || op == "red") return atomic(in, s, p);
@@ -477,9 +482,10 @@ class Decoder {
     return in;
   }
 
-  void approximate(const Statement& s) const {
-    std::fprintf(stderr, "ptxrun: %s: %s is not what a GPU's approximation gives\n",
-                 f_.name.c_str(), s.op.c_str());
+  void approximate(const Statement& s) {
+    if (approximate_.insert(s.op).second)
+      std::fprintf(stderr, "ptxrun: %s: %s is not what a GPU's approximation gives\n",
+                   f_.name.c_str(), s.op.c_str());
   }
 
   void comparison(Inst& in, const std::vector<std::string>& p, const std::vector<std::string>& a,
@@ -504,7 +510,7 @@ class Decoder {
                  const std::string& op, const std::string& type) {
     in.kind = Kind::warp_sync;
     // what: 0 bar.warp.sync, 1…4 shfl idx up down bfly, 5…8 vote all any uni ballot, 9 redux, 10 match.any,
-    // 11 mma
+    // 11 mma, 12 ldmatrix
     if (op == "bar" || op == "barrier") {
       in.what = 0;
       in.e = value(a.at(0), 32);
@@ -548,6 +554,57 @@ class Decoder {
       for (const std::string& one : vector_of(operand))
         in.targets.push_back(static_cast<s32>(value(one, 32)));
     if (in.targets.size() != MatrixProduct::registers) unsupported("matrix product");
+    return in;
+  }
+
+  Inst matrix_load(Inst in, const Statement& s, const std::vector<std::string>& p) {
+    static const std::map<std::string, u8> counts = {{"x1", 1}, {"x2", 2}, {"x4", 4}};
+    if (p.size() < 7 || p[1] != "sync" || p[2] != "aligned" || p[3] != "m8n8" || p.back() != "b16")
+      unsupported("load of matrices");
+    const auto count = counts.find(p[4]);
+    in.is_signed = p[5] == "trans";
+    in.space = space_of(p);
+    const std::vector<std::string> to = vector_of(s.args.at(0));
+    if (count == counts.end() || p.size() != (in.is_signed ? 8U : 7U) ||
+        in.space != Space::shared || to.size() != count->second)
+      unsupported("load of matrices");
+    in.kind = Kind::warp_sync;
+    in.what = 12;
+    in.e = value("-1", 32);
+    in.count = count->second;
+    for (std::size_t i = 0; i < to.size(); ++i) in.v[i] = value(to[i], 32);
+    address(in, s.args.at(1));
+    return in;
+  }
+
+  Inst async_copy(Inst in, const Statement& s, const std::vector<std::string>& p) {
+    if (p.size() < 3 || p[1] != "async") unsupported("copy");
+    if (p[2] == "commit_group") {
+      in.fn = commit_copies;
+      return in;
+    }
+    if (p[2] == "wait_all" || p[2] == "wait_group") {
+      u64 groups = 0;
+      if (p[2] == "wait_group" && !immediate(s.args.at(0), groups)) unsupported("number of groups");
+      in.offset = p[2] == "wait_all" ? -1 : static_cast<s64>(groups);
+      in.fn = wait_for_copies;
+      return in;
+    }
+    u64 bytes = 0;
+    const bool whole_lines = p[2] == "cg";  // past the L1 cache, 16 bytes at a time
+    if ((p[2] != "ca" && !whole_lines) || p.size() != 5 || p[3].substr(0, 6) != "shared" ||
+        p[4] != "global" || s.args.size() < 3 || s.args.size() > 4 ||
+        !immediate(s.args[2], bytes) ||
+        (bytes != 16 && (whole_lines || (bytes != 4 && bytes != 8))))
+      unsupported("copy");
+    address(in, s.args[1]);
+    if (!in.wide_base) unsupported("copy");
+    in.b = in.a, in.source_offset = in.offset;
+    address(in, s.args[0]);
+    in.space = Space::shared;
+    in.size = static_cast<u8>(bytes), in.count = 1;
+    in.c = s.args.size() == 4 ? value(s.args[3], 32) : constant(bytes, 32);
+    in.fn = issue_copies;
     return in;
   }
 

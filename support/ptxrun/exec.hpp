@@ -32,7 +32,7 @@ struct Inst {
   u32 d = 0, d2 = 0, a = 0, b = 0, c = 0, e = 0;
   u32 v[4] = {};  // registers of a vector
   u8 v_width[4] = {};
-  s64 offset = 0;
+  s64 offset = 0, source_offset = 0;
   s32 target = -1;
   std::vector<s32> targets;
   void (*fn)(Machine&, Warp&, const Inst&, u32) = nullptr;
@@ -79,6 +79,18 @@ struct Group {
   u32 mask;
 };
 
+/// A cp.async that its thread has not waited for.
+struct AsyncCopy {
+  const Inst* in;
+  u64 to, from, given;  // bytes that are read
+  u64 group;
+  u8 bytes[16] = {};
+};
+struct LaneCopies {
+  std::vector<AsyncCopy> pending;
+  u64 groups = 0;  // committed so far
+};
+
 struct Warp {
   u8* regs;
   std::vector<u8> memory;
@@ -87,6 +99,7 @@ struct Warp {
   u16 epoch = 0;  // of bar.warp.sync
   std::vector<Group> run, at_sync, at_barrier;
   u8* local = nullptr;  // of lane 0
+  std::array<LaneCopies, 32> copies;
 };
 
 struct Fault {};
@@ -114,7 +127,9 @@ struct Machine {
   Kernel* kernel = nullptr;
   u32 grid[3] = {}, block[3] = {}, ctaid[3] = {};
   u32 now = 1, block_first = 1, launch_first = 1;  // stamps
-  std::vector<u8> shared, shared_known;
+  std::vector<u8> shared, shared_known;            // known: 0, 1 or on_its_way
+  static constexpr u8 on_its_way = 2;              // to where a cp.async still copies
+  u64 in_flight = 0;                               // such bytes
   std::vector<Cell> shared_cells;
   std::vector<u8> params;
   std::vector<Warp> warps;
@@ -254,6 +269,9 @@ struct Machine {
                     " outside of shared memory, at " + std::to_string(address),
                 in, w, lane);
         u8* const at = shared.data() + address;
+        if (in_flight != 0 && std::memchr(shared_known.data() + address, on_its_way, n))
+          report("touches what a cp.async copies and is not waited for: " + shared_place(address),
+                 in, w, lane);
         if (how != Access::write && settings.unwritten) {
           for (u64 i = 0; i < n; ++i)
             if (!shared_known[address + i]) {

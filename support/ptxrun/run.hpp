@@ -11,6 +11,7 @@ inline void Machine::start_block(u32 x, u32 y, u32 z) {
   std::fill(shared_known.begin(), shared_known.end(), u8{0});
   // What an earlier block left there is no good value.
   std::fill(shared.begin(), shared.end(), u8{0xEE});
+  in_flight = 0;
   const u32 threads = block[0] * block[1] * block[2];
   for (Warp& w : warps) {
     const u32 left = threads - static_cast<u32>(w.id) * 32;
@@ -18,6 +19,7 @@ inline void Machine::start_block(u32 x, u32 y, u32 z) {
     w.run.assign(1, {0, w.alive});
     w.at_sync.clear(), w.at_barrier.clear();
     w.epoch = 0;
+    w.copies = {};
     for (const auto& [name, at] : kernel->special)
       if (name.substr(0, 6) == "%ctaid")
         for (int l = 0; l < 32; ++l)
@@ -123,7 +125,13 @@ inline void Machine::run_block() {
         }
       }
     }
-    if (pc < 0) return;
+    if (pc < 0) {
+      for (const Warp& w : warps)
+        for (std::size_t l = 0; l < 32; ++l)
+          for (const AsyncCopy& copy : w.copies[l].pending)
+            report("a cp.async that its thread never waits for", *copy.in, w, static_cast<int>(l));
+      return;
+    }
     kernel->barriers += 1;
     ++now;
     for (Warp& w : warps) {
@@ -246,6 +254,9 @@ inline void Machine::warp_sync(Warp& w, const Inst& in, u32 mask) {
     case 11:
       if (mask != all_lanes) fault("a product of matrices by a part of a warp", in, w, 0);
       return MatrixProduct::run(w, in);
+    case 12:
+      if (mask != all_lanes) fault("a load of matrices by a part of a warp", in, w, 0);
+      return load_matrices(*this, w, in);
     default: {
       const u32* a = reg<u32>(w, in.a);
       alignas(64) u32 result[32] = {};

@@ -279,6 +279,9 @@ void check_all(const Setting& setting) {
     check(setting, CausalAttention{.heads = 3}, Shape(2, 37, 144), 1e-4, call, 1, coarse);
     check(setting, CausalAttention{.heads = 2}, Shape(1, 70, 198), 1e-4, call, 1, coarse);
     check(setting, CausalAttention{.heads = 1}, Shape(1, 40, 384), 1e-4, call, 1, coarse);
+    // More than two tiles of each side, rows that are whole and rows that are not.
+    check(setting, CausalAttention{.heads = 2}, Shape(1, 203, 384), 1e-4, call, 1, coarse);
+    check(setting, CausalAttention{.heads = 1}, Shape(1, 150, 300), 1e-4, call, 1, coarse);
   }
   check(setting, SoftmaxCrossEntropy{}, Shape(7, 53), 1e-6, {}, 53);
   check(setting, SoftmaxCrossEntropy{}, Shape(3, 700), 1e-6, {}, 700);
