@@ -356,6 +356,11 @@ gpu() {
       build/release/examples/train_gpt_cuda --device cuda "${GPU_MODEL[@]}" $program 2>&1 || status=$?
       [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
     done
+    if command -v python3 >/dev/null; then
+      echo
+      echo "== bench/peers/gpt2_cuda.py"
+      python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M 2>&1 || failed=1
+    fi
     [ "$failed" -eq 0 ]
   } | tee "$page" || failed=1
   echo "quickstart: written to $page"
