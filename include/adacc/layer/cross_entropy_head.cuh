@@ -77,7 +77,7 @@ struct kernel<CrossEntropyHead, Cuda> {
       const std::size_t rows = all - first < most ? all - first : most;
       const T* const x_tile = x.data() + first * channels;
       multiply(CudaProduct<T>{rows, vocab, channels, x_tile, false, weight, true, logits});
-      detail::softmax_loss(cuda, name, rows, vocab, logits, targets.data() + first, all_rows,
+      detail::softmax_loss(cuda, name, rows, vocab, vocab, logits, targets.data() + first, all_rows,
                            losses + first, dx.empty() ? nullptr : logits);
       if (dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
