@@ -211,7 +211,7 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
   });
 }
 
-/// Words as text has them, a few of them often, or all alike.
+/// Words as text has them, a few of them often; or each as often as any other.
 std::vector<std::int32_t> tokens(bool text) {
   std::vector<std::int32_t> list;
   for (std::size_t i = 0; i < rows; ++i) {
