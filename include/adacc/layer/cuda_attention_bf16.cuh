@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "causal_attention.hpp"
 #include "cuda_attention_head.cuh"
@@ -400,6 +399,8 @@ struct TensorSizes {
   using OfKeys = TensorTile<Channels, 4, 1, 64, Channels <= 64 ? 32 : 16>;
 };
 
+// Kernels by the sizes of their tiles, so that a benchmark may compare others.
+
 /// With `tiles` tiles of the block's own rows, and two of the other side's, twice, in shared memory.
 template <class Tile, unsigned tiles, std::size_t more = 0, class Kernel, class... Given>
 void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in, Kernel attention,
@@ -408,52 +409,64 @@ void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in, Ker
   launch_attention<Tile::own_rows, Tile::threads, rows * Tile::stride * sizeof(bfloat16) + more>(
       f, cuda, in, attention, given...);
 }
+template <class Tile>
+void launch_tensor_forward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                           bfloat16* out, float* sums) {
+  launch_tensor_attention<Tile, 1>(f, cuda, in, tensor_attention_forward_kernel<Tile>, qkv, out,
+                                   sums);
+}
+/// `out` as in cuda_attention_backward().
+template <class Tile>
+void launch_tensor_statistics(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                              const bfloat16* out, const bfloat16* dout, const float* sums,
+                              float* statistics) {
+  if (out != nullptr)
+    launch_attention<4 * 128 / (Tile::channels / 8), 128, 0>(
+        f, cuda, in, tensor_attention_inner_kernel<Tile::channels>, out, dout, sums, statistics);
+  else
+    launch_tensor_attention<Tile, 2>(f, cuda, in, tensor_attention_statistics_kernel<Tile>, qkv,
+                                     dout, statistics);
+}
+template <bool of_queries, class Tile>
+void launch_tensor_backward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                            const bfloat16* dout, const float* statistics, bfloat16* dqkv) {
+  constexpr std::size_t numbers = of_queries ? 0 : 2 * Tile::other_rows * sizeof(float2);
+  launch_tensor_attention<Tile, 2, numbers>(
+      f, cuda, in, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv);
+}
 
 /// call() with the TensorSizes of the head's channels.
 template <class Call>
 void by_tensor_size(const CausalAttention& f, Shape in, const Call& call) {
   const std::size_t size = in.cols() / 3 / f.heads;
-  if (size <= 32) call(std::integral_constant<unsigned, 32>{});
-  else if (size <= 64) call(std::integral_constant<unsigned, 64>{});
-  else call(std::integral_constant<unsigned, 128>{});
+  if (size <= 32) call(TensorSizes<32>{});
+  else if (size <= 64) call(TensorSizes<64>{});
+  else call(TensorSizes<128>{});
 }
 
 /// T is bfloat16.
 template <class T>
 void tensor_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, View<T> out,
                               float* sums) {
-  by_tensor_size(f, qkv.shape(), [&](auto channels) {
-    using Tile = typename TensorSizes<decltype(channels)::value>::Forward;
-    launch_tensor_attention<Tile, 1>(f, cuda, qkv.shape(), tensor_attention_forward_kernel<Tile>,
-                                     qkv.data(), out.data(), sums);
+  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+    using Sizes = decltype(sizes);
+    launch_tensor_forward<typename Sizes::Forward>(f, cuda, qkv.shape(), qkv.data(), out.data(),
+                                                   sums);
   });
 }
-
-/// `out` as in cuda_attention_backward().
 template <class T>
 void tensor_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T> qkv,
                                const T* out, const T* dout, T* dqkv, const float* sums,
                                float* statistics) {
-  by_tensor_size(f, qkv.shape(), [&](auto channels) {
-    constexpr unsigned most = decltype(channels)::value;
-    using Sizes = TensorSizes<most>;
-    using Statistics = typename Sizes::Statistics;
-    using OfQueries = typename Sizes::OfQueries;
-    using OfKeys = typename Sizes::OfKeys;
+  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+    using Sizes = decltype(sizes);
     const Shape in = qkv.shape();
-    if (out != nullptr)
-      launch_attention<4 * 128 / (most / 8), 128, 0>(
-          f, cuda, in, tensor_attention_inner_kernel<most>, out, dout, sums, statistics);
-    else
-      launch_tensor_attention<Statistics, 2>(f, cuda, in,
-                                             tensor_attention_statistics_kernel<Statistics>,
-                                             qkv.data(), dout, statistics);
-    launch_tensor_attention<OfQueries, 2>(f, cuda, in,
-                                          tensor_attention_backward_kernel<true, OfQueries>,
-                                          qkv.data(), dout, statistics, dqkv);
-    launch_tensor_attention<OfKeys, 2, 2 * OfKeys::other_rows * sizeof(float2)>(
-        f, cuda, in, tensor_attention_backward_kernel<false, OfKeys>, qkv.data(), dout, statistics,
-        dqkv);
+    launch_tensor_statistics<typename Sizes::Statistics>(f, cuda, in, qkv.data(), out, dout, sums,
+                                                         statistics);
+    launch_tensor_backward<true, typename Sizes::OfQueries>(f, cuda, in, qkv.data(), dout,
+                                                            statistics, dqkv);
+    launch_tensor_backward<false, typename Sizes::OfKeys>(f, cuda, in, qkv.data(), dout, statistics,
+                                                          dqkv);
   });
 }
 

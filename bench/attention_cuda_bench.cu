@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: MIT
+/// Causal attention in bfloat16 on a GPU: attention_cuda_bench [--tiles] [batch heads time head_size].
+///
+/// Forward and backward of a few shapes, or of the one that is named, timed with events: medians of
+/// rounds, in which all that is compared takes turns. TFLOP/s counts the products over the positions that
+/// queries see, two in forward and five in backward; backward is measured with forward's output at hand
+/// ("exact"), and without it, where statistics are computed again. Before, outputs and gradients of
+/// the first and the last head are compared with plain fp32 kernels: "error" is the largest distance of a
+/// row from theirs, relative to its length (or the rows' mean length). No time is reported where it is more
+/// than 0.02.
+///
+/// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
+#include <adacc/layer/causal_attention.cuh>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using namespace adacc;
+
+constexpr int rounds = 15, per_round = 4;
+
+[[noreturn]] void stop(const char* what, const char* why) {
+  std::fprintf(stderr, "attention_cuda_bench: %s: %s\n", what, why);
+  std::exit(1);
+}
+void ok(cudaError_t status) {
+  if (status != cudaSuccess) stop("CUDA", cudaGetErrorString(status));
+}
+
+struct Sizes {
+  std::size_t batch, heads, time, size;
+  std::size_t channels() const { return heads * size; }
+  Shape in() const { return Shape(batch, time, 3 * channels()); }
+  /// Of one product over what queries see.
+  double operations() const {
+    return static_cast<double>(batch * heads) * static_cast<double>(time) *
+           static_cast<double>(time) * static_cast<double>(size);
+  }
+};
+
+template <class T>
+struct Device {
+  explicit Device(std::size_t elems) : count(elems) {
+    void* made = nullptr;
+    ok(cudaMalloc(&made, count * sizeof(T)));
+    data = static_cast<T*>(made);
+  }
+  ~Device() { cudaFree(data); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  T* data;
+  std::size_t count;
+};
+
+__global__ void fill(bfloat16* x, std::size_t n, std::uint32_t stream) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    const PhiloxBlock r = random_block({.seed = 1, .step = stream, .purpose = Purpose::data}, i);
+    // A sum of four uniform numbers, of variance 1.
+    float sum = -2;
+    for (const std::uint32_t w : r.word) sum += unit_float(w);
+    x[i] = to_bfloat16(1.7320508F * sum);
+  }
+}
+
+// ---- the reference: a block for each row of one head, no tiles, fp32 ----
+
+/// Of head `head`: its outputs and gradients, (time, size).
+struct Reference {
+  float *out, *dq, *dk, *dv, *log_sums, *inner;
+};
+
+__device__ float dot(const bfloat16* a, const bfloat16* b, std::size_t n) {
+  float sum = 0;
+  for (std::size_t c = 0; c < n; ++c) sum += to_float(a[c]) * to_float(b[c]);
+  return sum;
+}
+/// A block for each query, with weights and their gradients in shared memory.
+__global__ void reference_queries(std::size_t time, std::size_t size, std::size_t channels,
+                                  const bfloat16* qkv, const bfloat16* dout, Reference to) {
+  extern __shared__ float numbers[];
+  const std::size_t t = blockIdx.x, stride = 3 * channels;
+  float *const weight = numbers, *const gradient = numbers + time;
+  const float scale = 1 / sqrtf(static_cast<float>(size));
+  const bfloat16 *const keys = qkv + channels, *const values = qkv + 2 * channels;
+  for (std::size_t k = threadIdx.x; k <= t; k += blockDim.x) {
+    weight[k] = scale * dot(qkv + t * stride, keys + k * stride, size);
+    gradient[k] = dot(dout + t * channels, values + k * stride, size);
+  }
+  __syncthreads();
+  float top = weight[0], total = 0, inner = 0;
+  for (std::size_t k = 0; k <= t; ++k) top = fmaxf(top, weight[k]);
+  for (std::size_t k = 0; k <= t; ++k) total += expf(weight[k] - top);
+  for (std::size_t k = 0; k <= t; ++k) inner += expf(weight[k] - top) / total * gradient[k];
+  for (std::size_t c = threadIdx.x; c < size; c += blockDim.x) {
+    float out = 0, dq = 0;
+    for (std::size_t k = 0; k <= t; ++k) {
+      const float p = expf(weight[k] - top) / total;
+      out += p * to_float(values[k * stride + c]);
+      dq += p * (gradient[k] - inner) * to_float(keys[k * stride + c]);
+    }
+    to.out[t * size + c] = out, to.dq[t * size + c] = scale * dq;
+  }
+  if (threadIdx.x == 0) to.log_sums[t] = top + logf(total), to.inner[t] = inner;
+}
+__global__ void reference_keys(std::size_t time, std::size_t size, std::size_t channels,
+                               const bfloat16* qkv, const bfloat16* dout, Reference to) {
+  extern __shared__ float numbers[];
+  const std::size_t k = blockIdx.x, stride = 3 * channels;
+  float *const weight = numbers, *const dscore = numbers + time;
+  const float scale = 1 / sqrtf(static_cast<float>(size));
+  const bfloat16 *const key = qkv + k * stride + channels, *const value = key + channels;
+  for (std::size_t t = k + threadIdx.x; t < time; t += blockDim.x) {
+    weight[t] = expf(scale * dot(qkv + t * stride, key, size) - to.log_sums[t]);
+    dscore[t] = weight[t] * scale * (dot(dout + t * channels, value, size) - to.inner[t]);
+  }
+  __syncthreads();
+  for (std::size_t c = threadIdx.x; c < size; c += blockDim.x) {
+    float dk = 0, dv = 0;
+    for (std::size_t t = k; t < time; ++t) {
+      dk += dscore[t] * to_float(qkv[t * stride + c]);
+      dv += weight[t] * to_float(dout[t * channels + c]);
+    }
+    to.dk[k * size + c] = dk, to.dv[k * size + c] = dv;
+  }
+}
+
+/// The memory of one shape.
+struct Case {
+  Sizes sizes;
+  CausalAttention layer;
+  cudaStream_t stream;
+  cudaEvent_t before, after;
+  Device<bfloat16> qkv, out, dout, dqkv;
+  Device<float> sums, statistics;
+
+  explicit Case(const Sizes& of)
+      : sizes(of), layer{.heads = of.heads}, qkv(of.in().elems()), out(qkv.count / 3),
+        dout(out.count), dqkv(qkv.count), sums(of.batch * of.heads * of.time),
+        statistics(2 * sums.count) {
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaEventCreate(&before));
+    ok(cudaEventCreate(&after));
+    fill<<<256, 256, 0, stream>>>(qkv.data, qkv.count, 0);
+    fill<<<256, 256, 0, stream>>>(dout.data, dout.count, 1);
+    clear();
+  }
+  ~Case() {
+    cudaEventDestroy(before);
+    cudaEventDestroy(after);
+    cudaStreamDestroy(stream);
+  }
+  /// Results become NaNs.
+  void clear() {
+    ok(cudaMemsetAsync(out.data, 0xFF, out.count * sizeof(bfloat16), stream));
+    ok(cudaMemsetAsync(dqkv.data, 0xFF, dqkv.count * sizeof(bfloat16), stream));
+    ok(cudaMemsetAsync(statistics.data, 0xFF, statistics.count * sizeof(float), stream));
+    ok(cudaStreamSynchronize(stream));
+  }
+  template <class Work>
+  float milliseconds(const Work& work) {
+    Cuda cuda(stream);
+    ok(cudaEventRecord(before, stream));
+    for (int i = 0; i < per_round; ++i) work(cuda);
+    ok(cudaEventRecord(after, stream));
+    ok(cudaEventSynchronize(after));
+    if (const Error why = cuda.take_error()) stop("kernel", why.text());
+    float time = 0;
+    ok(cudaEventElapsedTime(&time, before, after));
+    return time / per_round;
+  }
+};
+
+/// The largest distance of a row from its reference, relative to the row's length or to the mean one,
+/// whichever is larger.
+double distance(const std::vector<bfloat16>& made, std::size_t stride,
+                const std::vector<float>& expected, std::size_t size) {
+  const std::size_t rows = expected.size() / size;
+  double mean = 0, worst = 0;
+  for (const float x : expected) mean += double{x} * double{x};
+  mean = std::sqrt(mean / static_cast<double>(rows));
+  for (std::size_t r = 0; r < rows; ++r) {
+    double error = 0, length = 0;
+    for (std::size_t c = 0; c < size; ++c) {
+      const double x = double{expected[r * size + c]};
+      const double off = double{to_float(made[r * stride + c])} - x;
+      error += off * off, length += x * x;
+    }
+    const double relative = std::sqrt(error) / std::max(std::sqrt(length), mean);
+    if (!(relative <= worst)) worst = relative;
+  }
+  return worst;
+}
+
+/// How far out and dqkv are from the reference at most; says so if that is too far.
+constexpr double far = 0.02;
+double error_of(Case& of, const char* what) {
+  const auto [batch, heads, time, size] = of.sizes;
+  const std::size_t channels = of.sizes.channels(), elems = time * size;
+  const Device<float> memory(4 * elems + 2 * time);
+  float* const m = memory.data;
+  const Reference reference{
+      m, m + elems, m + 2 * elems, m + 3 * elems, m + 4 * elems, m + 4 * elems + time};
+  std::vector<float> expected(memory.count);
+  double worst = 0;
+  const std::size_t last = (batch - 1) * time;
+  for (const bool first : {true, false}) {
+    const std::size_t row = first ? 0 : last, column = first ? 0 : channels - size;
+    const bfloat16 *const qkv = of.qkv.data + row * 3 * channels + column, *const dout =
+                                                                               of.dout.data +
+                                                                               row * channels +
+                                                                               column;
+    const auto shared = static_cast<unsigned>(2 * time * sizeof(float));
+    const auto blocks = static_cast<unsigned>(time);
+    reference_queries<<<blocks, 128, shared, of.stream>>>(time, size, channels, qkv, dout,
+                                                          reference);
+    reference_keys<<<blocks, 128, shared, of.stream>>>(time, size, channels, qkv, dout, reference);
+    ok(cudaGetLastError());
+    ok(cudaMemcpyAsync(expected.data(), m, memory.count * sizeof(float), cudaMemcpyDeviceToHost,
+                       of.stream));
+    ok(cudaStreamSynchronize(of.stream));
+    for (std::size_t i = 0; i < 4; ++i) {
+      const char* const names[] = {"output", "queries' gradients", "keys' gradients",
+                                   "values' gradients"};
+      const std::size_t stride = i == 0 ? channels : 3 * channels;
+      const bfloat16* const from =
+          i == 0 ? of.out.data + row * channels + column
+                 : of.dqkv.data + row * 3 * channels + (i - 1) * channels + column;
+      std::vector<bfloat16> made((time - 1) * stride + size);
+      ok(cudaMemcpy(made.data(), from, made.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost));
+      const double off = distance(made, stride,
+                                  {expected.begin() + static_cast<std::ptrdiff_t>(i * elems),
+                                   expected.begin() + static_cast<std::ptrdiff_t>((i + 1) * elems)},
+                                  size);
+      if (!(off <= far))
+        std::printf("WRONG: %s, head size %zu: %s are off by %.3g\n", what, size, names[i], off);
+      if (!(off <= worst)) worst = off;
+    }
+  }
+  return worst;
+}
+
+double median(std::vector<float> values) {
+  std::sort(values.begin(), values.end());
+  return double{values[values.size() / 2]};
+}
+
+void forward(Case& of, Cuda& cuda) {
+  detail::tensor_attention_forward(
+      of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
+      View<bfloat16>(of.out.data, of.layer.output_shape(of.sizes.in())), of.sums.data);
+}
+void backward(Case& of, Cuda& cuda, bool exact) {
+  detail::tensor_attention_backward(
+      of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
+      exact ? of.out.data : nullptr, of.dout.data, of.dqkv.data, of.sums.data, of.statistics.data);
+}
+
+bool measure(const Sizes& sizes) {
+  Case of(sizes);
+  double off = 0;
+  for (const bool exact : {true, false}) {
+    of.clear();
+    Cuda cuda(of.stream);
+    forward(of, cuda);
+    backward(of, cuda, exact);
+    if (const Error why = cuda.take_error()) stop("kernel", why.text());
+    const double here = error_of(of, exact ? "an exact output" : "statistics computed again");
+    if (!(here <= far)) return false;
+    off = std::max(off, here);
+  }
+  std::vector<float> times[3];
+  for (int round = -2; round < rounds; ++round) {  // two to warm up
+    const float t[3] = {of.milliseconds([&](Cuda& cuda) { forward(of, cuda); }),
+                        of.milliseconds([&](Cuda& cuda) { backward(of, cuda, true); }),
+                        of.milliseconds([&](Cuda& cuda) { backward(of, cuda, false); })};
+    for (int i = 0; i < 3 && round >= 0; ++i) times[i].push_back(t[i]);
+  }
+  std::printf("%5zu %5zu %5zu %4zu", sizes.batch, sizes.heads, sizes.time, sizes.size);
+  for (int i = 0; i < 3; ++i)
+    std::printf(" %9.3f %7.1f", median(times[i]),
+                (i == 0 ? 2.0 : 5.0) * sizes.operations() / median(times[i]) / 1e9);
+  std::printf(" %8.4f\n", off);
+  return true;
+}
+
+// ---- other tiles ----
+
+struct Timed {
+  const char* kernel;
+  double products;
+  unsigned rows, others, wide;
+  std::vector<float> times;
+};
+
+template <class... Tiles>
+struct List {};
+
+/// `work(tile, cuda)` for each tile, in rounds.
+template <class Work, class... Tiles>
+bool compare(Case& of, const char* kernel, double products, List<Tiles...>, const Work& work) {
+  std::vector<Timed> all = {
+      {kernel, products, Tiles::warp_rows, Tiles::other_rows, Tiles::wide, {}}...};
+  bool same = true;
+  const auto check = [&](auto tile) {
+    of.clear();
+    Cuda cuda(of.stream);
+    forward(of, cuda);
+    backward(of, cuda, false);
+    work(tile, cuda);
+    if (const Error why = cuda.take_error()) stop("kernel", why.text());
+    same = error_of(of, kernel) <= far && same;
+  };
+  (check(Tiles{}), ...);
+  for (int round = -2; round < rounds; ++round) {
+    std::size_t i = 0;
+    const auto time = [&](auto tile) {
+      const float t = of.milliseconds([&](Cuda& cuda) { work(tile, cuda); });
+      if (round >= 0) all[i].times.push_back(t);
+      ++i;
+    };
+    (time(Tiles{}), ...);
+  }
+  for (const Timed& one : all)
+    std::printf("%-12s %4zu %10u %6u %5u %9.3f %7.1f\n", one.kernel, of.sizes.size, one.rows,
+                one.others, one.wide, median(one.times),
+                one.products * of.sizes.operations() / median(one.times) / 1e9);
+  return same;
+}
+
+template <unsigned channels, class Forward, class OfQueries, class OfKeys>
+bool compare_tiles(const Sizes& sizes, Forward forwards, OfQueries of_queries, OfKeys of_keys) {
+  Case of(sizes);
+  const Shape in = sizes.in();
+  bool same = compare(of, "forward", 2, forwards, [&](auto tile, Cuda& cuda) {
+    detail::launch_tensor_forward<decltype(tile)>(of.layer, cuda, in, of.qkv.data, of.out.data,
+                                                  of.sums.data);
+  });
+  same = compare(of, "of queries", 3, of_queries,
+                 [&](auto tile, Cuda& cuda) {
+                   detail::launch_tensor_backward<true, decltype(tile)>(
+                       of.layer, cuda, in, of.qkv.data, of.dout.data, of.statistics.data,
+                       of.dqkv.data);
+                 }) &&
+         same;
+  return compare(of, "of keys", 4, of_keys,
+                 [&](auto tile, Cuda& cuda) {
+                   detail::launch_tensor_backward<false, decltype(tile)>(
+                       of.layer, cuda, in, of.qkv.data, of.dout.data, of.statistics.data,
+                       of.dqkv.data);
+                 }) &&
+         same;
+}
+
+template <unsigned warps, unsigned tall, unsigned others, unsigned wide>
+using Of64 = detail::TensorTile<64, warps, tall, others, wide>;
+template <unsigned warps, unsigned tall, unsigned others, unsigned wide>
+using Of128 = detail::TensorTile<128, warps, tall, others, wide>;
+
+bool measure_tiles() {
+  std::printf("%-12s %4s %10s %6s %5s %9s %7s\n", "kernel", "size", "warp's rows", "others", "wide",
+              "ms", "TFLOP/s");
+  const bool small = compare_tiles<64>(
+      {8, 12, 1024, 64},
+      List<Of64<4, 2, 64, 64>, Of64<4, 1, 64, 64>, Of64<8, 1, 64, 64>, Of64<4, 2, 32, 32>>{},
+      List<Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32>, Of64<4, 1, 64, 16>, Of64<4, 1, 64, 32>,
+           Of64<8, 1, 64, 32>, Of64<4, 1, 64, 64>>{},
+      List<Of64<4, 1, 64, 32>, Of64<4, 1, 64, 16>, Of64<8, 1, 64, 32>, Of64<4, 1, 64, 64>,
+           Of64<4, 2, 64, 16>>{});
+  return compare_tiles<128>(
+             {4, 8, 2048, 128},
+             List<Of128<4, 1, 64, 64>, Of128<4, 1, 32, 32>, Of128<8, 1, 64, 64>>{},
+             List<Of128<4, 1, 64, 32>, Of128<4, 1, 64, 16>, Of128<8, 1, 64, 32>>{},
+             List<Of128<4, 1, 64, 16>, Of128<4, 1, 32, 16>, Of128<4, 1, 32, 32>>{}) &&
+         small;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const bool tiles = count == 2 && std::strcmp(arguments[1], "--tiles") == 0;
+  std::vector<Sizes> shapes = {{8, 12, 1024, 64}, {4, 16, 2048, 64}, {2, 16, 4096, 64},
+                               {4, 8, 2048, 128}, {2, 8, 4096, 128}, {8, 12, 1024, 63}};
+  if (count == 5) {
+    const auto number = [&](int i) {
+      return static_cast<std::size_t>(std::strtoul(arguments[i], nullptr, 10));
+    };
+    shapes = {{number(1), number(2), number(3), number(4)}};
+    const Sizes& s = shapes[0];
+    if (s.batch * s.heads * s.time * s.size == 0 || s.time > 6144 || s.size > 128)
+      stop("shape", "batch and heads are 1 or more, time is 1 to 6144, head sizes are 1 to 128");
+  } else if (count != 1 && !tiles) {
+    std::fprintf(stderr, "usage: attention_cuda_bench [--tiles] [batch heads time head_size]\n");
+    return 2;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("attention_cuda_bench: there is no CUDA device, so nothing is measured\n");
+    return 77;
+  }
+  cudaDeviceProp properties;
+  ok(cudaGetDeviceProperties(&properties, 0));
+  std::printf("%s, bfloat16, causal\n", properties.name);
+  if (tiles) return measure_tiles() ? 0 : 1;
+  std::printf("%5s %5s %5s %4s %17s %17s %17s\n%5s %5s %5s %4s", "", "", "", "", "forward",
+              "backward, exact", "computed again", "batch", "heads", "time", "size");
+  for (int i = 0; i < 3; ++i) std::printf(" %9s %7s", "ms", "TFLOP/s");
+  std::printf(" %8s\n", "error");
+  bool same = true;
+  for (const Sizes& shape : shapes) same = measure(shape) && same;
+  return same ? 0 : 1;
+}
