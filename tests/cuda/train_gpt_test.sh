@@ -59,11 +59,11 @@ alike plain planned 0
 exact planned.out
 [ -s page.html ] || complain "there is no report"
 # With the costs of that run there is the same plan at once; those of the CPU are others.
-trains again "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --profile costs --steps 1
+trains again "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --profile costs
 grep -q 'read from costs' again.out || complain "$(cat again.out)"
 cmp -s <(grep '^plan' planned.out) <(grep '^plan' again.out) ||
   complain "costs that were read: $(grep '^plan' planned.out again.out)"
-trains host "$on_cpu" "${small[@]}" --threads 1 --budget 70% --profile costs --steps 1
+trains host "$on_cpu" "${small[@]}" --threads 1 --budget 70% --profile costs
 grep -q 'measured in .*costs.*written' host.out || complain "$(cat host.out)"
 trains further "$program" --resume planned.ckpt --steps 4
 grep -q 'those of the checkpoint' further.out || complain "$(cat further.out)"
