@@ -190,10 +190,10 @@ template <class Fail>
 void check_adamw(cudaStream_t stream, const Fail& fail) {
   std::vector<Parameter> table;
   std::size_t elems = 0;
-  for (std::size_t i = 0; i < 600; ++i) {
+  for (std::size_t i = 0; i < 800; ++i) {
     Parameter parameter;
     parameter.shape = Shape(1 + i % 11 + (i == 300 ? 9000 : 0));
-    parameter.decay = i % 3 != 0;
+    parameter.decay = i % 5 % 2 != 0;
     parameter.offset = elems;
     elems += parameter.shape.elems();
     table.push_back(parameter);
