@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(cuda_threads)
 template <class T>
 void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
   constexpr const char* name = "gradient norm";
-  constexpr std::size_t most = gradient_norm_places - 1, per_block = 16 * detail::cuda_threads;
+  constexpr std::size_t most = gradient_norm_places - 1, per_block = 32 * detail::cuda_threads;
   constexpr unsigned packet = detail::packet_elems<T>;
   const std::size_t blocks = div_up(grads.size(), per_block);
   const std::size_t count = blocks < most ? blocks : most;
