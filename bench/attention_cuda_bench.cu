@@ -295,7 +295,9 @@ bool measure(const Sizes& sizes) {
 struct Timed {
   const char* kernel;
   double products;
-  unsigned rows, others, wide;
+  unsigned warps, rows, others, wide;
+  bool keeps;
+  unsigned blocks;
   std::vector<float> times;
 };
 
@@ -305,8 +307,15 @@ struct List {};
 /// `work(tile, cuda)` for each tile, in rounds.
 template <class Work, class... Tiles>
 bool compare(Case& of, const char* kernel, double products, List<Tiles...>, const Work& work) {
-  std::vector<Timed> all = {
-      {kernel, products, Tiles::warp_rows, Tiles::other_rows, Tiles::wide, {}}...};
+  std::vector<Timed> all = {{kernel,
+                             products,
+                             Tiles::threads / 32,
+                             Tiles::warp_rows,
+                             Tiles::other_rows,
+                             Tiles::wide,
+                             Tiles::keeps,
+                             Tiles::blocks,
+                             {}}...};
   bool same = true;
   const auto check = [&](auto tile) {
     of.clear();
@@ -328,13 +337,13 @@ bool compare(Case& of, const char* kernel, double products, List<Tiles...>, cons
     (time(Tiles{}), ...);
   }
   for (const Timed& one : all)
-    std::printf("%-12s %4zu %10u %6u %5u %9.3f %7.1f\n", one.kernel, of.sizes.size, one.rows,
-                one.others, one.wide, median(one.times),
-                one.products * of.sizes.operations() / median(one.times) / 1e9);
+    std::printf("%-12s %4zu %5u %11u %6u %5u %5s %6u %9.3f %7.1f\n", one.kernel, of.sizes.size,
+                one.warps, one.rows, one.others, one.wide, one.keeps ? "yes" : "no", one.blocks,
+                median(one.times), one.products * of.sizes.operations() / median(one.times) / 1e9);
   return same;
 }
 
-template <unsigned channels, class Forward, class OfQueries, class OfKeys>
+template <class Forward, class OfQueries, class OfKeys>
 bool compare_tiles(const Sizes& sizes, Forward forwards, OfQueries of_queries, OfKeys of_keys) {
   Case of(sizes);
   const Shape in = sizes.in();
@@ -358,26 +367,32 @@ bool compare_tiles(const Sizes& sizes, Forward forwards, OfQueries of_queries, O
          same;
 }
 
-template <unsigned warps, unsigned tall, unsigned others, unsigned wide>
-using Of64 = detail::TensorTile<64, warps, tall, others, wide>;
-template <unsigned warps, unsigned tall, unsigned others, unsigned wide>
-using Of128 = detail::TensorTile<128, warps, tall, others, wide>;
+/// Warps, rows of 16, others, wide, whether own rows are kept, and blocks on a processor.
+template <unsigned warps, unsigned tall, unsigned others, unsigned wide, bool keeps = true,
+          unsigned blocks = 2>
+using Of64 = detail::TensorTile<64, warps, tall, others, wide, keeps, blocks>;
+template <unsigned warps, unsigned tall, unsigned others, unsigned wide, bool keeps = true,
+          unsigned blocks = 2>
+using Of128 = detail::TensorTile<128, warps, tall, others, wide, keeps, blocks>;
 
 bool measure_tiles() {
-  std::printf("%-12s %4s %10s %6s %5s %9s %7s\n", "kernel", "size", "warp's rows", "others", "wide",
-              "ms", "TFLOP/s");
-  const bool small = compare_tiles<64>(
+  std::printf("%-12s %4s %5s %11s %6s %5s %5s %6s %9s %7s\n", "kernel", "size", "warps",
+              "warp's rows", "others", "wide", "keeps", "blocks", "ms", "TFLOP/s");
+  const bool small = compare_tiles(
       {8, 12, 1024, 64},
-      List<Of64<4, 2, 64, 64>, Of64<4, 1, 64, 64>, Of64<8, 1, 64, 64>, Of64<4, 2, 32, 32>>{},
-      List<Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32>, Of64<4, 1, 64, 16>, Of64<4, 1, 64, 32>,
-           Of64<8, 1, 64, 32>, Of64<4, 1, 64, 64>>{},
-      List<Of64<4, 1, 64, 32>, Of64<4, 1, 64, 16>, Of64<8, 1, 64, 32>, Of64<4, 1, 64, 64>,
-           Of64<4, 2, 64, 16>>{});
-  return compare_tiles<128>(
+      List<Of64<4, 2, 64, 64>, Of64<4, 2, 64, 64, false>, Of64<4, 2, 64, 64, false, 3>,
+           Of64<4, 1, 64, 64, true, 3>, Of64<4, 2, 32, 32, true, 3>>{},
+      List<Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32>, Of64<4, 2, 64, 32, false, 3>,
+           Of64<4, 1, 64, 16, true, 4>, Of64<4, 1, 64, 32, true, 4>, Of64<4, 1, 64, 32, true, 3>>{},
+      List<Of64<4, 1, 64, 32, true, 3>, Of64<4, 1, 64, 16, true, 3>, Of64<4, 1, 64, 16, true, 4>,
+           Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32, false>, Of64<4, 2, 32, 16>>{});
+  return compare_tiles(
              {4, 8, 2048, 128},
-             List<Of128<4, 1, 64, 64>, Of128<4, 1, 32, 32>, Of128<8, 1, 64, 64>>{},
-             List<Of128<4, 1, 64, 32>, Of128<4, 1, 64, 16>, Of128<8, 1, 64, 32>>{},
-             List<Of128<4, 1, 64, 16>, Of128<4, 1, 32, 16>, Of128<4, 1, 32, 32>>{}) &&
+             List<Of128<4, 1, 64, 64, true, 3>, Of128<4, 1, 64, 64>, Of128<4, 2, 64, 64, false>,
+                  Of128<4, 2, 32, 32, false>>{},
+             List<Of128<4, 1, 64, 32>, Of128<4, 1, 64, 16, true, 3>, Of128<4, 2, 64, 32, false>>{},
+             List<Of128<4, 1, 64, 16>, Of128<4, 1, 32, 16>, Of128<4, 1, 64, 32, false>,
+                  Of128<8, 1, 64, 16, true, 1>>{}) &&
          small;
 }
 

@@ -107,7 +107,7 @@ struct RunningSoftmax {
 
 /// As attention_forward_kernel.
 template <class Tile>
-static __global__ void __launch_bounds__(Tile::threads)
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
                                     float scale, const bfloat16* qkv, bfloat16* out, float* sums) {
   static_assert(Tile::wide == Tile::other_rows);
@@ -131,8 +131,7 @@ static __global__ void __launch_bounds__(Tile::threads)
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
-  typename Tile::Left queries;
-  load_left<Tile>(queries, own_tile, lane);
+  const OwnRows<Tile> queries(own_tile, lane);
   RunningSoftmax<Tile> softmax;
   typename Tile::Gathered sum = {};
   const float factor = scale * log2_of_e;
@@ -210,7 +209,7 @@ static __global__ void __launch_bounds__(128)
 
 /// The same from qkv, in one more pass over the keys.
 template <class Tile>
-static __global__ void __launch_bounds__(Tile::threads)
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
                                        float scale, const bfloat16* qkv, const bfloat16* dout,
                                        float* statistics) {
@@ -235,9 +234,8 @@ static __global__ void __launch_bounds__(Tile::threads)
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
-  typename Tile::Left queries, gradients;
-  load_left<Tile>(queries, shared + warp * Tile::warp_rows * Tile::stride, lane);
-  load_left<Tile>(gradients, own_out + warp * Tile::warp_rows * Tile::stride, lane);
+  const OwnRows<Tile> queries(shared + warp * Tile::warp_rows * Tile::stride, lane);
+  const OwnRows<Tile> gradients(own_out + warp * Tile::warp_rows * Tile::stride, lane);
   RunningSoftmax<Tile> softmax;
   typename Tile::RowNumbers inner = {};
   const float factor = scale * log2_of_e;
@@ -283,7 +281,7 @@ static __global__ void __launch_bounds__(Tile::threads)
 
 /// As attention_backward_kernel.
 template <bool of_queries, class Tile>
-static __global__ void __launch_bounds__(Tile::threads)
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
                                      float scale, const bfloat16* qkv, const bfloat16* dout,
                                      const float* statistics, bfloat16* dqkv) {
@@ -326,9 +324,7 @@ static __global__ void __launch_bounds__(Tile::threads)
   load(stage, stage_numbers, begin);
   wait_for_copies();
   __syncthreads();
-  typename Tile::Left left_in, left_out;
-  load_left<Tile>(left_in, own_in, lane);
-  load_left<Tile>(left_out, own_out, lane);
+  const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
   // Of its own queries a lane has the numbers here.
   [[maybe_unused]] float2 mine[Tile::tall][2];
   if constexpr (of_queries)
@@ -393,10 +389,11 @@ static __global__ void __launch_bounds__(Tile::threads)
 /// The sizes of each kernel, by the channels that heads are held in.
 template <unsigned Channels>
 struct TensorSizes {
-  using Forward = TensorTile<Channels, 4, Channels <= 64 ? 2 : 1, 64, 64>;
-  using Statistics = TensorTile<Channels, 4, 1, 64, 64>;
-  using OfQueries = TensorTile<Channels, 4, Channels <= 64 ? 2 : 1, 64, Channels <= 64 ? 16 : 32>;
-  using OfKeys = TensorTile<Channels, 4, 1, 64, Channels <= 64 ? 32 : 16>;
+  static constexpr bool small = Channels <= 64;
+  using Forward = TensorTile<Channels, 4, small ? 2 : 1, 64, 64, true, small ? 2 : 3>;
+  using Statistics = TensorTile<Channels, 4, 1, 64, 64, true, small ? 4 : 3>;
+  using OfQueries = TensorTile<Channels, 4, small ? 2 : 1, 64, small ? 16 : 32, true, 2>;
+  using OfKeys = TensorTile<Channels, 4, 1, 64, small ? 32 : 16, true, small ? 3 : 2>;
 };
 
 // Kernels by the sizes of their tiles, so that a benchmark may compare others.

@@ -23,19 +23,22 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Sizes, for heads of up to `Channels`: each of `Warps` warps owns 16 * Tall rows of one side; rows of the
-/// other come to shared memory `Others` at a time, and a warp multiplies with `Wide` of them at a time.
-template <unsigned Channels, unsigned Warps, unsigned Tall, unsigned Others, unsigned Wide>
+/// other come to shared memory `Others` at a time, and a warp multiplies with `Wide` of them at a time. Its
+/// own rows it keeps in registers, or loads again for every product. Registers are to suffice for `Blocks`
+/// blocks on a processor.
+template <unsigned Channels, unsigned Warps, unsigned Tall, unsigned Others, unsigned Wide,
+          bool Keeps = true, unsigned Blocks = 2>
 struct TensorTile {
   static constexpr unsigned channels = Channels, tall = Tall, wide = Wide;
-  static constexpr unsigned threads = Warps * warp_size;
+  static constexpr bool keeps = Keeps;
+  static constexpr unsigned threads = Warps * warp_size, blocks = Blocks;
   static constexpr unsigned warp_rows = 16 * Tall, own_rows = Warps * warp_rows;
   static constexpr unsigned other_rows = Others;
   static constexpr unsigned stride = Channels + 8, other_elems = Others * stride;
 
-  using Left = std::uint32_t[Tall][Channels / 16][4];  ///< a warp's own rows
-  using Scores = float[Tall][Wide / 8][4];             ///< of those with the other side's
-  using Gathered = float[Tall][Channels / 8][4];       ///< what they gather from the other side
-  using RowNumbers = float[Tall][2];                   ///< one of each row that a lane has part of
+  using Scores = float[Tall][Wide / 8][4];        ///< of a warp's own rows with the other side's
+  using Gathered = float[Tall][Channels / 8][4];  ///< what they gather from the other side
+  using RowNumbers = float[Tall][2];              ///< one of each row that a lane has part of
 };
 
 // ---- single instructions ----
@@ -212,20 +215,40 @@ __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
 
 // ---- products ----
 
-/// A warp's own rows of a tile as left operands.
+/// A warp's own rows of a tile as left operands. They stay where they are while it lives.
 template <class Tile>
-__device__ void load_left(typename Tile::Left& left, const bfloat16* tile, unsigned lane) {
-  const std::uint32_t at = shared_address(tile + lane % 16 * Tile::stride + lane / 16 * 8);
+class OwnRows {
+ public:
+  __device__ OwnRows(const bfloat16* tile, unsigned lane)
+      : at_(shared_address(tile + lane % 16 * Tile::stride + lane / 16 * 8)) {
+    if constexpr (Tile::keeps)
 #pragma unroll
-  for (unsigned m = 0; m < Tile::tall; ++m)
+      for (unsigned k = 0; k < Tile::channels / 16; ++k) load(kept_[k], k);
+  }
+  /// Their 16 channels from 16 * k on.
+  __device__ void get(std::uint32_t (&left)[Tile::tall][4], unsigned k) const {
+    if constexpr (Tile::keeps)
 #pragma unroll
-    for (unsigned k = 0; k < Tile::channels / 16; ++k)
-      load_blocks<false>(left[m][k], at + 2 * (16 * m * Tile::stride + 16 * k));
-}
+      for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) left[m][i] = kept_[k][m][i];
+    else load(left, k);
+  }
+
+ private:
+  std::uint32_t at_;
+  std::uint32_t kept_[Tile::keeps ? Tile::channels / 16 : 1][Tile::tall][4];
+
+  __device__ void load(std::uint32_t (&left)[Tile::tall][4], unsigned k) const {
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+      load_blocks<false>(left[m], at_ + 2 * (16 * m * Tile::stride + 16 * k));
+  }
+};
 
 /// The inner products of a warp's rows with the rows of `other`.
 template <class Tile>
-__device__ void inner_products(typename Tile::Scores& scores, const typename Tile::Left& left,
+__device__ void inner_products(typename Tile::Scores& scores, const OwnRows<Tile>& own,
                                const bfloat16* other, unsigned lane) {
 #pragma unroll
   for (unsigned m = 0; m < Tile::tall; ++m)
@@ -236,17 +259,20 @@ __device__ void inner_products(typename Tile::Scores& scores, const typename Til
   const std::uint32_t at =
       shared_address(other + (lane % 8 + lane / 16 * 8) * Tile::stride + lane / 8 % 2 * 8);
 #pragma unroll
-  for (unsigned k = 0; k < Tile::channels / 16; ++k)
+  for (unsigned k = 0; k < Tile::channels / 16; ++k) {
+    std::uint32_t left[Tile::tall][4];
+    own.get(left, k);
 #pragma unroll
     for (unsigned n = 0; n < Tile::wide / 16; ++n) {
       std::uint32_t right[4];
       load_blocks<false>(right, at + 2 * (16 * n * Tile::stride + 16 * k));
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m) {
-        multiply_blocks(scores[m][2 * n], left[m][k], right[0], right[1]);
-        multiply_blocks(scores[m][2 * n + 1], left[m][k], right[2], right[3]);
+        multiply_blocks(scores[m][2 * n], left[m], right[0], right[1]);
+        multiply_blocks(scores[m][2 * n + 1], left[m], right[2], right[3]);
       }
     }
+  }
 }
 
 /// sum += weights * the rows of `other`.
