@@ -2,6 +2,7 @@
 """Breaks lines of the library, one at a time, and sees whether a test notices.
 
     python3 tools/mutations.py [-j JOBS] [WORD...]     all, or those in whose lines all words occur
+    python3 tools/mutations.py --check                 only sees that texts and tests are there, as CI does
 
 A mutation names a header, a text that stands in it once, what takes its place, and the test source that must
 fail or not compile. That source alone is compiled, at -O0, against a changed copy of the repository; if it is
@@ -46,9 +47,9 @@ MUTATIONS = [
      "step/offload_test.cpp", "what leaves lives until its write has been waited for"),
     ("store/transfers_under_way.hpp", "mine.stalled = !store_.done(transfer);", "mine.stalled = false;",
      "cost/stall_test.cpp", "stalls are measured"),
-    ("cost/link.hpp", "const double from = now > free ? now : free;", "const double from = now;",
+    ("cost/link.hpp", "free = (now > free ? now : free) + seconds", "free = now + seconds",
      "cost/stall_test.cpp", "one transfer follows the other over the link"),
-    ("evolve/link_watch.hpp", "const double limit = 1 + options.drift;", "const double limit = 1;",
+    ("evolve/drift.hpp", "const double limit = 1 + options.drift;", "const double limit = 1;",
      "evolve/link_watch_test.cpp", "a steady link that wavers is no drift"),
     ("evolve/link_watch.hpp", "return stalls_ ? over > 0 : any;", "return over > 0;",
      "evolve/link_watch_test.cpp", "a link that got faster is seen to be"),
@@ -59,11 +60,11 @@ MUTATIONS = [
      "train/offload_test.cpp", "a resumed run knows the link as it was found to be"),
     ("stash/stash.hpp", "void drain() { static_cast<void>(transfers_.finish()); }", "void drain() {}",
      "stash/stash_test.cpp", "a stash that gives up a step waits for its transfers"),
-    ("stash/stash.hpp", "if (sends && (id != now_.next ||", "if (sends && (false ||",
+    ("stash/stash.hpp", "(id != now_.next ||", "(false ||",
      "stash/stash_test.cpp", "what leaves the stash makes room for those put later alone"),
     ("stash/stash.hpp", "return now_.failed = Error::say(", "return Error::say(",
      "stash/stash_test.cpp", "a stash whose transfer failed does not go on"),
-    ("step/step.hpp", "context.key.activation = static_cast<std::uint32_t>(run.node);",
+    ("step/step.hpp", "context.key.activation = static_cast<std::uint32_t>(graph().first_node + run.node);",
      "context.key.activation = 0;", "step/gpt_test.cpp",
      "two dropouts of a network draw different numbers"),
     ("step/step.hpp", "if (error && !error_) error_ = error;", "if (error) error_ = error;",
@@ -73,21 +74,21 @@ MUTATIONS = [
     ("step/memory_check.hpp", "return begin < end ? end - begin : 0;",
      "return begin + 1 < end ? end - begin : 0;", "step/memory_test.cpp",
      "blocks that overlap by one byte are refused"),
-    ("stash/stash.hpp", "now_.context->key.activation = static_cast<std::uint32_t>(id);",
-     "now_.context->key.activation = 0;", "stash/stash_test.cpp",
+    ("stash/stash.hpp", "now_.context->key.activation = static_cast<std::uint32_t>(run.node);\n        if",
+     "now_.context->key.activation = 0;\n        if", "stash/stash_test.cpp",
      "two stochastic codecs of a stash draw different numbers"),
     ("layer/gelu.hpp", "0.044715L", "0.04472L", "layer/activations_test.cpp", "GELU's constant"),
     ("train/adamw.hpp", "1 / (1 - std::pow(b2, steps))", "1 / (1 - std::pow(b1, steps))",
      "train/adamw_test.cpp", "the second moment's correction"),
     ("train/gradient_norm.hpp", "clip > 0 && norm > clip", "clip > 0 && norm < clip",
      "train/gradient_norm_test.cpp", "clipping is for large gradients"),
-    ("train/training.hpp", "clip_scale(outcome.grad_norm, clip)", "1.0", "train/training_test.cpp",
+    ("train/training.hpp", "clip_scale(norm, clip) / n", "1.0 / n", "train/training_test.cpp",
      "Training::clip has an effect"),
     ("train/training.hpp", "if (!outcome.finite) {", "if (outcome.loss < 0) {",
      "train/training_test.cpp", "no update is made on gradients that are no numbers"),
-    ("train/training.hpp", "spoiled_ = true;", "spoiled_ = false;", "train/training_test.cpp",
+    ("train/training.hpp", "spoiled_ = !fused();", "spoiled_ = false;", "train/training_test.cpp",
      "what a batch that failed left in the gradients is cleared"),
-    ("train/training.hpp", "static_cast<std::uint16_t>(batches_)", "0", "train/training_test.cpp",
+    ("train/training.hpp", "static_cast<std::uint16_t>(first_batch_ + batches_)", "0", "train/training_test.cpp",
      "micro-batches draw different numbers"),
     ("train/save.hpp", "context_.key.seed = saved.key.seed;", "", "train/save_test.cpp",
      "a resumed run draws from the stream of the one before"),
@@ -219,6 +220,25 @@ def build_and_run(tree, main, source):
     return ("passes" if ran.returncode == 0 else "fails"), ran.stdout + ran.stderr
 
 
+def source_of(tree, header):
+    return tree / ("" if header.startswith("examples/") else "include/adacc") / header
+
+
+def check():
+    """How many mutations name a text that does not stand once, or a test that is not there."""
+    stale = 0
+    for header, text, _, source, _ in MUTATIONS:
+        path = source_of(ROOT, header)
+        count = path.read_text().count(text) if path.exists() else 0
+        if count != 1:
+            print(f"{header}: stands {count} times: {text}")
+        if not (ROOT / "tests" / source).exists():
+            print(f"tests/{source} is not there")
+        stale += count != 1 or not (ROOT / "tests" / source).exists()
+    print(f"{len(MUTATIONS) - stale} of {len(MUTATIONS)} mutations can be made")
+    return 1 if stale else 0
+
+
 def copy_of_repository(folder):
     for part in ("include", "tests", "support", "examples"):
         shutil.copytree(ROOT / part, folder / part)
@@ -229,7 +249,7 @@ def mutate(mutation, main):
     with tempfile.TemporaryDirectory() as name:
         tree = pathlib.Path(name)
         copy_of_repository(tree)
-        path = tree / ("" if header.startswith("examples/") else "include/adacc") / header
+        path = source_of(tree, header)
         original = path.read_text()
         if original.count(text) != 1:
             return "STALE"
@@ -240,8 +260,11 @@ def mutate(mutation, main):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-j", type=int, default=2)
+    parser.add_argument("--check", action="store_true", help="only see that all of them can be made")
     parser.add_argument("words", nargs="*")
     options = parser.parse_args()
+    if options.check:
+        return check()
     chosen = [m for m in MUTATIONS if all(word in " ".join(m) for word in options.words)]
     with tempfile.TemporaryDirectory() as name, \
             concurrent.futures.ThreadPoolExecutor(options.j) as pool:
