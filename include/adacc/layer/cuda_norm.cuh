@@ -3,7 +3,9 @@
 ///
 /// Sums over a row are those of its 32 lanes, added by shuffles. Rows of whole packets and up to 1024
 /// channels are read once and stay in registers; others are read again from the cache, in the same order.
-/// RMS norm is layer norm around 0 instead of the mean, without a bias.
+/// The sums over rows for the parameters' gradients are formed from the same registers if there is room, and
+/// else by a kernel of their own, in the same order again. RMS norm is layer norm around 0 instead of the
+/// mean, without a bias.
 #pragma once
 
 #include <type_traits>
@@ -13,15 +15,16 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The packets of a lane's part of a row: every 32nd. They are kept if `held`, which wants whole packets, all
-/// aligned, and at most norm_held_cols of channels.
+/// Rows of up to so many channels are kept.
 inline constexpr std::size_t norm_held_cols = 1024;
 
-template <bool held, class T>
+/// The packets of a lane's part of a row: every 32nd. The first `most` of them are kept in registers, which
+/// wants rows of whole packets, all aligned, and no more of them; with 0 none is.
+template <unsigned most, class T>
 class NormLane {
  public:
-  static constexpr unsigned count = packet_elems<T>;
-  static constexpr unsigned packets = held ? norm_held_cols / (warp_size * count) : 1;
+  static constexpr bool held = most != 0;
+  static constexpr unsigned count = packet_elems<T>, packets = held ? most : 1;
 
   __device__ NormLane(std::size_t cols, bool aligned, unsigned lane)
       : cols_(cols), aligned_(held || aligned), first_(lane * count) {}
@@ -69,13 +72,13 @@ class NormLane {
 };
 
 /// Reciprocals of standard deviations (root mean squares); `means` if centered.
-template <bool centered, bool held, class T>
+template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(cuda_threads)
     norm_forward_kernel(std::size_t rows, std::size_t cols, bool aligned, Wide<T> epsilon,
                         const T* x, const Wide<T>* weight, const Wide<T>* bias, T* y,
                         Wide<T>* means, Wide<T>* reciprocals) {
   using W = Wide<T>;
-  using Lane = NormLane<held, T>;
+  using Lane = NormLane<most, T>;
   constexpr unsigned count = Lane::count;
   const W size = static_cast<W>(cols);
   const WarpRows at;
@@ -120,49 +123,56 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// dx may be dy: each element is read before it is written, and by the same thread.
-template <bool centered, bool held, class T>
+/// dx of a row; may be dy: each element is read before it is written, and by the same thread. Calls
+/// use(k, x, dy) with its packets.
+template <bool centered, unsigned most, class T, class Use>
+__device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::size_t cols,
+                                         const T* in, const T* up, const Wide<T>* weight,
+                                         Wide<T> mean, Wide<T> r, T* dx, const Use& use) {
+  using W = Wide<T>;
+  constexpr unsigned count = NormLane<most, T>::count, packets = NormLane<most, T>::packets;
+  const W size = static_cast<W>(cols);
+  Packet<T, count> kept[packets], kept_up[packets];
+  lane.keep(in, kept);
+  lane.keep(up, kept_up);
+  W sum = 0, product = 0;
+  lane.each([&](unsigned k, std::size_t c) {
+    const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
+    const auto w = lane.read(weight, c);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      // Factors of 0 where there is no element.
+      sum = fma(slopes.at[i], w.at[i], sum);
+      product = fma(slopes.at[i] * w.at[i], numbers.at[i] - mean, product);
+    }
+    use(k, numbers, slopes);
+  });
+  const W mean_g = centered ? warp_sum(sum) / size : W(0);
+  const W scale = r * (warp_sum(product) * r / size);
+  lane.each([&](unsigned k, std::size_t c) {
+    const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
+    const auto w = lane.read(weight, c);
+    Packet<W, count> out;
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      const W g = fma(slopes.at[i], w.at[i], -mean_g);
+      out.at[i] = fma(mean - numbers.at[i], scale, g) * r;
+    }
+    lane.write(dx, c, out);
+  });
+}
+
+template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(cuda_threads)
     norm_backward_kernel(std::size_t rows, std::size_t cols, bool aligned, const T* x, const T* dy,
                          const Wide<T>* weight, const Wide<T>* means, const Wide<T>* reciprocals,
                          T* dx) {
-  using W = Wide<T>;
-  using Lane = NormLane<held, T>;
-  constexpr unsigned count = Lane::count;
-  const W size = static_cast<W>(cols);
   const WarpRows at;
-  const Lane lane(cols, aligned, at.lane);
-  for (std::size_t row = at.row; row < rows; row += at.step) {
-    const T *const in = x + row * cols, *const up = dy + row * cols;
-    Packet<T, count> kept[Lane::packets], kept_up[Lane::packets];
-    lane.keep(in, kept);
-    lane.keep(up, kept_up);
-    const W mean = centered ? means[row] : W(0), r = reciprocals[row];
-    W sum = 0, product = 0;
-    lane.each([&](unsigned k, std::size_t c) {
-      const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
-      const auto w = lane.read(weight, c);
-#pragma unroll
-      for (unsigned i = 0; i < count; ++i) {
-        // Factors of 0 where there is no element.
-        sum = fma(slopes.at[i], w.at[i], sum);
-        product = fma(slopes.at[i] * w.at[i], numbers.at[i] - mean, product);
-      }
-    });
-    const W mean_g = centered ? warp_sum(sum) / size : W(0);
-    const W scale = r * (warp_sum(product) * r / size);
-    lane.each([&](unsigned k, std::size_t c) {
-      const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
-      const auto w = lane.read(weight, c);
-      Packet<W, count> out;
-#pragma unroll
-      for (unsigned i = 0; i < count; ++i) {
-        const W g = fma(slopes.at[i], w.at[i], -mean_g);
-        out.at[i] = fma(mean - numbers.at[i], scale, g) * r;
-      }
-      lane.write(dx + row * cols, c, out);
-    });
-  }
+  const NormLane<most, T> lane(cols, aligned, at.lane);
+  for (std::size_t row = at.row; row < rows; row += at.step)
+    norm_backward_row<centered>(lane, cols, x + row * cols, dy + row * cols, weight,
+                                centered ? means[row] : Wide<T>(0), reciprocals[row],
+                                dx + row * cols, [](unsigned, const auto&, const auto&) {});
 }
 
 /// The gradients of weight and, if centered, bias.
@@ -185,22 +195,75 @@ struct NormSumsBody {
             centered ? means[row] : Wide<T>(0), reciprocals[row]};
   }
   __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
-    const auto in = widened(row.x), up = widened(row.dy);
+    add(widened(row.x), widened(row.dy), row.mean, row.reciprocal, sum);
+  }
+  __device__ static void add(const Packet<Wide<T>, count>& in, const Packet<Wide<T>, count>& up,
+                             Wide<T> mean, Wide<T> reciprocal,
+                             Packet<Wide<T>, count> (&sum)[sums]) {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
-      sum[0].at[i] = fma(up.at[i], (in.at[i] - row.mean) * row.reciprocal, sum[0].at[i]);
+      sum[0].at[i] = fma(up.at[i], (in.at[i] - mean) * reciprocal, sum[0].at[i]);
       if constexpr (centered) sum[1].at[i] += up.at[i];
     }
   }
 };
 
-/// Calls launch(held, aligned), with a constant that says whether rows are kept in registers.
+/// dx, and the partial sums of chunk_sums_kernel with a NormSumsBody, from rows that are read once and kept
+/// in registers, as the sums of a lane's columns are: for activations of 2 bytes, which leave room for them.
+template <bool centered, unsigned most, class T>
+static __global__ void __launch_bounds__(sum_threads)
+    norm_backward_sums_kernel(CudaChunks chunks, std::size_t cols,
+                              const NormSumsBody<centered, T> body, const Wide<T>* weight, T* dx,
+                              Wide<T>* partials) {
+  using W = Wide<T>;
+  using Body = NormSumsBody<centered, T>;
+  using Lane = NormLane<most, T>;
+  constexpr unsigned count = Lane::count, sums = Body::sums, width = warp_size * count;
+  __shared__ W shared[sum_warps][width];
+  const unsigned own = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const Lane lane(cols, true, own);
+  for (std::size_t chunk = blockIdx.x; chunk < chunks.count(); chunk += gridDim.x) {
+    const std::size_t first = chunk * chunks.chunk_rows(), left = chunks.rows - first;
+    const std::size_t last = left < chunks.chunk_rows() ? chunks.rows : first + chunks.chunk_rows();
+    Packet<W, count> sum[Lane::packets][sums] = {};
+    for (std::size_t row = first + warp; row < last; row += sum_warps) {
+      const W mean = centered ? body.means[row] : W(0), r = body.reciprocals[row];
+      norm_backward_row<centered>(
+          lane, cols, body.x + row * cols, body.dy + row * cols, weight, mean, r, dx + row * cols,
+          [&](unsigned k, const auto& in, const auto& up) { Body::add(in, up, mean, r, sum[k]); });
+    }
+#pragma unroll
+    for (unsigned k = 0; k < Lane::packets; ++k)
+#pragma unroll
+      for (unsigned s = 0; s < sums; ++s) {
+        if (k * width >= cols) continue;  // alike in all threads
+        __syncthreads();
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) shared[warp][i * warp_size + own] = sum[k][s].at[i];
+        __syncthreads();
+        for (unsigned at = threadIdx.x; at < width && k * width + at < cols; at += sum_threads) {
+          W total = 0;
+#pragma unroll
+          for (unsigned w = 0; w < sum_warps; ++w)
+            total += shared[w][at % count * warp_size + at / count];
+          partials[(chunk * sums + s) * cols + k * width + at] = total;
+        }
+      }
+    __syncthreads();
+  }
+}
+
+template <unsigned most>
+using NormPackets = std::integral_constant<unsigned, most>;
+
+/// Calls launch(most, aligned), with a constant that says how many packets of a row are kept in registers.
 template <class T, class Launch, class... P>
 void norm_launch(std::size_t cols, const Launch& launch, const P*... at) {
   constexpr unsigned count = packet_elems<T>;
   const bool aligned = cols % count == 0 && (packet_aligned<count>(at) && ...);
-  if (aligned && cols <= norm_held_cols) launch(std::true_type(), aligned);
-  else launch(std::false_type(), aligned);
+  if (aligned && cols <= norm_held_cols)
+    launch(NormPackets<norm_held_cols / (warp_size * count)>(), aligned);
+  else launch(NormPackets<0>(), aligned);
 }
 
 template <bool centered, class T>
@@ -212,8 +275,8 @@ void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<cons
   if constexpr (centered) bias = params[1].data();
   norm_launch<T>(
       cols,
-      [&](auto held, bool aligned) {
-        norm_forward_kernel<centered, held.value>
+      [&](auto most, bool aligned) {
+        norm_forward_kernel<centered, most.value>
             <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
                 rows, cols, aligned, static_cast<Wide<T>>(epsilon), x.data(), weight, bias,
                 y.data(), statistics, statistics + (centered ? rows : 0));
@@ -232,24 +295,34 @@ void norm_backward(Cuda& cuda, const char* name, const Params<const Wide<T>>& pa
   const W* const reciprocals = means + (centered ? rows : 0);
   const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, cols};
   W* const partials = reinterpret_cast<W*>(workspace.data());
-  W* const dweight = dparams[0].data();
-  // Before dx, which may overwrite dy.
-  if constexpr (centered) {
-    W* const dbias = dparams[1].data();
-    if (dweight != nullptr)
-      add_column_sums<W>(cuda, name, rows, cols, body, partials, {{dweight, dbias}});
-    else if (dbias != nullptr)
-      add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials,
-                         {{dbias}});
-  } else if (dweight != nullptr) {
-    add_column_sums<W>(cuda, name, rows, cols, body, partials, {{dweight}});
-  }
-  if (dx.empty()) return;
+  W *const dweight = dparams[0].data(), *dbias = nullptr;
   const W* const weight = params[0].data();
+  SumPlaces<W, NormSumsBody<centered, T>::sums> places{{dweight}};
+  if constexpr (centered) places.to[1] = dbias = dparams[1].data();
+  if constexpr (sizeof(T) == 2)
+    if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
+        packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(weight)) {
+      const CudaChunks chunks{rows};
+      const auto launch = [&](auto most) {
+        norm_backward_sums_kernel<centered, most.value>
+            <<<cuda_grid(chunks.count(), 1), sum_threads, 0, cuda.stream()>>>(
+                chunks, cols, body, weight, dx.data(), partials);
+      };
+      // Registers that need not hold a row have room for what would else go through memory.
+      if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
+      else launch(NormPackets<norm_held_cols / (warp_size * body.count)>());
+      cuda.launched(name);
+      return add_partials(cuda, name, chunks, cols, partials, places);
+    }
+  // Before dx, which may overwrite dy.
+  if (dweight != nullptr) add_column_sums<W>(cuda, name, rows, cols, body, partials, places);
+  else if (dbias != nullptr)
+    add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials, {{dbias}});
+  if (dx.empty()) return;
   norm_launch<T>(
       cols,
-      [&](auto held, bool aligned) {
-        norm_backward_kernel<centered, held.value>
+      [&](auto most, bool aligned) {
+        norm_backward_kernel<centered, most.value>
             <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
                 rows, cols, aligned, x.data(), dy.data(), weight, means, reciprocals, dx.data());
       },

@@ -104,11 +104,12 @@ static __global__ void __launch_bounds__(softmax_threads)
     if (out == nullptr) continue;
     const float scale = share / sum;
     each(in, [&](std::size_t c, const auto& numbers, bool whole) {
+      const unsigned here = target - c < count ? static_cast<unsigned>(target - c) : count;
       Packet<float, count> slopes;
 #pragma unroll
       for (unsigned i = 0; i < count; ++i)
-        slopes.at[i] = fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale,
-                           c + i == target ? -share : 0.0F);
+        slopes.at[i] =
+            fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale, i == here ? -share : 0.0F);
       write_packet(out + row * stride + c, narrowed<T>(slopes), classes - c, whole);
     });
   }

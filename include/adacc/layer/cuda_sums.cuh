@@ -65,16 +65,19 @@ struct CudaChunks {
   }
 };
 
+/// Threads of kernels that sum rows of a chunk.
+inline constexpr unsigned sum_threads = 512, sum_warps = sum_threads / warp_size;
+
 /// partials[chunk][sum][column]: sums over the rows of a chunk of what a body
 /// adds to them: Body::sums packets of Body::count columns, from what it reads of a row. A warp has such a packet for each lane, and every
-/// eighth row of the chunk.
+/// sixteenth row of the chunk.
 template <class T, class Body>
-static __global__ void __launch_bounds__(cuda_threads)
+static __global__ void __launch_bounds__(sum_threads)
     chunk_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
                       T* partials) {
   constexpr unsigned sums = Body::sums, count = Body::count, width = warp_size * count;
   constexpr unsigned unrolled = 4;  // rows whose loads are on their way together
-  __shared__ T shared[sums][cuda_warps][width];
+  __shared__ T shared[sums][sum_warps][width];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t groups = div_up(cols, width);
   for (std::size_t item = blockIdx.x; item < groups * chunks.count(); item += gridDim.x) {
@@ -89,15 +92,15 @@ static __global__ void __launch_bounds__(cuda_threads)
       const std::size_t left = cols - column;
       std::size_t row = first + warp;
       if (aligned && left >= count)
-        for (; row + (unrolled - 1) * cuda_warps < last; row += unrolled * cuda_warps) {
+        for (; row + (unrolled - 1) * sum_warps < last; row += unrolled * sum_warps) {
           typename Body::Row read[unrolled];
 #pragma unroll
           for (unsigned k = 0; k < unrolled; ++k)
-            read[k] = body.read(row + k * cuda_warps, column, count, true);
+            read[k] = body.read(row + k * sum_warps, column, count, true);
 #pragma unroll
           for (unsigned k = 0; k < unrolled; ++k) body.add(read[k], sum);
         }
-      for (; row < last; row += cuda_warps)
+      for (; row < last; row += sum_warps)
         body.add(body.read(row, column, left, aligned && left >= count), sum);
     }
 #pragma unroll
@@ -105,12 +108,12 @@ static __global__ void __launch_bounds__(cuda_threads)
 #pragma unroll
       for (unsigned i = 0; i < count; ++i) shared[s][warp][i * warp_size + lane] = sum[s].at[i];
     __syncthreads();
-    for (unsigned at = threadIdx.x; at < width; at += cuda_threads)
+    for (unsigned at = threadIdx.x; at < width; at += sum_threads)
       if (begin + at < cols)
         for (unsigned s = 0; s < sums; ++s) {
           T total = 0;
 #pragma unroll
-          for (unsigned w = 0; w < cuda_warps; ++w)
+          for (unsigned w = 0; w < sum_warps; ++w)
             total += shared[s][w][at % count * warp_size + at / count];
           partials[(chunk * sums + s) * cols + begin + at] = total;
         }
@@ -155,6 +158,14 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
+template <class T, unsigned sums>
+void add_partials(Cuda& cuda, const char* name, CudaChunks chunks, std::size_t cols,
+                  const T* partials, const SumPlaces<T, sums>& places) {
+  add_partials_kernel<<<cuda_grid(sums * cols, warp_size), cuda_threads, 0, cuda.stream()>>>(
+      chunks.count(), cols, partials, places);
+  cuda.launched(name);
+}
+
 /// to[s][c] += the sums over rows of what body adds, where to[s] is not null; the workspace holds
 /// CudaChunks::bytes().
 template <class T, class Body>
@@ -162,12 +173,10 @@ void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
                      const Body& body, T* partials, const SumPlaces<T, Body::sums>& places) {
   const CudaChunks chunks{rows};
   const std::size_t items = div_up(cols, warp_size * Body::count) * chunks.count();
-  chunk_sums_kernel<<<cuda_grid(items, 1), cuda_threads, 0, cuda.stream()>>>(
+  chunk_sums_kernel<<<cuda_grid(items, 1), sum_threads, 0, cuda.stream()>>>(
       chunks, cols, body.aligned(), body, partials);
   cuda.launched(name);
-  add_partials_kernel<<<cuda_grid(Body::sums * cols, warp_size), cuda_threads, 0, cuda.stream()>>>(
-      chunks.count(), cols, partials, places);
-  cuda.launched(name);
+  add_partials(cuda, name, chunks, cols, partials, places);
 }
 
 /// The column sums of a matrix.

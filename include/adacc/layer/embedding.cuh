@@ -82,12 +82,14 @@ static __global__ void __launch_bounds__(cuda_threads)
     }
 }
 
-/// Finds the places of a token among others, a piece of `span` tokens after the other.
+/// Finds the places of a token among others, a piece of `span` tokens after the other. For all threads of a
+/// block together.
 struct TokenSearch {
   static constexpr unsigned each = 4, span = each * cuda_threads;
+  static constexpr unsigned most = 2 * span;  ///< places that are kept
   struct Storage {
     unsigned counts[cuda_warps];
-    unsigned places[span];
+    unsigned places[most];
   };
   const std::int32_t* tokens;
   std::size_t count;
@@ -105,7 +107,7 @@ struct TokenSearch {
       if (packet.at[i] == token && first + i < count) bits |= 1U << i;
     return bits;
   }
-  /// Whether it is among tokens [0, end), for all threads of a block.
+  /// Whether it is among tokens [0, end).
   __device__ bool stands_before(std::size_t end) const {
     bool found = false;
     for (std::size_t begin = 0; begin < end && !found; begin += span) {
@@ -117,74 +119,76 @@ struct TokenSearch {
     }
     return __syncthreads_or(found ? 1 : 0) != 0;
   }
-  /// Ascending places of the token in [begin, begin + span), counted from begin, into storage.places; for all
-  /// threads of a block, which begin with a barrier. Returns how many.
-  __device__ unsigned find(std::size_t begin, Storage& storage) const {
+  /// Appends its places from `begin` on, ascending and counted from there, to storage.places, until all are
+  /// there or there is no room for those of another piece; `begun` tokens behind `begin` have been looked at.
+  /// Returns how many places there are. Barriers stand before what it writes and behind.
+  __device__ unsigned find(std::size_t begin, std::size_t& begun, Storage& storage) const {
     const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-    const unsigned bits = matches(begin + threadIdx.x * each);
-    if (__syncthreads_or(bits != 0 ? 1 : 0) == 0) return 0;
     const unsigned below = (1U << lane) - 1;
-    unsigned before = 0, all = 0;  // of this thread's in its warp, and the warp's
+    unsigned found = 0;
+    for (; begin + begun < count && found + span <= most; begun += span) {
+      const unsigned own = static_cast<unsigned>(begun) + threadIdx.x * each;
+      const unsigned bits = matches(begin + own);
+      if (__syncthreads_or(bits != 0 ? 1 : 0) == 0) continue;
+      unsigned before = found, all = 0;  // places before this thread's; of its warp
 #pragma unroll
-    for (unsigned i = 0; i < each; ++i) {
-      const unsigned lanes = __ballot_sync(~0U, (bits >> i & 1) != 0);
-      before += static_cast<unsigned>(__popc(lanes & below));
-      all += static_cast<unsigned>(__popc(lanes));
+      for (unsigned i = 0; i < each; ++i) {
+        const unsigned lanes = __ballot_sync(~0U, (bits >> i & 1) != 0);
+        before += static_cast<unsigned>(__popc(lanes & below));
+        all += static_cast<unsigned>(__popc(lanes));
+      }
+      if (lane == 0) storage.counts[warp] = all;
+      __syncthreads();
+#pragma unroll
+      for (unsigned w = 0; w < cuda_warps; ++w) {
+        if (w < warp) before += storage.counts[w];
+        found += storage.counts[w];
+      }
+#pragma unroll
+      for (unsigned i = 0; i < each; ++i)
+        if ((bits >> i & 1) != 0) storage.places[before++] = own + i;
     }
-    if (lane == 0) storage.counts[warp] = all;
     __syncthreads();
-    unsigned total = 0;
-#pragma unroll
-    for (unsigned w = 0; w < cuda_warps; ++w) {
-      if (w == warp) before += total;
-      total += storage.counts[w];
-    }
-#pragma unroll
-    for (unsigned i = 0; i < each; ++i)
-      if ((bits >> i & 1) != 0) storage.places[before++] = threadIdx.x * each + i;
-    __syncthreads();
-    return total;
+    return found;
   }
 };
 
+/// A block for each row. Each thread has a packet of channels.
 template <class T>
-static __global__ void __launch_bounds__(cuda_threads)
+static __global__ void __launch_bounds__(cuda_threads, 4)
     embedding_backward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t vocab,
                               std::size_t channels, bool aligned, bool aligned_tokens, const T* dy,
                               Wide<T>* words) {
   using Sum = EmbeddingSum<T>;
+  constexpr std::size_t width = std::size_t{cuda_threads} * Sum::count;
+  constexpr unsigned unrolled = 8;  // rows that are on their way together
   __shared__ TokenSearch::Storage storage;
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int32_t token = tokens[row];
     if (static_cast<std::size_t>(token) >= vocab) continue;
     const TokenSearch search{tokens, rows, token, aligned_tokens};
     if (search.stands_before(row)) continue;
-    constexpr std::size_t width = std::size_t{cuda_threads} * Sum::count;
+    const std::size_t begin = row / search.each * search.each;  // aligned as the first token is
     for (std::size_t first = 0; first < channels; first += width) {
       const std::size_t c = first + threadIdx.x * Sum::count;
+      const T* const at = dy + begin * channels + c;
       Sum sum;
-      for (std::size_t begin = row / search.span * search.span; begin < rows;
-           begin += search.span) {
-        const unsigned found = search.find(begin, storage);
-        if (found == 0) continue;
-        if (c < channels) {
-          const T* const at = dy + begin * channels + c;
-          const std::size_t left = channels - c;
-          constexpr unsigned unrolled = 8;  // rows that are on their way together
-          unsigned k = 0;
-          if (aligned)
-            for (; k + unrolled <= found; k += unrolled) {
-              Packet<T, Sum::count> read[unrolled];
+      for (std::size_t begun = 0; begin + begun < rows;) {
+        const unsigned found = search.find(begin, begun, storage);
+        if (c >= channels) continue;
+        for (unsigned k = 0; aligned && k < found; k += unrolled) {
+          Packet<T, Sum::count> read[unrolled];
 #pragma unroll
-              for (unsigned u = 0; u < unrolled; ++u)
-                read[u] =
-                    read_packet<Sum::count>(at + storage.places[k + u] * channels, left, true);
+          for (unsigned u = 0; u < unrolled; ++u) {  // the last one again where there are no more
+            const unsigned place = storage.places[k + u < found ? k + u : found - 1];
+            read[u] = read_packet<Sum::count>(at + place * channels, Sum::count, true);
+          }
 #pragma unroll
-              for (unsigned u = 0; u < unrolled; ++u) sum.add(read[u]);
-            }
-          for (; k < found; ++k)
-            sum.add(read_packet<Sum::count>(at + storage.places[k] * channels, left, aligned));
+          for (unsigned u = 0; u < unrolled; ++u)
+            if (k + u < found) sum.add(read[u]);
         }
+        for (unsigned k = 0; !aligned && k < found; ++k)
+          sum.add(read_packet<Sum::count>(at + storage.places[k] * channels, channels - c, false));
       }
       if (c < channels)
         sum.add_to(words + static_cast<std::size_t>(token) * channels + c, channels - c, aligned);
