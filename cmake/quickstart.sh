@@ -330,7 +330,7 @@ gpu() {
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
   cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON
   cmake --build --preset release -j "$jobs" \
-    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench cuda_attention_bench train_gpt_cuda
+    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench train_gpt_cuda
 
   mkdir -p bench/results
   page="bench/results/$(date +%Y-%m-%d)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
@@ -338,7 +338,7 @@ gpu() {
     echo "$device, driver $driver, $("$nvcc" --version | grep release)"
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
     for program in tests/cuda/codec_run_gpu tests/cuda/layers_gpu tests/cuda/steps_gpu \
-                   bench/codec_cuda_bench bench/attention_cuda_bench; do
+                   bench/codec_cuda_bench; do
       echo
       echo "== $program"
       status=0
