@@ -38,9 +38,11 @@ target_compile_options(adacc_warnings INTERFACE
   # With little optimization it sees them as plainly uninitialized.
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${ADACC_QUICK_BUILD}>>:-Wno-uninitialized>")
 
-if(TARGET adacc_c)  # made for everybody, by cmake/package/components.cmake
-  target_link_libraries(adacc_c PRIVATE adacc_warnings)
-endif()
+foreach(made IN ITEMS adacc_c adacc_planner)  # for everybody, by cmake/package/components.cmake
+  if(TARGET ${made})
+    target_link_libraries(${made} PRIVATE adacc_warnings)
+  endif()
+endforeach()
 
 if(ADACC_SANITIZE)
   # Every report is an error: a test that only prints one would pass.

@@ -29,16 +29,17 @@ function(adacc_nvcc_object object source)
     COMMENT "Compiling ${source} with nvcc" VERBATIM)
 endfunction()
 
-# adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...]): `target` builds
+# adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...] [LINK library...]): `target` builds
 # `program` in the current binary folder, with code for any device from sm_80 on.
 function(adacc_nvcc_program target program)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "ALL" "" "SOURCES;HEADERS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "ALL" "" "SOURCES;HEADERS;LINK")
+  list(TRANSFORM arg_LINK PREPEND -l)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/adacc/*.hpp"
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
   list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
     COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 ${ADACC_NVCC_CODE}
-            -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES}
+            -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES} ${arg_LINK}
     DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
     COMMENT "Building ${program} with nvcc" VERBATIM)
   if(arg_ALL)

@@ -320,7 +320,7 @@ ranks() {
 }
 
 gpu() {
-  local device driver page program nvcc status failed=0
+  local device driver page program nvcc code status failed=0
   if ! device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1); then
     echo "quickstart: nvidia-smi finds no GPU on this machine" >&2
     exit 1
@@ -328,9 +328,13 @@ gpu() {
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
   provide need_gxx need_libraries need_nvcc
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
-  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON
+  # The device's own code beside PTX: else the driver makes it when a program first starts.
+  code=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON \
+    "-DADACC_CUDA_CODE=$code"
   cmake --build --preset release -j "$jobs" \
-    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench train_gpt_cuda
+    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench cuda_layer_bench \
+             cuda_attention_bench train_gpt_cuda
 
   mkdir -p bench/results
   page="bench/results/$(date +%Y-%m-%d)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
@@ -338,7 +342,7 @@ gpu() {
     echo "$device, driver $driver, $("$nvcc" --version | grep release)"
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
     for program in tests/cuda/codec_run_gpu tests/cuda/layers_gpu tests/cuda/steps_gpu \
-                   bench/codec_cuda_bench; do
+                   bench/codec_cuda_bench bench/layer_cuda_bench bench/attention_cuda_bench; do
       echo
       echo "== $program"
       status=0
@@ -353,6 +357,11 @@ gpu() {
       build/release/examples/train_gpt_cuda --device cuda "${GPU_MODEL[@]}" $program 2>&1 || status=$?
       [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
     done
+    if command -v python3 >/dev/null; then
+      echo
+      echo "== bench/peers/gpt2_cuda.py"
+      python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M 2>&1 || failed=1
+    fi
     [ "$failed" -eq 0 ]
   } | tee "$page" || failed=1
   echo "quickstart: written to $page"

@@ -407,6 +407,11 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
     return Error::say(
         options.fused ? "--fused" : "--forward-only",
         " is for one rank without --shards: ranks sum their gradients before an update");
+  if (!options.parallel() && options.pipeline == 0 &&
+      (options.shard_moments || options.shard_gradients))
+    return Error::say(options.shard_moments ? "--shard-moments" : "--shard-gradients",
+                      " divides them among ranks, and this run is one of one: start several (mpirun "
+                      "-np N train_gpt ...), or give --shards");
   if (options.parallel() && options.on_device())
     return Error::say("--device ", options.device.c_str(), " is for one rank");
   if (options.parallel() && options.parameters != "fp32")

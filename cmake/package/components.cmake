@@ -2,7 +2,7 @@
 # an installed package. What was found is named by target, never by path, so a package can be moved
 # and the library be somewhere else on the machine that uses it.
 
-set(adacc_components c eigen lp_solve cuda torch mpi)
+set(adacc_components c planner eigen lp_solve cuda torch mpi)
 
 # lp_solve has no CMake package. Debian's is a static library, which wants colamd, dl and m.
 function(adacc_find_lpsolve scope)
@@ -81,18 +81,20 @@ function(adacc_find_libtorch scope why)
     INTERFACE_LINK_OPTIONS "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>")
 endfunction()
 
-# What adacc.h declares, compiled for whoever links it: by nobody else, and whatever the flags of the
-# program are, with a NaN that is one.
-function(adacc_make_c)
+# adacc_make_library(name source): a source of include/, compiled for whoever links adacc::name: by nobody
+# else, and whatever the flags of the program are, with a NaN that is one. `c` is what adacc.h declares,
+# `planner` what make_plan.hpp does, for programs whose sources then need not compile it.
+function(adacc_make_library name source)
   if(DEFINED adacc_SOURCE_DIR)
     set(folder "${adacc_SOURCE_DIR}/include")
   else()
     get_target_property(folder adacc::adacc INTERFACE_INCLUDE_DIRECTORIES)
   endif()
-  add_library(adacc_c STATIC EXCLUDE_FROM_ALL "${folder}/adacc/adacc.cpp")
-  add_library(adacc::c ALIAS adacc_c)
-  target_link_libraries(adacc_c PUBLIC adacc::adacc)
-  target_compile_options(adacc_c PRIVATE "$<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-fno-fast-math>")
+  add_library(adacc_${name} STATIC EXCLUDE_FROM_ALL "${folder}/adacc/${source}")
+  add_library(adacc::${name} ALIAS adacc_${name})
+  target_link_libraries(adacc_${name} PUBLIC adacc::adacc)
+  target_compile_options(adacc_${name} PRIVATE
+    "$<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-fno-fast-math>")
 endfunction()
 
 # adacc_find_component(name missing [GLOBAL]): makes the target adacc::name and empties the variable
@@ -103,12 +105,15 @@ function(adacc_find_component name missing)
     return()
   endif()
 
-  if(name STREQUAL "c")
+  if(name MATCHES "^(c|planner)$")
     get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
-    if("CXX" IN_LIST languages)
-      adacc_make_c()
+    if(NOT "CXX" IN_LIST languages)
+      set(${missing} "adacc's component ${name} needs CXX among the project's languages" PARENT_SCOPE)
+    elseif(name STREQUAL "c")
+      adacc_make_library(c adacc.cpp)
     else()
-      set(${missing} "adacc's component c needs CXX among the project's languages" PARENT_SCOPE)
+      adacc_make_library(planner plan/planner.cpp)
+      target_compile_definitions(adacc_planner PUBLIC ADACC_SEPARATE_PLANNER)
     endif()
     return()
   elseif(name STREQUAL "eigen")

@@ -183,6 +183,9 @@ class CudaTraining final : public DeviceTraining {
       store_ = std::move(*store);
       how.store = store_;
     }
+    if (planning.profile != nullptr)
+      if (const Error why = planning.profile->read(graph, {name_, options_.model_text(), 1}, how))
+        return why;
     return take(Trained::make(dispatch(), std::move(graph), std::move(how)));
   }
 

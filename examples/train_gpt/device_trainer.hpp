@@ -32,7 +32,7 @@ class DeviceTrainer {
   /// Opens the device, compiles the steps for --policy, takes the memory they need, and draws the
   /// parameters or reads --model. Costs are measured on the first batch of `data`.
   adacc::Error set_up(const adacc::Tokens& data) {
-    if (const adacc::Error why = allocate()) return why;
+    if (const adacc::Error why = allocate(true)) return why;
     if (const adacc::Error why = measure(data)) return why;
     return options_.model.empty() ? adacc::Error() : read_start();
   }
@@ -44,7 +44,7 @@ class DeviceTrainer {
                       const adacc::Tokens& data, bool same_text) {
     using namespace adacc;
     const bool evolved = options_.plans() && notes.plans_alike(saved, options_);
-    if (const Error why = allocate()) return why;
+    if (const Error why = allocate(!evolved)) return why;
     if (const Error why =
             training_->load(options_.resume, evolved ? Restore::all : Restore::numbers))
       return why;
@@ -52,14 +52,18 @@ class DeviceTrainer {
     const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
     next_batch_ = place / (options_.batch * options_.seq);
     if (!evolved) return measure(data);
-    cost_source_ = "those of the checkpoint";
+    profile_.set_costs("those of the checkpoint");
     return {};
   }
 
   adacc::Error save(const std::string& path, const Notes& notes) const {
     return training_->save(path, notes.text());
   }
-  adacc::Error save_profile() const { return {}; }  // none that says more than costs of this run
+  /// Writes what is known of costs to --profile, if they were measured for it.
+  adacc::Error save_profile() const {
+    return training_->evolution() == nullptr ? adacc::Error()
+                                             : profile_.save(*training_->evolution());
+  }
 
   /// Writes the model to --export.
   adacc::Error export_model() const {
@@ -106,7 +110,7 @@ class DeviceTrainer {
   const adacc::CostProfile* profile() const {
     return training_->evolution() == nullptr ? nullptr : &training_->evolution()->profile();
   }
-  const std::string& cost_source() const { return cost_source_; }
+  const std::string& cost_source() const { return profile_.costs(); }
   /// The plan stays as it is.
   std::vector<std::string> changes() const { return {}; }
   const adacc::Error& refused() const { return training_->boundary().update.failed; }
@@ -136,7 +140,8 @@ class DeviceTrainer {
     return options_.precision == "bf16" ? adacc::Dtype::bf16 : adacc::Dtype::f32;
   }
 
-  adacc::Error allocate() {
+  /// Costs are read from --profile if `fresh`.
+  adacc::Error allocate(bool fresh) {
     using namespace adacc;
     if (const Error why = batch_.make(options_.batch, options_.seq)) return why;
     if (!options_.train.empty()) {
@@ -153,6 +158,7 @@ class DeviceTrainer {
           gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq,
                           {.trained = planning.trained, .scalar = scalar()});
     support::choose_solver(options_.solver, planning);
+    if (fresh) planning.profile = &profile_;
     auto made = make_device_training(options_, planning);
     if (!made) return made.error;
     training_ = std::move(*made);
@@ -175,13 +181,8 @@ class DeviceTrainer {
     if (adacc::Error why = training_->prepare(batch_.inputs(), batch_.targets())) return why;
     const adacc::PlanBoundary& boundary = training_->boundary();
     if (boundary.update.failed) return boundary.update.failed;
-    char text[64];
-    std::snprintf(text, sizeof text, "measured by events in %.1f s",
-                  adacc::steady_seconds() - start);
-    cost_source_ = boundary.measured ? text
-                   : boundary.looked ? "estimated, because the budget leaves no room to measure"
-                                     : "";
-    return {};
+    return profile_.settle(boundary, *training_->evolution(), "measured by events",
+                           adacc::steady_seconds() - start, "");
   }
 
   /// --micro batches, and the update that their gradients make.
@@ -199,6 +200,6 @@ class DeviceTrainer {
   adacc::TrainedSet trained_;  ///< that --train names; empty: all
   std::unique_ptr<DeviceTraining> training_;
   std::uint64_t next_batch_ = 0;
-  std::string cost_source_;
+  ProfileFile profile_{options_.profile};
   Batch batch_;
 };

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "options.hpp"
+#include "profile_file.hpp"
 
 class DeviceTraining {
  public:
@@ -63,6 +64,7 @@ struct DevicePlanning {
   adacc::Solver solver = adacc::Solver::automatic;
   const adacc::LinearSolver* linear_solver = nullptr;
   const adacc::TrainedSet* trained = nullptr;  ///< that --train names; null: all
+  ProfileFile* profile = nullptr;              ///< null: costs are not read
 };
 
 /// A training as `options` have it, which outlive it, with parameters drawn. The error says what of

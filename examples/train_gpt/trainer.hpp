@@ -5,7 +5,6 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/adapters.hpp>
-#include <adacc/io/profile_text.hpp>
 #include <adacc/io/tokens.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
@@ -24,11 +23,10 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
 #include "batch.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
+#include "profile_file.hpp"
 #include "resident.hpp"
 #include "touched.hpp"
 
@@ -68,7 +66,7 @@ class Trainer {
     if (options_.parallel()) {
       if (const Error why = go_parallel(allocate(true))) return why;
       if (const Error why = parallel_.load(options_.resume)) return why;
-      cost_source_ = "those of the checkpoint";
+      profile_.set_costs("those of the checkpoint");
       go_on_from(saved, same_text);
       return share_arena();
     }
@@ -80,7 +78,7 @@ class Trainer {
     if (!loaded) return loaded.error;
     go_on_from(saved, same_text);
     if (evolved) {
-      cost_source_ = "those of the checkpoint";
+      profile_.set_costs("those of the checkpoint");
       return share_arena();
     }
     return measure(data);
@@ -127,9 +125,8 @@ class Trainer {
 
   /// Writes what is known of costs to --profile, if they were measured for it.
   adacc::Error save_profile() const {
-    if (!keeps_profile_ || trained().evolution() == nullptr || group_.rank() != 0) return {};
-    const adacc::Evolution& evolution = *trained().evolution();
-    return adacc::save_profile(options_.profile, evolution.graph(), evolution.profile(), source());
+    return trained().evolution() == nullptr ? adacc::Error()
+                                            : profile_.save(*trained().evolution());
   }
 
   /// Forward, backward and update on the next batch. Before it, auto looks at what it observed:
@@ -261,7 +258,7 @@ class Trainer {
     return adacc::one_line(options_.moments_store, 100) + " by " + moments_file_.engine() + text;
   }
   /// Where the costs came from, in words; empty if nothing was planned.
-  const std::string& cost_source() const { return cost_source_; }
+  const std::string& cost_source() const { return profile_.costs(); }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
   const std::vector<std::string>& changes() const { return changes_; }
   const adacc::Error& refused() const { return trained().boundary().update.failed; }
@@ -554,17 +551,9 @@ class Trainer {
       const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
       if (Error why = check_memory(arena, *graph, optimizer, how.moment_store)) return why;
     }
-    if (fresh && !options_.profile.empty()) {
-      auto loaded = load_profile(options_.profile, *graph, source());
-      if (loaded) {
-        cost_source_ = "read from " + one_line(options_.profile);
-        how.profile = std::move(*loaded);
-      } else {
-        if (Error why = may_become_profile(options_.profile, loaded.error)) return why;
-        how.profile_at_start = keeps_profile_ = true;
-        if (::access(options_.profile.c_str(), F_OK) == 0) profile_refused_ = loaded.error.text();
-      }
-    }
+    profile_.writes = group_.rank() == 0;
+    if (fresh)
+      if (const Error why = profile_.read(*graph, source(), how)) return why;
     auto made = Trained::make(dispatch(), std::move(*graph), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
@@ -601,19 +590,6 @@ class Trainer {
     return {};
   }
 
-  /// A file that is there and no profile is somebody's: it is not replaced.
-  static adacc::Error may_become_profile(const std::string& path, const adacc::Error& why) {
-    if (::access(path.c_str(), F_OK) != 0) return {};
-    const std::string_view title = adacc::detail::profile_title;
-    std::string start(title.size(), '\0');
-    auto file = adacc::InputFile::open(path, "an adacc cost profile");
-    if (!file) return file.error;
-    if (file->size() == 0) return {};
-    if (file->size() < title.size() || file->read(start.data(), start.size()) || start != title)
-      return adacc::Error::say("--profile ", why.text(), "; it stays as it is");
-    return {};
-  }
-
   /// Measures costs on the first batch of `data`, if auto needs them, and plans by them.
   adacc::Error measure(const adacc::Tokens& data) {
     using namespace adacc;
@@ -623,20 +599,9 @@ class Trainer {
     if (Error why = trained().prepare(batch_.inputs(), batch_.targets())) return why;
     const PlanBoundary& boundary = trained().boundary();
     if (boundary.update.failed) return boundary.update.failed;
-    if (boundary.measured) {
-      char text[64];
-      std::snprintf(text, sizeof text, "measured in %.1f s%s", steady_seconds() - start,
-                    keeps_profile_ ? ", gradient errors probed" : "");
-      cost_source_ = text;
-    } else if (boundary.looked) {
-      cost_source_ = "estimated, because the budget leaves no room to measure";
-      keeps_profile_ = false;
-    }
-    if (!profile_refused_.empty()) cost_source_ += "; " + profile_refused_;
-    if (keeps_profile_) {
-      if (Error why = save_profile()) return why;
-      cost_source_ += "; written to " + one_line(options_.profile);
-    }
+    if (const Error why = profile_.settle(boundary, *trained().evolution(), "measured",
+                                          steady_seconds() - start, ", gradient errors probed"))
+      return why;
     return share_arena();
   }
 
@@ -746,8 +711,7 @@ class Trainer {
   std::size_t retain_peak_ = 0;
   std::size_t separate_retain_peak_ = 0;  ///< without --fused
   std::uint64_t next_batch_ = 0;
-  std::string cost_source_, profile_refused_;
-  bool keeps_profile_ = false;  ///< measured by this run, for --profile
+  ProfileFile profile_{options_.profile};
   std::vector<std::string> changes_;
   Batch batch_;
 };

@@ -5,6 +5,7 @@
 //
 // Environment: PTXRUN_RACES=1 finds races; PTXRUN_ORDER=ascending|descending|random,
 // PTXRUN_SEED=n, PTXRUN_QUANTUM=n (warps take turns of random lengths up to 2n instructions);
+// PTXRUN_LATE=1 runs what a stream was given when somebody waits for it, and not before;
 // PTXRUN_STATS=1 prints counts of every kernel. The exit status is 86 where a problem was found.
 // The machine is one device of compute capability 9.0 with 32 GiB, unless PTXRUN_DEVICES=n,
 // PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
@@ -13,6 +14,8 @@
 
 #include <chrono>
 #include <deque>
+#include <memory>
+#include <set>
 
 #include "counters.hpp"
 #include "host.hpp"
@@ -29,13 +32,20 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::vector<Recorded> nodes;
 };
+/// A place in a stream that an event was recorded at.
+struct Mark {
+  CUstream_st* stream = nullptr;
+  bool passed = false;
+  std::chrono::steady_clock::time_point at;
+};
 struct CUstream_st {
-  bool blocking;
+  bool blocking;  ///< on the default stream, and that on it
   int device = 0;
   CUgraph_st* capturing = nullptr;
+  std::deque<std::function<cudaError_t()>> waiting{};  ///< with PTXRUN_LATE
 };
 struct CUevent_st {
-  std::chrono::steady_clock::time_point at;
+  std::shared_ptr<Mark> mark = std::make_shared<Mark>();
 };
 
 namespace {
@@ -72,6 +82,9 @@ struct Runtime {
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   bool global_capture = false;
   int device = 0;  // the current one
+  const bool late = std::getenv("PTXRUN_LATE") != nullptr;
+  std::set<CUstream_st*> streams;
+  std::map<const u8*, u64> pinned;  // bytes of page-locked host memory, by address
   Pretended pretended;
 
   ~Runtime() {
@@ -101,7 +114,20 @@ std::string demangled(const std::string& name) {
   return out;
 }
 
-/// Does it now, or records it.
+/// Runs what waits in a stream, until the mark is passed if one is given.
+void run_waiting(CUstream_st& stream, const Mark* until = nullptr) {
+  while (!stream.waiting.empty() && !(until && until->passed)) {
+    const auto work = std::move(stream.waiting.front());
+    stream.waiting.pop_front();
+    if (rt().sticky == cudaSuccess) said(work());
+  }
+}
+void run_all_waiting(bool blocking_only) {
+  for (CUstream_st* stream : rt().streams)
+    if (stream->blocking || !blocking_only) run_waiting(*stream);
+}
+
+/// Does it now or when somebody waits for it, or records it.
 cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
   if (rt().sticky != cudaSuccess) return said(rt().sticky);
   if (stream && stream->capturing) {
@@ -109,6 +135,11 @@ cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
     return cudaSuccess;
   }
   if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
+  if (stream && rt().late) {
+    stream->waiting.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  run_all_waiting(true);  // the default stream waits for these, and for no others
   return said(work());
 }
 
@@ -201,15 +232,28 @@ u8* bytes_at(const void* p, size_t n, bool writes) {
   if (writes) std::memset(m.known(a), 1, n);
   return m.store(a);
 }
+bool page_locked(const void* p) {
+  const auto* const at = static_cast<const u8*>(p);
+  const auto after = rt().pinned.upper_bound(at);
+  if (after == rt().pinned.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return at < begin + bytes;
+}
 cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
   const bool d = on_device(to), s = on_device(from);
   if (kind != cudaMemcpyDefault &&
       (d != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
        s != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
     return said(cudaErrorInvalidMemcpyDirection);
+  // Host memory that can be paged is read before the call returns, and nothing else is.
+  std::shared_ptr<std::vector<u8>> staged;
+  if (rt().late && !s && !page_locked(from) && !(stream && stream->capturing))
+    staged = std::make_shared<std::vector<u8>>(static_cast<const u8*>(from),
+                                               static_cast<const u8*>(from) + n);
   return queue(stream, [=] {
     if (n == 0) return cudaSuccess;
-    u8 *const t = bytes_at(to, n, true), *const f = bytes_at(from, n, false);
+    u8* const t = bytes_at(to, n, true);
+    const u8* const f = staged ? staged->data() : bytes_at(from, n, false);
     if (!t || !f) return cudaErrorInvalidValue;
     if (s && !d) {
       const u8* known = rt().machine.memory.known(reinterpret_cast<u64>(from));
@@ -457,7 +501,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   p->major = rt().pretended.major, p->minor = rt().pretended.minor;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return said(rt().sticky); }
+cudaError_t cudaDeviceSynchronize() {
+  run_all_waiting(false);
+  return said(rt().sticky);
+}
 cudaError_t cudaMalloc(void** p, size_t n) {
   if (rt().global_capture) return said(cudaErrorStreamCaptureUnsupported);
   *p = nullptr;
@@ -469,6 +516,7 @@ cudaError_t cudaMalloc(void** p, size_t n) {
 }
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
+  run_all_waiting(false);
   return rt().machine.memory.release(reinterpret_cast<u64>(p)) ? cudaSuccess
                                                                : said(cudaErrorInvalidValue);
 }
@@ -493,15 +541,20 @@ cudaError_t cudaMemset(void* p, int value, size_t n) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
   *s = new CUstream_st{flags == 0, rt().device};
+  rt().streams.insert(*s);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  if (s) run_waiting(*s);
+  rt().streams.erase(s);
   delete s;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (s && s->capturing) return said(cudaErrorStreamCaptureUnsupported);
+  if (s) run_waiting(*s);
+  else run_all_waiting(true);
   return said(rt().sticky);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
@@ -521,9 +574,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned lon
   *e = new CUgraphExec_st{g->nodes};
   return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
   for (const Recorded& n : e->nodes)
-    if (const cudaError_t status = n.run(); status != cudaSuccess) return said(status);
+    if (const cudaError_t status = queue(s, n.run); status != cudaSuccess) return status;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
@@ -540,14 +593,20 @@ cudaError_t cudaEventCreate(cudaEvent_t* e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;  // what was queued before it has run
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  return queue(s, [mark = e->mark] {
+    if (mark->stream) run_waiting(*mark->stream, mark.get());
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   *p = n == 0 ? nullptr : std::malloc(n);
+  if (*p != nullptr) rt().pinned[static_cast<const u8*>(*p)] = n;
   return *p != nullptr || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* p) {
+  run_all_waiting(false);
+  rt().pinned.erase(static_cast<const u8*>(p));
   std::free(p);
   return cudaSuccess;
 }
@@ -555,13 +614,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   delete e;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
-  e->at = std::chrono::steady_clock::now();
-  return cudaSuccess;
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  e->mark = std::make_shared<Mark>();
+  e->mark->stream = s;
+  return queue(s, [mark = e->mark] {
+    mark->passed = true;
+    mark->at = std::chrono::steady_clock::now();
+    return cudaSuccess;
+  });
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return said(rt().sticky); }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  if (e->mark->stream) run_waiting(*e->mark->stream, e->mark.get());
+  return said(rt().sticky);
+}
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
-  *ms = std::chrono::duration<float, std::milli>(b->at - a->at).count();
+  *ms = std::chrono::duration<float, std::milli>(b->mark->at - a->mark->at).count();
   return cudaSuccess;
 }
 

@@ -223,6 +223,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
       !aligned(old, needs.boundary[2]) || !aligned(out, needs.boundary[3]) ||
       workspace_bytes < needs.workspace)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  // "Must be 256B aligned", says the manual of cublasLtMatmul, and the library says so, too.
+  if (!aligned(workspace, 256)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool biased = task.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (task.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !biased) return CUBLAS_STATUS_NOT_SUPPORTED;
   // What cuBLASLt's table of types has: A and B alike, C as D, which are as A or fp32, and so the bias.

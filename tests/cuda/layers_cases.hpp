@@ -31,6 +31,8 @@ struct Call {
   bool training = true, exact = true;
   bool in_place = false;  ///< dx is dy, or, of a loss, x
   bool without_dx = false;
+  bool shifts = false;   ///< tensors may begin anywhere, which changes no bit
+  bool shifted = false;  ///< and here they do
   Wanted wanted{};
   RandomKey key{.seed = 5, .step = 4, .micro_step = 3, .activation = 2};
 };

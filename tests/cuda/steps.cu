@@ -152,6 +152,7 @@ bool same(const Trained& a, const Trained& b) {
 void expect_near(const char* what, const Trained& gpu, const Trained& cpu, double tolerance) {
   expect(gpu.losses.size() == cpu.losses.size() && !cpu.losses.empty(), "%s: %zu steps of %zu",
          what, gpu.losses.size(), cpu.losses.size());
+  if (gpu.losses.empty()) return;
   double worst = 0;
   for (std::size_t s = 0; s < gpu.losses.size() && s < cpu.losses.size(); ++s) {
     const double distance = std::fabs(gpu.losses[s] - cpu.losses[s]);
@@ -176,11 +177,12 @@ void check_use(const char* what, Trainer<Case, T>& trainer) {
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (bytes[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
   }
-  // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does.
+  // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does, but for
+  // what is left where a workspace has been moved to a boundary.
   cudaDeviceProp device{};
   fine(cudaGetDeviceProperties(&device, 0));
   const bool all = std::strstr(device.name, "ptxrun") != nullptr;
-  expect(all ? used == promised : used <= promised,
+  expect(used <= promised && (!all || promised - used < detail::product_boundary),
          "%s: %zu bytes were promised, and %zu were used", what, promised, used);
 }
 

@@ -52,12 +52,19 @@ alike on_gpu same 1e-4
 # Within a budget, whose costs are measured by events; lossless, it has the bits of retain.
 trains plain "$program" "${small[@]}" --device cuda --policy retain
 trains planned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --report page.html \
-  --save planned.ckpt
-grep -q 'measured by events' planned.out || complain "$(cat planned.out)"
+  --save planned.ckpt --profile costs
+grep -q 'measured by events .*written to costs' planned.out || complain "$(cat planned.out)"
 grep -q recompute planned.out || complain "a budget changes no policy: $(cat planned.out)"
 alike plain planned 0
 exact planned.out
 [ -s page.html ] || complain "there is no report"
+# With the costs of that run there is the same plan at once; those of the CPU are others.
+trains again "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --profile costs
+grep -q 'read from costs' again.out || complain "$(cat again.out)"
+cmp -s <(grep '^plan' planned.out) <(grep '^plan' again.out) ||
+  complain "costs that were read: $(grep '^plan' planned.out again.out)"
+trains host "$on_cpu" "${small[@]}" --threads 1 --budget 70% --profile costs
+grep -q 'measured in .*costs.*written' host.out || complain "$(cat host.out)"
 trains further "$program" --resume planned.ckpt --steps 4
 grep -q 'those of the checkpoint' further.out || complain "$(cat further.out)"
 
@@ -90,7 +97,7 @@ grep -q 'those of the checkpoint' still.out || complain "$(cat still.out)"
 alike wide still 2e-2
 
 for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' '--sample 9' \
-              '--shards 2' '--forward-only' '--offload .' '--profile file'; do
+              '--shards 2' '--forward-only' '--offload .'; do
   # shellcheck disable=SC2086  # words are meant
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
 done

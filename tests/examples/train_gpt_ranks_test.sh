@@ -147,5 +147,8 @@ for signal in STOP KILL; do
   wait "$launched" && complain "status 0 after a rank got $signal"
   rm -f log
 done
+# What ranks divide is not divided by one.
+refuses --shard-moments 'start several' -- --text text --steps 1 --shard-moments
+refuses --shard-gradients 'start several' -- --text text --steps 1 --shard-gradients
 explains shards shard-moments shard-gradients rank-limit pipeline untied-head
 finish

@@ -13,6 +13,11 @@
 ///                                 unless poison_dead() says otherwise. Default: true; false if
 ///                                 NDEBUG is defined
 ///
+///     ADACC_SEPARATE_PLANNER      make_plan() and smallest_peak() are declared, not inline: one source
+///                                 of the program includes <adacc/plan/planner.hpp>, which has them,
+///                                 and all others compile in a fifth of the time. CMake's target
+///                                 adacc::planner is both. Default: not defined
+///
 /// Ours:
 ///
 ///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
@@ -27,7 +32,7 @@
 ///                        that each library runs the kernels it brought along (CUDA registers
 ///                        kernels by library)
 ///
-/// There are no feature macros. Choices that belong to a program rather than to a build are
+/// There are no other feature macros. Choices that belong to a program rather than to a build are
 /// elsewhere: options of codecs and policies are template arguments, threads and memory are
 /// arguments.
 #pragma once

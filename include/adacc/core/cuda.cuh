@@ -24,6 +24,7 @@
 #include "context.hpp"
 #include "dtype.hpp"
 #include "error.hpp"
+#include "packets.cuh"
 #include "view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -39,62 +40,19 @@ inline Error launch_error(const char* name) {
   return Error::say(name, ": CUDA did not start the kernel: ", cudaGetErrorString(status));
 }
 
-/// Threads of a block of most kernels.
-inline constexpr unsigned cuda_threads = 256;
-
-/// Blocks for `items` items of which each takes `per_block`; kernels loop, so that any number will
-/// do.
-inline unsigned cuda_grid(std::size_t items, std::size_t per_block = cuda_threads) {
-  constexpr std::size_t most = std::size_t{1} << 20;
-  const std::size_t blocks = div_up(items, per_block);
-  return static_cast<unsigned>(blocks < most ? blocks : most);
-}
-
-/// Calls body(e) for all elements, in any order.
-template <class Body>
-static __global__ void __launch_bounds__(cuda_threads)
-    each_element_kernel(std::size_t elems, const Body body) {
-  const std::size_t step = std::size_t{gridDim.x} * cuda_threads;
-  for (std::size_t e = std::size_t{blockIdx.x} * cuda_threads + threadIdx.x; e < elems; e += step)
-    body(e);
-}
-
-/// A number of a tensor as kernels compute with it.
-template <class T>
-__device__ inline Wide<T> widened(T x) {
-  if constexpr (dtype_of<T> == Dtype::bf16) return to_float(x);
-  else return x;
-}
-
-/// A number as a tensor holds it: bfloat16 is rounded to the nearest, by an instruction of the device. The
-/// NaN of those is another than that of to_bfloat16().
-template <class T>
-__device__ inline T narrowed(Wide<T> x) {
-  if constexpr (dtype_of<T> == Dtype::bf16) {
-    bfloat16 narrow;
-#if defined(__CUDA_ARCH__)
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
-#endif
-    return narrow;
-  } else {
-    return x;
-  }
-}
-
 template <class T>
 struct FillBody {
-  T* to;
   T value;
-  __device__ void operator()(std::size_t e) const { to[e] = value; }
+  __device__ T operator()() const { return value; }
 };
-template <class T>
-struct AccumulateBody {
-  const T* from;
-  T* to;
-  __device__ void operator()(std::size_t e) const {
-    to[e] = narrowed<T>(widened(to[e]) + widened(from[e]));
+struct SumBody {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
   }
 };
+
+static __global__ void add_loss_kernel(double* loss, double share) { *loss += share; }
 
 }  // namespace detail
 
@@ -119,19 +77,28 @@ class Cuda : public KernelCall {
 
   template <class T>
   void fill(View<T> to, T value) {
-    each_element("fill", to.size(), detail::FillBody<T>{to.data(), value});
+    const Wide<T> wide = [&] {
+      if constexpr (dtype_of<T> == Dtype::bf16) return to_float(value);
+      else return value;
+    }();
+    map("fill", to, detail::FillBody<Wide<T>>{wide});
   }
   template <class T>
   void accumulate(View<const T> from, View<T> to) {
-    each_element("accumulate", to.size(), detail::AccumulateBody<T>{from.data(), to.data()});
+    map("accumulate", to, detail::SumBody{}, to.data(), from.data());
   }
 
-  /// Queues body(e) for all elements e, in any order; `name` is for reports.
-  template <class Body>
-  void each_element(const char* name, std::size_t elems, const Body& body) {
-    if (elems == 0) return;
-    detail::each_element_kernel<<<detail::cuda_grid(elems), detail::cuda_threads, 0, stream_>>>(
-        elems, body);
+  /// Queues to[e] = body(from[e]...) for all elements, each of which has its own; `to` may be one of `from`.
+  /// Numbers are given and taken as Wide<>. `name` is for reports. See map_kernel (core/packets.cuh).
+  template <class To, class Body, class... From>
+  void map(const char* name, View<To> to, const Body& body, const From*... from) {
+    if (to.empty()) return;
+    constexpr unsigned count = detail::packet_elems<To, From...>;
+    const bool aligned =
+        (detail::packet_aligned<count>(to.data()) && ... && detail::packet_aligned<count>(from));
+    detail::map_kernel<count>
+        <<<detail::cuda_grid(div_up(to.size(), count)), detail::cuda_threads, 0, stream_>>>(
+            to.size(), aligned, body, to.data(), from...);
     launched(name);
   }
 
@@ -208,12 +175,6 @@ class Cuda : public KernelCall {
 
 namespace detail {
 
-struct AddLossBody {
-  double* loss;
-  double share;
-  __device__ void operator()(std::size_t) const { *loss += share; }
-};
-
 /// Whether the first and the last byte of a block are device memory, and of which device.
 inline Error place_fault(const char* name, const void* data, std::size_t bytes, bool on_device) {
   const auto first = static_cast<const char*>(data);
@@ -246,8 +207,7 @@ inline Error place_fault(const char* name, const void* data, std::size_t bytes, 
 }  // namespace detail
 
 inline void Cuda::Loss::add(double share) {
-  detail::each_element_kernel<<<1, 1, 0, stream_>>>(std::size_t{1},
-                                                    detail::AddLossBody{place_, share});
+  detail::add_loss_kernel<<<1, 1, 0, stream_>>>(place_, share);
 }
 
 inline Error Cuda::memory_fault(const char* name, const void* data, std::size_t bytes) {
@@ -277,8 +237,7 @@ inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
     return Error::misuse("the stream is of device ", of_stream, ", and device ", device,
                          " is the current one: cudaSetDevice() comes first");
   cudaFuncAttributes attributes{};
-  const void* kernel =
-      reinterpret_cast<const void*>(&detail::each_element_kernel<detail::FillBody<float>>);
+  const void* kernel = reinterpret_cast<const void*>(&detail::add_loss_kernel);
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
       status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());

@@ -4,7 +4,11 @@
 ///
 /// A tile has all words of some rows: their logits are computed once, and become their gradient in
 /// place. That is less work than blocks of the vocabulary, and a tile of 256 rows is enough for the
-/// products to fill a device.
+/// products to fill a device. Each tile reads and writes the weight's gradient once, which takes as long as
+/// the products of about 200 rows: an eighth of all rows is a tile, up to 1024.
+///
+/// Rows of logits begin 64 numbers apart, or a multiple: products of a vocabulary of 50257 words take five
+/// times as long if rows begin where no wide access can.
 #pragma once
 
 #include "cross_entropy_head.hpp"
@@ -16,13 +20,19 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<CrossEntropyHead, Cuda> {
-  static constexpr std::size_t tile_rows = 256;
+  /// Rows of a tile, and numbers from one row of logits to the next.
+  static constexpr std::size_t tile_rows(std::size_t rows) {
+    const std::size_t eighth = div_up(rows, 8 * 128) * 128;
+    const std::size_t tile = eighth < 256 ? 256 : eighth > 1024 ? 1024 : eighth;
+    return rows < tile ? rows : tile;
+  }
+  static constexpr std::size_t stride(const CrossEntropyHead& f) { return div_up(f.vocab, 64) * 64; }
 
   /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are
   /// then in bfloat16, too, and what the products need.
   static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in, Dtype scalar,
                                                int, Pass pass) {
-    const std::size_t rows = in.rows() < tile_rows ? in.rows() : tile_rows;
+    const std::size_t rows = tile_rows(in.rows());
     std::size_t product = product_bytes(rows, f.vocab, in.cols(), scalar);
     if (pass != Pass::forward)
       for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, scalar),
@@ -30,7 +40,7 @@ struct kernel<CrossEntropyHead, Cuda> {
         if (bytes > product) product = bytes;
     return align_up(in.rows() * sizeof(double)) +
            align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), scalar)) +
-           align_up(rows * f.vocab * bytes_of(scalar)) + product;
+           align_up(rows * stride(f) * bytes_of(scalar)) + product;
   }
 
   template <class T>
@@ -61,12 +71,12 @@ struct kernel<CrossEntropyHead, Cuda> {
                   Params<Wide<T>> dparams, Bytes workspace, Cuda::Loss& into) {
     constexpr const char* name = CrossEntropyHead::name;
     const std::size_t all = x.rows(), channels = x.cols(), vocab = f.vocab;
-    const std::size_t most = all < tile_rows ? all : tile_rows;
+    const std::size_t most = tile_rows(all), apart = stride(f);
     double* const losses = carve<double>(workspace, all).data();
     const std::size_t all_rows = detail::cuda_mean_rows(cuda, all);
     const T* const weight = detail::in_activation_type<T>(
         cuda, name, View<const Wide<T>>(params[0].data(), Shape(vocab, channels)), workspace);
-    T* const logits = carve<T>(workspace, most * vocab).data();
+    T* const logits = carve<T>(workspace, most * apart).data();
     const auto multiply = [&]<class Out>(CudaProduct<T, Out> product) {
       const std::size_t bytes = product_bytes(product.m, product.n, product.k, dtype_of<T>);
       product.workspace = {workspace.data(),
@@ -76,16 +86,39 @@ struct kernel<CrossEntropyHead, Cuda> {
     for (std::size_t first = 0; first < all; first += most) {
       const std::size_t rows = all - first < most ? all - first : most;
       const T* const x_tile = x.data() + first * channels;
-      multiply(CudaProduct<T>{rows, vocab, channels, x_tile, false, weight, true, logits});
-      detail::softmax_loss(cuda, name, rows, vocab, logits, targets.data() + first, all_rows,
+      multiply(CudaProduct<T>{.m = rows,
+                              .n = vocab,
+                              .k = channels,
+                              .a = x_tile,
+                              .a_transposed = false,
+                              .b = weight,
+                              .b_transposed = true,
+                              .c = logits,
+                              .c_stride = apart});
+      detail::softmax_loss(cuda, name, rows, vocab, apart, logits, targets.data() + first, all_rows,
                            losses + first, dx.empty() ? nullptr : logits);
       if (dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
       if (!dparams[0].empty())
-        multiply(CudaProduct<T, Wide<T>>{vocab, channels, rows, logits, true, x_tile, false,
-                                         dparams[0].data(), true});
-      multiply(CudaProduct<T>{rows, channels, vocab, logits, false, weight, false,
-                              dx.data() + first * channels});
+        multiply(CudaProduct<T, Wide<T>>{.m = vocab,
+                                         .n = channels,
+                                         .k = rows,
+                                         .a = logits,
+                                         .a_transposed = true,
+                                         .b = x_tile,
+                                         .b_transposed = false,
+                                         .c = dparams[0].data(),
+                                         .accumulates = true,
+                                         .a_stride = apart});
+      multiply(CudaProduct<T>{.m = rows,
+                              .n = channels,
+                              .k = vocab,
+                              .a = logits,
+                              .a_transposed = false,
+                              .b = weight,
+                              .b_transposed = false,
+                              .c = dx.data() + first * channels,
+                              .a_stride = apart});
     }
     detail::add_losses(cuda, name, all, losses, all_rows, into);
   }

@@ -1,52 +1,119 @@
 // SPDX-License-Identifier: MIT
 /// Kernels of layer norm and RMS norm on a CUDA device: a warp for each row.
 ///
-/// Sums over a row are those of its 32 lanes, added by shuffles; the row itself is read again from
-/// the cache. RMS norm is layer norm around 0 instead of the mean, without a bias.
+/// Sums over a row are those of its 32 lanes, added by shuffles. Rows of whole packets and up to 1024
+/// channels are read once and stay in registers; others are read again from the cache, in the same order.
+/// RMS norm is layer norm around 0 instead of the mean, without a bias.
 #pragma once
+
+#include <type_traits>
 
 #include "../model/parameter.hpp"
 #include "cuda_sums.cuh"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The row of this warp, and of its next turns.
-struct WarpRows {
-  std::size_t row, step;
-  unsigned lane;
-  __device__ WarpRows()
-      : row(std::size_t{blockIdx.x} * cuda_warps + threadIdx.x / warp_size),
-        step(std::size_t{gridDim.x} * cuda_warps), lane(threadIdx.x % warp_size) {}
+/// The packets of a lane's part of a row: every 32nd. They are kept if `held`, which wants whole packets, all
+/// aligned, and at most norm_held_cols of channels.
+inline constexpr std::size_t norm_held_cols = 1024;
+
+template <bool held, class T>
+class NormLane {
+ public:
+  static constexpr unsigned count = packet_elems<T>;
+  static constexpr unsigned packets = held ? norm_held_cols / (warp_size * count) : 1;
+
+  __device__ NormLane(std::size_t cols, bool aligned, unsigned lane)
+      : cols_(cols), aligned_(held || aligned), first_(lane * count) {}
+
+  /// Calls use(k, column) for each, in order; k counts those that are kept.
+  template <class Use>
+  __device__ void each(const Use& use) const {
+    if constexpr (held) {
+#pragma unroll
+      for (unsigned k = 0; k < packets; ++k)
+        if (column(k) < cols_) use(k, column(k));
+    } else {
+      for (std::size_t c = first_; c < cols_; c += warp_size * count) use(0, c);
+    }
+  }
+  /// What is kept of a row, on its way together.
+  __device__ void keep(const T* row, Packet<T, count> (&kept)[packets]) const {
+    if constexpr (held)
+#pragma unroll
+      for (unsigned k = 0; k < packets; ++k)
+        kept[k] = column(k) < cols_ ? read(row, column(k)) : Packet<T, count>{};
+  }
+  __device__ auto get(const T* row, const Packet<T, count> (&kept)[packets], unsigned k,
+                      std::size_t c) const {
+    if constexpr (held) return widened(kept[k]);
+    else return widened(read(row, c));
+  }
+  template <class E>
+  __device__ Packet<E, count> read(const E* row, std::size_t c) const {
+    return read_packet<count>(row + c, cols_ - c, held || whole(c));
+  }
+  __device__ void write(T* row, std::size_t c, const Packet<Wide<T>, count>& out) const {
+    write_packet(row + c, narrowed<T>(out), cols_ - c, held || whole(c));
+  }
+  /// Whether there is an element i of the packet.
+  __device__ bool has(std::size_t c, unsigned i) const { return held || i < cols_ - c; }
+
+ private:
+  __device__ bool whole(std::size_t c) const { return aligned_ && cols_ - c >= count; }
+  __device__ std::size_t column(unsigned k) const { return first_ + k * warp_size * count; }
+
+  std::size_t cols_;
+  bool aligned_;
+  unsigned first_;
 };
 
 /// Reciprocals of standard deviations (root mean squares); `means` if centered.
-template <bool centered, class T>
+template <bool centered, bool held, class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    norm_forward_kernel(std::size_t rows, std::size_t cols, Wide<T> epsilon, const T* x,
-                        const Wide<T>* weight, const Wide<T>* bias, T* y, Wide<T>* means,
-                        Wide<T>* reciprocals) {
+    norm_forward_kernel(std::size_t rows, std::size_t cols, bool aligned, Wide<T> epsilon,
+                        const T* x, const Wide<T>* weight, const Wide<T>* bias, T* y,
+                        Wide<T>* means, Wide<T>* reciprocals) {
   using W = Wide<T>;
+  using Lane = NormLane<held, T>;
+  constexpr unsigned count = Lane::count;
   const W size = static_cast<W>(cols);
-  WarpRows at;
+  const WarpRows at;
+  const Lane lane(cols, aligned, at.lane);
   for (std::size_t row = at.row; row < rows; row += at.step) {
     const T* const in = x + row * cols;
+    Packet<T, count> kept[Lane::packets];
+    lane.keep(in, kept);
     W mean = 0;
     if constexpr (centered) {
       W sum = 0;
-      for (std::size_t c = at.lane; c < cols; c += warp_size) sum += widened(in[c]);
+      lane.each([&](unsigned k, std::size_t c) {
+        const auto numbers = lane.get(in, kept, k, c);
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) sum += numbers.at[i];
+      });
       mean = warp_sum(sum) / size;
     }
     W squares = 0;
-    for (std::size_t c = at.lane; c < cols; c += warp_size) {
-      const W distance = widened(in[c]) - mean;
-      squares += distance * distance;
-    }
+    lane.each([&](unsigned k, std::size_t c) {
+      const auto numbers = lane.get(in, kept, k, c);
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) {
+        const W distance = lane.has(c, i) ? numbers.at[i] - mean : W(0);
+        squares = fma(distance, distance, squares);
+      }
+    });
     const W r = W(1) / sqrt(warp_sum(squares) / size + epsilon);
-    for (std::size_t c = at.lane; c < cols; c += warp_size) {
-      W out = (widened(in[c]) - mean) * r * weight[c];
-      if constexpr (centered) out += bias[c];
-      y[row * cols + c] = narrowed<T>(out);
-    }
+    lane.each([&](unsigned k, std::size_t c) {
+      const auto numbers = lane.get(in, kept, k, c);
+      const auto w = lane.read(weight, c);
+      Packet<W, count> shift{}, out;
+      if constexpr (centered) shift = lane.read(bias, c);
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i)
+        out.at[i] = fma((numbers.at[i] - mean) * r, w.at[i], shift.at[i]);
+      lane.write(y + row * cols, c, out);
+    });
     if (at.lane != 0) continue;
     if constexpr (centered) means[row] = mean;
     reciprocals[row] = r;
@@ -54,59 +121,104 @@ static __global__ void __launch_bounds__(cuda_threads)
 }
 
 /// dx may be dy: each element is read before it is written, and by the same thread.
-template <bool centered, class T>
+template <bool centered, bool held, class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    norm_backward_kernel(std::size_t rows, std::size_t cols, const T* x, const T* dy,
+    norm_backward_kernel(std::size_t rows, std::size_t cols, bool aligned, const T* x, const T* dy,
                          const Wide<T>* weight, const Wide<T>* means, const Wide<T>* reciprocals,
                          T* dx) {
   using W = Wide<T>;
+  using Lane = NormLane<held, T>;
+  constexpr unsigned count = Lane::count;
   const W size = static_cast<W>(cols);
-  WarpRows at;
+  const WarpRows at;
+  const Lane lane(cols, aligned, at.lane);
   for (std::size_t row = at.row; row < rows; row += at.step) {
-    const T* const in = x + row * cols;
-    const T* const up = dy + row * cols;
+    const T *const in = x + row * cols, *const up = dy + row * cols;
+    Packet<T, count> kept[Lane::packets], kept_up[Lane::packets];
+    lane.keep(in, kept);
+    lane.keep(up, kept_up);
     const W mean = centered ? means[row] : W(0), r = reciprocals[row];
     W sum = 0, product = 0;
-    for (std::size_t c = at.lane; c < cols; c += warp_size) {
-      const W g = widened(up[c]) * weight[c];
-      sum += g;
-      product += g * (widened(in[c]) - mean);
-    }
+    lane.each([&](unsigned k, std::size_t c) {
+      const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
+      const auto w = lane.read(weight, c);
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) {
+        // Factors of 0 where there is no element.
+        sum = fma(slopes.at[i], w.at[i], sum);
+        product = fma(slopes.at[i] * w.at[i], numbers.at[i] - mean, product);
+      }
+    });
     const W mean_g = centered ? warp_sum(sum) / size : W(0);
-    const W mean_gx = warp_sum(product) * r / size;
-    for (std::size_t c = at.lane; c < cols; c += warp_size) {
-      const W from_mean = widened(in[c]) - mean;
-      dx[row * cols + c] =
-          narrowed<T>((widened(up[c]) * weight[c] - mean_g - from_mean * (r * mean_gx)) * r);
-    }
+    const W scale = r * (warp_sum(product) * r / size);
+    lane.each([&](unsigned k, std::size_t c) {
+      const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
+      const auto w = lane.read(weight, c);
+      Packet<W, count> out;
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) {
+        const W g = fma(slopes.at[i], w.at[i], -mean_g);
+        out.at[i] = fma(mean - numbers.at[i], scale, g) * r;
+      }
+      lane.write(dx + row * cols, c, out);
+    });
   }
 }
 
 /// The gradients of weight and, if centered, bias.
 template <bool centered, class T>
 struct NormSumsBody {
-  static constexpr std::size_t sums = centered ? 2 : 1;
+  static constexpr unsigned sums = centered ? 2 : 1, count = packet_elems<T>;
+  struct Row {
+    Packet<T, count> x, dy;
+    Wide<T> mean, reciprocal;
+  };
   const T *x, *dy;
   const Wide<T>*means, *reciprocals;
   std::size_t cols;
-  __device__ void operator()(std::size_t row, std::size_t column, Wide<T> (&value)[sums]) const {
+  bool aligned() const {
+    return cols % count == 0 && packet_aligned<count>(x) && packet_aligned<count>(dy);
+  }
+  __device__ Row read(std::size_t row, std::size_t column, std::size_t left, bool whole) const {
     const std::size_t e = row * cols + column;
-    const Wide<T> mean = centered ? means[row] : Wide<T>(0), up = widened(dy[e]);
-    value[0] = up * ((widened(x[e]) - mean) * reciprocals[row]);
-    if constexpr (centered) value[1] = up;
+    return {read_packet<count>(x + e, left, whole), read_packet<count>(dy + e, left, whole),
+            centered ? means[row] : Wide<T>(0), reciprocals[row]};
+  }
+  __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
+    const auto in = widened(row.x), up = widened(row.dy);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      sum[0].at[i] = fma(up.at[i], (in.at[i] - row.mean) * row.reciprocal, sum[0].at[i]);
+      if constexpr (centered) sum[1].at[i] += up.at[i];
+    }
   }
 };
+
+/// Calls launch(held, aligned), with a constant that says whether rows are kept in registers.
+template <class T, class Launch, class... P>
+void norm_launch(std::size_t cols, const Launch& launch, const P*... at) {
+  constexpr unsigned count = packet_elems<T>;
+  const bool aligned = cols % count == 0 && (packet_aligned<count>(at) && ...);
+  if (aligned && cols <= norm_held_cols) launch(std::true_type(), aligned);
+  else launch(std::false_type(), aligned);
+}
 
 template <bool centered, class T>
 void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<const Wide<T>>& params,
                   View<const T> x, View<T> y, Bytes aux) {
+  const std::size_t rows = x.rows(), cols = x.cols();
   auto* const statistics = reinterpret_cast<Wide<T>*>(aux.data());
-  const Wide<T>* bias = nullptr;
+  const Wide<T>*weight = params[0].data(), *bias = nullptr;
   if constexpr (centered) bias = params[1].data();
-  norm_forward_kernel<centered>
-      <<<cuda_grid(x.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-          x.rows(), x.cols(), static_cast<Wide<T>>(epsilon), x.data(), params[0].data(), bias,
-          y.data(), statistics, statistics + (centered ? x.rows() : 0));
+  norm_launch<T>(
+      cols,
+      [&](auto held, bool aligned) {
+        norm_forward_kernel<centered, held.value>
+            <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+                rows, cols, aligned, static_cast<Wide<T>>(epsilon), x.data(), weight, bias,
+                y.data(), statistics, statistics + (centered ? rows : 0));
+      },
+      x.data(), y.data(), weight, bias);
   cuda.launched(name);
 }
 
@@ -125,15 +237,23 @@ void norm_backward(Cuda& cuda, const char* name, const Params<const Wide<T>>& pa
   if constexpr (centered) {
     W* const dbias = dparams[1].data();
     if (dweight != nullptr)
-      add_column_sums<W>(cuda, name, rows, cols, body, partials, {dweight, dbias});
+      add_column_sums<W>(cuda, name, rows, cols, body, partials, {{dweight, dbias}});
     else if (dbias != nullptr)
-      add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials, {dbias});
+      add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials,
+                         {{dbias}});
   } else if (dweight != nullptr) {
-    add_column_sums<W>(cuda, name, rows, cols, body, partials, {dweight});
+    add_column_sums<W>(cuda, name, rows, cols, body, partials, {{dweight}});
   }
   if (dx.empty()) return;
-  norm_backward_kernel<centered><<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-      rows, cols, x.data(), dy.data(), params[0].data(), means, reciprocals, dx.data());
+  const W* const weight = params[0].data();
+  norm_launch<T>(
+      cols,
+      [&](auto held, bool aligned) {
+        norm_backward_kernel<centered, held.value>
+            <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+                rows, cols, aligned, x.data(), dy.data(), weight, means, reciprocals, dx.data());
+      },
+      x.data(), dy.data(), dx.data(), weight);
   cuda.launched(name);
 }
 

@@ -22,7 +22,8 @@ namespace adacc { inline namespace v0_1 {
 
 /// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in
 /// memory as its transpose does, row by row. If there is a bias, n elements are added to each row. C and
-/// bias are of type Out: that of A and B, or float.
+/// bias are of type Out: that of A and B, or float. Rows of A and C may lie further apart than they are long:
+/// by so many elements, if a stride is not 0.
 template <class T, class Out = T>
 struct CudaProduct {
   std::size_t m, n, k;
@@ -33,16 +34,23 @@ struct CudaProduct {
   Out* c;
   bool accumulates = false;
   const Out* bias = nullptr;
+  std::size_t a_stride = 0, c_stride = 0;
   Bytes workspace{};
 };
 
+namespace detail {
+/// What cuBLASLt wants a workspace to be a multiple of; arenas place tensors by less.
+inline constexpr std::size_t product_boundary = 256;
+}  // namespace detail
+
 /// Bytes of workspace for a product: up to four partial sums of C, which cuBLASLt can make side by
-/// side if C has too few tiles to fill a device and k is long. It may use less.
+/// side if C has too few tiles to fill a device and k is long, and what it takes to place them. It may use
+/// less.
 constexpr std::size_t cuda_product_bytes(std::size_t m, std::size_t n, std::size_t k,
                                          Dtype scalar) {
   constexpr std::size_t filled = 128 * 128 * 128;  // elements of C: as many tiles as processors
   if (m * n >= filled || k < 2 * (m < n ? m : n)) return 0;
-  return 4 * m * n * bytes_of(wide(scalar));
+  return 4 * m * n * bytes_of(wide(scalar)) + detail::product_boundary;
 }
 
 namespace detail {
@@ -65,7 +73,8 @@ class CudaProducts {
 
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
-  Error multiply(const char* name, cudaStream_t stream, const CudaProduct<T, Out>& product) {
+  Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
+    product.workspace = placed(product.workspace);
     // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
     cublasLtMatmulDescOpaque_t task{};
     cublasLtMatrixLayoutOpaque_t left{}, right{}, out{};
@@ -79,8 +88,10 @@ class CudaProducts {
       keep(cublasLtMatmulDescSetAttribute(&task, what, &value, sizeof value));
     };
     const auto layout = [&](cublasLtMatrixLayoutOpaque_t& matrix, std::size_t rows,
-                            std::size_t cols, cudaDataType_t type = detail::cuda_type<T>) {
-      keep(cublasLtMatrixLayoutInit(&matrix, type, rows, cols, static_cast<std::int64_t>(rows)));
+                            std::size_t cols, std::size_t stride,
+                            cudaDataType_t type = detail::cuda_type<T>) {
+      keep(cublasLtMatrixLayoutInit(&matrix, type, rows, cols,
+                                    static_cast<std::int64_t>(stride != 0 ? stride : rows)));
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, of_b);
     set(CUBLASLT_MATMUL_DESC_TRANSB, of_a);
@@ -89,11 +100,11 @@ class CudaProducts {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, detail::cuda_type<Out>);
     }
-    if (product.b_transposed) layout(left, product.k, product.n);
-    else layout(left, product.n, product.k);
-    if (product.a_transposed) layout(right, product.m, product.k);
-    else layout(right, product.k, product.m);
-    layout(out, product.n, product.m, detail::cuda_type<Out>);
+    if (product.b_transposed) layout(left, product.k, product.n, 0);
+    else layout(left, product.n, product.k, 0);
+    if (product.a_transposed) layout(right, product.m, product.k, product.a_stride);
+    else layout(right, product.k, product.m, product.a_stride);
+    layout(out, product.n, product.m, product.c_stride, detail::cuda_type<Out>);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
 
     Known known;
@@ -109,7 +120,7 @@ class CudaProducts {
  private:
   /// What the choice of an algorithm depends on.
   struct Key {
-    std::size_t m = 0, n = 0, k = 0, workspace_bytes = 0;
+    std::size_t m = 0, n = 0, k = 0, a_stride = 0, c_stride = 0, workspace_bytes = 0;
     std::uint32_t boundary = 0, flags = 0;
     bool operator==(const Key&) const = default;
   };
@@ -120,14 +131,25 @@ class CudaProducts {
   };
   static constexpr std::size_t most_known = 64;
 
+  /// The part of a workspace that begins where cuBLASLt takes it. Wherever the workspace lies, its size is
+  /// the same: algorithms are chosen by it.
+  static Bytes placed(Bytes workspace) {
+    constexpr std::size_t boundary = detail::product_boundary;
+    if (workspace.size() <= boundary) return {};
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(workspace.data()) % boundary;
+    return {workspace.data() + (past == 0 ? 0 : boundary - past),
+            Shape(workspace.size() - boundary)};
+  }
   static Error failure(const char* name, cublasStatus_t status) {
     return Error::say(name, ": cuBLASLt says ", cublasLtGetStatusString(status));
   }
 
-  /// The largest power of 2, at most 256, that all addresses are multiples of.
+  /// The largest power of 2, at most 64, that all addresses are multiples of: what an arena gives a tensor
+  /// is a multiple of 64. With more, an algorithm would depend on where else it happens to lie, and an
+  /// activation that is recomputed lies elsewhere.
   template <class T, class Out>
   static std::uint32_t boundary_of(const CudaProduct<T, Out>& product) {
-    std::uintptr_t bits = 256;
+    std::uintptr_t bits = 64;
     for (const void* at :
          std::initializer_list<const void*>{product.a, product.b, product.c, product.bias})
       bits |= reinterpret_cast<std::uintptr_t>(at);
@@ -142,6 +164,8 @@ class CudaProducts {
         product.m,
         product.n,
         product.k,
+        product.a_stride,
+        product.c_stride,
         product.workspace.size(),
         boundary_of(product),
         static_cast<std::uint32_t>(

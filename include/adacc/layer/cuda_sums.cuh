@@ -39,6 +39,15 @@ __device__ T warp_maximum(T value) {
   return value;
 }
 
+/// The row of this warp, and of its next turns.
+struct WarpRows {
+  std::size_t row, step;
+  unsigned lane;
+  __device__ WarpRows()
+      : row(std::size_t{blockIdx.x} * cuda_warps + threadIdx.x / warp_size),
+        step(std::size_t{gridDim.x} * cuda_warps), lane(threadIdx.x % warp_size) {}
+};
+
 /// How rows are cut for their sums.
 struct CudaChunks {
   static constexpr std::size_t least_rows = 32, most = 128;
@@ -56,77 +65,126 @@ struct CudaChunks {
   }
 };
 
-/// partials[chunk][sum][column]: sums over the rows of a chunk of what body(row, column, values)
-/// gives, Body::sums values. A block has 32 columns, each warp every eighth row.
+/// partials[chunk][sum][column]: sums over the rows of a chunk of what a body
+/// adds to them: Body::sums packets of Body::count columns, from what it reads of a row. A warp has such a packet for each lane, and every
+/// eighth row of the chunk.
 template <class T, class Body>
 static __global__ void __launch_bounds__(cuda_threads)
-    chunk_sums_kernel(CudaChunks chunks, std::size_t cols, const Body body, T* partials) {
-  constexpr std::size_t sums = Body::sums;
-  __shared__ T shared[sums][cuda_warps][warp_size];
+    chunk_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
+                      T* partials) {
+  constexpr unsigned sums = Body::sums, count = Body::count, width = warp_size * count;
+  constexpr unsigned unrolled = 4;  // rows whose loads are on their way together
+  __shared__ T shared[sums][cuda_warps][width];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::size_t groups = div_up(cols, warp_size);
+  const std::size_t groups = div_up(cols, width);
   for (std::size_t item = blockIdx.x; item < groups * chunks.count(); item += gridDim.x) {
-    const std::size_t chunk = item / groups, column = item % groups * warp_size + lane;
+    const std::size_t chunk = item / groups, begin = item % groups * width;
+    const std::size_t column = begin + lane * count;
     const std::size_t first = chunk * chunks.chunk_rows();
-    const std::size_t left = chunks.rows - first;
-    const std::size_t last = left < chunks.chunk_rows() ? chunks.rows : first + chunks.chunk_rows();
-    T sum[sums] = {};
-    if (column < cols)
-      for (std::size_t row = first + warp; row < last; row += cuda_warps) {
-        T value[sums];
-        body(row, column, value);
-        for (std::size_t s = 0; s < sums; ++s) sum[s] += value[s];
-      }
-    for (std::size_t s = 0; s < sums; ++s) shared[s][warp][lane] = sum[s];
+    const std::size_t rows_left = chunks.rows - first;
+    const std::size_t last =
+        rows_left < chunks.chunk_rows() ? chunks.rows : first + chunks.chunk_rows();
+    Packet<T, count> sum[sums] = {};
+    if (column < cols) {
+      const std::size_t left = cols - column;
+      std::size_t row = first + warp;
+      if (aligned && left >= count)
+        for (; row + (unrolled - 1) * cuda_warps < last; row += unrolled * cuda_warps) {
+          typename Body::Row read[unrolled];
+#pragma unroll
+          for (unsigned k = 0; k < unrolled; ++k)
+            read[k] = body.read(row + k * cuda_warps, column, count, true);
+#pragma unroll
+          for (unsigned k = 0; k < unrolled; ++k) body.add(read[k], sum);
+        }
+      for (; row < last; row += cuda_warps)
+        body.add(body.read(row, column, left, aligned && left >= count), sum);
+    }
+#pragma unroll
+    for (unsigned s = 0; s < sums; ++s)
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) shared[s][warp][i * warp_size + lane] = sum[s].at[i];
     __syncthreads();
-    if (warp == 0 && column < cols)
-      for (std::size_t s = 0; s < sums; ++s) {
-        T total = 0;
-        for (unsigned w = 0; w < cuda_warps; ++w) total += shared[s][w][lane];
-        partials[(chunk * sums + s) * cols + column] = total;
-      }
+    for (unsigned at = threadIdx.x; at < width; at += cuda_threads)
+      if (begin + at < cols)
+        for (unsigned s = 0; s < sums; ++s) {
+          T total = 0;
+#pragma unroll
+          for (unsigned w = 0; w < cuda_warps; ++w)
+            total += shared[s][w][at % count * warp_size + at / count];
+          partials[(chunk * sums + s) * cols + begin + at] = total;
+        }
     __syncthreads();
   }
 }
 
-/// to[c] += partials[0][c], then partials[1][c], and so on.
-template <class T>
-struct AddPartialsBody {
-  const T* partials;
-  std::size_t stride, count;
-  T* to;
-  __device__ void operator()(std::size_t c) const {
-    T sum = 0;
-    for (std::size_t k = 0; k < count; ++k) sum += partials[k * stride + c];
-    to[c] += sum;
-  }
+/// Where the sums of columns are added, one after the other; null: not wanted.
+template <class T, unsigned sums>
+struct SumPlaces {
+  T* to[sums];
 };
 
-/// to[s][c] += the sums over rows of body's values, where to[s] is not null; the workspace holds
+/// to[s][c] += the sum of partials[k][s][c] over all k: of every eighth k by each warp, and these in order.
+template <class T, unsigned sums>
+static __global__ void __launch_bounds__(cuda_threads)
+    add_partials_kernel(std::size_t count, std::size_t cols, const T* partials,
+                        const SumPlaces<T, sums> places) {
+  __shared__ T shared[cuda_warps][warp_size];
+  const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const std::size_t stride = sums * cols;
+  for (std::size_t begin = std::size_t{blockIdx.x} * warp_size; begin < stride;
+       begin += std::size_t{gridDim.x} * warp_size) {
+    const std::size_t at = begin + lane;
+    T sum = 0;
+    if (at < stride)
+#pragma unroll 16
+      for (std::size_t k = warp; k < count; k += cuda_warps) sum += partials[k * stride + at];
+    shared[warp][lane] = sum;
+    __syncthreads();
+    if (warp == 0 && at < stride) {
+      T total = 0;
+#pragma unroll
+      for (unsigned w = 0; w < cuda_warps; ++w) total += shared[w][lane];
+      const std::size_t s = at / cols;
+      T* to = nullptr;
+#pragma unroll
+      for (unsigned i = 0; i < sums; ++i) to = s == i ? places.to[i] : to;
+      if (to != nullptr) to[at - s * cols] += total;
+    }
+    __syncthreads();
+  }
+}
+
+/// to[s][c] += the sums over rows of what body adds, where to[s] is not null; the workspace holds
 /// CudaChunks::bytes().
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
-                     const Body& body, T* partials, T* const (&to)[Body::sums]) {
+                     const Body& body, T* partials, const SumPlaces<T, Body::sums>& places) {
   const CudaChunks chunks{rows};
-  const std::size_t items = div_up(cols, warp_size) * chunks.count();
-  chunk_sums_kernel<<<cuda_grid(items, 1), cuda_threads, 0, cuda.stream()>>>(chunks, cols, body,
-                                                                             partials);
+  const std::size_t items = div_up(cols, warp_size * Body::count) * chunks.count();
+  chunk_sums_kernel<<<cuda_grid(items, 1), cuda_threads, 0, cuda.stream()>>>(
+      chunks, cols, body.aligned(), body, partials);
   cuda.launched(name);
-  for (std::size_t s = 0; s < Body::sums; ++s)
-    if (to[s] != nullptr)
-      cuda.each_element(
-          name, cols,
-          AddPartialsBody<T>{partials + s * cols, Body::sums * cols, chunks.count(), to[s]});
+  add_partials_kernel<<<cuda_grid(Body::sums * cols, warp_size), cuda_threads, 0, cuda.stream()>>>(
+      chunks.count(), cols, partials, places);
+  cuda.launched(name);
 }
 
 /// The column sums of a matrix.
 template <class T>
 struct MatrixBody {
-  static constexpr std::size_t sums = 1;
+  static constexpr unsigned sums = 1, count = packet_elems<T>;
+  using Row = Packet<T, count>;
   const T* matrix;
   std::size_t cols;
-  __device__ void operator()(std::size_t row, std::size_t column, Wide<T> (&value)[1]) const {
-    value[0] = widened(matrix[row * cols + column]);
+  bool aligned() const { return cols % count == 0 && packet_aligned<count>(matrix); }
+  __device__ Row read(std::size_t row, std::size_t column, std::size_t left, bool whole) const {
+    return read_packet<count>(matrix + row * cols + column, left, whole);
+  }
+  __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
+    const auto in = widened(row);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) sum[0].at[i] += in.at[i];
   }
 };
 

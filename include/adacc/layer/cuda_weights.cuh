@@ -14,24 +14,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Four elements, which are rounded to the nearest. Both sides begin at multiples of 16 bytes.
+/// What is stored is rounded to the nearest.
 struct NarrowBody {
-  const float* from;
-  bfloat16* to;
-  std::size_t elems;
-  __device__ void operator()(std::size_t packet) const {
-    struct alignas(8) Four {
-      bfloat16 at[4];
-    };
-    if (4 * packet + 4 <= elems) {
-      const float4 in = reinterpret_cast<const float4*>(from)[packet];
-      const Four four{{narrowed<bfloat16>(in.x), narrowed<bfloat16>(in.y), narrowed<bfloat16>(in.z),
-                       narrowed<bfloat16>(in.w)}};
-      reinterpret_cast<uint2*>(to)[packet] = bits_as<uint2>(four);
-    } else {
-      for (std::size_t e = 4 * packet; e < elems; ++e) to[e] = narrowed<bfloat16>(from[e]);
-    }
-  }
+  __device__ float operator()(float x) const { return x; }
 };
 
 /// Bytes of workspace for a copy of `elems` parameters.
@@ -50,8 +35,7 @@ const T* in_activation_type(Cuda& cuda, const char* name, View<const Wide<T>> pa
                             Bytes& workspace) {
   if constexpr (dtype_of<T> == Dtype::bf16) {
     bfloat16* const to = carve<bfloat16>(workspace, parameter.size()).data();
-    cuda.each_element(name, div_up(parameter.size(), 4),
-                      NarrowBody{parameter.data(), to, parameter.size()});
+    cuda.map(name, View<bfloat16>(to, parameter.shape()), NarrowBody{}, parameter.data());
     return to;
   } else {
     return parameter.data();

@@ -9,22 +9,21 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Four elements, which one block of random words decides about.
-template <class T>
+/// A block of random words decides about four elements.
 struct DropoutBody {
-  const T* from;
-  T* to;
-  std::size_t elems;
   RandomKey key;
   std::uint32_t threshold;
-  Wide<T> scale;
-  __device__ void operator()(std::size_t block) const {
-    const PhiloxBlock words = random_block(key, block);
+  float scale;
+  template <unsigned count>
+  __device__ void packet(std::size_t e, Packet<float, count>& to,
+                         const Packet<float, count>& from) const {
+    static_assert(count % 4 == 0);
 #pragma unroll
-    for (std::size_t i = 0; i < 4; ++i) {
-      const std::size_t e = 4 * block + i;
-      if (e < elems)
-        to[e] = narrowed<T>(widened(from[e]) * (words.word[i] < threshold ? Wide<T>(0) : scale));
+    for (unsigned i = 0; i < count; i += 4) {
+      const PhiloxBlock words = random_block(key, (e + i) / 4);
+#pragma unroll
+      for (unsigned k = 0; k < 4; ++k)
+        to.at[i + k] = from.at[i + k] * (words.word[k] < threshold ? 0 : scale);
     }
   }
 };
@@ -54,10 +53,8 @@ struct kernel<Dropout, Cuda> {
       return;
     }
     const RandomKey key = cuda.key.with_purpose(Purpose::dropout);
-    cuda.each_element(
-        Dropout::name, div_up(from.size(), 4),
-        detail::DropoutBody<T>{from.data(), to.data(), from.size(), key, dropout_threshold(f.rate),
-                               1 / (1 - static_cast<Wide<T>>(f.rate))});
+    cuda.map(Dropout::name, to,
+             detail::DropoutBody{key, dropout_threshold(f.rate), 1 / (1 - f.rate)}, from.data());
   }
   static std::uint32_t dropout_threshold(float rate) {
     return static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);

@@ -2,9 +2,9 @@
 /// Token and position embedding on a CUDA device.
 ///
 /// The gradient of a token's row is the sum over the rows of dy where it stands, in their order: a
-/// block of threads for each row of dy looks whether its token stood before, and if not, adds up all
-/// rows that have it. That compares each row's token with all others, which is nothing beside the
-/// rest of a step, and needs neither atomic additions nor scratch.
+/// block of threads for each row of dy looks whether its token stood before, and if not, finds all
+/// rows that have it and adds them up. That compares each row's token with all others, which is little
+/// beside the rest of a step, and needs neither atomic additions nor scratch.
 #pragma once
 
 #include <cstdint>
@@ -16,52 +16,178 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+/// A warp for each row.
 template <class T>
-struct EmbeddingBody {
-  const std::int32_t* tokens;
-  const Wide<T>*words, *positions;
-  std::size_t vocab, time, channels;
-  T* y;
-  __device__ void operator()(std::size_t e) const {
-    const std::size_t row = e / channels, c = e % channels;
+static __global__ void __launch_bounds__(cuda_threads)
+    embedding_forward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t vocab,
+                             std::size_t time, std::size_t channels, bool aligned,
+                             const Wide<T>* words, const Wide<T>* positions, T* y) {
+  using W = Wide<T>;
+  constexpr unsigned count = packet_elems<W>;
+  const WarpRows at;
+  for (std::size_t row = at.row; row < rows; row += at.step) {
     const auto token = static_cast<std::size_t>(tokens[row]);  // negative: beyond any vocabulary
-    y[e] = narrowed<T>(token < vocab
-                           ? words[token * channels + c] + positions[row % time * channels + c]
-                           : quiet_nan_of<Wide<T>>);
+    const W* const position = positions + row % time * channels;
+    for (std::size_t c = at.lane * count; c < channels; c += warp_size * count) {
+      const std::size_t left = channels - c;
+      Packet<W, count> out;
+      if (token < vocab) {
+        const auto a = read_packet<count>(words + token * channels + c, left, aligned);
+        const auto b = read_packet<count>(position + c, left, aligned);
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) out.at[i] = a.at[i] + b.at[i];
+      } else {
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) out.at[i] = quiet_nan_of<W>;
+      }
+      write_packet(y + row * channels + c, narrowed<T>(out), left, aligned);
+    }
+  }
+}
+
+/// Sums of rows of dy, a packet of channels each, that are added to a row of a gradient.
+template <class T>
+struct EmbeddingSum {
+  static constexpr unsigned count = packet_elems<Wide<T>>;
+  Packet<Wide<T>, count> sum{};
+  __device__ void add(const Packet<T, count>& row) {
+    const auto wide = widened(row);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) sum.at[i] += wide.at[i];
+  }
+  __device__ void add_to(Wide<T>* to, std::size_t left, bool aligned) const {
+    auto total = read_packet<count>(to, left, aligned);
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) total.at[i] += sum.at[i];
+    write_packet(to, total, left, aligned);
   }
 };
 
-/// Gradients of the positions.
+/// Gradients of the positions: a warp for each.
 template <class T>
-struct PositionBody {
+static __global__ void __launch_bounds__(cuda_threads)
+    position_backward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t vocab,
+                             std::size_t time, std::size_t channels, bool aligned, const T* dy,
+                             Wide<T>* positions) {
+  using Sum = EmbeddingSum<T>;
+  const WarpRows at;
+  for (std::size_t position = at.row; position < time; position += at.step)
+    for (std::size_t c = at.lane * Sum::count; c < channels; c += warp_size * Sum::count) {
+      Sum sum;
+#pragma unroll 4
+      for (std::size_t row = position; row < rows; row += time)
+        if (static_cast<std::size_t>(tokens[row]) < vocab)
+          sum.add(read_packet<Sum::count>(dy + row * channels + c, channels - c, aligned));
+      sum.add_to(positions + position * channels + c, channels - c, aligned);
+    }
+}
+
+/// Finds the places of a token among others, a piece of `span` tokens after the other.
+struct TokenSearch {
+  static constexpr unsigned each = 4, span = each * cuda_threads;
+  struct Storage {
+    unsigned counts[cuda_warps];
+    unsigned places[span];
+  };
   const std::int32_t* tokens;
-  std::size_t rows, vocab, time, channels;
-  const T* dy;
-  Wide<T>* positions;
-  __device__ void operator()(std::size_t e) const {
-    Wide<T> sum = 0;
-    for (std::size_t row = e / channels; row < rows; row += time)
-      if (static_cast<std::size_t>(tokens[row]) < vocab)
-        sum += widened(dy[row * channels + e % channels]);
-    positions[e] += sum;
+  std::size_t count;
+  std::int32_t token;
+  bool aligned;
+
+  /// Bit i: whether token `first` + i, which is one of this thread's, is the one in question.
+  __device__ unsigned matches(std::size_t first) const {
+    if (first >= count) return 0;
+    const bool whole = aligned && count - first >= each;
+    const auto packet = read_packet<each>(tokens + first, count - first, whole);
+    unsigned bits = 0;
+#pragma unroll
+    for (unsigned i = 0; i < each; ++i)
+      if (packet.at[i] == token && first + i < count) bits |= 1U << i;
+    return bits;
+  }
+  /// Whether it is among tokens [0, end), for all threads of a block.
+  __device__ bool stands_before(std::size_t end) const {
+    bool found = false;
+    for (std::size_t begin = 0; begin < end && !found; begin += span) {
+      const std::size_t first = begin + threadIdx.x * each;
+      const unsigned bits = matches(first);
+#pragma unroll
+      for (unsigned i = 0; i < each; ++i)
+        found = found || ((bits >> i & 1) != 0 && first + i < end);
+    }
+    return __syncthreads_or(found ? 1 : 0) != 0;
+  }
+  /// Ascending places of the token in [begin, begin + span), counted from begin, into storage.places; for all
+  /// threads of a block, which begin with a barrier. Returns how many.
+  __device__ unsigned find(std::size_t begin, Storage& storage) const {
+    const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+    const unsigned bits = matches(begin + threadIdx.x * each);
+    if (__syncthreads_or(bits != 0 ? 1 : 0) == 0) return 0;
+    const unsigned below = (1U << lane) - 1;
+    unsigned before = 0, all = 0;  // of this thread's in its warp, and the warp's
+#pragma unroll
+    for (unsigned i = 0; i < each; ++i) {
+      const unsigned lanes = __ballot_sync(~0U, (bits >> i & 1) != 0);
+      before += static_cast<unsigned>(__popc(lanes & below));
+      all += static_cast<unsigned>(__popc(lanes));
+    }
+    if (lane == 0) storage.counts[warp] = all;
+    __syncthreads();
+    unsigned total = 0;
+#pragma unroll
+    for (unsigned w = 0; w < cuda_warps; ++w) {
+      if (w == warp) before += total;
+      total += storage.counts[w];
+    }
+#pragma unroll
+    for (unsigned i = 0; i < each; ++i)
+      if ((bits >> i & 1) != 0) storage.places[before++] = threadIdx.x * each + i;
+    __syncthreads();
+    return total;
   }
 };
 
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     embedding_backward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t vocab,
-                              std::size_t channels, const T* dy, Wide<T>* words) {
+                              std::size_t channels, bool aligned, bool aligned_tokens, const T* dy,
+                              Wide<T>* words) {
+  using Sum = EmbeddingSum<T>;
+  __shared__ TokenSearch::Storage storage;
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int32_t token = tokens[row];
-    bool before = static_cast<std::size_t>(token) >= vocab;
-    for (std::size_t r = threadIdx.x; r < row && !before; r += cuda_threads)
-      before = tokens[r] == token;
-    if (__syncthreads_or(before ? 1 : 0) != 0) continue;
-    for (std::size_t c = threadIdx.x; c < channels; c += cuda_threads) {
-      Wide<T> sum = 0;
-      for (std::size_t r = row; r < rows; ++r)
-        if (tokens[r] == token) sum += widened(dy[r * channels + c]);
-      words[static_cast<std::size_t>(token) * channels + c] += sum;
+    if (static_cast<std::size_t>(token) >= vocab) continue;
+    const TokenSearch search{tokens, rows, token, aligned_tokens};
+    if (search.stands_before(row)) continue;
+    constexpr std::size_t width = std::size_t{cuda_threads} * Sum::count;
+    for (std::size_t first = 0; first < channels; first += width) {
+      const std::size_t c = first + threadIdx.x * Sum::count;
+      Sum sum;
+      for (std::size_t begin = row / search.span * search.span; begin < rows;
+           begin += search.span) {
+        const unsigned found = search.find(begin, storage);
+        if (found == 0) continue;
+        if (c < channels) {
+          const T* const at = dy + begin * channels + c;
+          const std::size_t left = channels - c;
+          constexpr unsigned unrolled = 8;  // rows that are on their way together
+          unsigned k = 0;
+          if (aligned)
+            for (; k + unrolled <= found; k += unrolled) {
+              Packet<T, Sum::count> read[unrolled];
+#pragma unroll
+              for (unsigned u = 0; u < unrolled; ++u)
+                read[u] =
+                    read_packet<Sum::count>(at + storage.places[k + u] * channels, left, true);
+#pragma unroll
+              for (unsigned u = 0; u < unrolled; ++u) sum.add(read[u]);
+            }
+          for (; k < found; ++k)
+            sum.add(read_packet<Sum::count>(at + storage.places[k] * channels, left, aligned));
+        }
+      }
+      if (c < channels)
+        sum.add_to(words + static_cast<std::size_t>(token) * channels + c, channels - c, aligned);
     }
   }
 }
@@ -81,9 +207,13 @@ struct kernel<Embedding, Cuda> {
   static void forward(const Embedding& f, Cuda& cuda, const Params<const Wide<T>>& params,
                       const View<const std::int32_t>& x, const View<T>& y, const Bytes&,
                       const Bytes&) {
-    cuda.each_element(Embedding::name, y.size(),
-                      detail::EmbeddingBody<T>{x.data(), params[0].data(), params[1].data(),
-                                               f.vocab, x.cols(), f.channels, y.data()});
+    using namespace detail;
+    const std::size_t rows = x.size();
+    embedding_forward_kernel<<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+        x.data(), rows, f.vocab, x.cols(), f.channels,
+        aligned<T>(f, y.data(), params[0].data(), params[1].data()), params[0].data(),
+        params[1].data(), y.data());
+    cuda.launched(Embedding::name);
   }
 
   template <class T>
@@ -91,16 +221,27 @@ struct kernel<Embedding, Cuda> {
                        const View<const std::int32_t>& x, const View<const T>&,
                        const View<const T>& dy, const View<T>&, const Params<Wide<T>>& dparams,
                        const ConstBytes&, const Bytes&) {
+    using namespace detail;
+    const std::size_t rows = x.size();
     if (!dparams[0].empty()) {
-      detail::embedding_backward_kernel<<<detail::cuda_grid(x.size(), 1), detail::cuda_threads, 0,
-                                          cuda.stream()>>>(x.data(), x.size(), f.vocab, f.channels,
-                                                           dy.data(), dparams[0].data());
+      embedding_backward_kernel<<<cuda_grid(rows, 1), cuda_threads, 0, cuda.stream()>>>(
+          x.data(), rows, f.vocab, f.channels, aligned<T>(f, dy.data(), dparams[0].data()),
+          packet_aligned<TokenSearch::each>(x.data()), dy.data(), dparams[0].data());
       cuda.launched(Embedding::name);
     }
     if (dparams[1].empty()) return;
-    cuda.each_element(Embedding::name, x.cols() * f.channels,
-                      detail::PositionBody<T>{x.data(), x.size(), f.vocab, x.cols(), f.channels,
-                                              dy.data(), dparams[1].data()});
+    position_backward_kernel<<<cuda_grid(x.cols(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
+        x.data(), rows, f.vocab, x.cols(), f.channels, aligned<T>(f, dy.data(), dparams[1].data()),
+        dy.data(), dparams[1].data());
+    cuda.launched(Embedding::name);
+  }
+
+ private:
+  /// Whether all rows are whole packets.
+  template <class T, class... P>
+  static bool aligned(const Embedding& f, const P*... at) {
+    constexpr unsigned count = detail::packet_elems<Wide<T>>;
+    return f.channels % count == 0 && (detail::packet_aligned<count>(at) && ...);
   }
 };
 

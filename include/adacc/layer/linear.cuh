@@ -89,7 +89,7 @@ struct kernel<Linear, Cuda> {
     if (f.bias && !dparams[1].empty())
       detail::add_column_sums<W>(cuda, Linear::name, rows, f.out,
                                  detail::MatrixBody<T>{dy.data(), f.out},
-                                 reinterpret_cast<W*>(left.data()), {dparams[1].data()});
+                                 reinterpret_cast<W*>(left.data()), {{dparams[1].data()}});
   }
 
  private:

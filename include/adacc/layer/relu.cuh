@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// ReLU on a CUDA device: the bits of relu.hpp.
+/// ReLU on a CUDA device: the bits of relu.hpp; in bfloat16 a NaN may get other ones.
 #pragma once
 
 #include "../core/cuda.cuh"
@@ -9,21 +9,14 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-template <class T>
 struct ReluBody {
-  const T* x;
-  T* y;
-  __device__ void operator()(std::size_t e) const { y[e] = widened(x[e]) < 0 ? T{} : x[e]; }
+  __device__ float operator()(float x) const { return x < 0 ? 0 : x; }
 };
 
-template <class T>
 struct ReluGradientBody {
-  const T *y, *dy;
-  T* dx;
-  __device__ void operator()(std::size_t e) const {
-    const Wide<T> out = widened(y[e]);
-    const T passed = out > 0 ? dy[e] : y[e];  // NaN where y is NaN
-    dx[e] = out <= 0 ? T{} : passed;
+  __device__ float operator()(float y, float dy) const {
+    const float passed = y > 0 ? dy : y;  // NaN where y is NaN
+    return y <= 0 ? 0 : passed;
   }
 };
 
@@ -34,15 +27,14 @@ struct kernel<Relu, Cuda> {
   template <class T>
   static void forward(const Relu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>& x,
                       const View<T>& y, const Bytes&, const Bytes&) {
-    cuda.each_element(Relu::name, x.size(), detail::ReluBody<T>{x.data(), y.data()});
+    cuda.map(Relu::name, y, detail::ReluBody{}, x.data());
   }
 
   template <class T>
   static void backward(const Relu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>&,
                        const View<const T>& y, const View<const T>& dy, const View<T>& dx,
                        const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
-    cuda.each_element(Relu::name, dy.size(),
-                      detail::ReluGradientBody<T>{y.data(), dy.data(), dx.data()});
+    cuda.map(Relu::name, dx, detail::ReluGradientBody{}, y.data(), dy.data());
   }
 };
 

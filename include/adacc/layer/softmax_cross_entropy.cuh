@@ -31,8 +31,8 @@ struct kernel<SoftmaxCrossEntropy, Cuda> {
     constexpr const char* name = SoftmaxCrossEntropy::name;
     double* const losses = carve<double>(workspace, x.rows()).data();
     const std::size_t all_rows = detail::cuda_mean_rows(cuda, x.rows());
-    detail::softmax_loss(cuda, name, x.rows(), x.cols(), x.data(), targets.data(), all_rows, losses,
-                         dx.data());
+    detail::softmax_loss(cuda, name, x.rows(), x.cols(), x.cols(), x.data(), targets.data(),
+                         all_rows, losses, dx.data());
     detail::add_losses(cuda, name, x.rows(), losses, all_rows, into);
   }
 };

@@ -4,38 +4,31 @@
 
 #include <cstddef>
 
-#include "arena.hpp"
-#include "offload.hpp"
+#include "../core/config.hpp"
+#include "outcome.hpp"
+#include "request.hpp"
+
+#if defined(ADACC_SEPARATE_PLANNER)
+#define ADACC_PLANNER_INLINE
+#else
+#define ADACC_PLANNER_INLINE inline
+#endif
 
 namespace adacc { inline namespace v0_1 {
 
 /// A Planner.
-[[gnu::cold]] inline Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
-                                                   const PlanRequest& request) {
-  if (const Error why = check(graph, profile, request)) return why;
-  Proposals proposals(graph, profile, request);
-  if (!request.link.exists()) {
-    detail::ArenaPlanner(graph, profile).search(request, proposals);
-    return proposals.outcome();
-  }
-  detail::OffloadPlanner planner(graph, profile, request, proposals);
-  if (!proposals.retain_fits()) planner.search();
-  if (!proposals.found()) planner.propose_smallest();
-  return proposals.outcome();
-}
+ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
+                                                   const PlanRequest& request);
 
 /// The smallest known budget that make_plan() can meet within request.tolerance; the request's own
 /// budget must make sense, but says nothing here. Fails if the request or the profile make no
 /// sense.
-[[gnu::cold]] inline Result<std::size_t> smallest_peak(const Graph& graph,
+ADACC_PLANNER_INLINE Result<std::size_t> smallest_peak(const Graph& graph,
                                                        const CostProfile& profile,
-                                                       const PlanRequest& request) {
-  if (const Error why = check(graph, profile, request)) return why;
-  Proposals proposals(graph, profile, request);
-  if (request.link.exists())
-    detail::OffloadPlanner(graph, profile, request, proposals).propose_smallest();
-  else detail::ArenaPlanner(graph, profile).propose_smallest(request, proposals);
-  return proposals.smallest().arena_bytes;
-}
+                                                       const PlanRequest& request);
 
 }}  // namespace adacc::v0_1
+
+#if !defined(ADACC_SEPARATE_PLANNER)
+#include "planner.hpp"
+#endif

@@ -41,10 +41,27 @@ struct DecayRuns {
   ADACC_HD std::uint64_t end(std::uint32_t run) const { return ends[run] >> 1; }
 };
 
-template <bool clear, class T>
+/// The first run that ends behind element e, which lies in one of them.
+ADACC_HD inline std::uint32_t run_of(const DecayRuns& runs, std::size_t e) {
+  std::uint32_t low = 0, high = runs.count - 1;
+  while (low < high) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (runs.end(middle) > e) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/// Packets that a thread takes one after the other, so that what comes before them, a division of doubles and the search
+/// for a run, is nothing beside them.
+inline constexpr unsigned adamw_turns = 4;
+
+/// Elements from `first` on, which is a multiple of a packet's if `aligned`. The gradients become 0.
+template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    adamw_kernel(const __grid_constant__ DecayRuns runs, std::size_t first, AdamWTerms<T> a,
-                 const double* norm, double clip, T* p, T* g, T* m, T* v) {
+    adamw_kernel(const __grid_constant__ DecayRuns runs, std::size_t first, bool aligned,
+                 AdamWTerms<T> a, const double* norm, double clip, T* p, T* g, T* m, T* v) {
+  constexpr unsigned count = packet_elems<T>, turn = cuda_threads * count;
   const std::size_t last = runs.end(runs.count - 1);
   T scale = a.scale;
   bool finite = true;
@@ -54,26 +71,41 @@ static __global__ void __launch_bounds__(cuda_threads)
     if (clip > 0 && length > clip)
       scale = static_cast<T>(static_cast<double>(a.scale) * (clip / length));
   }
-  const std::size_t step = std::size_t{gridDim.x} * cuda_threads;
-  for (std::size_t e = first + std::size_t{blockIdx.x} * cuda_threads + threadIdx.x; e < last;
-       e += step) {
-    if (finite) {
-      std::uint32_t low = 0, high = runs.count - 1;  // the first run that ends behind e
-      while (low < high) {
-        const std::uint32_t middle = (low + high) / 2;
-        if (runs.end(middle) > e) high = middle;
-        else low = middle + 1;
+  constexpr std::size_t share = adamw_turns * turn;
+  for (std::size_t begin = first + blockIdx.x * share; begin < last; begin += gridDim.x * share) {
+    const std::size_t end = last - begin < share ? last : begin + share;
+    std::uint32_t run = run_of(runs, begin);
+    for (std::size_t e = begin + threadIdx.x * count; e < end; e += turn) {
+      const std::size_t left = end - e;
+      const bool whole = aligned && left >= count;
+      if (finite) {
+        auto values = read_packet<count>(p + e, left, whole);
+        const auto gradients = read_packet<count>(g + e, left, whole);
+        auto first_moments = read_packet<count>(m + e, left, whole);
+        auto second_moments = read_packet<count>(v + e, left, whole);
+        T decay[count];  // runs are long: most packets lie in the one that their block begins in
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) {
+          while (run + 1 < runs.count && runs.end(run) <= e + i) ++run;
+          decay[i] = (runs.ends[run] & 1) != 0 ? a.decay : T(0);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) {
+          const T gradient = scale * gradients.at[i];
+          const T one = fma(a.beta1, first_moments.at[i], a.fresh1 * gradient);
+          const T two = fma(a.beta2, second_moments.at[i], a.fresh2 * gradient * gradient);
+          const T root = sqrt(two * a.correct2) + a.epsilon;
+          const T change = fma(decay[i], values.at[i], one * a.correct1 / root);
+          first_moments.at[i] = one;
+          second_moments.at[i] = two;
+          values.at[i] = fma(-a.rate, change, values.at[i]);
+        }
+        write_packet(p + e, values, left, whole);
+        write_packet(m + e, first_moments, left, whole);
+        write_packet(v + e, second_moments, left, whole);
       }
-      const T decay = (runs.ends[low] & 1) != 0 ? a.decay : T(0);
-      const T gradient = scale * g[e];
-      const T first_moment = a.beta1 * m[e] + a.fresh1 * gradient;
-      const T second_moment = a.beta2 * v[e] + a.fresh2 * gradient * gradient;
-      m[e] = first_moment;
-      v[e] = second_moment;
-      p[e] -= a.rate * (first_moment * a.correct1 / (sqrt(second_moment * a.correct2) + a.epsilon) +
-                        decay * p[e]);
+      write_packet(g + e, Packet<T, count>{}, left, whole);
     }
-    if constexpr (clear) g[e] = 0;
   }
 }
 
@@ -105,11 +137,17 @@ struct optimizer_kernel<AdamW, Cuda> {
     std::size_t first = 0;
     const auto launch = [&] {
       if (runs.count == 0) return;
+      T *const p = blocks.params.data(), *const g = blocks.gradients.data(),
+               *const m = blocks.state[0].data(), *const v = blocks.state[1].data();
+      constexpr unsigned count = detail::packet_elems<T>;
+      const bool aligned = first % count == 0 && detail::packet_aligned<count>(p) &&
+                           detail::packet_aligned<count>(g) && detail::packet_aligned<count>(m) &&
+                           detail::packet_aligned<count>(v);
       const std::size_t elems = runs.end(runs.count - 1) - first;
-      detail::adamw_kernel<true>
-          <<<detail::cuda_grid(elems), detail::cuda_threads, 0, cuda.stream()>>>(
-              runs, first, shared, terms.norm, terms.clip, blocks.params.data(),
-              blocks.gradients.data(), blocks.state[0].data(), blocks.state[1].data());
+      detail::adamw_kernel<<<detail::cuda_grid(elems,
+                                               detail::adamw_turns * count * detail::cuda_threads),
+                             detail::cuda_threads, 0, cuda.stream()>>>(
+          runs, first, aligned, shared, terms.norm, terms.clip, p, g, m, v);
       cuda.launched(AdamW::name);
       first = runs.end(runs.count - 1);
       runs.count = 0;

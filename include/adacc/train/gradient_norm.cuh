@@ -2,7 +2,6 @@
 /// The L2 norm of all gradients on a CUDA device; it stays there, and nothing waits for it.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 
 #include "../core/cuda.cuh"
@@ -11,41 +10,60 @@
 namespace adacc { inline namespace v0_1 {
 
 /// Doubles of device memory that a norm needs; the first is the norm.
-inline constexpr std::size_t gradient_norm_places = 257;
+inline constexpr std::size_t gradient_norm_places = 1025;
 
 namespace detail {
+
+/// Of all threads of a block, in the first one.
+static __device__ inline double block_sum(double mine) {
+  __shared__ double sums[cuda_threads];
+  sums[threadIdx.x] = mine;
+  for (unsigned half = cuda_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  return sums[0];
+}
 
 /// partials[block] is the sum of squares over the block's share, added in an order that follows from
 /// the size alone.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    square_sums_kernel(std::size_t elems, const T* x, double* partials) {
-  __shared__ double sums[cuda_threads];
+    square_sums_kernel(std::size_t elems, bool aligned, const T* x, double* partials) {
+  constexpr unsigned count = packet_elems<T>, turns = 4;
   double sum = 0;
-  const std::size_t step = std::size_t{gridDim.x} * cuda_threads;
-  for (std::size_t e = std::size_t{blockIdx.x} * cuda_threads + threadIdx.x; e < elems; e += step) {
-    const double value = x[e];
-    sum += value * value;
-  }
-  sums[threadIdx.x] = sum;
-  for (unsigned half = cuda_threads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-  }
-  if (threadIdx.x == 0) partials[blockIdx.x] = sums[0];
+  const auto add = [&](const Packet<T, count>& packet) {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) {
+      const double value = packet.at[i];
+      sum = fma(value, value, sum);
+    }
+  };
+  const std::size_t step = std::size_t{gridDim.x} * cuda_threads * count;
+  std::size_t e = (std::size_t{blockIdx.x} * cuda_threads + threadIdx.x) * count;
+  if (aligned)  // some packets at a time, which are on their way together
+    for (; e + (turns - 1) * step + count <= elems; e += turns * step) {
+      Packet<T, count> packets[turns];
+#pragma unroll
+      for (unsigned k = 0; k < turns; ++k)
+        packets[k] = read_packet<count>(x + e + k * step, count, true);
+#pragma unroll
+      for (unsigned k = 0; k < turns; ++k) add(packets[k]);
+    }
+  for (; e < elems; e += step)
+    add(read_packet<count>(x + e, elems - e, aligned && elems - e >= count));
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// One thread: there are 256 of them at most.
-struct NormBody {
-  std::size_t count;
-  const double* partials;
-  double* norm;
-  __device__ void operator()(std::size_t) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < count; ++i) sum += partials[i];
-    *norm = sqrt(sum);
-  }
-};
+/// *norm = the root of the sum of `count` numbers. One block.
+static __global__ void __launch_bounds__(cuda_threads)
+    norm_kernel(std::size_t count, const double* partials, double* norm) {
+  double sum = 0;
+  for (std::size_t i = threadIdx.x; i < count; i += cuda_threads) sum += partials[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *norm = sqrt(sum);
+}
 
 }  // namespace detail
 
@@ -54,15 +72,20 @@ struct NormBody {
 template <class T>
 void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
   constexpr const char* name = "gradient norm";
-  constexpr std::size_t most = gradient_norm_places - 1, per_block = 16 * detail::cuda_threads;
+  constexpr std::size_t most = gradient_norm_places - 1, per_block = 32 * detail::cuda_threads;
+  constexpr unsigned packet = detail::packet_elems<T>;
   const std::size_t blocks = div_up(grads.size(), per_block);
   const std::size_t count = blocks < most ? blocks : most;
   if (count != 0) {
     detail::square_sums_kernel<<<static_cast<unsigned>(count), detail::cuda_threads, 0,
-                                 cuda.stream()>>>(grads.size(), grads.data(), places.data() + 1);
+                                 cuda.stream()>>>(grads.size(),
+                                                  detail::packet_aligned<packet>(grads.data()),
+                                                  grads.data(), places.data() + 1);
     cuda.launched(name);
   }
-  cuda.each_element(name, 1, detail::NormBody{count, places.data() + 1, places.data()});
+  detail::norm_kernel<<<1, detail::cuda_threads, 0, cuda.stream()>>>(count, places.data() + 1,
+                                                                     places.data());
+  cuda.launched(name);
 }
 
 }}  // namespace adacc::v0_1

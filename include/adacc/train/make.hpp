@@ -81,10 +81,6 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (!(options.clip >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
-  if (!TrainingMemory<Context>::on_host && options.profile_at_start)
-    return Error::misuse(
-        "gradient errors are probed in the host's memory: on a device, give a profile or let it be "
-        "estimated");
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
   if (options.updates != Updates::separate) set_updates(graph, options.updates);
   if (options.parameters != ParameterForm::full) set_parameters(graph, options.parameters);

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""GPT-2 on a GPU: train_gpt_cuda beside PyTorch, from the same weights, on the same tokens, in one go.
+
+    python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M --batch 8
+
+Both hold parameters, gradients and AdamW's moments in fp32 and activations in bf16; PyTorch by
+autocast, with its fused attention, its fused AdamW and torch.compile for each block and the loss.
+"checkpoint" is torch.utils.checkpoint around each block. Weights and tokens are drawn; tokens as uneven
+as those of a text (word n comes with a share of 1 / n). Each step waits for its loss on both sides.
+
+peak is all of the device's memory that training held: PyTorch's, what its allocator had given out;
+train_gpt's, what it says that it holds. Needs torch and safetensors. Ends with status 1 if first losses
+differ by more than --tolerance, relatively.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+SIZES = {"124M": (12, 12, 768), "350M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
+OURS = {"retain": ["--policy", "retain"], "recompute": ["--policy", "recompute"]}
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", help="train_gpt_cuda")
+    parser.add_argument("--size", choices=SIZES, default="124M")
+    parser.add_argument("--layers", type=int, help="fewer or more than --size has")
+    parser.add_argument("--vocab", type=int, default=50257)
+    parser.add_argument("--seq", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
+    parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
+                        help="retain, recompute, or budgets of the activations")
+    parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
+                        help="plain, checkpoint, eager, eager-checkpoint")
+    parser.add_argument("--tolerance", type=float, default=2e-3)
+    parser.add_argument("--folder", help="where model and tokens are kept; made where they are not")
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # a run of PyTorch, in a process of its own
+    options = parser.parse_args()
+    options.shape = SIZES[options.size]
+    if options.layers:
+        options.shape = (options.layers, *options.shape[1:])
+    return options
+
+
+OPTIONS = parse_options()
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from safetensors.torch import load_file, save_file
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+except ImportError as error:
+    print(f"gpt2_cuda: skipped, no torch or safetensors here ({error})")
+    sys.exit(0)
+if not torch.cuda.is_available():
+    print("gpt2_cuda: skipped, torch finds no CUDA device")
+    sys.exit(0)
+
+
+class Block(nn.Module):
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(channels)
+        self.c_attn = nn.Linear(channels, 3 * channels)
+        self.attn_proj = nn.Linear(channels, channels)
+        self.ln_2 = nn.LayerNorm(channels)
+        self.c_fc = nn.Linear(channels, 4 * channels)
+        self.mlp_proj = nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        batch, seq, channels = x.shape
+        split = (batch, seq, self.heads, channels // self.heads)
+        q, k, v = (part.view(split).transpose(1, 2)
+                   for part in self.c_attn(self.ln_1(x)).split(channels, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_proj(y.transpose(1, 2).reshape(batch, seq, channels))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        layers, heads, channels = options.shape
+        self.wte = nn.Embedding(options.vocab, channels)
+        self.wpe = nn.Embedding(options.seq, channels)
+        self.h = nn.ModuleList(Block(channels, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(channels)
+        self.run = lambda block, x: block(x)
+
+    def loss(self, x, targets):
+        logits = F.linear(self.ln_f(x), self.wte.weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+    def forward(self, tokens, targets):
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        for block in self.h:
+            x = self.run(block, x)
+        return self.loss(x, targets)
+
+    # Names of Hugging Face's file, whose linear layers are (in, out).
+    NAMES = {"c_attn": "attn.c_attn", "attn_proj": "attn.c_proj", "c_fc": "mlp.c_fc",
+             "mlp_proj": "mlp.c_proj"}
+
+    def named(self):
+        for name, parameter in self.named_parameters():
+            for ours, theirs in self.NAMES.items():
+                if f".{ours}." in name:
+                    transposed = name.endswith("weight")
+                    yield name.replace(ours, theirs), parameter, transposed
+                    break
+            else:
+                yield name, parameter, False
+
+
+def make_data(options, folder):
+    """A model of random weights and tokens, where they are not already."""
+    if os.path.exists(folder + "/tokens.bin"):
+        return
+    os.makedirs(folder, exist_ok=True)
+    torch.manual_seed(1)
+    layers, heads, channels = options.shape
+    with torch.device("cuda"):
+        model = Gpt2(options)
+        tensors = {}
+        for name, parameter, transposed in model.named():
+            if parameter.dim() == 2:
+                shape = parameter.shape[::-1] if transposed else parameter.shape
+                scale = 0.02 / (2 * layers) ** 0.5 if "c_proj" in name else 0.02
+                tensors[name] = (torch.randn(shape) * scale).cpu()
+            else:
+                tensors[name] = parameter.detach().fill_(float("weight" in name)).cpu()
+        save_file(tensors, folder + "/model.safetensors", metadata={"format": "pt"})
+        words = 1 / torch.arange(1, options.vocab + 1)
+        count = options.steps * options.batch * options.seq + 1
+        tokens = torch.multinomial(words, count, replacement=True).to(torch.int32).cpu()
+    with open(folder + "/config.json", "w") as file:
+        json.dump({"model_type": "gpt2", "n_layer": layers, "n_head": heads, "n_embd": channels,
+                   "n_positions": options.seq, "vocab_size": options.vocab,
+                   "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}, file)
+    with open(folder + "/tokens.new", "wb") as file:
+        file.write(struct.pack("<256i", 20240520, 1, count, *[0] * 253))
+        file.write(tokens.to(torch.uint16).numpy().tobytes())
+    os.rename(folder + "/tokens.new", folder + "/tokens.bin")
+
+
+def median(values):
+    return statistics.median(values[len(values) // 3:])
+
+
+def run_torch(options, folder, kind):
+    """One JSON object on stdout."""
+    torch.set_float32_matmul_precision("high")
+    with torch.device("meta"):
+        model = Gpt2(options)
+    model = model.to_empty(device="cuda")
+    weights = load_file(folder + "/model.safetensors")
+    with torch.no_grad():
+        for name, parameter, transposed in model.named():
+            parameter.copy_(weights[name].t() if transposed else weights[name])
+    del weights
+    if not kind.startswith("eager"):
+        for block in model.h:
+            block.compile()
+        model.loss = torch.compile(model.loss)
+    if kind.endswith("checkpoint"):
+        model.run = lambda block, x: checkpoint(block, x, use_reentrant=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0, fused=True)
+    text = torch.frombuffer(bytearray(open(folder + "/tokens.bin", "rb").read()), dtype=torch.uint16)
+    text = text[512:].to(torch.int64)  # behind the header
+    per_step = options.batch * options.seq
+    losses, seconds = [], []
+    for step in range(options.steps):
+        start = time.perf_counter()
+        piece = text[step * per_step:(step + 1) * per_step + 1].cuda()
+        tokens = piece[:-1].view(options.batch, options.seq)
+        targets = piece[1:].view(options.batch, options.seq)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(tokens, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"losses": losses, "seconds": seconds,
+                      "peak": torch.cuda.max_memory_allocated(), "torch": torch.__version__,
+                      "device": torch.cuda.get_device_name()}))
+
+
+def peer(options, folder, kind):
+    command = [sys.executable, *sys.argv, "--only", kind, "--folder", folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "no output"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def ours(options, folder, kind):
+    """What train_gpt_cuda's log says."""
+    log = folder + "/log.jsonl"
+    if os.path.exists(log):
+        os.remove(log)
+    how = OURS.get(kind, ["--budget", kind])
+    done = subprocess.run(
+        [options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
+         folder + "/tokens.bin", "--batch", str(options.batch), "--seq", str(options.seq), "--steps",
+         str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how],
+        capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"failed": done.stderr.strip() or done.stdout.strip()[-200:]}
+    with open(log) as file:
+        lines = [json.loads(line) for line in file]
+    held = re.search(r"^in all\s+(\d+) bytes", done.stdout, re.MULTILINE)
+    return {"losses": [line["loss"] for line in lines], "seconds": [line["ms"] / 1e3 for line in lines],
+            "peak": int(held[1]) if held else None, "activations": lines[-1]["activation_peak_bytes"]}
+
+
+def main(options):
+    folder = options.folder or tempfile.mkdtemp()
+    if options.only:
+        run_torch(options, folder, options.only)
+        return
+    failed = False
+    try:
+        make_data(options, folder)
+        layers, heads, channels = options.shape
+        print(f"GPT-2 {options.size}: {layers} layers, {heads} heads, {channels} channels, vocabulary "
+              f"{options.vocab}, T {options.seq}, B {options.batch}, {options.steps} steps, bf16\n"
+              f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
+        torch.cuda.empty_cache()
+        per_step = options.batch * options.seq
+        matrices = layers * 12 * channels**2 + options.vocab * channels
+        flop = per_step * (6 * matrices + 6 * layers * options.seq * channels)
+        print(f"{'':24}{'ms':>9}{'tokens/s':>10}{'TFLOP/s':>9}{'peak GiB':>10}{'activations':>13}"
+              f"{'first loss':>12}{'last':>9}", flush=True)
+        first = None
+        runs = [("torch " + kind, peer, kind) for kind in options.torch]
+        runs += [("adacc " + kind, ours, kind) for kind in options.ours]
+        for name, run, kind in runs:
+            report = run(options, folder, kind)
+            if "failed" in report:
+                print(f"{name:24}{report['failed']}", flush=True)
+                failed = failed or run is ours
+                continue
+            second = median(report["seconds"])
+            show = lambda size: f"{size / 2**30:.2f}" if size else ""
+            print(f"{name:24}{1e3 * second:9.1f}{per_step / second:10.0f}{flop / second / 1e12:9.1f}"
+                  f"{show(report['peak']):>10}{show(report.get('activations')):>13}{report['losses'][0]:12.5f}"
+                  f"{report['losses'][-1]:9.5f}", flush=True)
+            if first is None:
+                first = report["losses"][0]
+            elif abs(report["losses"][0] - first) > options.tolerance * abs(first):
+                print(f"{name}: its first loss differs from {first:.5f}")
+                failed = True
+    finally:
+        if not options.folder:
+            shutil.rmtree(folder)
+    sys.exit(failed)
+
+
+main(OPTIONS)

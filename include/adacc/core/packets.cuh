@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+/// How kernels of a CUDA device move tensors: packets of consecutive elements, of 16 bytes where pointers
+/// are aligned for it.
+///
+/// A kernel that waits for memory is as fast as the bytes that its threads have on their way, and an access
+/// of 16 bytes costs a thread no more than one of 2. What is computed of a packet does not depend on how it
+/// was read: tensors that are not aligned, and their last elements, are read and written one by one, by the
+/// same thread and with the same arithmetic.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bytes.hpp"
+#include "config.hpp"
+#include "dtype.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Threads of a block of most kernels.
+inline constexpr unsigned cuda_threads = 256;
+
+/// Blocks for `items` items of which each takes `per_block`; kernels loop, so that any number will
+/// do.
+inline unsigned cuda_grid(std::size_t items, std::size_t per_block = cuda_threads) {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  const std::size_t blocks = div_up(items, per_block);
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+/// A number of a tensor as kernels compute with it.
+template <class T>
+__device__ inline Wide<T> widened(T x) {
+  if constexpr (dtype_of<T> == Dtype::bf16) return to_float(x);
+  else return x;
+}
+
+/// A number as a tensor holds it: bfloat16 is rounded to the nearest, by an instruction of the device. The
+/// NaN of those is another than that of to_bfloat16().
+template <class T>
+__device__ inline T narrowed(Wide<T> x) {
+  if constexpr (dtype_of<T> == Dtype::bf16) {
+    bfloat16 narrow;
+#if defined(__CUDA_ARCH__)
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#endif
+    return narrow;
+  } else {
+    return x;
+  }
+}
+
+/// The most bytes that a thread reads or writes at once.
+inline constexpr unsigned packet_bytes = 16;
+
+/// Elements of a packet of tensors of these types: 16 bytes of the widest.
+template <class... T>
+inline constexpr unsigned packet_elems = [] {
+  std::size_t widest = 1;
+  ((widest = sizeof(T) > widest ? sizeof(T) : widest), ...);
+  return static_cast<unsigned>(packet_bytes / widest);
+}();
+
+template <class T, unsigned count>
+struct Packet {
+  T at[count];
+};
+
+/// What is read and written of a packet of so many bytes at once.
+template <std::size_t bytes>
+struct PacketWords {
+  static_assert(bytes % packet_bytes == 0, "adacc: a packet has 2, 4, 8 or a multiple of 16 bytes");
+  struct alignas(packet_bytes) type {
+    uint4 at[bytes / packet_bytes];
+  };
+};
+template <>
+struct PacketWords<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct PacketWords<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct PacketWords<8> {
+  using type = uint2;
+};
+template <>
+struct PacketWords<16> {
+  using type = uint4;
+};
+
+/// Whether packets of so many elements may be read from here on as a whole.
+template <unsigned count, class T>
+ADACC_HD bool packet_aligned(const T* at) {
+  constexpr std::size_t bytes = count * sizeof(T);
+  return reinterpret_cast<std::uintptr_t>(at) % (bytes < packet_bytes ? bytes : packet_bytes) == 0;
+}
+
+/// The first elements from here on, of which `left` exist: at once if `whole`, which says that all of them
+/// do and that they are aligned; else one by one, those that do not exist as T().
+template <unsigned count, class T>
+__device__ inline Packet<T, count> read_packet(const T* from, std::size_t left, bool whole) {
+  using Words = typename PacketWords<count * sizeof(T)>::type;
+  Packet<T, count> packet;
+  if (whole) {
+    packet = bits_as<Packet<T, count>>(*reinterpret_cast<const Words*>(from));
+  } else {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) packet.at[i] = i < left ? from[i] : T();
+  }
+  return packet;
+}
+template <unsigned count, class T>
+__device__ inline void write_packet(T* to, const Packet<T, count>& packet, std::size_t left,
+                                    bool whole) {
+  using Words = typename PacketWords<count * sizeof(T)>::type;
+  if (whole) {
+    *reinterpret_cast<Words*>(to) = bits_as<Words>(packet);
+  } else {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i)
+      if (i < left) to[i] = packet.at[i];
+  }
+}
+
+template <class T, unsigned count>
+__device__ inline Packet<Wide<T>, count> widened(const Packet<T, count>& packet) {
+  Packet<Wide<T>, count> wide;
+#pragma unroll
+  for (unsigned i = 0; i < count; ++i) wide.at[i] = widened(packet.at[i]);
+  return wide;
+}
+/// Two numbers of bfloat16 by one instruction.
+template <class T, unsigned count>
+__device__ inline Packet<T, count> narrowed(const Packet<Wide<T>, count>& wide) {
+  if constexpr (dtype_of<T> == Dtype::bf16 && count % 2 == 0) {
+    Packet<std::uint32_t, count / 2> pairs{};
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+    for (unsigned i = 0; i < count; i += 2)
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+          : "=r"(pairs.at[i / 2])
+          : "f"(wide.at[i + 1]), "f"(wide.at[i]));
+#endif
+    return bits_as<Packet<T, count>>(pairs);
+  } else {
+    Packet<T, count> packet;
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) packet.at[i] = narrowed<T>(wide.at[i]);
+    return packet;
+  }
+}
+
+template <class Body, class Out, class... In>
+concept MapsPackets = requires(const Body& body, Out& out, const In&... in) {
+  body.packet(std::size_t{}, out, in...);
+};
+
+template <class To, unsigned count, class Body, class... In>
+__device__ inline Packet<To, count> map_packet(const Body& body, std::size_t e, const In&... in) {
+  Packet<Wide<To>, count> out;
+  if constexpr (MapsPackets<Body, Packet<Wide<To>, count>, In...>) {
+    body.packet(e, out, in...);
+  } else {
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) out.at[i] = body(in.at[i]...);
+  }
+  return narrowed<To>(out);
+}
+
+/// to[e] = body(from[e]...) for all elements: numbers as kernels compute with them. A body that has a
+/// function `packet` is called as body.packet(e, to, from...) with packets from element e on.
+template <unsigned count, class Body, class To, class... From>
+static __global__ void __launch_bounds__(cuda_threads)
+    map_kernel(std::size_t elems, bool aligned, const Body body, To* to, const From*... from) {
+  const std::size_t packets = div_up(elems, count), step = std::size_t{gridDim.x} * cuda_threads;
+  for (std::size_t p = std::size_t{blockIdx.x} * cuda_threads + threadIdx.x; p < packets;
+       p += step) {
+    const std::size_t e = p * count, left = elems - e;
+    const bool whole = aligned && left >= count;
+    write_packet(
+        to + e,
+        map_packet<To, count>(body, e, widened(read_packet<count>(from + e, left, whole))...), left,
+        whole);
+  }
+}
+
+}}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+/// The definitions of make_plan() and smallest_peak(): all ways to search, which is what takes a compiler
+/// its time. With ADACC_SEPARATE_PLANNER (core/config.hpp) one source of a program includes this.
+#pragma once
+
+#include <cstddef>
+
+#include "arena.hpp"
+#include "make_plan.hpp"
+#include "offload.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+[[gnu::cold]] ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph,
+                                                                 const CostProfile& profile,
+                                                                 const PlanRequest& request) {
+  if (const Error why = check(graph, profile, request)) return why;
+  Proposals proposals(graph, profile, request);
+  if (!request.link.exists()) {
+    detail::ArenaPlanner(graph, profile).search(request, proposals);
+    return proposals.outcome();
+  }
+  detail::OffloadPlanner planner(graph, profile, request, proposals);
+  if (!proposals.retain_fits()) planner.search();
+  if (!proposals.found()) planner.propose_smallest();
+  return proposals.outcome();
+}
+
+[[gnu::cold]] ADACC_PLANNER_INLINE Result<std::size_t> smallest_peak(const Graph& graph,
+                                                                     const CostProfile& profile,
+                                                                     const PlanRequest& request) {
+  if (const Error why = check(graph, profile, request)) return why;
+  Proposals proposals(graph, profile, request);
+  if (request.link.exists())
+    detail::OffloadPlanner(graph, profile, request, proposals).propose_smallest();
+  else detail::ArenaPlanner(graph, profile).propose_smallest(request, proposals);
+  return proposals.smallest().arena_bytes;
+}
+
+}}  // namespace adacc::v0_1
