@@ -10,6 +10,7 @@
 /// than 0.02.
 ///
 /// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
+#include <adacc/core/random.hpp>
 #include <adacc/layer/causal_attention.cuh>
 
 #include <algorithm>

@@ -390,9 +390,9 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 template <unsigned Channels>
 struct TensorSizes {
   static constexpr bool small = Channels <= 64;
-  using Forward = TensorTile<Channels, 4, small ? 2 : 1, 64, 64, true, small ? 2 : 3>;
-  using Statistics = TensorTile<Channels, 4, 1, 64, 64, true, small ? 4 : 3>;
-  using OfQueries = TensorTile<Channels, 4, small ? 2 : 1, 64, small ? 16 : 32, true, 2>;
+  using Forward = TensorTile<Channels, 4, small ? 2 : 1, 64, 64>;
+  using Statistics = TensorTile<Channels, 4, 1, 64, 64, true, small ? 4 : 2>;
+  using OfQueries = TensorTile<Channels, 4, small ? 2 : 1, 64, small ? 16 : 32>;
   using OfKeys = TensorTile<Channels, 4, 1, 64, small ? 32 : 16, true, small ? 3 : 2>;
 };
 
