@@ -19,11 +19,10 @@
 #include "causal_attention.hpp"
 #include "cuda_attention_head.cuh"
 #include "cuda_attention_tiles.cuh"
+#include "cuda_functions.cuh"
 #include "cuda_sums.cuh"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
-
-inline constexpr float log2_of_e = 1.4426950408889634F;
 
 /// The head of a block and its first row there. Blocks that meet many rows of the other side start first, of
 /// all heads, so that no processor ends alone with them: with queries owned those of the last rows.
@@ -91,14 +90,14 @@ struct RunningSoftmax {
           highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
         highest = of_row(highest, [](float a, float b) { return fmaxf(a, b); });
         const float offset = factor * highest;
-        shrink[m][h] = power_of_two(fmaf(factor, top[m][h], -offset));
+        shrink[m][h] = fast_power_of_2(fmaf(factor, top[m][h], -offset));
         top[m][h] = highest;
         total[m][h] *= shrink[m][h];
 #pragma unroll
         for (unsigned n = 0; n < Tile::wide / 8; ++n)
 #pragma unroll
           for (unsigned i = 2 * h; i < 2 * h + 2; ++i) {
-            scores[m][n][i] = power_of_two(fmaf(factor, scores[m][n][i], -offset));
+            scores[m][n][i] = fast_power_of_2(fmaf(factor, scores[m][n][i], -offset));
             total[m][h] += scores[m][n][i];
           }
       }
@@ -134,7 +133,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const OwnRows<Tile> queries(own_tile, lane);
   RunningSoftmax<Tile> softmax;
   typename Tile::Gathered sum = {};
-  const float factor = scale * log2_of_e;
+  const float factor = scale * log2_e;
 #pragma unroll 1
   for (std::size_t key = 0; key < end; key += Tile::other_rows) {
     if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
@@ -202,8 +201,7 @@ static __global__ void __launch_bounds__(128)
     for (unsigned other = parts / 2; other > 0; other /= 2)
       inner += __shfl_xor_sync(~0U, inner, static_cast<int>(other));
     const std::size_t row = blockIdx.y * time + position;
-    if (inside && c == 0)
-      reinterpret_cast<float2*>(statistics)[row] = {log2_of_e * sums[row], inner};
+    if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], inner};
   }
 }
 
@@ -238,7 +236,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const OwnRows<Tile> gradients(own_out + warp * Tile::warp_rows * Tile::stride, lane);
   RunningSoftmax<Tile> softmax;
   typename Tile::RowNumbers inner = {};
-  const float factor = scale * log2_of_e;
+  const float factor = scale * log2_e;
 #pragma unroll 1
   for (std::size_t key = 0; key < end; key += Tile::other_rows) {
     if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
@@ -337,7 +335,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       }
   typename Tile::Gathered sum = {};
   [[maybe_unused]] typename Tile::Gathered value_sum = {};
-  const float factor = scale * log2_of_e;
+  const float factor = scale * log2_e;
 #pragma unroll 1
   for (std::size_t other = begin; other < end; other += Tile::other_rows) {
     if (other + Tile::other_rows < end) load(next, next_numbers, other + Tile::other_rows);
@@ -363,7 +361,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
           for (unsigned i = 0; i < 4; ++i) {
             const float log_sum = of_queries ? mine[m][i / 2].x : i % 2 == 0 ? two.x : two.z;
             const float inner = of_queries ? mine[m][i / 2].y : i % 2 == 0 ? two.y : two.w;
-            weights[m][n][i] = power_of_two(fmaf(factor, weights[m][n][i], -log_sum));
+            weights[m][n][i] = fast_power_of_2(fmaf(factor, weights[m][n][i], -log_sum));
             dscores[m][n][i] = weights[m][n][i] * (dscores[m][n][i] - inner);
           }
       }

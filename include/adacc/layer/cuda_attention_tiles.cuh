@@ -95,15 +95,6 @@ __device__ inline std::uint32_t pair_of(float low, float high) {
   return pair;
 }
 
-/// 2^x, to two units of the last place; numbers below 2^-126 are 0.
-__device__ inline float power_of_two(float x) {
-  float power = 0;
-#if defined(__CUDA_ARCH__)
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-#endif
-  return power;
-}
-
 /// sum += left * right.
 __device__ inline void multiply_blocks(float (&sum)[4], const std::uint32_t (&left)[4],
                                        std::uint32_t right0, std::uint32_t right1) {
