@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Kernels that are no layer's alone, against formulas on the host: copies of parameters, rows of logits with
-/// a stride, sums of columns, the norm of gradients, AdamW. Each has a tensor that is aligned and one that is not, and the
-/// bits of both are the same.
+/// a stride, sums of columns, tokens that repeat, the norm of gradients, AdamW. Most are called with tensors
+/// that are aligned and with ones that are not, and the bits of both are the same.
 #pragma once
 
 #include <adacc/train.cuh>
@@ -157,6 +157,35 @@ void check_sums(cudaStream_t stream, std::size_t rows, std::size_t cols, const F
   }
 }
 
+/// A token that stands in more places than a block keeps at a time.
+template <class Fail>
+void check_repeats(cudaStream_t stream, const Fail& fail) {
+  Embedding f;
+  f.vocab = 2, f.context = 1, f.channels = 4;
+  const std::size_t rows = 2 * detail::TokenSearch::span + 100;
+  const Shape in(rows, 1);
+  Parameter words;
+  words.shape = Shape(f.vocab, f.channels);
+  Parameter positions;
+  positions.frozen = true;
+  const Parameter table[] = {words, positions};
+  std::vector<float> slopes, expected(8, 1);
+  for (std::size_t i = 0; i < rows * f.channels; ++i) {
+    slopes.push_back(static_cast<float>(i % 7));  // sums are exact
+    expected[4 + i % 4] += slopes[i];
+  }
+  Cuda cuda(stream);
+  const Device<std::int32_t> tokens(std::vector<std::int32_t>(rows, 1));
+  const Device<float> dy(slopes), gradients(std::vector<float>(8, 1));
+  kernel<Embedding, Cuda>::backward<float>(
+      f, cuda, Params<const float>(), View<const std::int32_t>(tokens.data, in),
+      View<const float>(), View<const float>(dy.data, in.append(f.channels)), View<float>(),
+      Params<float>(gradients.data, table, 2), ConstBytes(), Bytes());
+  cudaStreamSynchronize(stream);
+  if (!same_bits(gradients.list(), expected))
+    fail("embedding", in, "a repeated token's sum differs");
+}
+
 /// Of sizes that a thread takes by several packets at a time, by one, and by parts of one.
 template <class Fail>
 void check_norm(cudaStream_t stream, const Fail& fail) {
@@ -256,6 +285,7 @@ void check_kernels(cudaStream_t stream, const Fail& fail) {
   check_sums<bfloat16>(stream, 4200, 8, fail);
   check_sums<bfloat16>(stream, 40, 264, fail);
   check_sums<bfloat16>(stream, 40, 261, fail);
+  check_repeats(stream, fail);
   check_norm(stream, fail);
   check_adamw(stream, fail);
 }
