@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "../train/support.hpp"
@@ -51,6 +52,16 @@ std::vector<T> elements(const char* type, const std::string& data) {
   copy_stored((*file)[0], View<T>(out.data(), Shape(count)));
   return out;
 }
+
+#if defined(__linux__)
+/// Pages of files that are in this process's memory: the third number of statm.
+long file_pages() {
+  std::ifstream statm("/proc/self/statm");
+  long all = 0, resident = 0, of_files = 0;
+  statm >> all >> resident >> of_files;
+  return of_files;
+}
+#endif
 
 }  // namespace
 
@@ -231,5 +242,27 @@ TEST_CASE("all that does not fit is listed, and nothing is loaded then") {
   CHECK(!load_tensors(*file, Wanted{{"a", View<float>(to.data(), Shape(3, 2)), true}}));
   CHECK(to == std::vector<float>{1, 4, 2, 5, 3, 6});
 }
+
+#if defined(__linux__)
+TEST_CASE("a model that was read leaves the process, and can be read again") {
+  const Folder folder;
+  const std::size_t elems = std::size_t{1} << 21;  // 8 MiB
+  const std::vector<float> ones(elems, 1);
+  REQUIRE_FALSE(write_safetensors(folder / "model",
+                                  {{"t", View<const float>(ones.data(), Shape(elems))}}, {}));
+  const auto file = SafeTensors::open(folder / "model");
+  REQUIRE_MESSAGE(file, file.error.text());
+  std::vector<float> read(elems);
+  const long before = file_pages();
+  CHECK_FALSE(load_tensors(*file, std::vector<WantedTensor<float>>{
+                                      {"t", View<float>(read.data(), Shape(elems)), false}}));
+  CHECK(read == ones);
+  CHECK(file_pages() - before < 512);  // of 2048
+  std::vector<float> again(elems);
+  copy_stored((*file)[0], View<float>(again.data(), Shape(elems)));
+  CHECK(again == ones);
+  CHECK(file_pages() - before >= 512);
+}
+#endif
 
 }  // namespace safetensors_test

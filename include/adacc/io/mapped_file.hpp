@@ -3,9 +3,11 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -53,6 +55,18 @@ class MappedFile {
     return {static_cast<const std::byte*>(data_), Shape(data_ == nullptr ? 0 : file_.size())};
   }
   const std::string& path() const { return file_.path(); }
+
+  /// Bytes of a mapped file that have been read, and are not wanted soon: pages that lie in them as a whole
+  /// leave the process, until they are touched again. A model that is read tensor by tensor into memory of
+  /// its own then takes no more than that.
+  static void forget(ConstBytes bytes) {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto data = reinterpret_cast<std::uintptr_t>(bytes.data());
+    const std::uintptr_t begin = (data + page - 1) / page * page;
+    const std::uintptr_t end = (data + bytes.size()) / page * page;
+    if (begin < end)  // a wish: nothing is lost if it is not granted
+      static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
+  }
 
   /// "PATH: pieces…; expected EXPECTED".
   template <class... Pieces>

@@ -329,8 +329,11 @@ Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& 
     return Error::say(problems.size(), " of ", wanted.size(),
                       " tensors are not there as they should be: ", problems[0].c_str(),
                       problems.size() > 1 ? "; problems_of() lists all" : "");
-  for (const WantedTensor<T>& want : wanted)
-    copy_stored(*file.find(want.name), want.to, want.transposed);
+  for (const WantedTensor<T>& want : wanted) {
+    const StoredTensor& stored = *file.find(want.name);
+    copy_stored(stored, want.to, want.transposed);
+    MappedFile::forget(stored.bytes);
+  }
   return {};
 }
 
