@@ -60,12 +60,14 @@ class MappedFile {
   /// leave the process, until they are touched again. A model that is read tensor by tensor into memory of
   /// its own then takes no more than that.
   static void forget(ConstBytes bytes) {
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto data = reinterpret_cast<std::uintptr_t>(bytes.data());
-    const std::uintptr_t begin = (data + page - 1) / page * page;
-    const std::uintptr_t end = (data + bytes.size()) / page * page;
-    if (begin < end)  // a wish: nothing is lost if it is not granted
-      static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(bytes.data()) % page;
+    const std::size_t before = past == 0 ? 0 : page - past;  // the next page
+    if (bytes.size() < before + page) return;
+    const std::size_t whole = (bytes.size() - before) / page * page;
+    // A wish: nothing is lost if it is not granted. What is mapped may be read alone, and stays so.
+    static_cast<void>(
+        ::madvise(const_cast<std::byte*>(bytes.data()) + before, whole, MADV_DONTNEED));
   }
 
   /// "PATH: pieces…; expected EXPECTED".
