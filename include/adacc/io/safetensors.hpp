@@ -329,10 +329,19 @@ Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& 
     return Error::say(problems.size(), " of ", wanted.size(),
                       " tensors are not there as they should be: ", problems[0].c_str(),
                       problems.size() > 1 ? "; problems_of() lists all" : "");
+  constexpr std::size_t at_once = std::size_t{1} << 20;  // elements that the file takes memory for
   for (const WantedTensor<T>& want : wanted) {
     const StoredTensor& stored = *file.find(want.name);
-    copy_stored(stored, want.to, want.transposed);
-    MappedFile::forget(stored.bytes);
+    const std::size_t elems = want.to.size(), width = bytes_of(stored.type);
+    const std::size_t most = want.transposed ? elems : at_once;
+    for (std::size_t first = 0; first < elems; first += most) {
+      const std::size_t count = elems - first < most ? elems - first : most;
+      const Shape shape = count == elems ? want.to.shape() : Shape(count);
+      const StoredTensor part{
+          {}, stored.type, {count}, {stored.bytes.data() + first * width, Shape(count * width)}};
+      copy_stored(part, View<T>(want.to.data() + first, shape), want.transposed);
+      MappedFile::forget(part.bytes);
+    }
   }
   return {};
 }
