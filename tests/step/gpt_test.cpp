@@ -13,6 +13,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/train/adamw.hpp>
 #include <adacc/train/initialize.hpp>
 
@@ -167,6 +168,27 @@ TEST_CASE("arenas of the 6-layer GPT: sizes by count, and layouts without waste"
   }
   CHECK(static_cast<double>(peaks[0]) <= 0.34 * llmc);
   CHECK(static_cast<double>(peaks[1]) <= 0.28 * static_cast<double>(peaks[0]));
+}
+
+TEST_CASE("two dropouts of a network drop different numbers") {
+  using Net = Network<Sequential<Layer<Dropout>, Layer<Dropout>>, MeanSquaredError>;
+  Net net;
+  net.model = {{{.rate = 0.5F}}, {{.rate = 0.5F}}};
+  const Shape shape(64, 64);
+  const auto program = make_program(net, shape);
+  REQUIRE_MESSAGE(program, program.error.text());
+  auto step = Step<>::make(net, *program);
+  REQUIRE_MESSAGE(step, step.error.text());
+  auto arena = Block<std::byte>::make(step->arena_bytes(), "arena");
+  REQUIRE_FALSE(step->bind({arena->data(), Shape(arena->size())}, {}, {}));
+  const std::vector<float> ones(shape.elems(), 1), zeros(shape.elems());
+  Cpu cpu;
+  cpu.key.seed = 3;
+  const auto loss =
+      step->run(cpu, View<const float>(ones.data(), shape), View<const float>(zeros.data(), shape));
+  REQUIRE_MESSAGE(loss, loss.error.text());
+  // What both leave is 4: a quarter of all numbers, or a half if both drop the same.
+  CHECK(*loss == doctest::Approx(4).epsilon(0.1));
 }
 
 }  // namespace gpt_test
