@@ -15,8 +15,8 @@
 ///
 ///     ADACC_SEPARATE_PLANNER      make_plan() and smallest_peak() are declared, not inline: one source
 ///                                 of the program includes <adacc/plan/planner.hpp>, which has them,
-///                                 and all others compile in a fifth of the time. CMake's target
-///                                 adacc::planner is both. Default: not defined
+///                                 and the others need not compile the ways to search. CMake's
+///                                 target adacc::planner is both. Default: not defined
 ///
 /// Ours:
 ///

@@ -127,6 +127,28 @@ __device__ inline void write_packet(T* to, const Packet<T, count>& packet, std::
   }
 }
 
+/// Calls use(e, packet, whole) for the packets at `begin`, `begin` + `step` and so on, in order; `turns` of them at a
+/// time are on their way together. `whole` is as for read_packet().
+template <unsigned turns, unsigned count, class T, class Use>
+__device__ inline void each_packet(const T* from, std::size_t begin, std::size_t step,
+                                   std::size_t elems, bool aligned, const Use& use) {
+  std::size_t e = begin;
+  if (aligned)
+    for (; e + (turns - 1) * step + count <= elems; e += turns * step) {
+      Packet<T, count> packets[turns];
+#pragma unroll
+      for (unsigned k = 0; k < turns; ++k)
+        packets[k] = read_packet<count>(from + e + k * step, count, true);
+#pragma unroll
+      for (unsigned k = 0; k < turns; ++k) use(e + k * step, packets[k], true);
+    }
+  for (; e < elems; e += step) {
+    const std::size_t left = elems - e;
+    const bool whole = aligned && left >= count;
+    use(e, read_packet<count>(from + e, left, whole), whole);
+  }
+}
+
 template <class T, unsigned count>
 __device__ inline Packet<Wide<T>, count> widened(const Packet<T, count>& packet) {
   Packet<Wide<T>, count> wide;
@@ -134,18 +156,21 @@ __device__ inline Packet<Wide<T>, count> widened(const Packet<T, count>& packet)
   for (unsigned i = 0; i < count; ++i) wide.at[i] = widened(packet.at[i]);
   return wide;
 }
-/// Two numbers of bfloat16 by one instruction.
+/// Two numbers as bfloat16, by one instruction; the first is in the lower half.
+__device__ inline std::uint32_t narrowed_pair(float low, float high) {
+  std::uint32_t pair = 0;
+#if defined(__CUDA_ARCH__)
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+#endif
+  return pair;
+}
 template <class T, unsigned count>
 __device__ inline Packet<T, count> narrowed(const Packet<Wide<T>, count>& wide) {
   if constexpr (dtype_of<T> == Dtype::bf16 && count % 2 == 0) {
-    Packet<std::uint32_t, count / 2> pairs{};
-#if defined(__CUDA_ARCH__)
+    Packet<std::uint32_t, count / 2> pairs;
 #pragma unroll
     for (unsigned i = 0; i < count; i += 2)
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-          : "=r"(pairs.at[i / 2])
-          : "f"(wide.at[i + 1]), "f"(wide.at[i]));
-#endif
+      pairs.at[i / 2] = narrowed_pair(wide.at[i], wide.at[i + 1]);
     return bits_as<Packet<T, count>>(pairs);
   } else {
     Packet<T, count> packet;

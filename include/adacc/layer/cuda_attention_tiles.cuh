@@ -87,14 +87,6 @@ __device__ void load_blocks(std::uint32_t (&to)[4], std::uint32_t row) {
 #endif
 }
 
-__device__ inline std::uint32_t pair_of(float low, float high) {
-  std::uint32_t pair = 0;
-#if defined(__CUDA_ARCH__)
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-#endif
-  return pair;
-}
-
 /// sum += left * right.
 __device__ inline void multiply_blocks(float (&sum)[4], const std::uint32_t (&left)[4],
                                        std::uint32_t right0, std::uint32_t right1) {
@@ -186,7 +178,7 @@ __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
 #pragma unroll
       for (unsigned n = 0; n < Tile::channels / 8; ++n)
         *reinterpret_cast<std::uint32_t*>(to + 8 * n) =
-            pair_of(factor[m][h] * sum[m][n][2 * h], factor[m][h] * sum[m][n][2 * h + 1]);
+            narrowed_pair(factor[m][h] * sum[m][n][2 * h], factor[m][h] * sum[m][n][2 * h + 1]);
     }
   __syncwarp();
   constexpr unsigned parts = Tile::channels / 8, step = warp_size / parts;
@@ -278,8 +270,8 @@ __device__ void add_rows(typename Tile::Gathered& sum, const typename Tile::Scor
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i)
-        left[m][i] =
-            pair_of(weights[m][2 * k + i / 2][i % 2 * 2], weights[m][2 * k + i / 2][i % 2 * 2 + 1]);
+        left[m][i] = narrowed_pair(weights[m][2 * k + i / 2][i % 2 * 2],
+                                   weights[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (unsigned n = 0; n < Tile::channels / 16; ++n) {
       std::uint32_t right[4];

@@ -57,28 +57,18 @@ static __global__ void __launch_bounds__(softmax_threads)
   __shared__ float shared[2][softmax_warps];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t begin = threadIdx.x * count;
-  // Calls use(column, numbers, whole) for this thread's packets of a row, in order; some packets at a time
-  // are on their way together. Numbers that are not there are -infinity.
+  // Calls use(column, numbers, whole) for this thread's packets of a row, in order. Numbers that are not there
+  // are -infinity.
   const auto each = [&](const T* in, const auto& use) {
-    std::size_t c = begin;
-    if (aligned)
-      for (; c + (unrolled - 1) * step + count <= classes; c += unrolled * step) {
-        Packet<T, count> packets[unrolled];
+    each_packet<unrolled, count>(in, begin, step, classes, aligned,
+                                 [&](std::size_t c, const Packet<T, count>& packet, bool whole) {
+                                   auto numbers = widened(packet);
 #pragma unroll
-        for (unsigned k = 0; k < unrolled; ++k)
-          packets[k] = read_packet<count>(in + c + k * step, count, true);
-#pragma unroll
-        for (unsigned k = 0; k < unrolled; ++k) use(c + k * step, widened(packets[k]), true);
-      }
-    for (; c < classes; c += step) {
-      const std::size_t left = classes - c;
-      const bool whole = aligned && left >= count;
-      auto numbers = widened(read_packet<count>(in + c, left, whole));
-#pragma unroll
-      for (unsigned i = 0; i < count; ++i)
-        if (i >= left) numbers.at[i] = -infinity_of<float>;
-      use(c, numbers, whole);
-    }
+                                   for (unsigned i = 0; i < count; ++i)
+                                     if (!whole && i >= classes - c)
+                                       numbers.at[i] = -infinity_of<float>;
+                                   use(c, numbers, whole);
+                                 });
   };
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const in = logits + row * stride;

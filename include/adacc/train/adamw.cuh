@@ -52,8 +52,8 @@ ADACC_HD inline std::uint32_t run_of(const DecayRuns& runs, std::size_t e) {
   return low;
 }
 
-/// Packets that a thread takes one after the other, so that what comes before them, a division of doubles and the search
-/// for a run, is nothing beside them.
+/// Packets that a thread takes one after the other, so that what comes before them, a division of doubles
+/// and the search for a run, is nothing beside them.
 inline constexpr unsigned adamw_turns = 4;
 
 /// Elements from `first` on, which is a multiple of a packet's if `aligned`. The gradients become 0.

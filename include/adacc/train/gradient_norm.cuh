@@ -32,7 +32,7 @@ static __global__ void __launch_bounds__(cuda_threads)
     square_sums_kernel(std::size_t elems, bool aligned, const T* x, double* partials) {
   constexpr unsigned count = packet_elems<T>, turns = 4;
   double sum = 0;
-  const auto add = [&](const Packet<T, count>& packet) {
+  const auto add = [&](std::size_t, const Packet<T, count>& packet, bool) {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
       const double value = packet.at[i];
@@ -40,18 +40,8 @@ static __global__ void __launch_bounds__(cuda_threads)
     }
   };
   const std::size_t step = std::size_t{gridDim.x} * cuda_threads * count;
-  std::size_t e = (std::size_t{blockIdx.x} * cuda_threads + threadIdx.x) * count;
-  if (aligned)  // some packets at a time, which are on their way together
-    for (; e + (turns - 1) * step + count <= elems; e += turns * step) {
-      Packet<T, count> packets[turns];
-#pragma unroll
-      for (unsigned k = 0; k < turns; ++k)
-        packets[k] = read_packet<count>(x + e + k * step, count, true);
-#pragma unroll
-      for (unsigned k = 0; k < turns; ++k) add(packets[k]);
-    }
-  for (; e < elems; e += step)
-    add(read_packet<count>(x + e, elems - e, aligned && elems - e >= count));
+  const std::size_t begin = (std::size_t{blockIdx.x} * cuda_threads + threadIdx.x) * count;
+  each_packet<turns, count>(x, begin, step, elems, aligned, add);
   sum = block_sum(sum);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
