@@ -10,7 +10,7 @@
 #                                             and on several, compare their checkpoints, print a table
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
-#       clang       the same with clang++, without exceptions and RTTI, with two minutes of fuzzing;
+#       clang       the same with clang++, without exceptions and RTTI, with a minute of fuzzing;
 #                   beside asan-ubsan without the tests of folders, which are built there, and
 #                   beside quick without the documents' programs
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers

@@ -40,6 +40,7 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
     const Graph graph = gpt_graphs::make(layers);
     for (const double jitter : {0.0, 0.1}) {
       if (layers == 32 && (jitter > 0 || test_sanitized)) continue;
+      if (layers == 12 && jitter == 0 && test_sanitized) continue;
       const CostProfile profile = gpt_graphs::costs(graph, jitter);
       for (const std::size_t percent : {60U, 40U, 25U}) {
         for (const double tolerance : {1e-2, 2e-3}) {

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "../test_size.hpp"
+
 namespace resnet_test {
 
 using namespace adacc;
@@ -173,13 +175,15 @@ TEST_CASE("resnet: with norms in front, half of the peak is enough to make norms
 TEST_CASE("resnet: learns what stripes look like, with the same bits under plans without loss") {
   const auto net = resnet::make(small);
   const Graph graph = *make_graph(net, pictures_shape);
-  const Trained retained = train(net, retain_all(graph), 40);
-  double early = 0, late = 0;
-  for (std::size_t i = 0; i < 5; ++i) {
-    early += retained.losses[i] / 5;
-    late += retained.losses[35 + i] / 5;
+  const Trained retained = train(net, retain_all(graph), test_sanitized ? 6 : 40);
+  if (!test_sanitized) {
+    double early = 0, late = 0;
+    for (std::size_t i = 0; i < 5; ++i) {
+      early += retained.losses[i] / 5;
+      late += retained.losses[35 + i] / 5;
+    }
+    CHECK(late < 0.5 * early);
   }
-  CHECK(late < 0.5 * early);
 
   check_plans(net, resnet::make<resnet::NormsAgainSet>(small), retained);
   const auto other = resnet::make_preactivated(small);
