@@ -30,6 +30,7 @@
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
 #include "../store/transfers_under_way.hpp"
+#include "calls.hpp"
 #include "model.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -107,13 +108,11 @@ class Stash {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
     drain();
-    now_.failed = {};
-    now_.context = &context;
     for (int& value : value_) value = -1;
+    now_.context = &context;
     now_.at = 0;
-    now_.next = 0;
-    now_.stage = none;
-    now_.left = false;
+    now_.step = {};
+    now_.step.under_way = true;
     return {};
   }
 
@@ -141,10 +140,10 @@ class Stash {
   /// Of an activation that is held: scratch for forward to make it in, as much as recompute() was told
   /// that its callable needs, for as long as place() may be written. Otherwise empty.
   Bytes scratch(int id) const {
-    if (now_.context == nullptr || id < now_.next || id >= activations()) return {};
+    if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
     const int memory = scratch_[static_cast<std::size_t>(maker)];
-    return memory < 0 || maker != now_.next ? Bytes() : bytes(memory);
+    return memory < 0 || maker != now_.step.next ? Bytes() : bytes(memory);
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
@@ -152,7 +151,7 @@ class Stash {
   /// Activations are put in the order in which they were registered, each once a step.
   /// What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
-    if (const Error why = check_put(id)) return why;
+    if (const Error why = calls().check_put(id)) return why;
     if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
       return registered("put", id, name_of(dtype_of<T>), value.shape());
     return keep(id, value.data(), value);
@@ -160,7 +159,7 @@ class Stash {
 
   /// The same for what was registered as bytes.
   Error put_bytes(int id, ConstBytes value) {
-    if (const Error why = check_put(id)) return why;
+    if (const Error why = calls().check_put(id)) return why;
     if (value.size() != graph().node(id).output_bytes || !raw_[static_cast<std::size_t>(id)])
       return registered("put", id, "bytes", value.shape());
     return keep(id, value.data(), {});
@@ -170,34 +169,34 @@ class Stash {
   /// is over by then; stages follow each other from the highest number to the lowest, and may be
   /// left out. Entering the stage that is on changes nothing.
   Error enter(int stage) {
-    if (const Error why = check_enter(stage)) return why;
-    if (stage == now_.stage) return {};
+    if (const Error why = calls().check_enter(stage)) return why;
+    if (stage == now_.step.stage) return {};
     end_stage();
     const int last = stage_at_[static_cast<std::size_t>(stage)];
     for (; static_cast<int>(now_.at) <= last; ++now_.at) {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
     }
-    now_.stage = stage;
-    now_.left = false;
+    now_.step.stage = stage;
+    now_.step.left = false;
     return {};
   }
 
   /// Backward stage `stage`, which is on, ends: what get() gave and stage_memory() are the stash's
   /// again. The next enter(), and begin(), do so, too.
   Error leave(int stage) {
-    if (const Error why = check_leave(stage)) return why;
+    if (const Error why = calls().check_leave(stage)) return why;
     end_stage();
-    now_.left = true;
+    now_.step.left = true;
     return {};
   }
 
   /// The memory of the backward stage that is on: as many bytes as the model was told that it needs
   /// for itself (stage_bytes), with any contents, until the stage ends.
   Result<Bytes> stage_memory() const {
-    if (now_.context == nullptr || now_.stage == none || now_.left)
+    if (!now_.step.stage_is_on())
       return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
-    const int at = stage_at_[static_cast<std::size_t>(now_.stage)];
+    const int at = stage_at_[static_cast<std::size_t>(now_.step.stage)];
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
     return memory < 0 ? Bytes() : bytes(memory);
@@ -206,7 +205,7 @@ class Stash {
   /// Activation `id` for the backward stage that is on, which was registered to read it; valid
   /// until leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
-    if (const Error why = check_get(id)) return why;
+    if (const Error why = calls().check_get(id)) return why;
     if (raw_[static_cast<std::size_t>(id)])
       return registered("get", id, name_of(dtype_of<T>), graph().node(id).output);
     return View<const T>(static_cast<const T*>(address(value_[static_cast<std::size_t>(id)])),
@@ -215,7 +214,7 @@ class Stash {
 
   /// The same for what was registered as bytes.
   Result<ConstBytes> get_bytes(int id) const {
-    if (const Error why = check_get(id)) return why;
+    if (const Error why = calls().check_get(id)) return why;
     return ConstBytes(static_cast<const std::byte*>(address(value_[static_cast<std::size_t>(id)])),
                       Shape(graph().node(id).output_bytes));
   }
@@ -226,18 +225,13 @@ class Stash {
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
  private:
-  static constexpr int none = -1;
-
   /// What a step changes, apart from the arena and value_.
   struct State {
     Bytes arena;
     Context* context = nullptr;  ///< of the step under way
     std::size_t at = 0;          ///< the next instruction
-    int next = 0;                ///< the next activation to be put
-    int stage = none;            ///< the backward stage that is on, or was the last one
-    bool left = false;           ///< that stage is over
+    detail::StashProgress step;
     bool bound = false;
-    Error failed;  ///< a transfer of this step did
   };
 
   void take(Stash& other) {
@@ -259,6 +253,7 @@ class Stash {
   }
 
   int activations() const { return static_cast<int>(value_.size()); }
+  detail::StashCalls calls() const { return {graph(), activations(), now_.step}; }
 
   void lay_out(const StashModel<T, Context>& model) {
     const auto count = static_cast<std::size_t>(model.activation_count());
@@ -295,14 +290,14 @@ class Stash {
 
   /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
-    if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
+    if (!now_.step.under_way || id < now_.step.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
     if (place_[k] < 0 || raw_[k] != raw) return nullptr;
     const bool sends = !program_.schedule.transfers.empty();
     if (!graph().node(id).value_outside) {
-      if (graph().maker_of(id) != graph().maker_of(now_.next)) return nullptr;
+      if (graph().maker_of(id) != graph().maker_of(now_.step.next)) return nullptr;
     } else if ((sends || holds_) &&
-               (id != now_.next || program_.schedule.buffer(place_[k]).travels)) {
+               (id != now_.step.next || program_.schedule.buffer(place_[k]).travels)) {
       return nullptr;
     }
     return address(place_[k]);
@@ -310,8 +305,8 @@ class Stash {
 
   /// The stage that is on, if one is, needs nothing any more.
   void end_stage() {
-    if (now_.stage != none && !now_.left && stage_at_[static_cast<std::size_t>(now_.stage)] >= 0)
-      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.stage)]));
+    if (now_.step.stage_is_on() && stage_at_[static_cast<std::size_t>(now_.step.stage)] >= 0)
+      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.step.stage)]));
   }
 
   /// Fills what instruction `at` was the last to name, if the caller wants that.
@@ -353,71 +348,6 @@ class Stash {
                          raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
   }
 
-  Error check_known(const char* what, int id) const {
-    if (now_.context == nullptr)
-      return Error::misuse(what, " of activation ", id, " before begin(): no step is under way");
-    if (id < 0 || id >= activations())
-      return Error::misuse(what, " of activation ", id, ": the stash has activations 0 to ",
-                           activations() - 1);
-    return now_.failed;
-  }
-
-  Error check_put(int id) const {
-    if (const Error why = check_known("put", id)) return why;
-    if (id < now_.next)
-      return Error::misuse("put of ", name(id), ": it was put already in this step");
-    if (id > now_.next)
-      return Error::misuse("put of ", name(id), " before ", name(now_.next),
-                           ": activations are put in the order in which they were registered");
-    return {};
-  }
-
-  Error check_enter(int stage) const {
-    const int stages = graph().node_count() - activations();
-    if (now_.failed) return now_.failed;
-    if (now_.context == nullptr)
-      return Error::misuse("backward stage ", stage, " before begin(): no step is under way");
-    if (stage < 0 || stage >= stages)
-      return Error::misuse("there is no backward stage ", stage,
-                           ": those that activations were registered with are 0 to ", stages - 1);
-    if (now_.next < activations())
-      return Error::misuse("backward stage ", stage,
-                           " begins, and forward is not over: ", name(now_.next), " was not put");
-    if (now_.stage != none && stage > now_.stage)
-      return Error::misuse("backward stage ", stage, " comes before stage ", now_.stage,
-                           now_.left ? ", which is over" : ", which is on",
-                           ": they go from the highest number to the lowest");
-    if (now_.left && stage == now_.stage)
-      return Error::misuse("backward stage ", stage, " is over already in this step");
-    return {};
-  }
-
-  Error check_leave(int stage) const {
-    if (now_.failed) return now_.failed;
-    if (now_.context == nullptr || now_.stage == none || now_.left)
-      return Error::misuse("backward stage ", stage, " cannot end: no stage is on");
-    if (stage != now_.stage)
-      return Error::misuse("backward stage ", stage, " cannot end: stage ", now_.stage, " is on");
-    return {};
-  }
-
-  Error check_get(int id) const {
-    if (const Error why = check_known("get", id)) return why;
-    if (now_.stage != none && !now_.left && reads(now_.stage, id)) return {};
-    const int last = now_.stage == none ? graph().node_count() - activations() : now_.stage;
-    int stage = last - 1;
-    while (stage >= 0 && !reads(stage, id)) --stage;
-    if (stage < 0)
-      return Error::misuse("get of ", name(id), ": none of the backward stages that are left was ",
-                           "registered to read it");
-    if (now_.stage == none || now_.left)
-      return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
-                           ") begins the first that reads it");
-    return Error::misuse("get of ", name(id), ": backward stage ", now_.stage,
-                         " is on, and was not registered to read it; enter(", stage,
-                         ") begins the next that was, and ends what stage ", now_.stage, " got");
-  }
-
   /// What a caller hands to put(): somewhere outside of the arena, or in its place.
   Error check_values(int id, const void* from, std::size_t boundary, const void* place) const {
     if (place != nullptr && from == place) return {};
@@ -426,10 +356,6 @@ class Stash {
     if (const Error why = detail::fault_of({values, arena}))
       return Error::misuse("put of ", name(id), ": ", why.text());
     return {};
-  }
-
-  bool reads(int stage, int id) const {
-    return graph().backward_reads(activations() + stage).contains(id);
   }
 
   /// Runs the instructions with which activation `id` leaves forward.
@@ -443,7 +369,7 @@ class Stash {
       value_[static_cast<std::size_t>(id)] = y;
     }
     if (const Error why = end_forward(value)) return why;
-    ++now_.next;
+    ++now_.step.next;
     return {};
   }
 
@@ -477,7 +403,7 @@ class Stash {
     const Schedule& schedule = program_.schedule;
     auto* const memory = static_cast<std::byte*>(address(run.blob));
     const Error why = transfers_.run(schedule, run, memory);
-    if (why) return now_.failed = Error::say("offloading ", name(run.node), ": ", why.text());
+    if (why) return now_.step.failed = Error::say("offloading ", name(run.node), ": ", why.text());
     if (run.op == Op::read_wait && schedule.buffer(run.blob).kind == BufferKind::activation)
       value_[static_cast<std::size_t>(run.node)] = run.blob;
     return {};
