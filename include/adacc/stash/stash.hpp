@@ -25,13 +25,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
 #include "../store/transfers_under_way.hpp"
 #include "calls.hpp"
 #include "model.hpp"
+#include "queue.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -67,7 +67,7 @@ class Stash {
                              ", which no activation of the stash allows");
     stash.transfers_.reset(stash.program_.schedule);
     stash.lay_out(model);
-    return stash;
+    return static_cast<Stash&&>(stash);  // nvcc would copy it
   }
 
   const Program& program() const { return program_; }
@@ -91,9 +91,10 @@ class Stash {
     if (arena.size() < arena_bytes())
       return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
-    if (const Error why =
-            detail::check_memory({{"bytes of the arena", arena.data(), arena_bytes()}}))
-      return why;
+    const detail::LentMemory memory{"bytes of the arena", arena.data(), arena_bytes()};
+    if (const Error why = detail::check_memory({memory})) return why;
+    if (const Error why = detail::check_place<Context>(memory)) return why;
+    if (const Error why = detail::check_reach<Context>(store, store_bytes())) return why;
     drain();
     if (const Error why = transfers_.bind(program_.schedule, arena, store)) return why;
     now_ = {};
@@ -171,12 +172,16 @@ class Stash {
   Error enter(int stage) {
     if (const Error why = calls().check_enter(stage)) return why;
     if (stage == now_.step.stage) return {};
+    if (const Error why = check_queue("backward stage ", stage, ": what was queued before it"))
+      return why;
     end_stage();
     const int last = stage_at_[static_cast<std::size_t>(stage)];
     for (; static_cast<int>(now_.at) <= last; ++now_.at) {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
     }
+    if (const Error why = check_queue("backward stage ", stage, ": what brings back all it reads"))
+      return why;
     now_.step.stage = stage;
     now_.step.left = false;
     return {};
@@ -315,7 +320,7 @@ class Stash {
     for (std::size_t b = 0; b < program_.schedule.buffers.size(); ++b) {
       const Buffer& buffer = program_.schedule.buffers[b];
       if (buffer.first >= 0 && buffer.last == static_cast<int>(at))
-        std::memset(address(static_cast<int>(b)), 0xFF, buffer.bytes);
+        detail::fill_bytes(*now_.context, bytes(static_cast<int>(b)), 0xFF);
     }
   }
 
@@ -355,7 +360,17 @@ class Stash {
     const detail::LentMemory arena{"bytes of the arena", now_.arena.data(), arena_bytes()};
     if (const Error why = detail::fault_of({values, arena}))
       return Error::misuse("put of ", name(id), ": ", why.text());
+    if (const Error why = detail::check_place<Context>(values))
+      return Error::say("put of ", name(id), ": ", why.text());
     return {};
+  }
+
+  /// What was queued, and is known to have failed, ends the step. `what` says what that is.
+  template <class... Pieces>
+  Error check_queue(const Pieces&... what) {
+    const Error why = detail::queue_fault(*now_.context);
+    if (why) now_.step.failed = Error::say(what..., " failed: ", why.text());
+    return why ? now_.step.failed : Error();
   }
 
   /// Runs the instructions with which activation `id` leaves forward.
@@ -364,8 +379,14 @@ class Stash {
     void* const place = y < 0 ? nullptr : address(y);
     const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
+    if (const Error why = check_queue("put of ", name(id), ": what was queued before it"))
+      return why;
     if (place != nullptr) {
-      if (place != from) std::memcpy(place, from, graph().node(id).output_bytes);
+      if (place != from) {
+        const Shape whole(graph().node(id).output_bytes);
+        detail::copy_bytes(*now_.context, {static_cast<const std::byte*>(from), whole},
+                           {static_cast<std::byte*>(place), whole});
+      }
       value_[static_cast<std::size_t>(id)] = y;
     }
     if (const Error why = end_forward(value)) return why;
