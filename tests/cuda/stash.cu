@@ -19,64 +19,15 @@
 #include <memory>
 #include <string>
 
+#include "docs_stash.cuh"
 #include "on_device.hpp"
+#include "stash_checks.hpp"
 #include "stash_trainer.cuh"
 
 namespace {
 
 using namespace stash_run;
 using DeviceStash = Stash<float, Cuda>;
-
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  ++failures;
-  std::printf("FAILED: %s\n", what.c_str());
-}
-bool fine(const Error& error) {
-  expect(!error, error.text());
-  return !error;
-}
-bool fine(cudaError_t status) {
-  expect(status == cudaSuccess, cudaGetErrorString(status));
-  return status == cudaSuccess;
-}
-
-/// Bytes of an arena, with guards before and behind.
-class Arena {
- public:
-  static constexpr std::size_t guard = transfer_alignment;
-
-  Arena(cudaStream_t stream, std::size_t bytes, int pattern)
-      : stream_(stream), memory_(bytes + 3 * guard), pattern_(pattern) {
-    begin_ = memory_.data + 2 * guard - reinterpret_cast<std::uintptr_t>(memory_.data) % guard;
-    size_ = bytes;
-    cudaMemsetAsync(memory_.data, pattern, memory_.size, stream);
-  }
-  Bytes bytes() const { return {begin_, Shape(size_)}; }
-  /// One past the last byte that is not as it was, counted from the first of the arena; -1 if one before it is not.
-  std::ptrdiff_t used() const {
-    cudaStreamSynchronize(stream_);
-    const std::vector<std::byte> now = memory_.list();
-    const auto first = begin_ - memory_.data;
-    std::ptrdiff_t used = 0;
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      if (now[i] == static_cast<std::byte>(pattern_)) continue;
-      const auto at = static_cast<std::ptrdiff_t>(i) - first;
-      if (at < 0) return -1;
-      used = at + 1;
-    }
-    return used;
-  }
-
- private:
-  cudaStream_t stream_;
-  Device<std::byte> memory_;
-  int pattern_;
-  std::byte* begin_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 struct Trained {
   std::vector<float> params;
@@ -191,7 +142,7 @@ struct Stashed {
     auto made = DeviceStash::make(trainer.model, plan_of(name, trainer, *graph));
     if (!fine(made.error)) return;
     stash = static_cast<DeviceStash&&>(*made);
-    arena = std::make_unique<Arena>(stream, stash.arena_bytes(), pattern);
+    arena = std::make_unique<GuardedArena>(stream, stash.arena_bytes(), pattern);
     if (stash.store_bytes() == 0) {
       fine(stash.bind(arena->bytes()));
       return;
@@ -203,7 +154,7 @@ struct Stashed {
   }
   Trainer trainer;
   PinnedHost store;
-  std::unique_ptr<Arena> arena;
+  std::unique_ptr<GuardedArena> arena;
   DeviceStash stash;
 };
 
@@ -229,6 +180,7 @@ void check_lossless(cudaStream_t stream, const Trained& without) {
         expect(used <= promised && used > promised - static_cast<std::ptrdiff_t>(boundary),
                what + ": " + std::to_string(promised) + " bytes were promised, and " +
                    std::to_string(used) + " were used");
+        expect(run.arena->is_dead() == poisons, what + ": what is left in the arena");
         if (std::strcmp(name, "retain") == 0) retains = run.stash.arena_bytes();
         else expect(run.stash.arena_bytes() < retains, what + ": takes as much as retaining all");
       }
@@ -339,7 +291,7 @@ void check_costs(cudaStream_t stream) {
   StreamClock clock(stream);
   const std::size_t bytes =
       std::max(stash_measure_bytes(graph), stash_probing_bytes(trainer.model));
-  Arena arena(stream, bytes, 0x5A);
+  GuardedArena arena(stream, bytes, 0x5A);
   const StashMeasurement how{.now = clock, .repeats = 3};
   auto profile = measure_stash(trainer.model, trainer.cuda, arena.bytes(), how);
   if (!fine(profile.error)) return;
@@ -374,16 +326,13 @@ void check_costs(cudaStream_t stream) {
   expect(arena.used() > 0 && arena.used() <= static_cast<std::ptrdiff_t>(bytes),
          "measuring writes beside its scratch");
   on_host = false;
-  const auto refuses = [](const Error& error, const char* words) {
-    expect(std::strstr(error.text(), words) != nullptr,
-           std::string("\"") + error.text() + "\" does not say: " + words);
-  };
-  refuses(probe_stash(trainer.model, trainer.cuda, arena.bytes(), step, errors, *profile),
-          "gradients of a probing step lie in device memory, and host memory is wanted");
+  expect_words(probe_stash(trainer.model, trainer.cuda, arena.bytes(), step, errors, *profile),
+               "gradients of a probing step lie in device memory, and host memory is wanted");
   alignas(64) static std::byte host[64 * KiB];
-  refuses(measure_stash(trainer.model, trainer.cuda, Bytes(host, Shape(sizeof host)), how).error,
-          "bytes of the scratch lie in host memory, and device memory is wanted");
-  refuses(
+  expect_words(
+      measure_stash(trainer.model, trainer.cuda, Bytes(host, Shape(sizeof host)), how).error,
+      "bytes of the scratch lie in host memory, and device memory is wanted");
+  expect_words(
       measure_stash(trainer.model, trainer.cuda, Bytes(arena.bytes().data(), Shape(64)), how).error,
       "of scratch, and got 64 bytes");
 }
@@ -392,10 +341,6 @@ static __global__ void nothing() {}
 
 /// What is refused, in words; whatever it was, the stash goes on with what it had.
 void check_refusals(cudaStream_t stream, const Trained& without) {
-  const auto refuses = [](const Error& error, const std::string& words) {
-    expect(std::strstr(error.text(), words.c_str()) != nullptr,
-           std::string("\"") + error.text() + "\" does not say: " + words);
-  };
   alignas(transfer_alignment) static std::byte host[64 * KiB];
   Stashed run(stream, "mixed", false);
   DeviceStash& stash = run.stash;
@@ -404,34 +349,61 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
   const StoreRef store(run.store);
   char words[200];
   std::snprintf(words, sizeof words, "(%zu bytes), and got ", bytes);
-  refuses(stash.bind(Bytes(all.data(), Shape(bytes - 64)), store), words);
+  expect_words(stash.bind(Bytes(all.data(), Shape(bytes - 64)), store), words);
   std::snprintf(words, sizeof words, "and got %zu.%zu KiB (%zu bytes)", (bytes - 64) / 1024,
                 (bytes - 64) % 1024 * 10 / 1024, bytes - 64);
-  refuses(stash.bind(Bytes(all.data(), Shape(bytes - 64)), store), words);
-  refuses(stash.bind(Bytes(host, Shape(sizeof host)), store),
-          "the bytes of the arena lie in host memory, and device memory is wanted");
-  refuses(stash.bind(Bytes(all.data() + 4, all.shape()), store), "must start 64-byte aligned");
+  expect_words(stash.bind(Bytes(all.data(), Shape(bytes - 64)), store), words);
+  expect_words(stash.bind(Bytes(host, Shape(sizeof host)), store),
+               "the bytes of the arena lie in host memory, and device memory is wanted");
+  expect_words(stash.bind(Bytes(all.data() + 4, all.shape()), store), "must start 64-byte aligned");
   const Device<std::byte> small(bytes / 2);
-  refuses(stash.bind(Bytes(small.data, all.shape()), store),
-          "the allocation that they lie in ends");
-  refuses(stash.bind(all), "bind() must lend one with room for");
+  expect_words(stash.bind(Bytes(small.data, all.shape()), store),
+               "the allocation that they lie in ends");
+  expect_words(stash.bind(all), "bind() must lend one with room for");
   MemoryStore on_host(Bytes(host, Shape(sizeof host)));
-  refuses(stash.bind(all, on_host), "this one reads the host's memory alone, while the arena is");
+  expect_words(stash.bind(all, on_host),
+               "this one reads the host's memory alone, while the arena is");
   auto little = PinnedHost::make(64, stream);
-  refuses(stash.bind(all, *little), "which has room for 64 bytes");
+  expect_words(stash.bind(all, *little), "which has room for 64 bytes");
 
   fine(stash.begin(run.trainer.cuda));
   const View<const float> elsewhere(reinterpret_cast<const float*>(host), Shape(rows, channels));
-  refuses(stash.put(0, elsewhere), "values lie in host memory, and device memory is wanted");
-  refuses(stash.put(0, {reinterpret_cast<const float*>(all.data() + 256), Shape(rows, channels)}),
-          "overlap by");
+  expect_words(stash.put(0, elsewhere), "values lie in host memory, and device memory is wanted");
+  expect_words(
+      stash.put(0, {reinterpret_cast<const float*>(all.data() + 256), Shape(rows, channels)}),
+      "overlap by");
   // A launch of the trainer's that failed, which nobody asked about.
   nothing<<<1, 4096, 0, stream>>>();
   const View<const float> input(run.trainer.input.data, Shape(rows, channels));
-  refuses(stash.put(0, input), "what was queued before it failed: CUDA: invalid configuration");
-  refuses(stash.put(0, input), "what was queued before it failed: CUDA: invalid configuration");
+  expect_words(stash.put(0, input),
+               "what was queued before it failed: CUDA: invalid configuration");
+  expect_words(stash.put(0, input),
+               "what was queued before it failed: CUDA: invalid configuration");
   for (std::size_t s = 0; s < step_count; ++s) fine(run.trainer.step(stash, false));
   expect(trained(run.trainer, step_count) == without, "what was refused leaves something behind");
+}
+
+/// The trainer of docs/stash.md under its plan has the derivatives of its formula.
+void check_documented(cudaStream_t stream) {
+  const Device<float> x(numbers(N, 4, 2)), y(N), dx(std::vector<float>(N, 1));
+  Chain chain{stream, x.data, y.data, dx.data};
+  chain.register_all();
+  const Graph graph = *chain.model.graph();
+  GuardedArena arena(stream, stash_measure_bytes(graph) + peak_bytes(graph, retain_all(graph)),
+                     0x5A);
+  auto host = PinnedHost::make(64 * KiB, stream);
+  auto made = chain.make_stash(arena.bytes(), *host);
+  if (!fine(made.error) || !fine(chain.step(*made))) return;
+  fine(cudaStreamSynchronize(stream));
+  const std::vector<float> slopes = dx.list(), from = numbers(N, 4, 2);
+  expect(made->store_bytes() > 0 && made->plan()[3].recomputes(), "the plan of docs/stash.md");
+  for (std::size_t i = 0; i < N; ++i) {
+    float at[L + 1] = {from[i]}, slope = 1;
+    for (int l = 0; l < L; ++l) at[l + 1] = at[l] / (1 + std::fabs(at[l]));
+    for (int l = L - 1; l >= 0; --l) slope /= (1 + std::fabs(at[l])) * (1 + std::fabs(at[l]));
+    if (!(std::fabs(slopes[i] / slope - 1) < 1e-5F))
+      return expect(false, "docs/stash.md: gradients");
+  }
 }
 
 /// On a machine with two devices: an arena of the one that is not the current one.
@@ -458,6 +430,7 @@ int main(int count, char**) {
     check_captured(stream, without);
     check_costs(stream);
     check_refusals(stream, without);
+    check_documented(stream);
     if (failures != 0) return 1;
     std::printf("a stash in device memory has the bits of the trainer without one\n");
     return 0;

@@ -21,6 +21,9 @@
 /// A plan may send activations to a store that bind() is lent (docs/offload.md). They leave while
 /// forward goes on and come back while backward does; `put` and `enter` wait for them where that is
 /// due, and have the store's error if a transfer fails. Then the step can only begin anew.
+///
+/// In a context of a device (Stash<float, Cuda>) all memory is the device's, and `put` and `enter` queue what
+/// they do on the context's stream, on which the trainer's kernels and callables run: nothing waits.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +87,7 @@ class Stash {
   /// Bytes of a store that it needs; 0 if its plan sends nothing there.
   std::size_t store_bytes() const { return program_.schedule.store_bytes; }
 
-  /// Lends the stash its memory, which starts 64-byte aligned, and, if store_bytes() is not 0, a
+  /// Lends the stash its memory, where the context's kernels run, which starts 64-byte aligned, and, if store_bytes() is not 0, a
   /// store of at least that size, which outlives the binding; the memory is then aligned to
   /// transfer_alignment. A step that was under way is forgotten.
   Error bind(Bytes arena, StoreRef store = {}) {
@@ -104,7 +107,7 @@ class Stash {
   }
 
   /// A step begins; one that was under way is forgotten. `context`, whose key says which step it
-  /// is, must live until the last enter().
+  /// is, must live until the last enter() or leave().
   Error begin(Context& context) {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
@@ -148,7 +151,7 @@ class Stash {
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
-  /// once this returns (but for what place() gave); they lie anywhere outside of the arena.
+  /// once this returns (but for what place() gave; on a device, by what is queued behind it); they lie anywhere outside of the arena.
   /// Activations are put in the order in which they were registered, each once a step.
   /// What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
