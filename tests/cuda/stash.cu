@@ -375,6 +375,14 @@ void check_bf16(cudaStream_t stream) {
 
 static __global__ void nothing() {}
 
+/// A callable whose launch has more threads than a block can have.
+struct Fails {
+  cudaStream_t stream;
+  void operator()(const View<const float>*, View<float>) const {
+    nothing<<<1, 4096, 0, stream>>>();
+  }
+};
+
 /// What is refused, in words; whatever it was, the stash goes on with what it had.
 void check_refusals(cudaStream_t stream, const Trained& without) {
   alignas(transfer_alignment) static std::byte host[64 * KiB];
@@ -417,6 +425,20 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
                "what was queued before it failed: CUDA: invalid configuration");
   for (std::size_t s = 0; s < step_count; ++s) fine(run.trainer.step(stash, false));
   expect(trained(run.trainer, step_count) == without, "what was refused leaves something behind");
+
+  // A launch of a callable.
+  const Fails fails{stream};
+  StashModel<float, Cuda> model;
+  model.recompute(model.add("y", Shape(16), {0}), {}, fails);
+  Plan plan = retain_all(*model.graph());
+  plan.policies[0] = recompute();
+  auto again = DeviceStash::make(model, plan);
+  GuardedArena arena(stream, again->arena_bytes(), 0x5A);
+  fine(again->bind(arena.bytes()));
+  fine(again->begin(run.trainer.cuda));
+  fine(again->put(0, {run.trainer.input.data, Shape(16)}));
+  expect_words(again->enter(0),
+               "stage 0: what brings back all it reads failed: CUDA: invalid conf");
 }
 
 /// The trainer of docs/stash.md under its plan has the derivatives of its formula.
