@@ -267,13 +267,13 @@ void check_codecs(cudaStream_t stream, const Trained& without) {
 }
 
 /// A captured step: what waits, allocates or reads the host's memory cannot be captured. Replayed, it has the same bits.
-void check_captured(cudaStream_t stream, const Trained& without) {
-  Stashed run(stream, "graph", true);
+void check_captured(cudaStream_t stream, const Trained& without, bool placed) {
+  Stashed run(stream, "graph", placed);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   fine(cudaStreamSynchronize(stream));
   fine(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  fine(run.trainer.step(run.stash, true));
+  fine(run.trainer.step(run.stash, placed));
   fine(cudaStreamEndCapture(stream, &graph));
   if (!fine(cudaGraphInstantiate(&executable, graph, 0))) return;
   for (std::size_t s = 0; s < step_count; ++s) fine(cudaGraphLaunch(executable, stream));
@@ -485,7 +485,7 @@ int main(int count, char**) {
     expect(without.losses.front() > 1.2 * without.losses.back(), "the trainer does not train");
     check_lossless(stream, without);
     check_codecs(stream, without);
-    check_captured(stream, without);
+    for (const bool placed : {false, true}) check_captured(stream, without, placed);
     check_costs(stream);
     check_refusals(stream, without);
     check_documented(stream);
