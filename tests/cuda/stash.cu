@@ -22,7 +22,7 @@
 
 #include "docs_stash.cuh"
 #include "on_device.hpp"
-#include "stash_checks.hpp"
+#include "stash_checks.cuh"
 #include "stash_trainer.cuh"
 
 namespace {
@@ -373,16 +373,6 @@ void check_bf16(cudaStream_t stream) {
   }
 }
 
-static __global__ void nothing() {}
-
-/// A callable whose launch has more threads than a block can have.
-struct Fails {
-  cudaStream_t stream;
-  void operator()(const View<const float>*, View<float>) const {
-    nothing<<<1, 4096, 0, stream>>>();
-  }
-};
-
 /// What is refused, in words; whatever it was, the stash goes on with what it had.
 void check_refusals(cudaStream_t stream, const Trained& without) {
   alignas(transfer_alignment) static std::byte host[64 * KiB];
@@ -426,7 +416,7 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
   for (std::size_t s = 0; s < step_count; ++s) fine(run.trainer.step(stash, false));
   expect(trained(run.trainer, step_count) == without, "what was refused leaves something behind");
 
-  // A launch of a callable.
+  // A launch of a callable, and one between forward and backward.
   const Fails fails{stream};
   StashModel<float, Cuda> model;
   model.recompute(model.add("y", Shape(16), {0}), {}, fails);
@@ -435,10 +425,14 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
   auto again = DeviceStash::make(model, plan);
   GuardedArena arena(stream, again->arena_bytes(), 0x5A);
   fine(again->bind(arena.bytes()));
-  fine(again->begin(run.trainer.cuda));
-  fine(again->put(0, {run.trainer.input.data, Shape(16)}));
-  expect_words(again->enter(0),
-               "stage 0: what brings back all it reads failed: CUDA: invalid conf");
+  for (const bool before : {false, true}) {
+    fine(again->begin(run.trainer.cuda));
+    fine(again->put(0, {run.trainer.input.data, Shape(16)}));
+    if (before) nothing<<<1, 4096, 0, stream>>>();
+    expect_words(again->enter(0),
+                 before ? "stage 0: what was queued before it failed: CUDA: invalid conf"
+                        : "stage 0: what brings back all it reads failed: CUDA: invalid conf");
+  }
 }
 
 /// The trainer of docs/stash.md under its plan has the derivatives of its formula.

@@ -6,6 +6,8 @@
 #include <adacc/core/error.hpp>
 #include <adacc/core/view.hpp>
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -38,6 +40,16 @@ inline void expect_words(const Error& error, const std::string& words) {
   expect(std::strstr(error.text(), words.c_str()) != nullptr,
          std::string("\"") + error.text() + "\" does not say: " + words);
 }
+
+static __global__ void nothing() {}
+
+/// A callable whose launch has more threads than a block can have.
+struct Fails {
+  cudaStream_t stream;
+  void operator()(const View<const float>*, View<float>) const {
+    nothing<<<1, 4096, 0, stream>>>();
+  }
+};
 
 /// Bytes of an arena, with guards before and behind.
 class GuardedArena {
