@@ -14,16 +14,21 @@ if(ADACC_CUDA_CODE)
   set(ADACC_NVCC_CODE -arch=compute_80 "-code=compute_80,${ADACC_CUDA_CODE}")
 endif()
 
-# adacc_nvcc_object(object source [HEADERS header...] [OPTIONS option...]): `object` is made of `source`,
-# paths in full, with code for any device from sm_80 on, to be linked with a CUDA runtime or an executor.
+# adacc_nvcc_object(object source [HEADERS header...] [OPTIONS option...] [HOST_LEVEL level]): `object` is made of
+# `source`, paths in full, with code for any device from sm_80 on, to be linked with a CUDA runtime or an executor.
+# What runs on the host is optimized at that level, -O3 if none is given (nvcc puts its own behind any that
+# -Xcompiler names); what runs on the device is the same at all of them.
 function(adacc_nvcc_object object source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "HEADERS;OPTIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "HOST_LEVEL" "HEADERS;OPTIONS")
+  if(NOT arg_HOST_LEVEL)
+    set(arg_HOST_LEVEL -O3)
+  endif()
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/adacc/*.hpp"
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
   cmake_path(GET object PARENT_PATH folder)
   file(MAKE_DIRECTORY "${folder}")
   add_custom_command(OUTPUT "${object}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 -lineinfo ${ADACC_NVCC_CODE} --no-compress
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} ${arg_HOST_LEVEL} -lineinfo ${ADACC_NVCC_CODE} --no-compress
             --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
     DEPENDS "${source}" ${arg_HEADERS} ${headers}
     COMMENT "Compiling ${source} with nvcc" VERBATIM)
@@ -60,4 +65,20 @@ function(adacc_nvcc_test name source)
             -Xcompiler=-Wall,-Wextra,-Wconversion,-Wsign-conversion,-Werror
             -c -o /dev/null "${source}")
   set_tests_properties(cuda_compile_${name} PROPERTIES LABELS compile)
+endfunction()
+
+# adacc_document_cuda(document file): writes the first ```cuda block of `document` to `file`, which a test includes, so
+# that what a reader copies works.
+function(adacc_document_cuda document file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
+  file(READ "${document}" text)
+  string(FIND "${text}" "```cuda\n" begin)
+  if(begin EQUAL -1)
+    message(FATAL_ERROR "${document} has no ```cuda block")
+  endif()
+  math(EXPR begin "${begin} + 8")
+  string(SUBSTRING "${text}" ${begin} -1 text)
+  string(FIND "${text}" "\n```" end)
+  string(SUBSTRING "${text}" 0 ${end} block)
+  file(CONFIGURE OUTPUT "${file}" CONTENT "${block}\n" @ONLY)
 endfunction()

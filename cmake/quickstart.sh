@@ -333,7 +333,7 @@ gpu() {
   cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON \
     "-DADACC_CUDA_CODE=$code"
   cmake --build --preset release -j "$jobs" \
-    --target cuda_codec_run cuda_layers cuda_steps cuda_codec_bench cuda_layer_bench \
+    --target cuda_codec_run cuda_layers cuda_steps cuda_stash cuda_codec_bench cuda_layer_bench \
              cuda_attention_bench train_gpt_cuda
 
   mkdir -p bench/results
@@ -341,7 +341,7 @@ gpu() {
   {
     echo "$device, driver $driver, $("$nvcc" --version | grep release)"
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-    for program in tests/cuda/codec_run_gpu tests/cuda/layers_gpu tests/cuda/steps_gpu \
+    for program in tests/cuda/codec_run_gpu tests/cuda/layers_gpu tests/cuda/steps_gpu tests/cuda/stash_gpu \
                    bench/codec_cuda_bench bench/layer_cuda_bench bench/attention_cuda_bench; do
       echo
       echo "== $program"

@@ -28,6 +28,13 @@
 ///     Error take_error();        // the first kernel that failed since it was last asked
 ///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
 ///     Error Loss::fault() const; // why no loss can land there
+///
+/// and, for a Stash, moves bytes in that memory, behind the kernels before, and says what is wrong with
+/// memory that the host is to read; `name` is for reports of what failed:
+///
+///     void copy(const char* name, ConstBytes from, Bytes to);
+///     void set_bytes(const char* name, Bytes to, unsigned char value);
+///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 #pragma once
 
 #include <cstddef>

@@ -111,6 +111,13 @@ class Cuda : public KernelCall {
       note(Error::say(name, ": CUDA did not start a copy: ", cudaGetErrorString(status)));
   }
 
+  /// Queues a fill of device memory: every byte becomes `value`.
+  void set_bytes(const char* name, Bytes to, unsigned char value) {
+    const cudaError_t status = cudaMemsetAsync(to.data(), value, to.size(), stream_);
+    if (status != cudaSuccess)
+      note(Error::say(name, ": CUDA did not start a fill: ", cudaGetErrorString(status)));
+  }
+
   /// Keeps the first error.
   void note(const Error& error) {
     if (error && !error_) error_ = error;
@@ -122,14 +129,15 @@ class Cuda : public KernelCall {
   Error take_error() {
     Error taken = error_;
     error_ = {};
-    if (taken) return taken;
     const cudaError_t status = cudaGetLastError();
-    if (status != cudaSuccess) taken = Error::say("CUDA: ", cudaGetErrorString(status));
+    if (!taken && status != cudaSuccess) taken = Error::say("CUDA: ", cudaGetErrorString(status));
     return taken;
   }
 
   /// What is wrong with `bytes` bytes at `data` as memory of the current device.
   static Error memory_fault(const char* name, const void* data, std::size_t bytes);
+  /// The same as memory that the host reads.
+  static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 
   /// A double in device memory, to which losses add their shares on the stream.
   class Loss {
@@ -212,6 +220,9 @@ inline void Cuda::Loss::add(double share) {
 
 inline Error Cuda::memory_fault(const char* name, const void* data, std::size_t bytes) {
   return detail::place_fault(name, data, bytes, true);
+}
+inline Error Cuda::host_memory_fault(const char* name, const void* data, std::size_t bytes) {
+  return detail::place_fault(name, data, bytes, false);
 }
 
 inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {

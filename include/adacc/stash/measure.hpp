@@ -15,6 +15,7 @@
 #include "../step/memory_check.hpp"
 #include "estimate.hpp"
 #include "model.hpp"
+#include "queue.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -48,13 +49,18 @@ constexpr std::size_t stash_measure_bytes(const Graph& graph) {
 
 namespace detail {
 
-/// Values between -1 and 1 for whole elements of T; other bytes become zero, which is an index too.
-template <class T>
-void fill_sample(View<T> values, bool raw) {
-  const RandomKey key;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = raw ? T{} : static_cast<T>(2 * unit_float(random_word(key, i)) - 1);
-}
+/// Values between -1 and 1; on a device, stash/measure.cuh has them.
+template <class Context>
+struct StashSample {
+  template <class T>
+  static void fill(Context&, View<T> values) {
+    static_assert(!has_memory_of_its_own<Context>,
+                  "adacc: what measures a stash on a device is in stash/measure.cuh");
+    const RandomKey key;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<T>(2 * unit_float(random_word(key, i)) - 1);
+  }
+};
 
 /// Times the callables and codecs of one model.
 template <class T, class Context>
@@ -103,15 +109,18 @@ class StashTimer {
   }
 
  private:
-  /// Takes room for activation `id` from `rest`.
+  /// Takes room for activation `id` from `rest`. What was registered as bytes becomes zeros, which are
+  /// indices, too.
   View<T> sample(int id, Bytes& rest) const {
     const Node& node = graph_.node(id);
     const std::size_t bytes = align_up(node.output_bytes);
     const bool raw = model_.is_raw(id);
-    const View<T> values(static_cast<T*>(static_cast<void*>(rest.data())),
+    std::byte* const place = rest.data();
+    const View<T> values(static_cast<T*>(static_cast<void*>(place)),
                          raw ? Shape(node.output_bytes / sizeof(T)) : node.output);
     rest = Bytes(rest.data() + bytes, Shape(bytes < rest.size() ? rest.size() - bytes : 0));
-    fill_sample(values, raw);
+    if (raw) fill_bytes(context_, Bytes(place, Shape(node.output_bytes)), 0);
+    else StashSample<Context>::fill(context_, values);
     return values;
   }
 
@@ -146,6 +155,8 @@ class StashTimer {
 
 /// Times the callables and codecs of `model` in `scratch`, of stash_measure_bytes(graph) bytes,
 /// 64-byte aligned. Callables are run on random values (zeros for what is registered as bytes).
+/// On a device the clock is to wait for it (StreamClock in cost/measure.cuh), so that times are those of
+/// single calls: with a launch, and a wait for it, in each.
 /// Gradient errors are those that allow() was given, and estimates if it was given none:
 /// stash/probe.hpp measures them.
 template <class T, class Context>
@@ -160,8 +171,9 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
   if (scratch.size() < bytes)
     return Error::misuse("measuring a stash needs ", shown(bytes), " of scratch, and got ",
                          shown(scratch.size()));
-  if (const Error why = detail::check_memory({{"bytes of the scratch", scratch.data(), bytes}}))
-    return why;
+  const detail::LentMemory lent{"bytes of the scratch", scratch.data(), bytes};
+  if (const Error why = detail::check_memory({lent})) return why;
+  if (const Error why = detail::check_place<Context>(lent)) return why;
   CostProfile profile = empty_profile(graph);
   detail::StashTimer<T, Context> timer(model, graph, context, scratch, how);
   for (int id = 0; id < model.activation_count(); ++id) {
@@ -181,6 +193,8 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
         if (graph.node(k).layer == node.layer) profile.codec_cost(k, static_cast<int>(c)) = coded;
     }
   }
+  if (const Error why = detail::queue_fault(context))
+    return Error::say("measuring a stash: ", why.text());
   detail::set_rest(profile, how.step_seconds);
   detail::set_errors(model, graph, profile);
   return profile;

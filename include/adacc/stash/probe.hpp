@@ -68,7 +68,8 @@ constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
 /// count, in the same order every time, valid until the next call. `arena` has
 /// stash_probing_bytes(model), or fewer. All is compared with steps under `base`, a plan that loses
 /// nothing: one that retains everything, unless the caller has no memory for that. The sketches are
-/// made by `context`, under its key: another key, other projections.
+/// made by `context`, under its key: another key, other projections. They are made on the host: a
+/// step on a device waits for its gradients and returns copies in the host's memory.
 template <class T, class Context, class TrainStep>
 Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes arena,
                   const TrainStep& step, GradientErrors& errors, CostProfile& profile,
@@ -90,6 +91,11 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     if (const Error why = stash->bind(arena)) return why;
     const Result<Array<View<const T>>> gradients = step(*stash);
     if (!gradients) return gradients.error;
+    if constexpr (detail::has_memory_of_its_own<Context>)
+      for (const View<const T>& part : *gradients)
+        if (const Error why = Context::host_memory_fault("gradients of a probing step", part.data(),
+                                                         part.size() * sizeof(T)))
+          return why;
     const GradientSketch made = sketch_of(context, *gradients, context.key);
     if (!(made.squared_norm > 0 && made.squared_norm <= 1e300))
       return Error::say("the gradient of the probed batch is zero, or not finite");

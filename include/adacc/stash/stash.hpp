@@ -21,16 +21,20 @@
 /// A plan may send activations to a store that bind() is lent (docs/offload.md). They leave while
 /// forward goes on and come back while backward does; `put` and `enter` wait for them where that is
 /// due, and have the store's error if a transfer fails. Then the step can only begin anew.
+///
+/// In a context of a device (Stash<float, Cuda>) all memory is the device's, and `put` and `enter` queue what
+/// they do on the context's stream, on which the trainer's kernels and callables run: nothing waits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
 #include "../store/transfers_under_way.hpp"
+#include "calls.hpp"
 #include "model.hpp"
+#include "queue.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -66,7 +70,7 @@ class Stash {
                              ", which no activation of the stash allows");
     stash.transfers_.reset(stash.program_.schedule);
     stash.lay_out(model);
-    return stash;
+    return static_cast<Stash&&>(stash);  // nvcc would copy it
   }
 
   const Program& program() const { return program_; }
@@ -83,16 +87,17 @@ class Stash {
   /// Bytes of a store that it needs; 0 if its plan sends nothing there.
   std::size_t store_bytes() const { return program_.schedule.store_bytes; }
 
-  /// Lends the stash its memory, which starts 64-byte aligned, and, if store_bytes() is not 0, a
+  /// Lends the stash its memory, where the context's kernels run, which starts 64-byte aligned, and, if store_bytes() is not 0, a
   /// store of at least that size, which outlives the binding; the memory is then aligned to
   /// transfer_alignment. A step that was under way is forgotten.
   Error bind(Bytes arena, StoreRef store = {}) {
     if (arena.size() < arena_bytes())
       return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
-    if (const Error why =
-            detail::check_memory({{"bytes of the arena", arena.data(), arena_bytes()}}))
-      return why;
+    const detail::LentMemory memory{"bytes of the arena", arena.data(), arena_bytes()};
+    if (const Error why = detail::check_memory({memory})) return why;
+    if (const Error why = detail::check_place<Context>(memory)) return why;
+    if (const Error why = detail::check_reach<Context>(store, store_bytes())) return why;
     drain();
     if (const Error why = transfers_.bind(program_.schedule, arena, store)) return why;
     now_ = {};
@@ -102,18 +107,16 @@ class Stash {
   }
 
   /// A step begins; one that was under way is forgotten. `context`, whose key says which step it
-  /// is, must live until the last enter().
+  /// is, must live until the last enter() or leave().
   Error begin(Context& context) {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
     drain();
-    now_.failed = {};
-    now_.context = &context;
     for (int& value : value_) value = -1;
+    now_.context = &context;
     now_.at = 0;
-    now_.next = 0;
-    now_.stage = none;
-    now_.left = false;
+    now_.step = {};
+    now_.step.under_way = true;
     return {};
   }
 
@@ -141,18 +144,18 @@ class Stash {
   /// Of an activation that is held: scratch for forward to make it in, as much as recompute() was told
   /// that its callable needs, for as long as place() may be written. Otherwise empty.
   Bytes scratch(int id) const {
-    if (now_.context == nullptr || id < now_.next || id >= activations()) return {};
+    if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
     const int memory = scratch_[static_cast<std::size_t>(maker)];
-    return memory < 0 || maker != now_.next ? Bytes() : bytes(memory);
+    return memory < 0 || maker != now_.step.next ? Bytes() : bytes(memory);
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
-  /// once this returns (but for what place() gave); they lie anywhere outside of the arena.
+  /// once this returns (but for what place() gave; on a device, by what is queued behind it); they lie anywhere outside of the arena.
   /// Activations are put in the order in which they were registered, each once a step.
   /// What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
-    if (const Error why = check_put(id)) return why;
+    if (const Error why = calls().check_put(id)) return why;
     if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
       return registered("put", id, name_of(dtype_of<T>), value.shape());
     return keep(id, value.data(), value);
@@ -160,7 +163,7 @@ class Stash {
 
   /// The same for what was registered as bytes.
   Error put_bytes(int id, ConstBytes value) {
-    if (const Error why = check_put(id)) return why;
+    if (const Error why = calls().check_put(id)) return why;
     if (value.size() != graph().node(id).output_bytes || !raw_[static_cast<std::size_t>(id)])
       return registered("put", id, "bytes", value.shape());
     return keep(id, value.data(), {});
@@ -170,34 +173,38 @@ class Stash {
   /// is over by then; stages follow each other from the highest number to the lowest, and may be
   /// left out. Entering the stage that is on changes nothing.
   Error enter(int stage) {
-    if (const Error why = check_enter(stage)) return why;
-    if (stage == now_.stage) return {};
+    if (const Error why = calls().check_enter(stage)) return why;
+    if (stage == now_.step.stage) return {};
+    if (const Error why = check_queue("backward stage ", stage, ": what was queued before it"))
+      return why;
     end_stage();
     const int last = stage_at_[static_cast<std::size_t>(stage)];
     for (; static_cast<int>(now_.at) <= last; ++now_.at) {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
     }
-    now_.stage = stage;
-    now_.left = false;
+    if (const Error why = check_queue("backward stage ", stage, ": what brings back all it reads"))
+      return why;
+    now_.step.stage = stage;
+    now_.step.left = false;
     return {};
   }
 
   /// Backward stage `stage`, which is on, ends: what get() gave and stage_memory() are the stash's
   /// again. The next enter(), and begin(), do so, too.
   Error leave(int stage) {
-    if (const Error why = check_leave(stage)) return why;
+    if (const Error why = calls().check_leave(stage)) return why;
     end_stage();
-    now_.left = true;
+    now_.step.left = true;
     return {};
   }
 
   /// The memory of the backward stage that is on: as many bytes as the model was told that it needs
   /// for itself (stage_bytes), with any contents, until the stage ends.
   Result<Bytes> stage_memory() const {
-    if (now_.context == nullptr || now_.stage == none || now_.left)
+    if (!now_.step.stage_is_on())
       return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
-    const int at = stage_at_[static_cast<std::size_t>(now_.stage)];
+    const int at = stage_at_[static_cast<std::size_t>(now_.step.stage)];
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
     return memory < 0 ? Bytes() : bytes(memory);
@@ -206,7 +213,7 @@ class Stash {
   /// Activation `id` for the backward stage that is on, which was registered to read it; valid
   /// until leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
-    if (const Error why = check_get(id)) return why;
+    if (const Error why = calls().check_get(id)) return why;
     if (raw_[static_cast<std::size_t>(id)])
       return registered("get", id, name_of(dtype_of<T>), graph().node(id).output);
     return View<const T>(static_cast<const T*>(address(value_[static_cast<std::size_t>(id)])),
@@ -215,7 +222,7 @@ class Stash {
 
   /// The same for what was registered as bytes.
   Result<ConstBytes> get_bytes(int id) const {
-    if (const Error why = check_get(id)) return why;
+    if (const Error why = calls().check_get(id)) return why;
     return ConstBytes(static_cast<const std::byte*>(address(value_[static_cast<std::size_t>(id)])),
                       Shape(graph().node(id).output_bytes));
   }
@@ -226,18 +233,13 @@ class Stash {
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
  private:
-  static constexpr int none = -1;
-
   /// What a step changes, apart from the arena and value_.
   struct State {
     Bytes arena;
     Context* context = nullptr;  ///< of the step under way
     std::size_t at = 0;          ///< the next instruction
-    int next = 0;                ///< the next activation to be put
-    int stage = none;            ///< the backward stage that is on, or was the last one
-    bool left = false;           ///< that stage is over
+    detail::StashProgress step;
     bool bound = false;
-    Error failed;  ///< a transfer of this step did
   };
 
   void take(Stash& other) {
@@ -259,6 +261,7 @@ class Stash {
   }
 
   int activations() const { return static_cast<int>(value_.size()); }
+  detail::StashCalls calls() const { return {graph(), activations(), now_.step}; }
 
   void lay_out(const StashModel<T, Context>& model) {
     const auto count = static_cast<std::size_t>(model.activation_count());
@@ -295,14 +298,14 @@ class Stash {
 
   /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
-    if (now_.context == nullptr || id < now_.next || id >= activations()) return nullptr;
+    if (!now_.step.under_way || id < now_.step.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
     if (place_[k] < 0 || raw_[k] != raw) return nullptr;
     const bool sends = !program_.schedule.transfers.empty();
     if (!graph().node(id).value_outside) {
-      if (graph().maker_of(id) != graph().maker_of(now_.next)) return nullptr;
+      if (graph().maker_of(id) != graph().maker_of(now_.step.next)) return nullptr;
     } else if ((sends || holds_) &&
-               (id != now_.next || program_.schedule.buffer(place_[k]).travels)) {
+               (id != now_.step.next || program_.schedule.buffer(place_[k]).travels)) {
       return nullptr;
     }
     return address(place_[k]);
@@ -310,8 +313,8 @@ class Stash {
 
   /// The stage that is on, if one is, needs nothing any more.
   void end_stage() {
-    if (now_.stage != none && !now_.left && stage_at_[static_cast<std::size_t>(now_.stage)] >= 0)
-      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.stage)]));
+    if (now_.step.stage_is_on() && stage_at_[static_cast<std::size_t>(now_.step.stage)] >= 0)
+      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.step.stage)]));
   }
 
   /// Fills what instruction `at` was the last to name, if the caller wants that.
@@ -320,7 +323,7 @@ class Stash {
     for (std::size_t b = 0; b < program_.schedule.buffers.size(); ++b) {
       const Buffer& buffer = program_.schedule.buffers[b];
       if (buffer.first >= 0 && buffer.last == static_cast<int>(at))
-        std::memset(address(static_cast<int>(b)), 0xFF, buffer.bytes);
+        detail::fill_bytes(*now_.context, bytes(static_cast<int>(b)), 0xFF);
     }
   }
 
@@ -353,71 +356,6 @@ class Stash {
                          raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
   }
 
-  Error check_known(const char* what, int id) const {
-    if (now_.context == nullptr)
-      return Error::misuse(what, " of activation ", id, " before begin(): no step is under way");
-    if (id < 0 || id >= activations())
-      return Error::misuse(what, " of activation ", id, ": the stash has activations 0 to ",
-                           activations() - 1);
-    return now_.failed;
-  }
-
-  Error check_put(int id) const {
-    if (const Error why = check_known("put", id)) return why;
-    if (id < now_.next)
-      return Error::misuse("put of ", name(id), ": it was put already in this step");
-    if (id > now_.next)
-      return Error::misuse("put of ", name(id), " before ", name(now_.next),
-                           ": activations are put in the order in which they were registered");
-    return {};
-  }
-
-  Error check_enter(int stage) const {
-    const int stages = graph().node_count() - activations();
-    if (now_.failed) return now_.failed;
-    if (now_.context == nullptr)
-      return Error::misuse("backward stage ", stage, " before begin(): no step is under way");
-    if (stage < 0 || stage >= stages)
-      return Error::misuse("there is no backward stage ", stage,
-                           ": those that activations were registered with are 0 to ", stages - 1);
-    if (now_.next < activations())
-      return Error::misuse("backward stage ", stage,
-                           " begins, and forward is not over: ", name(now_.next), " was not put");
-    if (now_.stage != none && stage > now_.stage)
-      return Error::misuse("backward stage ", stage, " comes before stage ", now_.stage,
-                           now_.left ? ", which is over" : ", which is on",
-                           ": they go from the highest number to the lowest");
-    if (now_.left && stage == now_.stage)
-      return Error::misuse("backward stage ", stage, " is over already in this step");
-    return {};
-  }
-
-  Error check_leave(int stage) const {
-    if (now_.failed) return now_.failed;
-    if (now_.context == nullptr || now_.stage == none || now_.left)
-      return Error::misuse("backward stage ", stage, " cannot end: no stage is on");
-    if (stage != now_.stage)
-      return Error::misuse("backward stage ", stage, " cannot end: stage ", now_.stage, " is on");
-    return {};
-  }
-
-  Error check_get(int id) const {
-    if (const Error why = check_known("get", id)) return why;
-    if (now_.stage != none && !now_.left && reads(now_.stage, id)) return {};
-    const int last = now_.stage == none ? graph().node_count() - activations() : now_.stage;
-    int stage = last - 1;
-    while (stage >= 0 && !reads(stage, id)) --stage;
-    if (stage < 0)
-      return Error::misuse("get of ", name(id), ": none of the backward stages that are left was ",
-                           "registered to read it");
-    if (now_.stage == none || now_.left)
-      return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
-                           ") begins the first that reads it");
-    return Error::misuse("get of ", name(id), ": backward stage ", now_.stage,
-                         " is on, and was not registered to read it; enter(", stage,
-                         ") begins the next that was, and ends what stage ", now_.stage, " got");
-  }
-
   /// What a caller hands to put(): somewhere outside of the arena, or in its place.
   Error check_values(int id, const void* from, std::size_t boundary, const void* place) const {
     if (place != nullptr && from == place) return {};
@@ -425,11 +363,17 @@ class Stash {
     const detail::LentMemory arena{"bytes of the arena", now_.arena.data(), arena_bytes()};
     if (const Error why = detail::fault_of({values, arena}))
       return Error::misuse("put of ", name(id), ": ", why.text());
+    if (const Error why = detail::check_place<Context>(values))
+      return Error::say("put of ", name(id), ": ", why.text());
     return {};
   }
 
-  bool reads(int stage, int id) const {
-    return graph().backward_reads(activations() + stage).contains(id);
+  /// What was queued, and is known to have failed, ends the step. `what` says what that is.
+  template <class... Pieces>
+  Error check_queue(const Pieces&... what) {
+    const Error why = detail::queue_fault(*now_.context);
+    if (why) now_.step.failed = Error::say(what..., " failed: ", why.text());
+    return why ? now_.step.failed : Error();
   }
 
   /// Runs the instructions with which activation `id` leaves forward.
@@ -438,12 +382,18 @@ class Stash {
     void* const place = y < 0 ? nullptr : address(y);
     const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
+    if (const Error why = check_queue("put of ", name(id), ": what was queued before it"))
+      return why;
     if (place != nullptr) {
-      if (place != from) std::memcpy(place, from, graph().node(id).output_bytes);
+      if (place != from) {
+        const Shape whole(graph().node(id).output_bytes);
+        detail::copy_bytes(*now_.context, {static_cast<const std::byte*>(from), whole},
+                           {static_cast<std::byte*>(place), whole});
+      }
       value_[static_cast<std::size_t>(id)] = y;
     }
     if (const Error why = end_forward(value)) return why;
-    ++now_.next;
+    ++now_.step.next;
     return {};
   }
 
@@ -477,7 +427,7 @@ class Stash {
     const Schedule& schedule = program_.schedule;
     auto* const memory = static_cast<std::byte*>(address(run.blob));
     const Error why = transfers_.run(schedule, run, memory);
-    if (why) return now_.failed = Error::say("offloading ", name(run.node), ": ", why.text());
+    if (why) return now_.step.failed = Error::say("offloading ", name(run.node), ": ", why.text());
     if (run.op == Op::read_wait && schedule.buffer(run.blob).kind == BufferKind::activation)
       value_[static_cast<std::size_t>(run.node)] = run.blob;
     return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What can be wrong with the memory that a caller lends a step, said in words.
+/// What can be wrong with the memory, or the store, that a caller lends a step, said in words.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
+#include "../store/store.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -56,6 +57,30 @@ inline Error fault_of(std::initializer_list<LentMemory> blocks) {
 inline Error check_memory(std::initializer_list<LentMemory> blocks) {
   if (const Error why = fault_of(blocks)) return Error::misuse(why.text());
   return {};
+}
+
+/// Whether kernels of a context work on other memory than the host's (core/context.hpp).
+template <class Context>
+inline constexpr bool has_memory_of_its_own = requires(const void* data) {
+  Error{Context::memory_fault("", data, std::size_t{})};
+};
+
+/// What is wrong with where a block lies, for kernels of a context.
+template <class Context>
+Error check_place(const LentMemory& block) {
+  if constexpr (has_memory_of_its_own<Context>)
+    if (block.bytes != 0) return Context::memory_fault(block.name, block.data, block.bytes);
+  return {};
+}
+
+/// What is wrong with a store, if there is one, to which `bytes` bytes of a context's memory are sent.
+template <class Context>
+Error check_reach(const StoreRef& store, std::size_t bytes) {
+  if (!has_memory_of_its_own<Context> || bytes == 0 || !store || store.reaches_devices()) return {};
+  return Error::misuse(
+      "the plan sends activations to a store, and this one reads the host's memory alone, while "
+      "the "
+      "arena is in a device's: lend one that reaches devices (PinnedHost)");
 }
 
 }}}  // namespace adacc::v0_1::detail

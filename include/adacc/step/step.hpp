@@ -120,7 +120,7 @@ class Step {
                            name_of(dtype_in(graph.parameter_form, graph.scalar)), ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
-    if (params.form() == ParameterForm::bf16 && has_memory_of_its_own)
+    if (params.form() == ParameterForm::bf16 && detail::has_memory_of_its_own<Context>)
       return Error::misuse(
           "parameters can be held in bfloat16 where layers run on threads of the host; on a "
           "device, let them be held in full");
@@ -140,12 +140,8 @@ class Step {
         gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(Wide<T>)};
     if (const Error why = detail::check_memory({whole, all, trained})) return why;
     for (const detail::LentMemory& block : {whole, all, trained})
-      if (const Error why = check_place(block)) return why;
-    if (has_memory_of_its_own && store_bytes() != 0 && store && !store.reaches_devices())
-      return Error::misuse(
-          "the plan sends activations to a store, and this one reads the host's memory alone, "
-          "while "
-          "the arena is in a device's: lend one that reaches devices (PinnedHost)");
+      if (const Error why = detail::check_place<Context>(block)) return why;
+    if (const Error why = detail::check_reach<Context>(store, store_bytes())) return why;
     if (const Error why = transfers_.bind(at_.program.schedule, arena, store)) return why;
     at_.arena = arena;
     at_.params = params;
@@ -212,7 +208,7 @@ class Step {
                                     {"gradients", at_.gradients.data(), elems * sizeof(Wide<T>)}}))
         return why;
     for (const detail::LentMemory& block : read)
-      if (const Error why = check_place(block)) return why;
+      if (const Error why = detail::check_place<Context>(block)) return why;
     if constexpr (requires { Error{loss_.fault()}; })
       if (graph.has_loss)
         if (const Error why = loss_.fault()) return why;
@@ -473,7 +469,7 @@ class Step {
   void decode_parameters(Context& context, const Instruction& run, std::size_t part,
                          const AnyNode& node, const KernelArgs<T>& args) const {
     if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && run.loop < 0)) return;
-    if constexpr (!has_memory_of_its_own) args.params.decode(context);
+    if constexpr (!detail::has_memory_of_its_own<Context>) args.params.decode(context);
   }
 
   /// If updates are fused: backward adds to gradients, and those that node `k` begins hold who knows
@@ -536,16 +532,6 @@ class Step {
   void take_error(Context& context) {
     if constexpr (requires { Error{context.take_error()}; }) note(context.take_error());
     else static_cast<void>(context);
-  }
-
-  static constexpr bool has_memory_of_its_own = requires(const void* data) {
-    Error{Context::memory_fault("", data, std::size_t{})};
-  };
-
-  static Error check_place(const detail::LentMemory& block) {
-    if constexpr (has_memory_of_its_own)
-      if (block.bytes != 0) return Context::memory_fault(block.name, block.data, block.bytes);
-    return {};
   }
 
   void take(Step& other) {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+/// In which order the calls of a stash's step come, and what is wrong with one that comes at another
+/// time: mistakes of the calling code, said in the words of the activation or the stage.
+#pragma once
+
+#include <cstddef>
+
+#include "../model/graph.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Where a step stands.
+struct StashProgress {
+  static constexpr int none = -1;
+
+  bool under_way = false;
+  int next = 0;       ///< the next activation to be put
+  int stage = none;   ///< the backward stage that is on, or was the last one
+  bool left = false;  ///< that stage is over
+  Error failed;       ///< what ended the step before its time
+
+  bool stage_is_on() const { return under_way && stage != none && !left; }
+};
+
+/// Looks at calls of a step that stands at `at`. The first nodes of `graph` are activations, those
+/// behind them backward stages.
+class StashCalls {
+ public:
+  StashCalls(const Graph& graph, int activations, const StashProgress& at)
+      : graph_(graph), activations_(activations), at_(at) {}
+
+  Error check_put(int id) const {
+    if (const Error why = check_known("put", id)) return why;
+    if (id < at_.next)
+      return Error::misuse("put of ", name(id), ": it was put already in this step");
+    if (id > at_.next)
+      return Error::misuse("put of ", name(id), " before ", name(at_.next),
+                           ": activations are put in the order in which they were registered");
+    return {};
+  }
+
+  Error check_enter(int stage) const {
+    const int stages = stage_count();
+    if (at_.failed) return at_.failed;
+    if (!at_.under_way)
+      return Error::misuse("backward stage ", stage, " before begin(): no step is under way");
+    if (stage < 0 || stage >= stages)
+      return Error::misuse("there is no backward stage ", stage,
+                           ": those that activations were registered with are 0 to ", stages - 1);
+    if (at_.next < activations_)
+      return Error::misuse("backward stage ", stage,
+                           " begins, and forward is not over: ", name(at_.next), " was not put");
+    if (at_.stage != none && stage > at_.stage)
+      return Error::misuse("backward stage ", stage, " comes before stage ", at_.stage,
+                           at_.left ? ", which is over" : ", which is on",
+                           ": they go from the highest number to the lowest");
+    if (at_.left && stage == at_.stage)
+      return Error::misuse("backward stage ", stage, " is over already in this step");
+    return {};
+  }
+
+  Error check_leave(int stage) const {
+    if (at_.failed) return at_.failed;
+    if (!at_.stage_is_on())
+      return Error::misuse("backward stage ", stage, " cannot end: no stage is on");
+    if (stage != at_.stage)
+      return Error::misuse("backward stage ", stage, " cannot end: stage ", at_.stage, " is on");
+    return {};
+  }
+
+  Error check_get(int id) const {
+    if (const Error why = check_known("get", id)) return why;
+    const bool on = at_.stage_is_on();
+    if (on && reads(at_.stage, id)) return {};
+    const int last = at_.stage == none ? stage_count() : at_.stage;
+    int stage = last - 1;
+    while (stage >= 0 && !reads(stage, id)) --stage;
+    if (stage < 0)
+      return Error::misuse("get of ", name(id), ": none of the backward stages that are left was ",
+                           "registered to read it");
+    if (!on)
+      return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
+                           ") begins the first that reads it");
+    return Error::misuse("get of ", name(id), ": backward stage ", at_.stage,
+                         " is on, and was not registered to read it; enter(", stage,
+                         ") begins the next that was, and ends what stage ", at_.stage, " got");
+  }
+
+ private:
+  static constexpr int none = StashProgress::none;
+
+  int stage_count() const { return graph_.node_count() - activations_; }
+  ActivationName name(int id) const { return {graph_, id}; }
+
+  bool reads(int stage, int id) const {
+    return graph_.backward_reads(activations_ + stage).contains(id);
+  }
+
+  Error check_known(const char* what, int id) const {
+    if (!at_.under_way)
+      return Error::misuse(what, " of activation ", id, " before begin(): no step is under way");
+    if (id < 0 || id >= activations_)
+      return Error::misuse(what, " of activation ", id, ": the stash has activations 0 to ",
+                           activations_ - 1);
+    return at_.failed;
+  }
+
+  const Graph& graph_;
+  int activations_;
+  const StashProgress& at_;
+};
+
+}}}  // namespace adacc::v0_1::detail
