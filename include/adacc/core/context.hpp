@@ -28,6 +28,11 @@
 ///     Error take_error();        // the first kernel that failed since it was last asked
 ///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
 ///     Error Loss::fault() const; // why no loss can land there
+///
+/// and, if codecs are to be watched there, brings together what the host is to read of a blob, pieces of an
+/// even number of bytes:
+///
+///     void gather(const std::byte* from, const Pieces& pieces, std::byte* to);
 #pragma once
 
 #include <cstddef>

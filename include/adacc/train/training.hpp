@@ -274,15 +274,7 @@ class Training {
   const UpdateTable& table() const { return table_; }
 
   /// What it holds, in bytes.
-  TrainingMemoryUse memory_use() const {
-    const Graph& graph = step_.graph();
-    TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
-                          table_.bytes(), arena_.size(), set_up_bytes_};
-    if (stored_ == nullptr) return use;
-    use.moments = stored_->turns().window_bytes();
-    use.stored = stored_->turns().store_bytes();
-    return use;
-  }
+  TrainingMemoryUse memory_use() const;
 
  private:
   using Keeper = detail::PlanKeeper<Training>;
@@ -298,6 +290,11 @@ class Training {
                                std::size_t arena_bytes, std::size_t first_arena,
                                StoreRef store = {}, const MomentStore& moment_store = {},
                                const bool* mine = nullptr);
+
+  /// Memory for what steps that are watched leave to the host, if they leave it in that of the context;
+  /// and has the host read it.
+  Error take_watched();
+  Error read_watched();
 
   void take_arena(std::size_t bytes, Error& error) {
     // What is sent away starts and ends where a disk can be written.
@@ -468,6 +465,7 @@ class Training {
   Block<std::byte> state_;
   std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
+  Block<std::byte> watched_;        ///< lent to steps that are watched; none on the host
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
   std::uint64_t updates_ = 0;

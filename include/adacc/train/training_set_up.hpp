@@ -116,4 +116,32 @@ Error Training<T, Context, Optimizer>::check_form(const Graph& graph, const Opti
   return {};
 }
 
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::take_watched() {
+  Error error;
+  detail::take(watched_, step_.watch_bytes(), "what codecs saw", error);
+  return error;
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::read_watched() {
+  if (watched_.size() == 0) return {};
+  return memory_.read(ConstBytes(watched_.data(), Shape(watched_.size())), [&](ConstBytes copy) {
+    step_.read_watched(copy);
+    return Error();
+  });
+}
+
+template <class T, class Context, class Optimizer>
+TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
+  const Graph& graph = step_.graph();
+  TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
+                        table_.bytes(), arena_.size(), set_up_bytes_};
+  use.watched = watched_.size();
+  if (stored_ == nullptr) return use;
+  use.moments = stored_->turns().window_bytes();
+  use.stored = stored_->turns().store_bytes();
+  return use;
+}
+
 }}  // namespace adacc::v0_1
