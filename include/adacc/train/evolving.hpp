@@ -101,7 +101,9 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     watched_ = evolving_ && evolution_.wants_statistics(training.updates());
     const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
     training.compiled().time_transfers(timed ? clock_ : ClockRef{});
-    return watched_ ? training.compiled().watch(training.watched_.view()) : Error{};
+    // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
+    watched_ = watched_ && !training.compiled().watch(training.watched_.view());
+    return {};
   }
 
   void after(Owner& training, double seconds) override {

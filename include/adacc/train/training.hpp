@@ -8,8 +8,9 @@
 ///     auto training = Training<>::make(net, Shape(256, 2), {.budget_bytes = 450 * KiB});
 ///     training->step(x, y, 1e-3);
 ///
-/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp;
-/// <adacc/train.hpp> has both. A plan that is already there comes as a Program.
+/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp; what is only
+/// declared here is in train/training_set_up.hpp and train/training_updates.hpp.
+/// <adacc/train.hpp> has all of it. A plan that is already there comes as a Program.
 ///
 /// Activations are of T; parameters, their gradients and the optimizer's state of Wide<T>: with bfloat16,
 /// which devices have, fp32.
