@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
   std::vector<double> whole, plain, watched, judged;
   for (std::size_t i = 0; i < 2 * pairs + 4; ++i) {
     const bool watch = i % 2 == 1;
-    compiled.watch(watch);
+    if (!watch) compiled.stop_watching();
+    else if (compiled.watch()) return 1;
     if (compiled.begin(batch_view, batch_view)) return 1;
     double encoding = 0;
     const double start = adacc::steady_seconds();

@@ -209,6 +209,7 @@ void print_summary(AnyTrainer& trainer) {
   line("gradients", memory.gradients);
   line(memory.stored > 0 ? "moments, their window" : "moments", memory.moments);
   line("arena", memory.arena);
+  if (memory.watched > 0) line("what codecs saw", memory.watched);
   if (memory.sums > 0) line("sums over shards and ranks", memory.sums);
   if (memory.set_up > 0) line("set-up, given back", memory.set_up);
   line("in all", memory.total());

@@ -243,7 +243,7 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--profile", options.profile,
                  "for auto: read the costs of layers and codecs from this file, or, where it is "
                  "missing or not of this machine and model, measure and write it, probed gradient "
-                 "errors included (with --device cuda, these are estimated)");
+                 "errors included");
 
   app.add_option("--log", options.log, "write one JSON object a step to this file");
   app.add_option("--report", options.report,

@@ -53,7 +53,13 @@ class CudaTraining final : public DeviceTraining {
     if (const Error why = load_batch(inputs, targets)) return why;
     return training_.accumulate(inputs_, targets_);
   }
-  Result<TrainingOutcome> update(double rate) override { return training_.update(rate); }
+  Result<TrainingOutcome> update(double rate) override {
+    auto outcome = training_.update(rate);
+    const PlanBoundary& boundary = training_.boundary();
+    if (boundary.looked || boundary.update.changed || boundary.measured)
+      if (const Error why = share_arena()) return why;
+    return outcome;
+  }
   Error save(const std::string& path, const std::string& notes) const override {
     return training_.save(path, notes);
   }
@@ -174,6 +180,7 @@ class CudaTraining final : public DeviceTraining {
     how.clock = clock_;
     how.context = cuda_;
     how.optimizer = optimizer();
+    how.watch_times = !options_.fixed_costs;
     how.arena_bytes = evaluate_.arena_bytes();
     how.solver = planning.solver;
     how.linear_solver = planning.linear_solver;

@@ -22,6 +22,7 @@
 #include "device_training.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
+#include "plan_changes.hpp"
 
 class DeviceTrainer {
  public:
@@ -79,6 +80,8 @@ class DeviceTrainer {
     training_->set_data_position(
         data.position(next_batch_ + options_.micro, options_.batch, options_.seq));
     auto outcome = update(data, rate);
+    if (const adacc::Evolution* evolution = training_->evolution())
+      changes_ = change_lines(training_->boundary(), *evolution, program());
     if (outcome && outcome->finite) next_batch_ += options_.micro;
     else training_->set_data_position(data.position(next_batch_, options_.batch, options_.seq));
     return outcome;
@@ -111,8 +114,8 @@ class DeviceTrainer {
     return training_->evolution() == nullptr ? nullptr : &training_->evolution()->profile();
   }
   const std::string& cost_source() const { return profile_.costs(); }
-  /// The plan stays as it is.
-  std::vector<std::string> changes() const { return {}; }
+  /// Changes of the plan before the step that ran last, a line each, and why one was not made.
+  const std::vector<std::string>& changes() const { return changes_; }
   const adacc::Error& refused() const { return training_->boundary().update.failed; }
 
   /// To the memory of --pinned, and what of it a step fills. A step that waits for it waits on the
@@ -182,7 +185,7 @@ class DeviceTrainer {
     const adacc::PlanBoundary& boundary = training_->boundary();
     if (boundary.update.failed) return boundary.update.failed;
     return profile_.settle(boundary, *training_->evolution(), "measured by events",
-                           adacc::steady_seconds() - start, "");
+                           adacc::steady_seconds() - start, ", gradient errors probed");
   }
 
   /// --micro batches, and the update that their gradients make.
@@ -201,5 +204,6 @@ class DeviceTrainer {
   std::unique_ptr<DeviceTraining> training_;
   std::uint64_t next_batch_ = 0;
   ProfileFile profile_{options_.profile};
+  std::vector<std::string> changes_;
   Batch batch_;
 };

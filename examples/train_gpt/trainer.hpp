@@ -26,6 +26,7 @@
 #include "batch.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
+#include "plan_changes.hpp"
 #include "profile_file.hpp"
 #include "resident.hpp"
 #include "touched.hpp"
@@ -138,9 +139,8 @@ class Trainer {
         data.position(next_batch_ + options_.update_batches(), options_.batch, options_.seq);
     auto outcome = update(data, rate);
     const adacc::PlanBoundary& boundary = trained().boundary();
-    for (const adacc::PlanChange& change : boundary.update.changes)
-      changes_.push_back(describe(change));
-    if (boundary.update.link_drifted) changes_.push_back(describe_link());
+    if (const adacc::Evolution* evolution = trained().evolution())
+      changes_ = change_lines(boundary, *evolution, program());
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (adacc::Error why = share_arena()) return why;
     if (outcome && outcome->finite) next_batch_ += options_.update_batches();
@@ -619,26 +619,6 @@ class Trainer {
       if (adacc::Error why = step->bind(arena, parameters())) return why;
     }
     return {};
-  }
-
-  std::string describe(const adacc::PlanChange& change) const {
-    const adacc::Node& node = program().graph.node(change.activation);
-    return "activation " + std::to_string(change.activation) + " (" + node.name + ", block " +
-           std::to_string(node.copy) + "): " + name_of(change.from) + " -> " + name_of(change.to) +
-           ", " + name_of(change.reason);
-  }
-
-  /// How fast the store was found to be, and what the plan does with it by now.
-  std::string describe_link() const {
-    const adacc::LinkCost link = this->link();
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "%s: writes %.2f GB/s, reads %.2f GB/s by now; %.1f MiB out and back a step, "
-                  "%.1f ms of waiting predicted",
-                  name_of(adacc::ChangeReason::link_drifted), link.write_rate / 1e9,
-                  link.read_rate / 1e9, static_cast<double>(offloaded_bytes()) / adacc::MiB,
-                  1e3 * outcome()->stall_seconds);
-    return text;
   }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq, int parts = 1) const {

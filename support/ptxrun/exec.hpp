@@ -209,7 +209,9 @@ struct Machine {
       }
       if (access != Access::write) {
         if (c.r_stamp >= first && c.r_stamp < block_first) c.r_before = c.r_stamp;
-        c.r_many = c.r_stamp == now && (c.r_many || c.r_thread != me);
+        // A read before a bar.warp.sync of both is before whatever this one is before.
+        const bool before_mine = c.r_thread / 32 == w.id && c.r_epoch < w.epoch;
+        c.r_many = c.r_stamp == now && (c.r_many || (c.r_thread != me && !before_mine));
         c.r_atomic = (c.r_stamp != now || c.r_atomic) && atomic;
         c.r_stamp = now, c.r_thread = me, c.r_epoch = w.epoch, c.r_pc = pc_of(in);
       }

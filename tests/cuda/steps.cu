@@ -12,6 +12,7 @@
 
 #include <support/cuda/attention.cuh>
 
+#include "evolving_checks.hpp"
 #include "on_device.hpp"
 #include "steps_cases.hpp"
 
@@ -209,8 +210,12 @@ void check_blobs(const char* plan, Trainer<Language>& trainer) {
   Step<float, Cuda>& step = trainer.step();
   const Program& program = step.program();
   trainer.load(0);
+  auto watched = DeviceBlock<std::byte>::make(step.watch_bytes(), "what codecs saw");
+  if (!fine(watched.error)) return;
+  fine(step.watch(watched->view()));
   fine(step.begin(trainer.input(), trainer.targets()));
   std::size_t blobs = 0;
+  std::vector<CodecStatistics> seen(program.graph.nodes.size());
   for (Position at; at.instruction < step.instruction_count();) {
     const Instruction& run = program.schedule.instructions[at.instruction];
     const auto buffer = [&](int id) {
@@ -230,11 +235,25 @@ void check_blobs(const char* plan, Trainer<Language>& trainer) {
     ++blobs;
     const std::vector<std::byte> blob = trainer.list(buffer(run.blob));
     const char* codec = program.plan[run.node].codec()->name;
-    expect(same(blob, cpu_encode(codec, trainer.cuda().key, x, shape, blob.size())),
-           "plan %s: the blob of activation %d (%s) differs from the CPU's", plan, run.node, codec);
+    const auto expected = cpu_encode(codec, trainer.cuda().key, x, shape, blob.size());
+    expect(same(blob, expected), "plan %s: the blob of activation %d (%s) differs from the CPU's",
+           plan, run.node, codec);
+    seen[static_cast<std::size_t>(run.node)] = cpu_seen(codec, expected, shape);
   }
   expect(blobs > 0, "plan %s encodes nothing", plan);
   fine(step.error());
+  step.stop_watching();
+  const std::vector<std::byte> copy = trainer.list(watched->view());
+  step.read_watched(ConstBytes(copy.data(), Shape(copy.size())));
+  for (int k = 0; k < program.graph.node_count(); ++k) {
+    const CodecStatistics a = step.statistics(k), &b = seen[static_cast<std::size_t>(k)];
+    expect(a.elements == b.elements && a.outliers == b.outliers && a.unplaced == b.unplaced &&
+               a.nonfinite == b.nonfinite && a.max_magnitude == b.max_magnitude &&
+               a.bulk_noise == b.bulk_noise && a.bulk_signal == b.bulk_signal &&
+               a.samples == b.samples,
+           "plan %s: the codec of activation %d saw a noise of %g in %g, and the CPU's %g in %g",
+           plan, k, a.bulk_noise, a.bulk_signal, b.bulk_noise, b.bulk_signal);
+  }
 }
 
 /// Activations that went to the host's pinned memory and came back have the bits of those that stayed.
@@ -415,6 +434,10 @@ int main(int count, char**) {
     check_gpt(setting);
     check_queued(setting);
     check_training(setting);
+    const EvolvingChecks evolving{
+        setting.stream, setting.products,
+        [](bool holds, const char* what) { expect(holds, "a plan that evolves: %s", what); }};
+    evolving.all();
     if (failures != 0) return 1;
     std::printf("training steps on the device agree with the CPU's\n");
     return 0;

@@ -3,9 +3,12 @@
 /// the host's compiler compiles, as users have it).
 #pragma once
 
+#include <adacc/codec/statistics.hpp>
 #include <adacc/core/random.hpp>
+#include <adacc/cost/gradient_sketch.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
@@ -66,6 +69,28 @@ struct Perceptron {
   static std::vector<float> targets(std::uint32_t step) { return numbers(step, 45 * 5); }
 };
 
+/// Eight linear layers, whose plan is open. Nothing mixes rows, so that some of the input's that grow are
+/// outliers of every activation.
+struct Deep {
+  using Net = Network<Repeat<Layer<Linear>>, MeanSquaredError>;
+  static constexpr std::size_t rows = 128, cols = 64;
+  static Net network() {
+    return {{8, {Linear{.out = cols, .bias = false, .init_stddev = 0.125F}}}, {}};
+  }
+  static Shape shape() { return Shape(rows, cols); }
+  static std::vector<float> numbers(std::uint32_t step, float growth) {
+    std::vector<float> list;
+    for (std::size_t i = 0; i < rows * cols; ++i)
+      list.push_back((2 * unit_float(random_word({.seed = 7, .step = step}, i)) - 1) *
+                     (i / cols % 9 == 4 ? growth : 1));
+    return list;
+  }
+  static std::vector<float> inputs(std::uint32_t step, float growth = 1) {
+    return numbers(step, growth);
+  }
+  static std::vector<float> targets(std::uint32_t step) { return numbers(step + 1000, 1); }
+};
+
 struct Trained {
   std::vector<double> losses;
   std::vector<float> params;
@@ -80,6 +105,13 @@ template <class Case>
 Trained cpu_train(int count);
 /// Of the GPT under a named plan.
 Trained cpu_train_gpt(const std::string& plan, int count);
+
+/// Gradient errors of all classes of a Deep with these parameters, probed on its first batch by the CPU.
+std::vector<double> cpu_errors(const std::vector<float>& params);
+GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& key);
+
+/// What a codec of the CPU's says that it saw, from its blob.
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape);
 
 /// The CPU's bytes for an activation; empty if it has no such codec.
 std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,

@@ -3,6 +3,7 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/core/block.hpp>
+#include <adacc/cost/probe.hpp>
 #include <adacc/train/gradient_norm.hpp>
 #include <adacc/train/initialize.hpp>
 
@@ -73,6 +74,47 @@ Trained cpu_train_gpt(const std::string& plan, int count) {
       make_program(*make_graph(net, Language::shape()),
                    gpt::named_plan(plan, Language::config(), Language::batch, Language::time));
   return train<Language>(static_cast<Dispatch<float, Cpu>&&>(dispatch), *program, count);
+}
+
+std::vector<double> cpu_errors(const std::vector<float>& params) {
+  const auto net = Deep::network();
+  const auto graph = make_graph(net, Deep::shape());
+  const auto dispatch = make_dispatch<float, Cpu>(net);
+  auto arena = Block<std::byte>::make(measuring_bytes(*graph), "arena");
+  auto parameters = Block<float>::make(params.size(), "p"),
+       gradients = Block<float>::make(params.size(), "g"),
+       x = Block<float>::make(Deep::shape().elems(), "x"),
+       y = Block<float>::make(Deep::shape().elems(), "y");
+  std::memcpy(parameters->data(), params.data(), params.size() * sizeof(float));
+  const auto input = Deep::inputs(0), target = Deep::targets(0);
+  std::memcpy(x->data(), input.data(), input.size() * sizeof(float));
+  std::memcpy(y->data(), target.data(), target.size() * sizeof(float));
+  Cpu cpu;
+  cpu.key.seed = seed;
+  GradientProbe probe(cpu, dispatch, *graph, arena->view(), parameters->view(), gradients->view(),
+                      View<const float>(x->data(), Deep::shape()),
+                      View<const float>(y->data(), Deep::shape()));
+  std::vector<double> list;
+  for (const ErrorClass& what : error_classes(*graph)) {
+    GradientErrors errors;
+    if (probe.probe(what, errors)) return {};
+    list.push_back(errors.entry(what).error());
+  }
+  return list;
+}
+
+GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& key) {
+  Cpu cpu;
+  return sketch_of(cpu, View<const float>(gradient.data(), Shape(gradient.size())), key);
+}
+
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob,
+                         Shape shape) {
+  const ConstBytes bytes(blob.data(), Shape(blob.size()));
+  const std::size_t rows = shape.rows(), cols = shape.cols();
+  return codec == Int8Outlier::name   ? Int8Outlier::statistics(bytes, rows, cols, Dtype::f32)
+         : codec == Int4Outlier::name ? Int4Outlier::statistics(bytes, rows, cols, Dtype::f32)
+                                      : CodecStatistics{};
 }
 
 std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,

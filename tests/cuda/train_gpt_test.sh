@@ -52,21 +52,37 @@ alike on_gpu same 1e-4
 # Within a budget, whose costs are measured by events; lossless, it has the bits of retain.
 trains plain "$program" "${small[@]}" --device cuda --policy retain
 trains planned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --report page.html \
-  --save planned.ckpt --profile costs
-grep -q 'measured by events .*written to costs' planned.out || complain "$(cat planned.out)"
+  --save planned.ckpt
+grep -q 'measured by events' planned.out || complain "$(cat planned.out)"
 grep -q recompute planned.out || complain "a budget changes no policy: $(cat planned.out)"
+grep -q '^what codecs saw  *[1-9]' planned.out || complain "$(cat planned.out)"
 alike plain planned 0
 exact planned.out
 [ -s page.html ] || complain "there is no report"
-# With the costs of that run there is the same plan at once; those of the CPU are others.
-trains again "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --profile costs
-grep -q 'read from costs' again.out || complain "$(cat again.out)"
-cmp -s <(grep '^plan' planned.out) <(grep '^plan' again.out) ||
-  complain "costs that were read: $(grep '^plan' planned.out again.out)"
-trains host "$on_cpu" "${small[@]}" --threads 1 --budget 70% --profile costs
-grep -q 'measured in .*costs.*written' host.out || complain "$(cat host.out)"
 trains further "$program" --resume planned.ckpt --steps 4
 grep -q 'those of the checkpoint' further.out || complain "$(cat further.out)"
+
+# Costs that are kept, and with them the same plan at once; those of the CPU are others.
+tiny=(--text text --layers 1 --heads 2 --channels 16 --context 8 --batch 2 --steps 2 --budget 100%)
+trains kept "$program" "${tiny[@]}" --device cuda --profile costs
+grep -q 'measured by events .*gradient errors probed; written to costs' kept.out ||
+  complain "$(cat kept.out)"
+trains again "$program" "${tiny[@]}" --device cuda --profile costs
+grep -q 'read from costs' again.out || complain "$(cat again.out)"
+cmp -s <(grep '^plan' kept.out) <(grep '^plan' again.out) ||
+  complain "costs that were read: $(grep '^plan' kept.out again.out)"
+cp costs costs.cuda
+trains host "$on_cpu" "${tiny[@]}" --threads 1 --profile costs
+grep -q 'measured in .*costs.*written' host.out || complain "$(cat host.out)"
+# Of each codec there are two times and, behind them, two errors: probed, they are the CPU's.
+paste <(grep '^layer' costs.cuda) <(grep '^layer' costs) |
+  awk '{ n = NF / 2
+         for (c = 8; c <= n; c += 4) for (i = c + 2; i <= c + 3; ++i) {
+           a = $i; b = $(n + i)
+           if (b > 1e-9 && a != b) { if (a > 0.99 * b && a < 1.01 * b) ++near; else bad = 1 }
+         } }
+       END { exit !(near > 30 && !bad) }' ||
+  complain "probed errors differ: $(grep '^layer' costs.cuda costs)"
 
 # Page-locked memory of the host takes what comes back as it was.
 trains pinned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200%

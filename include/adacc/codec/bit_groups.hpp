@@ -181,15 +181,24 @@ class BitGroupCodec {
   /// of such a tensor.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
                                     Dtype dtype) {
-    CodecStatistics statistics;
     const std::size_t bytes = encoded_bytes(rows, cols, dtype);
     // The size is one of the checks; here g++ sees it, and does not warn of reads past the end.
-    if (blob.size() != bytes || check_blob(blob, Codec::name, dtype, rows, cols, bytes))
-      return statistics;
+    if (blob.size() != bytes || check_blob(blob, Codec::name, dtype, rows, cols, bytes)) return {};
+    const Pieces marks = watched(rows, cols, dtype);
+    return seen(blob.data() + marks.first, marks.stride, rows, cols);
+  }
+
+  /// The marks of the chunks.
+  static constexpr Pieces watched(std::size_t rows, std::size_t cols, Dtype) {
+    return {Groups::marks_offset, 2, 2, div_up(rows * cols, Groups::chunk)};
+  }
+  static CodecStatistics seen(const std::byte* marks, std::size_t stride, std::size_t rows,
+                              std::size_t cols) {
+    CodecStatistics statistics;
     std::uint64_t unfit = 0;
     for (std::size_t chunk = 0; chunk < div_up(rows * cols, Groups::chunk); ++chunk) {
       std::uint16_t mark;
-      std::memcpy(&mark, blob.data() + Groups::marks_offset + 2 * chunk, sizeof mark);
+      std::memcpy(&mark, marks + stride * chunk, sizeof mark);
       unfit += mark;
     }
     statistics.elements = rows * cols;

@@ -12,6 +12,9 @@
 ///                                                    // only what certain readers ask (a mask)
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
 ///                                       Dtype);      // optional: what encode saw (statistics.hpp)
+///     static constexpr Pieces watched(std::size_t rows, std::size_t cols, Dtype);
+///     static CodecStatistics seen(const std::byte* pieces, std::size_t stride, std::size_t rows,
+///                                 std::size_t cols);  // optional, both: see below
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
@@ -25,6 +28,10 @@
 /// bytes, wherever it lies and whatever the number of threads. A NaN or an infinity in x is not
 /// finite after decode either. Arguments that do not fit are an Error, and nothing is written;
 /// whatever the bytes of a blob are, decode stays within its spans.
+///
+/// watched() says which pieces of a blob of such a tensor, beside its header, statistics() reads, and seen()
+/// is what it makes of them, wherever they were brought together, `stride` bytes apart: so a codec is
+/// watched whose blobs the host cannot read. Bytes and distances of pieces are even.
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
 /// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts

@@ -30,6 +30,14 @@ ADACC_HD constexpr bool multiply(std::size_t a, std::size_t b, std::size_t& prod
   return true;
 }
 
+/// Parts of a block of memory, equally far apart: `count` pieces of `bytes` bytes, the first at byte `first`,
+/// each `stride` bytes behind the one before it.
+struct Pieces {
+  std::size_t first = 0, bytes = 0, stride = 0, count = 0;
+
+  constexpr std::size_t total() const { return bytes * count; }
+};
+
 /// The number of `part`-sized pieces that cover `whole`.
 ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
   return whole / part + (whole % part != 0 ? 1 : 0);

@@ -35,6 +35,11 @@
 ///     void copy(const char* name, ConstBytes from, Bytes to);
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
+///
+/// and, if codecs are to be watched there, brings together what the host is to read of a blob, pieces of an
+/// even number of bytes:
+///
+///     void gather(const std::byte* from, const Pieces& pieces, std::byte* to);
 #pragma once
 
 #include <cstddef>

@@ -52,6 +52,16 @@ struct SumBody {
   }
 };
 
+/// Two bytes at a time: the least that pieces are made of.
+static __global__ void __launch_bounds__(cuda_threads)
+    gather_kernel(const std::byte* from, Pieces pieces, std::byte* to) {
+  const std::size_t each = pieces.bytes / 2;
+  for (std::size_t i = std::size_t{blockIdx.x} * cuda_threads + threadIdx.x;
+       i < each * pieces.count; i += std::size_t{gridDim.x} * cuda_threads)
+    reinterpret_cast<std::uint16_t*>(to)[i] = *reinterpret_cast<const std::uint16_t*>(
+        from + pieces.first + i / each * pieces.stride + i % each * 2);
+}
+
 static __global__ void add_loss_kernel(double* loss, double share) { *loss += share; }
 
 }  // namespace detail
@@ -116,6 +126,16 @@ class Cuda : public KernelCall {
     const cudaError_t status = cudaMemsetAsync(to.data(), value, to.size(), stream_);
     if (status != cudaSuccess)
       note(Error::say(name, ": CUDA did not start a fill: ", cudaGetErrorString(status)));
+  }
+
+  /// Queues a copy, within device memory, of pieces of what begins at `from`, one right behind the other.
+  /// Bytes and distances are even.
+  void gather(const std::byte* from, const Pieces& pieces, std::byte* to) {
+    if (pieces.total() == 0) return;
+    detail::
+        gather_kernel<<<detail::cuda_grid(pieces.total() / 2), detail::cuda_threads, 0, stream_>>>(
+            from, pieces, to);
+    launched("gather");
   }
 
   /// Keeps the first error.

@@ -15,6 +15,7 @@
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
 #include "../core/context.hpp"
+#include "../core/error.hpp"
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 
@@ -112,6 +113,13 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
   GradientSketch sum;
   for (std::size_t c = 0; c < chunks; ++c) sum.add(partial[c]);
   return sum;
+}
+
+/// The same for contexts that add up in memory of their own, as devices do (gradient_sketch.cuh): it is lent
+/// to them for the call. The host needs none.
+template <class Context, class T>
+Result<GradientSketch> sketch_in(Bytes, Context& context, View<T> gradient, RandomKey key) {
+  return sketch_of(context, gradient, key);
 }
 
 /// The same of a gradient that lies in several blocks.

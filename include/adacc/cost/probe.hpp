@@ -21,16 +21,18 @@ namespace adacc { inline namespace v0_1 {
 /// Arena, parameters and gradients are lent as to Step::bind, by training between two of its steps;
 /// the probe itself holds a sketch for each plan that it ran. What `gradients` held is lost; they
 /// hold zeros in the end, and the context is what it was. If the graph's updates are fused, gradients
-/// are sketched as they come, and nothing is updated.
+/// are sketched as they come, and nothing is updated. `loss` is as in Step::bind_loss. On a device it is the
+/// arena, between steps, that sketches are added up in.
 template <class T, class Context>
 class GradientProbe {
  public:
   /// All outlive the probe.
   GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
                 Bytes arena, const std::type_identity_t<ParameterBlock<Wide<T>>>& params,
-                std::type_identity_t<View<Wide<T>>> gradients, AnyView input, AnyView targets)
+                std::type_identity_t<View<Wide<T>>> gradients, AnyView input, AnyView targets,
+                const typename Context::Loss& loss = {})
       : context_(context), before_(context), dispatch_(dispatch), graph_(graph), arena_(arena),
-        params_(params), gradients_(gradients), input_(input), targets_(targets) {}
+        params_(params), gradients_(gradients), input_(input), targets_(targets), loss_(loss) {}
   GradientProbe(const GradientProbe&) = delete;
   GradientProbe& operator=(const GradientProbe&) = delete;
   ~GradientProbe() {
@@ -51,17 +53,21 @@ class GradientProbe {
 
   /// The sketch of the batch's gradient under `plan`: one step.
   Result<GradientSketch> sketch(const Plan& plan) {
+    if (!on_host && graph_.fuses_updates())
+      return Error::misuse("gradients of fused updates are sketched by threads of the host");
     Result<Program> program = make_program(graph_, plan);
     if (!program) return program.error;
     auto step = Step<T, Context>::make(dispatch_, static_cast<Program&&>(*program));
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
+    if (const Error why = step->bind_loss(loss_)) return why;
     GradientSketch made;
     auto sketch_complete = [&](Context& context, const CompleteGradients<Wide<T>>& complete) {
       RandomKey key = before_.key;
       for (std::size_t i = 0; i < complete.size() && graph_.fuses_updates(); ++i) {
         key.activation = static_cast<std::uint32_t>(complete.number(i));  // a stream for each
-        made.add(sketch_of(context, complete.gradient(i), key));
+        const auto part = sketch_in(Bytes(), context, complete.gradient(i), key);
+        if (part) made.add(*part);
       }
     };
     if (const Error why = step->lend_updates(sketch_complete)) return why;
@@ -71,13 +77,19 @@ class GradientProbe {
     const Result<double> loss = step->run(context_, input_, targets_);
     context_ = before_;
     if (!loss) return loss.error;
-    if (!graph_.fuses_updates()) made = sketch_of(context_, gradients_, before_.key);
+    if (!graph_.fuses_updates()) {
+      const auto sketch = sketch_in(arena_, context_, gradients_, before_.key);
+      if (!sketch) return sketch.error;
+      made = *sketch;
+    }
     if (!(made.squared_norm <= 1e300))
       return Error::say("the gradient of the probed batch is not finite");
     return made;
   }
 
  private:
+  static constexpr bool on_host = !requires(Context & context) { context.take_error(); };
+
   void clear() { context_.fill(gradients_, Wide<T>{}); }
 
   Context& context_;
@@ -89,6 +101,7 @@ class GradientProbe {
   View<Wide<T>> gradients_;
   AnyView input_;
   AnyView targets_;
+  typename Context::Loss loss_;
   KnownSketches known_;
   int steps_ = 0;
 };

@@ -52,6 +52,10 @@ struct CodecDispatch {
   Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
   /// What encode saw, from its blob; null if the codec does not say, or not in this context.
   CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
+  /// The same from the pieces of it that it says; null if it does not say.
+  Pieces (*watched)(std::size_t rows, std::size_t cols, Dtype) = nullptr;
+  CodecStatistics (*seen)(const std::byte* pieces, std::size_t stride, std::size_t rows,
+                          std::size_t cols) = nullptr;
 };
 
 namespace detail {
@@ -75,6 +79,13 @@ constexpr CodecDispatch<T, Context> codec_dispatch() {
       nullptr};
   if constexpr (requires(ConstBytes blob) { kernel::statistics(blob, 1, 1, Dtype::f32); })
     calls.statistics = &kernel::statistics;
+  if constexpr (requires(const std::byte* pieces) {
+                  Pieces{Codec::watched(1, 1, Dtype::f32)};
+                  CodecStatistics{Codec::seen(pieces, 1, 1, 1)};
+                }) {
+    calls.watched = &Codec::watched;
+    calls.seen = &Codec::seen;
+  }
   return calls;
 }
 

@@ -18,6 +18,8 @@
 #include "complete_gradients.hpp"
 #include "dispatch.hpp"
 #include "memory_check.hpp"
+#include "program_check.hpp"
+#include "watched_blobs.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -56,34 +58,7 @@ class Step {
 
   /// The same from a dispatch table, for plans with codecs that no type of the network names.
   static Result<Step> make(Dispatch<T, Context> dispatch, Program program) {
-    if (program.graph.scalar != dtype_of<T>)
-      return Error::misuse("the program computes in ", name_of(program.graph.scalar),
-                           ", and this Step in ", name_of(dtype_of<T>));
-    if (program.graph.has_outside())
-      return Error::misuse("the program's steps are run by the caller (Stash), not by a Step");
-    for (const Node& node : program.graph.nodes)
-      if (static_cast<std::size_t>(node.layer) >= dispatch.layers.size())
-        return Error::misuse("the program has a layer ", node.layer, ", and the network only ",
-                             dispatch.layers.size(), " layers: it was made for another network");
-    for (const Node& node : program.graph.nodes) {
-      const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
-      if (layer.signature == nullptr) continue;
-      if (const Error why =
-              detail::differences(*layer.signature, layer.functor, program.graph, node))
-        return Error::misuse("the program was made for another network: as layer ", node.layer,
-                             " it has ", why.text());
-    }
-    if (!Context::runs_parts && program.graph.parts > 1)
-      return Error::misuse("the program's layers are cut into ", program.graph.parts,
-                           " parts, and this context runs layers whole (runs_parts)");
-    if (program.graph.has_loss && dispatch.loss.loss == nullptr)
-      return Error::misuse(
-          "the program ends with a loss, and the network has none: it was made for "
-          "another network");
-    for (const Policy& policy : program.plan.policies)
-      if (policy.codec() != nullptr && dispatch.find(policy.codec()) == nullptr)
-        return Error::misuse("the plan uses the codec ", policy.codec()->name,
-                             ", which no type of the network names: add it to the dispatch table");
+    if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
     step.at_.program = static_cast<Program&&>(program);
@@ -336,19 +311,24 @@ class Step {
   }
   const typename Context::Loss& lent_loss() const { return loss_; }
 
-  /// Whether the steps that follow read the statistics of what they encode, straight from the
-  /// blobs. Not during a step.
-  void watch(bool on) {
-    watching_ = on;
-    if (on) statistics_.resize(graph().nodes.size());
+  /// The steps that follow note what codecs see of what they encode. Where the host cannot read blobs, they
+  /// leave it in `memory`, watch_bytes() of the context's, which stays the caller's, and read_watched() is
+  /// due after each. Not during a step.
+  Error watch(Bytes memory = {}) {
+    return watched_.start(graph(), at_.program.plan, dispatch_, memory);
   }
+  /// They do so no longer.
+  void stop_watching() { watched_.stop(); }
+  /// 0 where the host reads blobs itself.
+  std::size_t watch_bytes() const {
+    return detail::WatchedBlobs<T, Context>::bytes(graph(), at_.program.plan, dispatch_);
+  }
+  /// `copy` is one, in the host's memory, of what the step that ended has left in that of watch().
+  void read_watched(ConstBytes copy) { watched_.read(graph(), at_.program.plan, dispatch_, copy); }
 
   /// What the codec of activation `id` saw in the last step that was watched; without elements
   /// if nothing was encoded, or the codec does not say.
-  CodecStatistics statistics(int id) const {
-    const auto i = static_cast<std::size_t>(id);
-    return i < statistics_.size() ? statistics_[i] : CodecStatistics{};
-  }
+  CodecStatistics statistics(int id) const { return watched_.of(id); }
 
   /// The last activation: in Mode::infer valid from the end of the step until the next one, and in
   /// a training step without a loss once hand_over() has run, until the instruction behind it.
@@ -389,7 +369,8 @@ class Step {
       case Op::encode:
         note(codec(run).encode(context, at_.matrix(run.node, run.x, part), at_.bytes(run.blob),
                                codec_part(run, part)));
-        if (part + 1 == static_cast<std::size_t>(run.parts)) look(run);
+        if (part + 1 == static_cast<std::size_t>(run.parts))
+          watched_.look(context, graph(), run.node, codec(run), at_.bytes(run.blob));
         return;
       case Op::decode:
         return note(codec(run).decode(context, at_.bytes(run.blob),
@@ -397,15 +378,6 @@ class Step {
       case Op::loss:
       case Op::loss_gradient: return loss(context, run, part);
     }
-  }
-
-  /// A blob's place is taken by others later in the step, so now is when to read it.
-  void look(const Instruction& run) {
-    const auto read = codec(run).statistics;
-    if (!watching_ || read == nullptr) return;
-    const Shape shape = at_.program.graph.node(run.node).output;
-    statistics_[static_cast<std::size_t>(run.node)] =
-        read(at_.bytes(run.blob), shape.rows(), shape.cols(), dtype_of<T>);
   }
 
   void note(const Error& error) {
@@ -537,7 +509,7 @@ class Step {
   void take(Step& other) {
     at_ = static_cast<detail::BoundProgram<T>&&>(other.at_);
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
-    statistics_ = static_cast<Array<CodecStatistics>&&>(other.statistics_);
+    watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
     updates_ = other.updates_;
     loss_ = other.loss_;
@@ -549,14 +521,13 @@ class Step {
     programs_ = other.programs_;
     bound_ = other.bound_;
     active_ = other.active_;
-    watching_ = other.watching_;
     other.shared_ = nullptr;
     other.bound_ = other.active_ = false;
   }
 
   detail::BoundProgram<T> at_;
   Dispatch<T, Context> dispatch_;
-  Array<CodecStatistics> statistics_;  ///< by activation, once watched
+  detail::WatchedBlobs<T, Context> watched_;
   detail::TransfersUnderWay transfers_;
   UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;
@@ -568,7 +539,6 @@ class Step {
   std::uint64_t programs_ = 0;  ///< programs so far
   bool bound_ = false;
   bool active_ = false;
-  bool watching_ = false;
 };
 
 }}  // namespace adacc::v0_1

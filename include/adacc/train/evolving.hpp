@@ -10,6 +10,9 @@
 /// not in use at most half of these; the number of steps alone decides, so a run that is repeated,
 /// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
 /// takes at most a hundredth of the time.
+///
+/// On a device all of it is the same but for the link, which nobody times there: what codecs saw is copied to
+/// the host after the update of a step that is watched, and gradients are sketched where they are.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +34,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   using Options = TrainingOptions<Context, Optimizer>;
 
   EvolvingPlan(Evolution evolution, const Options& options)
-      : evolution_(std::move(evolution)), clock_(options.clock),
-        evolving_(options.evolving && TrainingMemory<Context>::on_host),
+      : evolution_(std::move(evolution)), clock_(options.clock), evolving_(options.evolving),
         watch_times_(options.watch_times), profile_at_start_(options.profile_at_start),
         costs_known_(!options.profile.nodes.empty()) {}
 
@@ -64,8 +66,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
         cost.error = was.error;
         cost.carried_error = was.carried_error;
       }
-    if constexpr (TrainingMemory<Context>::on_host)
-      if (profile_at_start_) probe_all(training, *profile, input, targets);
+    if (profile_at_start_) probe_all(training, *profile, input, targets);
     measuring_ += clock_() - start;
     PlanRequest request = evolution_.request();
     request.budget_bytes = evolution_.wanted_budget_bytes();
@@ -87,8 +88,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
     if (const Error why = prepare(training, boundary, input, targets)) return why;
-    if constexpr (TrainingMemory<Context>::on_host)
-      if (evolving_) look(training, boundary, input, targets);
+    if (evolving_) look(training, boundary, input, targets);
     const Error failed = boundary.update.failed;
     boundary.update = evolution_.advance(training.updates());
     if (!boundary.update.failed) boundary.update.failed = failed;
@@ -99,8 +99,10 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
         boundary.update.failed = why;
       }
     watched_ = evolving_ && evolution_.wants_statistics(training.updates());
-    training.compiled().watch(watched_);
-    training.compiled().time_transfers(evolving_ && watch_times_ ? clock_ : ClockRef{});
+    const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
+    training.compiled().time_transfers(timed ? clock_ : ClockRef{});
+    // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
+    watched_ = watched_ && !training.compiled().watch(training.watched_.view());
     return {};
   }
 
@@ -108,14 +110,19 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     const TransferTimes& transfers = training.compiled().transfer_times();
     evolution_.observe_transfers(training.compiled().program().schedule, transfers);
     if (watched_) {
+      // If it cannot be read, the step that follows says why.
+      static_cast<void>(training.read_watched());
       for (int k = 0; k < evolution_.graph().node_count(); ++k)
         if (evolution_.plan()[k].codec() != nullptr)
           evolution_.observe_statistics(k, training.compiled().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
-      evolution_.observe_seconds(seconds, transfers.stall_seconds());
+      // Where waiting is not timed, it is taken to be as long as planned.
+      evolution_.observe_seconds(seconds, TrainingMemory<Context>::on_host
+                                              ? transfers.stall_seconds()
+                                              : evolution_.outcome().stall_seconds);
     }
     watched_ = false;
-    training.compiled().watch(false);
+    training.compiled().stop_watching();
   }
 
   std::string text() const override {
@@ -189,7 +196,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     GradientErrors probed;
     GradientProbe probe(training.context(), training.compiled().dispatch(), evolution_.graph(),
                         training.arena(), training.parameters(), training.gradients(), input,
-                        targets);
+                        targets, training.compiled().lent_loss());
     for (const ErrorClass& what : error_classes(evolution_.graph()))
       static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
     probed.write(evolution_.graph(), profile);
@@ -227,7 +234,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     {
       GradientProbe probe(training.context(), training.compiled().dispatch(), graph,
                           training.arena(), training.parameters(), training.gradients(), input,
-                          targets);
+                          targets, training.compiled().lent_loss());
       // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,
                                      std::uint64_t& taken, std::uint64_t limit) {

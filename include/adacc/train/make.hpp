@@ -105,10 +105,13 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
   if (options.total_bytes != 0) {
-    const auto held = options.moment_store.store ? memory_beside_arena(graph, options.optimizer,
-                                                                       options.moment_store.window)
-                                                 : memory_beside_arena(graph, options.optimizer);
+    auto held = options.moment_store.store
+                    ? memory_beside_arena(graph, options.optimizer, options.moment_store.window)
+                    : memory_beside_arena(graph, options.optimizer);
     if (!held) return held.error;
+    if (options.evolving)
+      held->watched =
+          detail::WatchedBlobs<T, Context>::bytes(graph, plan_from_types(graph), dispatch);
     const auto left = arena_budget(options.total_bytes, *held, graph, profile, request);
     if (!left) return left.error;
     if (*left < options.arena_bytes)
@@ -137,6 +140,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
            options.arena_bytes, first_arena, options.store, options.moment_store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
+  if (options.evolving)
+    if (const Error why = training->take_watched()) return why;
   training->set_up_bytes_ = set_up_bytes;
   training->clip = options.clip;
   training->clip_by = options.clip_by;

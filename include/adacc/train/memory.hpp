@@ -16,7 +16,7 @@ class TrainingMemory {
   /// What holds arena, parameters, gradients and state.
   template <class T>
   using Block = adacc::Block<T>;
-  /// Whether the host reads what steps leave in it, as plans that evolve want to.
+  /// Whether steps run on threads of the host, whose clock then tells what waits for what.
   static constexpr bool on_host = true;
 
   /// Takes what steps and updates need beside these.

@@ -15,10 +15,12 @@ struct TrainingMemoryUse {
   std::size_t sums = 0;  ///< on several ranks: what sums over shards and ranks wait in
   /// In a store, and so no part of the total: moments, which `moments` is then the window of.
   std::size_t stored = 0;
+  std::size_t watched =
+      0;  ///< on a device, if the plan evolves: what codecs saw, for the host to read
 
   /// What is held at once.
   constexpr std::size_t total() const {
-    const std::size_t held = parameters + gradients + moments + arena + sums;
+    const std::size_t held = parameters + gradients + moments + arena + sums + watched;
     return held < set_up ? set_up : held;
   }
 };

@@ -61,8 +61,7 @@ struct TrainingOptions {
   bool watch_times = true;
   /// Whether all that a profile holds is measured and probed before the first step, whatever the
   /// budget: for those who keep it (io/profile_text.hpp). Needs a clock, and takes about as many
-  /// steps as there are kinds of gradient errors. On a device, whose tensors the host does not read,
-  /// times are measured and gradient errors stay estimated.
+  /// steps as there are kinds of gradient errors.
   bool profile_at_start = false;
 
   CostProfile profile{};      ///< measured before: times and errors; without nodes there is none

@@ -8,8 +8,9 @@
 ///     auto training = Training<>::make(net, Shape(256, 2), {.budget_bytes = 450 * KiB});
 ///     training->step(x, y, 1e-3);
 ///
-/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp;
-/// <adacc/train.hpp> has both. A plan that is already there comes as a Program.
+/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp; what is only
+/// declared here is in train/training_set_up.hpp and train/training_updates.hpp.
+/// <adacc/train.hpp> has all of it. A plan that is already there comes as a Program.
 ///
 /// Activations are of T; parameters, their gradients and the optimizer's state of Wide<T>: with bfloat16,
 /// which devices have, fp32.
@@ -32,6 +33,8 @@
 #include "memory.hpp"
 #include "memory_use.hpp"
 #include "options.hpp"
+#include "outcome.hpp"
+#include "plan_keeper.hpp"
 #include "stored_moments.hpp"
 #include "update_table.hpp"
 
@@ -40,26 +43,6 @@ namespace adacc { inline namespace v0_1 {
 struct CheckpointInfo;  // io/checkpoint.hpp
 class CheckpointFile;
 
-/// What an update did.
-struct TrainingOutcome {
-  double loss = 0;       ///< the mean over its micro-batches of their mean losses
-  double grad_norm = 0;  ///< L2, of the mean gradient over all parameters, before clipping
-  /// False: nothing was updated, and the gradients are given up; if updates are fused, `skipped`
-  /// parameters were not.
-  bool finite = true;
-  std::size_t batches = 0;  ///< micro-batches
-  /// If updates are fused: parameters that keep their values and state, because the loss, or the gradient
-  /// of one that is complete with them, was not finite. Others are updated.
-  std::size_t skipped = 0;
-};
-
-/// What happened to the plan before an update.
-struct PlanBoundary {
-  EvolutionUpdate update;  ///< changes, or why one was not made
-  bool measured = false;   ///< costs were measured, and the plan was made anew from them
-  bool looked = false;     ///< something ran in the arena: what that held is lost
-};
-
 /// What load() takes from a checkpoint.
 enum class Restore : unsigned char {
   all,      ///< and goes on bit for bit: plan and all that evolved, too
@@ -67,42 +50,6 @@ enum class Restore : unsigned char {
 };
 
 namespace detail {
-
-inline Error clip_before_all() {
-  return Error::say(
-      "clipping by the norm of a step's own gradients needs all of them before the first update, "
-      "and "
-      "fused updates give each up as it comes: let updates be separate (Updates::separate), or "
-      "clip by "
-      "the norm of the step before (ClipBy::previous)");
-}
-
-/// What gradients() is the sum of, on all ranks.
-struct SummedBatches {
-  double losses = 0;        ///< the sum of theirs
-  double norm = 0;          ///< L2, of the summed gradients
-  std::size_t batches = 0;  ///< micro-batches
-};
-
-/// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
-/// trainings under a plan of the caller's have none, and need not compile it.
-template <class Training>
-class PlanKeeper {
- public:
-  virtual ~PlanKeeper() = default;
-  /// Before the first micro-batch of an update, which is this one. What it did is in `boundary`.
-  virtual Error before(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
-  /// That part of it which measures costs, if they are still to be measured.
-  virtual Error prepare(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
-  /// An update was made. A step took so many seconds; 0: nobody knows.
-  virtual void after(Training&, double seconds) = 0;
-  virtual Evolution& evolution() = 0;
-  virtual ClockRef clock() const = 0;
-  /// All that it remembers; and from it to where the training was that remembered it.
-  virtual std::string text() const = 0;
-  virtual Error restore(Training&, Plan plan, const std::string& text) = 0;
-};
-
 template <class T, class Context, class Optimizer>
 class EvolvingPlan;
 
@@ -245,44 +192,7 @@ class Training {
   /// is exchanged for one of the size it takes. The old one is given back first, so that memory
   /// never holds both; other steps that borrowed it must be bound again. If this fails, all is
   /// as it was; but if even the old arena cannot be had again, no step runs.
-  Error switch_to(Program program) {
-    if (step_.active())
-      return Error::misuse(
-          "a step is under way: it must end, or be abandoned, before another plan");
-    Result<Step<T, Context>> next = Step<T, Context>::make(step_.dispatch(), std::move(program));
-    if (!next) return next.error;
-    if (next->graph().parameter_elems != step_.graph().parameter_elems ||
-        next->graph().gradient_elems != step_.graph().gradient_elems ||
-        next->graph().updates != step_.graph().updates ||
-        next->graph().parameter_form != step_.graph().parameter_form ||
-        next->program().mode != Mode::train)
-      return Error::say(
-          "training goes on under programs for training the same parameters of the same network, "
-          "held in the same form, with updates of the same kind");
-    if (const Error why = next->lend_updates(step_.lent_updates())) return why;
-    if (const Error why = settle()) return why;
-    const std::size_t before = arena_.size(), needed = arena_for(*next);
-    Error error;
-    if (needed != before) {
-      give_back(arena_);
-      take_arena(needed, error);
-    }
-    if (!error) error = bind(*next);
-    if (!error) {
-      step_ = std::move(*next);
-      note_steps();
-      return {};
-    }
-    step_.unbind();
-    if (arena_.size() != before) {
-      give_back(arena_);
-      Error again;
-      take_arena(before, again);
-      if (again) return again;
-    }
-    if (const Error why = bind(step_)) return why;
-    return error;
-  }
+  Error switch_to(Program program);
 
   /// Saves parameters, the optimizer's state, plan, what evolved, updates, data position, seed and
   /// `notes` of yours (train/save.hpp). Between updates: gradients that are being summed are not
@@ -365,15 +275,7 @@ class Training {
   const UpdateTable& table() const { return table_; }
 
   /// What it holds, in bytes.
-  TrainingMemoryUse memory_use() const {
-    const Graph& graph = step_.graph();
-    TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
-                          table_.bytes(), arena_.size(), set_up_bytes_};
-    if (stored_ == nullptr) return use;
-    use.moments = stored_->turns().window_bytes();
-    use.stored = stored_->turns().store_bytes();
-    return use;
-  }
+  TrainingMemoryUse memory_use() const;
 
  private:
   using Keeper = detail::PlanKeeper<Training>;
@@ -388,56 +290,12 @@ class Training {
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
                                StoreRef store = {}, const MomentStore& moment_store = {},
-                               const bool* mine = nullptr) {
-    Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
-    if (!step) return step.error;
-    Training made(context);
-    made.step_ = std::move(*step);
-    const Graph& graph = made.step_.graph();
-    if (graph.fuses_updates() && !updates_in_steps)
-      return Error::misuse(
-          "fused updates run on threads of the host; on a device, let updates be separate");
-    made.optimizer = optimizer;
-    if (const Error why = check_form(graph, optimizer)) return why;
-    Result<UpdateTable> table =
-        UpdateTable::make(optimizer, graph.parameters, dtype_of<Wide<T>>, mine);
-    if (!table) return table.error;
-    made.table_ = std::move(*table);
-    made.squares_.resize(made.table_.owners());
-    if (moment_store.store) {
-      if (!updates_in_steps)
-        return Error::misuse(
-            "the optimizer's state can be in a store if threads of the host update; on a device, "
-            "let it be in memory");
-      auto turns = MomentTurns::make(optimizer, made.table_, graph, moment_store.window);
-      if (!turns) return turns.error;
-      auto stored = detail::StoredMoments::make(std::move(*turns), moment_store.store);
-      if (!stored) return stored.error;
-      made.stored_ = std::move(*stored);
-    }
-    made.least_arena_ = arena_bytes;
-    made.store_ = store;
-    const std::size_t needed = made.arena_for(made.step_);
-    Error error;
-    made.take_arena(needed > first_arena ? needed : first_arena, error);
-    if (made.holds_bf16()) detail::take(made.held_, graph.parameter_elems, "parameters", error);
-    else detail::take(made.params_, graph.parameter_elems, "parameters", error);
-    detail::take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
-    if (made.stored_ == nullptr)
-      detail::take(made.state_, made.table_.bytes(), "the optimizer's state", error);
-    if (error) return error;
-    error = made.memory_.make(context);
-    if (error) return error;
-    error = made.bind(made.step_);
-    if (error) return error;
-    error = made.each_form([&](auto params) {
-      return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
-                                     context.key.seed);
-    });
-    if (error) return error;
-    made.note_steps();
-    return static_cast<Training&&>(made);  // nvcc would copy it
-  }
+                               const bool* mine = nullptr);
+
+  /// Memory for what steps that are watched leave to the host, if they leave it in that of the context;
+  /// and has the host read it.
+  Error take_watched();
+  Error read_watched();
 
   void take_arena(std::size_t bytes, Error& error) {
     // What is sent away starts and ends where a disk can be written.
@@ -460,18 +318,7 @@ class Training {
   }
 
   /// What parameters in bfloat16 do not go with.
-  static Error check_form(const Graph& graph, const Optimizer& optimizer) {
-    if (graph.parameter_form == ParameterForm::full) return {};
-    if (!updates_in_steps)
-      return Error::misuse(
-          "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
-          "them be held in full");
-    if (!detail::is_elementwise(optimizer))
-      return Error::say(
-          "parameters can be held in bfloat16 by optimizers that are elementwise, and ",
-          optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
-    return {};
-  }
+  static Error check_form(const Graph& graph, const Optimizer& optimizer);
 
   static void give_back(Block<std::byte>& block) {
     const Block<std::byte> gone = std::move(block);
@@ -499,21 +346,7 @@ class Training {
   bool fused() const { return step_.graph().fuses_updates() && !given_out_; }
 
   /// One micro-batch, whole.
-  Result<double> run_batch(AnyView input, AnyView targets) {
-    rated_ = true;
-    if (const Error why = ready(input, targets)) return why;
-    const ClockRef clock = this->clock();
-    const double start = clock ? clock() : 0;
-    const Result<double> loss = step_.run(context_, input, targets);
-    const bool ran = step_.begun() != begun_;
-    note_steps();
-    if (!loss) {
-      if (ran) give_up();
-      return loss.error;
-    }
-    count(*loss, clock ? clock() - start : 0);
-    return loss;
-  }
+  Result<double> run_batch(AnyView input, AnyView targets);
 
   /// Updates parameters in the middle of steps: lent to them while they run.
   struct UpdateInStep {
@@ -528,67 +361,16 @@ class Training {
   };
   static constexpr bool updates_in_steps = !requires(Context & context) { context.take_error(); };
 
-  Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete) {
-    bool finite = std::isfinite(step_.loss());
-    for (std::size_t i = 0; i < complete.size(); ++i) {
-      const double norm = memory_.norm(context, complete.gradient(i));
-      squares_[complete.number(i)] = norm * norm;
-      finite = finite && std::isfinite(norm);
-    }
-    (finite ? in_step_.updated : in_step_.skipped) += complete.size();
-    if (!finite) return {};
-    const UpdateTerms terms{updates_ + 1, rate_, in_step_.scale, rounding_key(updates_ + 1)};
-    // Gradients are numbered as the table numbers the parameters that it has state of.
-    const std::size_t first = complete.number(0);
-    if (stored_ != nullptr)
-      return update_stored(context, stored_->turns().first_turn(first),
-                           stored_->turns().last_turn(first), terms,
-                           [&](std::size_t o) { return complete.gradient(o - first).data(); });
-    for (std::size_t i = 0; i < complete.size(); ++i)
-      table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
-                        UpdateTable::behind(params_.data(), complete.parameter(i).offset),
-                        complete.gradient(i).data(), Bytes(state_.data(), Shape(state_.size())),
-                        terms, UpdateTable::behind(held_.data(), complete.parameter(i).offset));
-    return {};
-  }
+  Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete);
 
   /// The update of what is in the turns [first, last), with `gradient(o)` of the o-th parameter of the
   /// table.
   template <class Gradient>
   Error update_stored(Context& context, std::size_t first, std::size_t last,
-                      const UpdateTerms& terms, const Gradient& gradient) {
-    const MomentTurns& turns = stored_->turns();
-    return stored_->run(first, last, [&](std::size_t p, std::byte* state) {
-      const MomentTurns::Piece& piece = turns.piece(p);
-      const Parameter& parameter = step_.graph().parameters[table_.owner(piece.owner)];
-      table_.update_piece(optimizer, context,
-                          ParameterPiece<Wide<T>>{
-                              parameter, piece.owner, piece.begin, piece.elems,
-                              UpdateTable::behind(params_.data(), parameter.offset + piece.begin),
-                              gradient(piece.owner) + piece.begin, state, turns.state_at(p),
-                              UpdateTable::behind(held_.data(), parameter.offset + piece.begin)},
-                          terms);
-    });
-  }
+                      const UpdateTerms& terms, const Gradient& gradient);
 
   /// Of a step that has made its updates itself.
-  Result<Outcome> outcome_of_step(double lr) {
-    if (lr != rate_)
-      return Error::misuse(
-          "the step has made its updates at another rate than update() was called with");
-    Outcome outcome;
-    outcome.batches = 1;
-    outcome.loss = losses_;
-    outcome.grad_norm = norm_of_squares();
-    outcome.skipped = in_step_.skipped;
-    outcome.finite = std::isfinite(outcome.loss) && outcome.skipped == 0;
-    if (std::isfinite(outcome.grad_norm)) previous_norm_ = outcome.grad_norm;
-    const double seconds = seconds_;
-    const bool updated = in_step_.updated > 0;
-    give_up();
-    if (keeper_ != nullptr && updated) keeper_->after(*this, seconds);
-    return outcome;
-  }
+  Result<Outcome> outcome_of_step(double lr);
 
   /// The norm of all gradients from the squares of each one's, in the order of the parameters: whenever
   /// they became known, it has the same bits.
@@ -597,51 +379,14 @@ class Training {
     for (const double square : squares_) sum += square;
     return std::sqrt(sum);
   }
-  double norm_of_block() {
-    if (clip_by == ClipBy::this_step) return memory_.norm(context_, gradients());
-    for (std::size_t o = 0; o < table_.owners(); ++o) {
-      const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
-      const double norm = memory_.norm(
-          context_, View<Wide<T>>(gradients().data() + parameter.offset, parameter.shape));
-      squares_[o] = norm * norm;
-    }
-    return norm_of_squares();
-  }
+  double norm_of_block();
 
   /// What a step whose updates are fused needs to make them.
-  Error ready_to_update() {
-    if (!rated_)
-      return Error::misuse("fused updates are made in the step: begin() it with their rate");
-    rated_ = false;
-    if (clip > 0 && clip_by == ClipBy::this_step) return detail::clip_before_all();
-    if (batches_ != 0)
-      return Error::misuse(
-          "the step that has ended has made its updates: update() says what it did, before the "
-          "next "
-          "begins");
-    in_step_ = {this, 0, 0, clip_scale(previous_norm_, clip)};
-    for (double& square : squares_) square = 0;
-    return {};
-  }
+  Error ready_to_update();
 
   /// Everything is in place for a micro-batch: the plan, if it is the first of an update, zeros in
   /// the gradients, and the random key.
-  Error ready(AnyView input, AnyView targets) {
-    if (const Error why = settle()) return why;
-    if (stored_ != nullptr && stored_->failure()) return stored_->failure();
-    if (fused())
-      if (const Error why = ready_to_update()) return why;
-    if (batches_ > 0xFFFF)
-      return Error::misuse("65536 micro-batches were summed: update() before the next");
-    clear();
-    // Before the boundary, too: a probe draws numbers, and a resumed run draws the same.
-    set_key();
-    if (keeper_ != nullptr && batches_ == 0) {
-      boundary_ = {};
-      if (const Error why = keeper_->before(*this, boundary_, input, targets)) return why;
-    }
-    return fused() ? step_.lend_updates(in_step_) : Error{};
-  }
+  Error ready(AnyView input, AnyView targets);
 
   void set_key() {
     context_.key.step = static_cast<std::uint32_t>(updates_);
@@ -656,17 +401,7 @@ class Training {
 
   /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
   /// else has left who knows what in the gradients.
-  Error settle() {
-    if (step_.active())
-      return Error::misuse(
-          "a step is under way: run it to its end, or abandon() it, before the training goes on");
-    if (step_.begun() == begun_) return {};
-    const bool whole = sliced_ && step_.begun() == begun_ + 1 && step_.ended() == ended_ + 1;
-    note_steps();
-    if (whole && !step_.error()) count(step_.loss(), 0);
-    else give_up();
-    return {};
-  }
+  Error settle();
 
   void note_steps() {
     begun_ = step_.begun();
@@ -697,58 +432,9 @@ class Training {
 
   /// The update that gradients() is ready for. `sum()` says what it is the sum of.
   template <class Sum>
-  Result<Outcome> update_from(double lr, const Sum& sum) {
-    const ClockRef clock = this->clock();
-    const double start = clock ? clock() : 0;
-    const detail::SummedBatches all = sum();
-    const auto n = static_cast<double>(all.batches);
-    Outcome outcome;
-    outcome.batches = all.batches;
-    outcome.loss = all.losses / n;
-    outcome.grad_norm = all.norm / n;
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) {
-      give_up();
-      return outcome;
-    }
-    ++updates_;
-    const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
-    previous_norm_ = outcome.grad_norm;
-    if (const Error why =
-            run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)}))
-      return give_up(), why;
-    if (const Error why = memory_.failure(context_)) return give_up(), why;
-    const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
-    batches_ = 0;
-    losses_ = seconds_ = 0;
-    if (keeper_ != nullptr) keeper_->after(*this, seconds);
-    return outcome;
-  }
+  Result<Outcome> update_from(double lr, const Sum& sum);
 
-  Error run_optimizer(const UpdateTerms& terms) {
-    if constexpr (updates_in_steps)
-      if (stored_ != nullptr)
-        return update_stored(
-            context_, 0, stored_->turns().turns().size(), terms, [&](std::size_t o) {
-              return gradients_.data() + step_.graph().parameters[table_.owner(o)].offset;
-            });
-    if constexpr (updates_in_steps)
-      if (given_out_) {
-        for (std::size_t o = 0; o < table_.owners(); ++o) {
-          const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
-          table_.update_one(optimizer, context_, parameter, o, params_.data() + parameter.offset,
-                            given_to_[o], Bytes(state_.data(), Shape(state_.size())), terms);
-        }
-        return {};
-      }
-    optimizer_kernel<Optimizer, Context>::update(
-        optimizer, context_, table_, step_.graph().parameters,
-        UpdateMemory<Wide<T>>{
-            params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
-        terms);
-    return {};
-  }
+  Error run_optimizer(const UpdateTerms& terms);
 
   /// put(ConstBytes) of the state, piece by piece in the order of table(); the first error.
   template <class Put>
@@ -780,6 +466,7 @@ class Training {
   Block<std::byte> state_;
   std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
+  Block<std::byte> watched_;        ///< lent to steps that are watched; none on the host
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
   std::uint64_t updates_ = 0;
@@ -800,3 +487,6 @@ class Training {
 };
 
 }}  // namespace adacc::v0_1
+
+#include "training_set_up.hpp"
+#include "training_updates.hpp"

@@ -199,13 +199,23 @@ struct PackedQuantCodec {
   /// All zeros if `blob` is none that this codec made of such a tensor.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
                                     Dtype dtype) {
-    CodecStatistics sum;
-    if (check_blob(blob, name, dtype, rows, cols, encoded_bytes(rows, cols, dtype))) return sum;
+    if (check_blob(blob, name, dtype, rows, cols, encoded_bytes(rows, cols, dtype))) return {};
+    const Pieces headers = watched(rows, cols, dtype);
+    return seen(blob.data() + headers.first, headers.stride, rows, cols);
+  }
+
+  /// The headers of the blocks.
+  static constexpr Pieces watched(std::size_t rows, std::size_t cols, Dtype dtype) {
     const detail::QuantFormat format(Bits, O, rows, cols, bytes_of(dtype));
+    return {format.start_of(0), sizeof(detail::BlockHeader), format.whole.bytes, format.blocks()};
+  }
+  static CodecStatistics seen(const std::byte* headers, std::size_t stride, std::size_t rows,
+                              std::size_t cols) {
+    CodecStatistics sum;
     sum.elements = rows * cols;
-    for (std::size_t i = 0; i < format.blocks(); ++i) {
+    for (std::size_t i = 0; i < div_up(rows, detail::block_rows); ++i) {
       detail::BlockHeader block;
-      std::memcpy(&block, blob.data() + format.start_of(i), sizeof block);
+      std::memcpy(&block, headers + i * stride, sizeof block);
       sum.outliers += block.flagged;
       sum.unplaced += block.unplaced;
       sum.nonfinite += block.nonfinite;

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/// How a Training takes its memory, and exchanges it for that of another program.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "training.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::switch_to(Program program) {
+  if (step_.active())
+    return Error::misuse("a step is under way: it must end, or be abandoned, before another plan");
+  Result<Step<T, Context>> next = Step<T, Context>::make(step_.dispatch(), std::move(program));
+  if (!next) return next.error;
+  if (next->graph().parameter_elems != step_.graph().parameter_elems ||
+      next->graph().gradient_elems != step_.graph().gradient_elems ||
+      next->graph().updates != step_.graph().updates ||
+      next->graph().parameter_form != step_.graph().parameter_form ||
+      next->program().mode != Mode::train)
+    return Error::say(
+        "training goes on under programs for training the same parameters of the same network, "
+        "held in the same form, with updates of the same kind");
+  if (const Error why = next->lend_updates(step_.lent_updates())) return why;
+  if (const Error why = settle()) return why;
+  const std::size_t before = arena_.size(), needed = arena_for(*next);
+  Error error;
+  if (needed != before) {
+    give_back(arena_);
+    take_arena(needed, error);
+  }
+  if (!error) error = bind(*next);
+  if (!error) {
+    step_ = std::move(*next);
+    note_steps();
+    return {};
+  }
+  step_.unbind();
+  if (arena_.size() != before) {
+    give_back(arena_);
+    Error again;
+    take_arena(before, again);
+    if (again) return again;
+  }
+  if (const Error why = bind(step_)) return why;
+  return error;
+}
+
+template <class T, class Context, class Optimizer>
+Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
+    Dispatch<T, Context> dispatch, Program program, const Context& context,
+    const Optimizer& optimizer, std::size_t arena_bytes, std::size_t first_arena, StoreRef store,
+    const MomentStore& moment_store, const bool* mine) {
+  Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
+  if (!step) return step.error;
+  Training made(context);
+  made.step_ = std::move(*step);
+  const Graph& graph = made.step_.graph();
+  if (graph.fuses_updates() && !updates_in_steps)
+    return Error::misuse(
+        "fused updates run on threads of the host; on a device, let updates be separate");
+  made.optimizer = optimizer;
+  if (const Error why = check_form(graph, optimizer)) return why;
+  Result<UpdateTable> table =
+      UpdateTable::make(optimizer, graph.parameters, dtype_of<Wide<T>>, mine);
+  if (!table) return table.error;
+  made.table_ = std::move(*table);
+  made.squares_.resize(made.table_.owners());
+  if (moment_store.store) {
+    if (!updates_in_steps)
+      return Error::misuse(
+          "the optimizer's state can be in a store if threads of the host update; on a device, "
+          "let it be in memory");
+    auto turns = MomentTurns::make(optimizer, made.table_, graph, moment_store.window);
+    if (!turns) return turns.error;
+    auto stored = detail::StoredMoments::make(std::move(*turns), moment_store.store);
+    if (!stored) return stored.error;
+    made.stored_ = std::move(*stored);
+  }
+  made.least_arena_ = arena_bytes;
+  made.store_ = store;
+  const std::size_t needed = made.arena_for(made.step_);
+  Error error;
+  made.take_arena(needed > first_arena ? needed : first_arena, error);
+  if (made.holds_bf16()) detail::take(made.held_, graph.parameter_elems, "parameters", error);
+  else detail::take(made.params_, graph.parameter_elems, "parameters", error);
+  detail::take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
+  if (made.stored_ == nullptr)
+    detail::take(made.state_, made.table_.bytes(), "the optimizer's state", error);
+  if (error) return error;
+  error = made.memory_.make(context);
+  if (error) return error;
+  error = made.bind(made.step_);
+  if (error) return error;
+  error = made.each_form([&](auto params) {
+    return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
+                                   context.key.seed);
+  });
+  if (error) return error;
+  made.note_steps();
+  return static_cast<Training&&>(made);  // nvcc would copy it
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::check_form(const Graph& graph, const Optimizer& optimizer) {
+  if (graph.parameter_form == ParameterForm::full) return {};
+  if (!updates_in_steps)
+    return Error::misuse(
+        "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
+        "them be held in full");
+  if (!detail::is_elementwise(optimizer))
+    return Error::say("parameters can be held in bfloat16 by optimizers that are elementwise, and ",
+                      optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");
+  return {};
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::take_watched() {
+  Error error;
+  detail::take(watched_, step_.watch_bytes(), "what codecs saw", error);
+  return error;
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::read_watched() {
+  if (watched_.size() == 0) return {};
+  return memory_.read(ConstBytes(watched_.data(), Shape(watched_.size())), [&](ConstBytes copy) {
+    step_.read_watched(copy);
+    return Error();
+  });
+}
+
+template <class T, class Context, class Optimizer>
+TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
+  const Graph& graph = step_.graph();
+  TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
+                        table_.bytes(), arena_.size(), set_up_bytes_};
+  use.watched = watched_.size();
+  if (stored_ == nullptr) return use;
+  use.moments = stored_->turns().window_bytes();
+  use.stored = stored_->turns().store_bytes();
+  return use;
+}
+
+}}  // namespace adacc::v0_1
