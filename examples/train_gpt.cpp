@@ -199,7 +199,12 @@ void print_summary(AnyTrainer& trainer) {
   const auto line = [](const char* what, std::size_t bytes) {
     std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
   };
-  if constexpr (requires { trainer.stage(); }) std::printf("of stage %d:\n", trainer.stage());
+  if constexpr (requires { trainer.stage(); }) {
+    if (const double seconds = trainer.step_seconds(); seconds > 0)
+      std::printf("step, predicted and measured %11.1f ms and %.1f ms (the median)\n",
+                  1e3 * trainer.planned().plan.time.seconds, 1e3 * seconds);
+    std::printf("of stage %d:\n", trainer.stage());
+  }
   line("activation peak, measured", trainer.measured_peak());
   line("activation peak, predicted", trainer.predicted_peak());
   if constexpr (requires { trainer.retain_peak(); })

@@ -83,10 +83,17 @@ for ranks in 2 4; do
       complain "$ranks stages $more: $(cat err)"
     [ "$(grep -c '^  stage' out)" -eq "$ranks" ] || complain "$ranks stages are said to be: $(cat out)"
     cmp <(losses whole) <(losses staged) || complain "$ranks stages $more have other losses than one"
+    grep -q 'costs  *measured in .* gradient errors of codecs estimated' out || complain "costs: $(cat out)"
+    [ "$(grep -c 'speed [01]\.[0-9]*, measured' out)" -eq "$ranks" ] || complain "no speeds: $(cat out)"
+    grep -q 'step, predicted and measured  *[0-9.]* ms and [0-9.]* ms' out || complain "steps: $(cat out)"
   done
 done
 [ "$(losses whole | wc -l)" -eq 4 ] || complain "the log of a pipeline has not 4 losses"
+"$launcher" -np 4 "$program" "${staged[@]}" --pipeline 4 --total 300KiB --fixed-costs --log staged >out 2>err ||
+  complain "estimated costs: $(cat err)"
+grep -q 'costs  *estimated' out || complain "estimated costs: $(cat out)"
 grep -q recompute out || complain "300 KiB a rank were enough to retain everything: $(cat out)"
+cmp <(losses whole) <(losses staged) || complain "4 stages by estimated costs have other losses than one"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 3 >out 2>err && complain "3 stages on 2 ranks"
 grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"
