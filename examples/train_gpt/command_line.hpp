@@ -391,9 +391,6 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return fail(adacc::Error::say(adacc::one_line(all.resume, 80).c_str(), ": is of a run with ",
                                     all.for_one_stage(),
                                     ", which does not go with --pipeline yet"));
-    if (all.pipeline > 0 && (all.moments != "fp32" || all.optimizer == "adafactor"))
-      return fail(adacc::Error::say(
-          "--pipeline takes --optimizer adamw, sgd or lion, with --moments fp32"));
     if (all.fused && all.clip > 0 && all.clip_by == "step")
       return fail(adacc::Error::say(
           "--clip needs all gradients of a step before the first update, and --fused gives each up "

@@ -98,7 +98,7 @@ cmp <(losses whole) <(losses staged) || complain "4 stages by estimated costs ha
 grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"
 grep -q 'stage 0 of 2 does not fit' err || complain "1 KiB: $(cat err)"
-for option in '--val text' '--shards 2' '--lora 2' '--fused'; do
+for option in '--val text' '--shards 2' '--lora 2' '--fused' '--parameters bf16'; do
   # shellcheck disable=SC2086  # two words
   "$program" "${staged[@]}" --pipeline 1 $option >out 2>err && complain "--pipeline with $option"
   grep -q -- "${option%% *} does not go with --pipeline" err || complain "$option: $(cat err)"
@@ -129,6 +129,16 @@ cmp <(numbers whole) <(numbers half) || complain "one rank goes on from a pipeli
 "$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
   complain "$(cat err)"
 cmp whole half || complain "a pipeline goes on from one rank's checkpoint otherwise"
+# Moments in 8 bits are rounded as on one rank, and resumed in either place.
+eighths=("${staged[@]}" --moments int8)
+"$program" "${eighths[@]}" --untied-head --shards 1 --save one >out 2>err || complain "$(cat err)"
+size=$(($(bytes parameters) + $(bytes moments)))
+"$launcher" -np 2 "$program" "${eighths[@]}" --pipeline 2 --steps 2 --save half >out 2>err || complain "$(cat err)"
+[ "$(bytes moments)" -lt "$(($(bytes parameters) * 3 / 4))" ] || complain "moments in 8 bits: $(cat out)"
+"$program" --resume half --threads 1 --steps 3 --save half >out 2>err || complain "$(cat err)"
+"$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
+  complain "$(cat err)"
+cmp <(numbers one) <(numbers half) || complain "moments in 8 bits of 2 stages are not those of one rank"
 stages_fail() {  # WORDS ARGS...: on both ranks
   "$launcher" -np 2 "$program" --threads 1 --pipeline 2 --rank-limit 20 "${@:2}" >out 2>err &&
     complain "a pipeline with ${*:2}"

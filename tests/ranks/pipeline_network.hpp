@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-/// A network that tests of pipelines cut, and what it is trained on.
+/// A network that tests of pipelines cut, its plans, and what it is trained on.
 #pragma once
+
+#include <doctest/doctest.h>
 
 #include <adacc/core/any_view.hpp>
 #include <adacc/core/random.hpp>
+#include <adacc/cost/estimate.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/plan/pipeline/planner.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -56,5 +61,29 @@ struct Data {
   }
   std::vector<std::vector<std::int32_t>> all;
 };
+
+/// For so many stages; `share`: of the memory that retaining everything needs beyond parameters.
+inline PipelineOutcome plan_of(const Graph& graph, int stages, double share) {
+  const CostProfile profile = estimated_profile(graph);
+  PipelineRequest request;
+  request.micro_batches = micro_batches;
+  request.tolerance = 0;
+  for (int s = 0; s < stages; ++s) request.stages.push_back({std::size_t{1} << 30});
+  const auto roomy = plan_pipeline(graph, profile, request);
+  REQUIRE_MESSAGE(roomy, roomy.error.text());
+  std::size_t most = 0;
+  for (const StageOutcome& stage : roomy->stages)
+    most = std::max(most, stage.peak_bytes - stage.state_bytes);
+  for (StageMachine& machine : request.stages) {
+    const std::size_t state = roomy->stages[0].state_bytes;
+    machine.memory_bytes =
+        state + state / 8 + static_cast<std::size_t>(share * static_cast<double>(most));
+  }
+  auto plan = plan_pipeline(graph, profile, request);
+  REQUIRE_MESSAGE(plan, plan.error.text());
+  for (std::size_t s = 0; s < plan->stages.size(); ++s)
+    CHECK(plan->stages[s].peak_bytes <= request.stages[s].memory_bytes);
+  return *plan;
+}
 
 }  // namespace pipeline_network

@@ -197,6 +197,10 @@ class Pipeline {
       return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
                            " ranks: each runs one");
     if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
+    if (graph.parameter_form != ParameterForm::full)
+      return Error::misuse(
+          "stages of a pipeline hold parameters in full, and this graph has them in ",
+          name_of(graph.parameter_form));
     const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
     first_ = mine.first, last_ = mine.last;
     whole_ = graph;
@@ -222,8 +226,10 @@ class Pipeline {
     detail::take(arena_, arena, "activations", error);
     detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
                  "what is received and sent", error);
+    const std::uint32_t before =
+        UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
     const Result<UpdateTable> table =
-        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
+        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar), nullptr, before);
     if (!table) return table.error;
     table_ = *table;
     norms_.resize(table_.owners());
