@@ -204,6 +204,35 @@ TEST_CASE("ranks with little memory measure less, and have the plan all the same
   CHECK(none.last < none.first);
 }
 
+TEST_CASE("a stage that is measured takes its last activation for the gradient of that") {
+  const auto network = make_network(2);
+  const auto graph = *make_graph(network, Shape(batch, time_steps));
+  const auto cut = *stage_of(graph, 0, cuts_of(graph)[1]);
+  auto step = *Step<float, Cpu>::make(make_dispatch<float, Cpu>(network),
+                                      *make_program(cut, retain_all(cut)));
+  auto arena = *Block<std::byte>::make(step.arena_bytes(), "arena");
+  auto params = *Block<float>::make(cut.parameter_elems, "parameters");
+  auto gradients = *Block<float>::make(cut.gradient_elems, "gradients");
+  Cpu cpu;
+  initialize_parameters(cpu, cut.parameters, params.view(), 3);
+  REQUIRE(!step.bind({arena.data(), Shape(arena.size())}, params.view(), gradients.view()));
+  const Data data(0);
+  const auto copies = [](View<const float> y, View<float> dy) {
+    for (std::size_t i = 0; i < y.size(); ++i) dy[i] = y[i];
+    return 0.0;
+  };
+  REQUIRE(step.run(cpu, data(0), copies));
+  const std::vector<float> expected(gradients.view().begin(), gradients.view().end());
+  cpu.fill(gradients.view(), 0.F);
+  std::memset(arena.data(), 0xFF, arena.size());
+  Ticks ticks;
+  detail::InstructionTimes<Cpu> times;
+  Array<double> seconds(step.instruction_count());
+  REQUIRE(!times.make(seconds.size(), ticks));
+  REQUIRE(!detail::timed_step(cpu, step, data(0), AnyView(), times, seconds));
+  CHECK(std::memcmp(expected.data(), gradients.data(), expected.size() * sizeof(float)) == 0);
+}
+
 TEST_CASE("ranks that ask for different pipelines, or cannot measure, are errors on all of them") {
   const auto all_say = [](const std::vector<Planned>& all, const char* words) {
     for (const Planned& planned : all) {
