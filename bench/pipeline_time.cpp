@@ -6,7 +6,8 @@
 /// as the processor time that it took, and messages take what the link says (ranks/thread_group.hpp). So
 /// a machine with fewer cores than ranks, or a busy one, measures what a rank on a core of its own would
 /// do. Costs are measured in processor time, too, right before each run. Contestants take turns; what is
-/// printed are medians.
+/// printed are medians. The last ones are planned by the ranks themselves, each of which measures its stage
+/// and its link (ranks/plan_pipeline.hpp), and their steps end with an update.
 ///
 ///     pipeline_time --layers 12 --stages 2 --micro 8
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
 #include <adacc/ranks/pipeline.hpp>
+#include <adacc/ranks/plan_pipeline.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <support/command_line.hpp>
 
@@ -107,6 +109,17 @@ struct Contestant {
   const char* name;
   PipelineOutcome plan;
   std::vector<double> seconds, predicted, ratios;  ///< by round
+
+  /// Steps that ended on each rank at these times; the first is not counted.
+  void note(const std::vector<std::vector<double>>& ends) {
+    const auto end = [&](std::size_t step) {
+      double latest = 0;
+      for (const auto& of_rank : ends) latest = std::max(latest, of_rank[step]);
+      return latest;
+    };
+    for (std::size_t step = 1; step < ends[0].size(); ++step)
+      seconds.push_back(end(step) - end(step - 1));
+  }
 };
 
 int fail(const Error& why) {
@@ -145,7 +158,7 @@ Result<double> predicted(const Options& options, const Graph& graph, const CostP
   return simulate_pipeline(times, options.micro).seconds;
 }
 
-/// Steps of one contestant; the first is not counted.
+/// Steps of one contestant.
 template <class Network>
 Error run(const Options& options, const Network& network, const Graph& graph, const Data& data,
           Contestant& the) {
@@ -168,12 +181,46 @@ Error run(const Options& options, const Network& network, const Graph& graph, co
   });
   for (const Error& why : errors)
     if (why) return why;
-  const auto end = [&](std::size_t step) {
-    double latest = 0;
-    for (const auto& of_rank : ends) latest = std::max(latest, of_rank[step]);
-    return latest;
-  };
-  for (std::size_t step = 1; step < steps; ++step) the.seconds.push_back(end(step) - end(step - 1));
+  the.note(ends);
+  return {};
+}
+
+/// Ranks that measure and plan on their own, and steps under that plan.
+template <class Network>
+Error run_together(const Options& options, const Network& network, const Graph& graph,
+                   const Data& data, std::size_t memory, Contestant& the) {
+  const auto ranks = static_cast<std::size_t>(options.stages);
+  constexpr int steps = 3;
+  std::vector<Error> errors(ranks);
+  std::vector<std::vector<double>> ends(ranks);
+  ThreadGroup group(options.stages, {.limit_seconds = 120,
+                                     .rate = 1e9 * options.link_gbps,
+                                     .latency = 1e-6 * options.latency_us});
+  run_ranks(group, [&](ThreadGroup::Member& member) {
+    Timed timed(member);
+    const auto clock = [&] { return timed.now(); };
+    const auto mine = static_cast<std::size_t>(member.rank());
+    PipelineRequest request;
+    request.micro_batches = options.micro;
+    request.tolerance = options.tolerance;
+    request.stages.resize(ranks);
+    request.stages[mine].memory_bytes = memory;
+    auto planned = plan_pipeline(timed, make_dispatch<float, Cpu>(network), graph, request, Cpu{},
+                                 AdamW{}, {clock, data(0), data(0), {.warm_up = 1, .steps = 5}});
+    if ((errors[mine] = planned.error)) return;
+    if (mine == 0) the.plan = planned->plan;
+    auto pipeline = Pipeline<>::make(network, graph, planned->plan, options.micro, Cpu{}, timed);
+    errors[mine] = pipeline.error;
+    for (int step = 0; step < steps && !errors[mine]; ++step) {
+      errors[mine] = pipeline->step(data, data, 1e-4).error;
+      ends[mine].push_back(timed.now());
+    }
+  });
+  for (const Error& why : errors)
+    if (why) return why;
+  the.note(ends);
+  the.predicted.push_back(the.plan.time.seconds);
+  the.ratios.push_back(the.plan.time.seconds / the.seconds.back());
   return {};
 }
 
@@ -211,7 +258,16 @@ int compare(Options options) {
       other.stages[s].memory_bytes = full.stages[s].peak_bytes;
     add("planned, in full's peaks", other);
   }
-  for (int round = 0; round < options.rounds; ++round)
+  Contestant together{"by the ranks, all they want", {}, {}, {}, {}};
+  Contestant tight{"by the ranks, with half the arenas", {}, {}, {}, {}};
+  for (int round = 0; round < options.rounds; ++round) {
+    if (const Error why = run_together(options, network, *graph, data, 64 * GiB, together))
+      return fail(why);
+    std::size_t wanted = 0;
+    for (const StageOutcome& stage : together.plan.stages)
+      wanted = std::max(wanted, stage.peak_bytes - stage.arena_bytes() / 2);
+    if (const Error why = run_together(options, network, *graph, data, wanted, tight))
+      return fail(why);
     for (Contestant& each : contestants) {
       const auto now = measured(network, *graph, data);
       if (!now) return fail(now.error);
@@ -221,6 +277,9 @@ int compare(Options options) {
       each.predicted.push_back(*seconds);
       each.ratios.push_back(*seconds / each.seconds.back());
     }
+  }
+  contestants.push_back(std::move(together));
+  contestants.push_back(std::move(tight));
   std::printf("%d stages, %d micro-batches, %d blocks of %zu channels, %zu x %zu tokens\n",
               options.stages, options.micro, options.network.layers, options.network.channels,
               options.batch, options.seq);

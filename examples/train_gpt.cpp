@@ -5,7 +5,6 @@
 /// not be written, with one line that says what; 128 and the number of the signal (SIGINT, SIGTERM,
 /// SIGHUP, SIGPIPE) that interrupted it. Where --save asks for a checkpoint, one is written in all
 /// cases but bad input.
-#include <cmath>
 #include <csignal>
 #include <cstdio>
 
@@ -22,6 +21,7 @@
 #include "train_gpt/ranks.hpp"
 #include "train_gpt/report.hpp"
 #include "train_gpt/run_report.hpp"
+#include "train_gpt/summary.hpp"
 #include "train_gpt/trainer.hpp"
 
 namespace {
@@ -192,37 +192,6 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
               mebibytes(trainer.retain_peak()).c_str());
   if (!options.resume.empty()) print_resumed(line, trainer.done());
   std::fflush(stdout);
-}
-
-template <class AnyTrainer>
-void print_summary(AnyTrainer& trainer) {
-  const auto line = [](const char* what, std::size_t bytes) {
-    std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
-  };
-  if constexpr (requires { trainer.stage(); }) std::printf("of stage %d:\n", trainer.stage());
-  line("activation peak, measured", trainer.measured_peak());
-  line("activation peak, predicted", trainer.predicted_peak());
-  if constexpr (requires { trainer.retain_peak(); })
-    line("retain would have needed", trainer.retain_peak());
-  const adacc::TrainingMemoryUse memory = trainer.memory_use();
-  line("parameters", memory.parameters);
-  line("gradients", memory.gradients);
-  line(memory.stored > 0 ? "moments, their window" : "moments", memory.moments);
-  line("arena", memory.arena);
-  if (memory.watched > 0) line("what codecs saw", memory.watched);
-  if (memory.sums > 0) line("sums over shards and ranks", memory.sums);
-  if (memory.set_up > 0) line("set-up, given back", memory.set_up);
-  line("in all", memory.total());
-  if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
-  if (memory.stored > 0) line("moments in --moments-store", memory.stored);
-  // What the process took beside: its heap, stacks of threads, and pages of code.
-  if constexpr (requires { trainer.resident_bytes(); })
-    if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
-      std::printf(
-          "%-28s %14zu bytes  %s, %.1f %% %s what it holds\n", "resident, over before", resident,
-          mebibytes(resident).c_str(),
-          100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
-          resident < memory.total() ? "below" : "above");
 }
 
 /// Bytes as a terminal may show them.

@@ -239,7 +239,8 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 1 << 16));
   app.add_flag("--fixed-costs", options.fixed_costs,
                "for auto: never measure times anew, so that runs with the same --profile, and "
-               "resumed ones, give the same bits however fast the machine is");
+               "resumed ones, give the same bits however fast the machine is; with --pipeline: "
+               "plan by estimated costs, to the same end");
   app.add_option("--profile", options.profile,
                  "for auto: read the costs of layers and codecs from this file, or, where it is "
                  "missing or not of this machine and model, measure and write it, probed gradient "
@@ -320,13 +321,12 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
-  for (const char* name :
-       {"--model",         "--policy",          "--budget",        "--profile",
-        "--fixed-costs",   "--offload",         "--train",         "--lora",
-        "--may-freeze",    "--fused",           "--clip-by",       "--shards",
-        "--solver",        "--plan-threads",    "--forward-only",  "--report",
-        "--export",        "--merge",           "--sample",        "--val",
-        "--shard-moments", "--shard-gradients", "--moments-store", "--parameters"})
+  for (const char* name : {"--model",           "--policy",        "--budget",    "--profile",
+                           "--offload",         "--train",         "--lora",      "--may-freeze",
+                           "--fused",           "--clip-by",       "--shards",    "--solver",
+                           "--plan-threads",    "--forward-only",  "--report",    "--export",
+                           "--merge",           "--sample",        "--val",       "--shard-moments",
+                           "--shard-gradients", "--moments-store", "--parameters"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
@@ -391,9 +391,6 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return fail(adacc::Error::say(adacc::one_line(all.resume, 80).c_str(), ": is of a run with ",
                                     all.for_one_stage(),
                                     ", which does not go with --pipeline yet"));
-    if (all.pipeline > 0 && (all.moments != "fp32" || all.optimizer == "adafactor"))
-      return fail(adacc::Error::say(
-          "--pipeline takes --optimizer adamw, sgd or lion, with --moments fp32"));
     if (all.fused && all.clip > 0 && all.clip_by == "step")
       return fail(adacc::Error::say(
           "--clip needs all gradients of a step before the first update, and --fused gives each up "

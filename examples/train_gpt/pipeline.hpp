@@ -4,21 +4,22 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/cost/estimate.hpp>
 #include <adacc/io/tokens.hpp>
 #include <adacc/layer/gpt.hpp>
-#include <adacc/plan/pipeline/planner.hpp>
 #include <adacc/ranks/collectives.hpp>
+#include <adacc/ranks/plan_pipeline.hpp>
 #include <adacc/ranks/save_pipeline.hpp>
 #include <adacc/train/learning_rate.hpp>
 #include <support/optimizer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "batch.hpp"
 #include "command_line.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -39,14 +40,15 @@ class StageTrainer {
   StageTrainer(const StageTrainer&) = delete;
   StageTrainer& operator=(const StageTrainer&) = delete;
 
-  /// Plans all stages, which every rank does alike: costs are estimated. Takes the memory of its own.
-  adacc::Error set_up(const adacc::Tokens&) { return share_error(group_, allocate()); }
+  /// Measures costs on the first batch of `data`, together with the other ranks, and takes the memory of this
+  /// rank's stage.
+  adacc::Error set_up(const adacc::Tokens& data) { return allocate(data); }
 
   /// The same, and goes on where the checkpoint `saved` was, which --resume names.
-  adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes&, const adacc::Tokens&,
+  adacc::Error resume(const adacc::CheckpointInfo& saved, const Notes&, const adacc::Tokens& data,
                       bool same_text) {
     using namespace adacc;
-    if (const Error why = share_error(group_, allocate())) return why;
+    if (const Error why = allocate(data)) return why;
     if (const Error why = stage_.load(options_.resume)) return why;
     stage_.context().key.seed = options_.seed;
     const std::size_t place = same_text ? static_cast<std::size_t>(saved.data_position) : 0;
@@ -59,7 +61,13 @@ class StageTrainer {
   }
 
   std::uint64_t done() const { return stage_.updates(); }
-  const adacc::PipelineOutcome& plan() const { return plan_; }
+  const adacc::PlannedPipeline& planned() const { return planned_; }
+  /// Seconds of a step, the median of those that ran.
+  double step_seconds() const {
+    std::vector<double> sorted = seconds_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  }
   adacc::TrainingMemoryUse memory_use() const { return stage_.memory_use(); }
   std::size_t predicted_peak() const { return stage_.arena_bytes(); }
   std::size_t measured_peak() { return touched_bytes(stage_.arena(), stage_.arena_bytes()); }
@@ -82,43 +90,55 @@ class StageTrainer {
                                         shape);
       };
     };
+    const double start = steady_seconds();
     const auto done = stage_.step(part(inputs_), part(targets_), rate.at(this->done()));
     if (!done) return done.error;
+    seconds_.push_back(steady_seconds() - start);
     if (done->finite) next_batch_ += options_.micro;
     stage_.data_position = data.position(next_batch_, options_.batch, options_.seq);
     return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro};
   }
 
  private:
-  adacc::Error allocate() {
+  /// On all ranks together: an error of one is that of all.
+  adacc::Error allocate(const adacc::Tokens& data) {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
                                              options_.threads, options_.parts);
-    if (!graph) return graph.error;
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
-    if (!optimizer) return optimizer.error;
-    const auto held = memory_beside_arena(*graph, *optimizer);
-    const auto fp32 = memory_beside_arena(*graph, AdamW{});
-    if (!held || !fp32) return held ? fp32.error : held.error;
-    PipelineRequest request;
-    request.micro_batches = static_cast<int>(options_.micro);
-    request.tolerance = options_.tolerance;
-    request.bytes_per_trained =
-        static_cast<double>(held->total()) / static_cast<double>(graph->parameter_elems);
-    if (!options_.total_text.empty())
-      total_bytes_ = options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
-    const std::size_t memory = total_bytes_ == 0 ? SIZE_MAX / 2 : total_bytes_;
-    for (int s = 0; s < options_.pipeline; ++s) request.stages.push_back({memory});
-    auto plan = plan_pipeline(*graph, estimated_profile(*graph), request);
-    if (!plan) return plan.error;
-    plan_ = std::move(*plan);
+    Batch batch;
+    Error why = graph.error;
+    if (!why) why = optimizer.error;
+    if (!why) why = batch.make(options_.batch, options_.seq);
+    if (!why) why = batch.fill(data, next_batch_);
+    std::size_t memory = SIZE_MAX / 2;
+    if (!why && !options_.total_text.empty()) {
+      const auto fp32 = memory_beside_arena(*graph, AdamW{});
+      why = fp32.error;
+      if (fp32)
+        memory = total_bytes_ =
+            options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
+    }
+    if ((why = share_error(group_, why))) return why;
     auto dispatch = make_dispatch<float, Cpu>(network_);
     dispatch.add_codec<Int8Outlier>();
     dispatch.add_codec<Int4Outlier>();
-    auto stage = Stage::make(std::move(dispatch), *graph, plan_, request.micro_batches, cpu_,
-                             group_, *optimizer);
-    if (!stage) return stage.error;
+    PipelineRequest request;
+    request.micro_batches = static_cast<int>(options_.micro);
+    request.tolerance = options_.tolerance;
+    request.stages.resize(static_cast<std::size_t>(group_.size()));
+    request.stages[static_cast<std::size_t>(group_.rank())].memory_bytes = memory;
+    StageMeasuring measuring;
+    if (!options_.fixed_costs) measuring.clock = steady_seconds;
+    measuring.input = batch.inputs();
+    measuring.targets = batch.targets();
+    auto planned = plan_pipeline(group_, dispatch, *graph, request, cpu_, *optimizer, measuring);
+    if (!planned) return planned.error;
+    planned_ = std::move(*planned);
+    auto stage = Stage::make(std::move(dispatch), *graph, planned_.plan, request.micro_batches,
+                             cpu_, group_, *optimizer);
+    if ((why = share_error(group_, stage.error))) return why;
     stage_ = std::move(*stage);
     stage_.clip = options_.clip;
     stage_.model = options_.model_text();
@@ -134,9 +154,10 @@ class StageTrainer {
   decltype(adacc::gpt::make(options_.network)) network_;
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
-  adacc::PipelineOutcome plan_;
+  adacc::PlannedPipeline planned_;
   Stage stage_;
   std::vector<std::int32_t> inputs_, targets_;
+  std::vector<double> seconds_;  ///< of each step, its update included
   std::uint64_t next_batch_ = 0;
   std::size_t total_bytes_ = 0;  ///< 0 without --total
 };
@@ -150,14 +171,24 @@ inline void print_setup(const CommandLine& line, const StageTrainer& trainer,
   std::printf("step        %zu micro-batches of %zu x %zu tokens, %d thread%s a rank\n",
               options.micro, options.batch, options.seq, options.threads,
               options.threads == 1 ? "" : "s");
-  const adacc::PipelineOutcome& plan = trainer.plan();
+  const adacc::PlannedPipeline& planned = trainer.planned();
+  const adacc::PipelineOutcome& plan = planned.plan;
   std::printf("pipeline    %zu stages; %.1f ms a step predicted, %.1f %% of it a bubble\n",
               plan.stages.size(), 1e3 * plan.time.seconds, 100 * plan.time.bubble);
+  const bool measured = planned.seconds > 0;
+  if (measured)
+    std::printf("  costs     measured in %.1f s; gradient errors of codecs estimated\n",
+                planned.seconds);
+  else std::printf("  costs     estimated\n");
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const adacc::StageOutcome& stage = plan.stages[s];
-    std::printf("  stage %zu   layers %d to %d; %s, %d in flight: %s, of that %s of arena\n", s,
+    std::printf("  stage %zu   layers %d to %d; %s, %d in flight: %s, of that %s of arena", s,
                 stage.first, stage.last, policy_counts(stage.plan).c_str(), stage.in_flight,
                 mebibytes(stage.peak_bytes).c_str(), mebibytes(stage.arena_bytes()).c_str());
+    if (measured && planned.measured[s] > 0)
+      std::printf("; speed %.2f, measured", planned.machines[s].speed);
+    else if (measured) std::printf("; no room to measure");
+    std::printf("\n");
   }
   if (!options.resume.empty()) print_resumed(line, trainer.done());
   std::fflush(stdout);

@@ -83,15 +83,22 @@ for ranks in 2 4; do
       complain "$ranks stages $more: $(cat err)"
     [ "$(grep -c '^  stage' out)" -eq "$ranks" ] || complain "$ranks stages are said to be: $(cat out)"
     cmp <(losses whole) <(losses staged) || complain "$ranks stages $more have other losses than one"
+    grep -q 'costs  *measured in .* gradient errors of codecs estimated' out || complain "costs: $(cat out)"
+    [ "$(grep -c 'speed [01]\.[0-9]*, measured' out)" -eq "$ranks" ] || complain "no speeds: $(cat out)"
+    grep -q 'step, predicted and measured  *[0-9.]* ms and [0-9.]* ms' out || complain "steps: $(cat out)"
   done
 done
 [ "$(losses whole | wc -l)" -eq 4 ] || complain "the log of a pipeline has not 4 losses"
+"$launcher" -np 4 "$program" "${staged[@]}" --pipeline 4 --total 300KiB --fixed-costs --log staged >out 2>err ||
+  complain "estimated costs: $(cat err)"
+grep -q 'costs  *estimated' out || complain "estimated costs: $(cat out)"
 grep -q recompute out || complain "300 KiB a rank were enough to retain everything: $(cat out)"
+cmp <(losses whole) <(losses staged) || complain "4 stages by estimated costs have other losses than one"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 3 >out 2>err && complain "3 stages on 2 ranks"
 grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"
 grep -q 'stage 0 of 2 does not fit' err || complain "1 KiB: $(cat err)"
-for option in '--val text' '--shards 2' '--lora 2' '--fused'; do
+for option in '--val text' '--shards 2' '--lora 2' '--fused' '--parameters bf16'; do
   # shellcheck disable=SC2086  # two words
   "$program" "${staged[@]}" --pipeline 1 $option >out 2>err && complain "--pipeline with $option"
   grep -q -- "${option%% *} does not go with --pipeline" err || complain "$option: $(cat err)"
@@ -122,6 +129,16 @@ cmp <(numbers whole) <(numbers half) || complain "one rank goes on from a pipeli
 "$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
   complain "$(cat err)"
 cmp whole half || complain "a pipeline goes on from one rank's checkpoint otherwise"
+# Moments in 8 bits are rounded as on one rank, and resumed in either place.
+eighths=("${staged[@]}" --moments int8)
+"$program" "${eighths[@]}" --untied-head --shards 1 --save one >out 2>err || complain "$(cat err)"
+size=$(($(bytes parameters) + $(bytes moments)))
+"$launcher" -np 2 "$program" "${eighths[@]}" --pipeline 2 --steps 2 --save half >out 2>err || complain "$(cat err)"
+[ "$(bytes moments)" -lt "$(($(bytes parameters) * 3 / 4))" ] || complain "moments in 8 bits: $(cat out)"
+"$program" --resume half --threads 1 --steps 3 --save half >out 2>err || complain "$(cat err)"
+"$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
+  complain "$(cat err)"
+cmp <(numbers one) <(numbers half) || complain "moments in 8 bits of 2 stages are not those of one rank"
 stages_fail() {  # WORDS ARGS...: on both ranks
   "$launcher" -np 2 "$program" --threads 1 --pipeline 2 --rank-limit 20 "${@:2}" >out 2>err &&
     complain "a pipeline with ${*:2}"

@@ -2,67 +2,20 @@
 /// Pipelines over a group of threads: bits of one rank's accumulation, inside each stage's own peak.
 #include <doctest/doctest.h>
 
-#include <adacc/cost/estimate.hpp>
-#include <adacc/layer/dropout.hpp>
-#include <adacc/layer/gpt.hpp>
-#include <adacc/plan/pipeline/planner.hpp>
-#include <adacc/ranks/save_pipeline.hpp>
+#include <adacc/ranks/pipeline.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "../test_size.hpp"
-#include "../train/support.hpp"
+#include "pipeline_network.hpp"
 
 namespace pipeline_ranks_test { namespace {
 
-using namespace adacc;
-
-constexpr std::size_t batch = 2, time_steps = 16, vocab = 40;
-constexpr int micro_batches = 8, steps = 2;
-
-/// A GPT with a head of its own, and dropout in its blocks.
-auto make_network(int layers) {
-  const std::size_t c = 16;
-  const Residual attention{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 3 * c}),
-                           layer<Planned>(CausalAttention{.heads = 2}),
-                           layer<Planned>(Dropout{.rate = 0.2F}), layer<Planned>(Linear{.out = c})};
-  const Residual mlp{layer<Planned>(LayerNorm{}), layer<Planned>(Linear{.out = 4 * c}),
-                     layer<Planned>(Gelu{}), layer<Planned>(Linear{.out = c})};
-  Embedding embedding;
-  embedding.vocab = vocab, embedding.context = time_steps, embedding.channels = c;
-  embedding.tied = nullptr;
-  CrossEntropyHead head;
-  head.vocab = vocab;
-  head.tied = nullptr;
-  return Network{Sequential{layer<Planned>(embedding), repeat(layers, Sequential{attention, mlp}),
-                            layer<Planned>(LayerNorm{})},
-                 head};
-}
-
-std::vector<std::int32_t> tokens_of(int step, int b) {
-  std::vector<std::int32_t> tokens(batch * time_steps);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::int32_t>(
-        random_word({.seed = 9, .step = static_cast<std::uint32_t>(step * 100 + b)}, i) % vocab);
-  return tokens;
-}
-
-/// All micro-batches of a step; targets are the inputs.
-struct Data {
-  explicit Data(int step) {
-    for (int b = 0; b < micro_batches; ++b) all.push_back(tokens_of(step, b));
-  }
-  AnyView operator()(int b) const {
-    return View<const std::int32_t>(all[static_cast<std::size_t>(b)].data(),
-                                    Shape(batch, time_steps));
-  }
-  std::vector<std::vector<std::int32_t>> all;
-};
+using namespace pipeline_network;
 
 struct Case {
   int stages;
@@ -79,34 +32,11 @@ struct Ran {
   std::size_t used = 0, arena = 0, held = 0;
 };
 
-PipelineOutcome plan_of(const Graph& graph, const Case& the) {
-  const CostProfile profile = estimated_profile(graph);
-  PipelineRequest request;
-  request.micro_batches = micro_batches;
-  request.tolerance = 0;
-  for (int s = 0; s < the.stages; ++s) request.stages.push_back({std::size_t{1} << 30});
-  const auto roomy = plan_pipeline(graph, profile, request);
-  REQUIRE_MESSAGE(roomy, roomy.error.text());
-  std::size_t most = 0;
-  for (const StageOutcome& stage : roomy->stages)
-    most = std::max(most, stage.peak_bytes - stage.state_bytes);
-  for (StageMachine& machine : request.stages) {
-    const std::size_t state = roomy->stages[0].state_bytes;
-    machine.memory_bytes =
-        state + state / 8 + static_cast<std::size_t>(the.share * static_cast<double>(most));
-  }
-  auto plan = plan_pipeline(graph, profile, request);
-  REQUIRE_MESSAGE(plan, plan.error.text());
-  for (std::size_t s = 0; s < plan->stages.size(); ++s)
-    CHECK(plan->stages[s].peak_bytes <= request.stages[s].memory_bytes);
-  return *plan;
-}
-
 void check_pipeline(const Case& the) {
   const auto network = make_network(the.layers);
   const auto graph = make_graph(network, Shape(batch, time_steps));
   REQUIRE_MESSAGE(graph, graph.error.text());
-  const PipelineOutcome plan = plan_of(*graph, the);
+  const PipelineOutcome plan = plan_of(*graph, the.stages, the.share);
   Cpu cpu;
   cpu.key.seed = 21;
 
@@ -208,7 +138,7 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
   const auto network = make_network(2);
   const auto graph = make_graph(network, Shape(batch, time_steps));
   REQUIRE(graph);
-  const PipelineOutcome plan = plan_of(*graph, {3, 2, 1.0, false});
+  const PipelineOutcome plan = plan_of(*graph, 3, 1.0);
   PipelineOutcome other = plan;
   const auto cut = stage_of(*graph, other.stages[1].first, graph->node_count() - 1);
   REQUIRE(cut);
@@ -293,203 +223,6 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
   });
   for (const Error& error : errors)
     CHECK(says(error, "the plan has 2 stages, and the group 3 ranks"));
-}
-
-/// Checkpoints of a network in `stages` stages, whose ranks each do what they are told to.
-class Saving {
- public:
-  using Staged = Pipeline<float, Cpu, AdamW>;
-
-  Saving() : network_(make_network(3)), graph_(make_graph(network_, Shape(batch, time_steps))) {
-    cpu_.key.seed = 21;
-  }
-
-  /// work(stage), or work(stage, member), on every rank of a group: an Error of each.
-  template <class Work>
-  std::vector<Error> on(ThreadGroup& group, const Work& work) {
-    const PipelineOutcome plan = plan_of(*graph_, {group.size(), 3, 1.0, false});
-    std::vector<Error> errors(static_cast<std::size_t>(group.size()));
-    run_ranks(group, [&](ThreadGroup::Member& member) {
-      auto made = Staged::make(network_, *graph_, plan, micro_batches, cpu_, member);
-      Error& mine = errors[static_cast<std::size_t>(member.rank())];
-      if (!made) {
-        mine = made.error;
-        return;
-      }
-      made->clip = clip;
-      made->model = "three blocks";
-      if constexpr (std::is_invocable_v<const Work&, Staged&, const ThreadGroup::Member&>)
-        mine = work(*made, member);
-      else mine = work(*made);
-    });
-    return errors;
-  }
-  /// The same, where none of the errors is expected.
-  template <class Work>
-  void fine(int stages, const Work& work) {
-    ThreadGroup group(stages, {.hostile = true});
-    for (const Error& why : on(group, work)) CHECK_MESSAGE(!why, why.text());
-  }
-
-  static Error train(Staged& stage, int from, int to) {
-    Error why;
-    norms.clear();
-    for (int step = from; step < to && !why; ++step) {
-      const Data data(step);
-      const auto outcome = stage.step(data, data, 1e-2);
-      why = outcome.error;
-      if (outcome) norms.push_back(outcome->grad_norm);
-      stage.data_position = static_cast<std::uint64_t>(100 * step);
-    }
-    return why;
-  }
-
-  /// A training of one rank, which retains everything.
-  Training<> one() {
-    auto made = Training<>::make(network_, *make_program(*graph_, retain_all(*graph_)), cpu_);
-    REQUIRE_MESSAGE(made, made.error.text());
-    made->model = "three blocks";
-    return std::move(*made);
-  }
-  static void train(Training<>& training, int from, int to) {
-    for (int step = from; step < to; ++step) {
-      const Data data(step);
-      for (int b = 0; b < micro_batches; ++b) REQUIRE(training.accumulate(data(b), data(b)));
-      REQUIRE(training.update(1e-2));
-      training.data_position = static_cast<std::uint64_t>(100 * step);
-    }
-  }
-
-  double clip = 0;
-  static thread_local std::vector<double> norms;  ///< of the steps that train() made last
-
- private:
-  decltype(make_network(3)) network_;
-  Result<Graph> graph_;
-  Cpu cpu_;
-};
-
-thread_local std::vector<double> Saving::norms;
-
-TEST_CASE("a pipeline's checkpoint is that of any number of stages, and of one rank") {
-  const train_test::Folder folder;
-  const auto in = [&](const char* name) { return folder / name; };
-  const auto read = [&](const char* name) { return train_test::read_file(in(name)); };
-  Saving saving;
-  using Staged = Saving::Staged;
-  saving.clip = 0.05;
-  // At once, and gone on with from 3 stages by 1, by 2.
-  saving.fine(1, [&](Staged& stage) {
-    const Error why = Saving::train(stage, 0, 3);
-    return why ? why : stage.save(in("one"), "notes");
-  });
-  saving.fine(3, [&](Staged& stage) {
-    const Error why = Saving::train(stage, 0, 2);
-    return why ? why : stage.save(in("three"));
-  });
-  for (const int stages : {1, 2}) {
-    saving.fine(stages, [&](Staged& stage) {
-      Error why = stage.load(in("three"));
-      if (!why && (stage.updates() != 2 || stage.data_position != 100))
-        why = Error::say("at another place");
-      if (!why) why = Saving::train(stage, 2, 3);
-      return why ? why : stage.save(in("on"), "notes");
-    });
-    CHECK(read("one") == read("on"));
-  }
-  CHECK(read_checkpoint_info(in("one"))->notes == "notes");
-
-  // One rank's, without clipping, whose norm has another order there.
-  saving.clip = 0;
-  Training<> alone = saving.one();
-  Saving::train(alone, 0, 2);
-  REQUIRE(!alone.save(in("alone")));
-  saving.fine(3, [&](Staged& stage) {
-    const Error why = Saving::train(stage, 0, 2);
-    return why ? why : stage.save(in("three"));
-  });
-  Training<> other = saving.one();
-  other.context().key.seed = 5;
-  REQUIRE(other.load(in("three")));
-  REQUIRE(!other.save(in("again")));
-  CHECK(read("again") == read("alone"));
-  Saving::train(alone, 2, 3);
-  saving.fine(2, [&](Staged& stage) {
-    Error why = stage.load(in("alone"));
-    if (!why) why = Saving::train(stage, 2, 3);
-    return why ? why : stage.save(in("staged"));
-  });
-  REQUIRE(other.load(in("staged")));
-  CHECK(std::memcmp(other.params().data(), alone.params().data(), 4 * alone.params().size()) == 0);
-  CHECK(std::memcmp(other.state<std::byte>(1).data(), alone.state<std::byte>(1).data(),
-                    alone.state<std::byte>(1).size()) == 0);
-}
-
-TEST_CASE("the norm of the gradients has the same bits for any number of stages") {
-  Saving saving;
-  saving.clip = 0.05;
-  std::vector<double> one;
-  for (const int stages : {1, 3})
-    saving.fine(stages, [&](Saving::Staged& stage) {
-      const Error why = Saving::train(stage, 0, 12);
-      if (stages == 1) one = Saving::norms;
-      CHECK(Saving::norms == one);
-      return why;
-    });
-}
-
-TEST_CASE("a checkpoint that a pipeline cannot write or read is an error on all its ranks") {
-  const train_test::Folder folder;
-  const std::string path = folder / "run";
-  Saving saving;
-  using Staged = Saving::Staged;
-  const auto all_say = [](const std::vector<Error>& errors, const char* words) {
-    for (const Error& why : errors) {
-      CAPTURE(why.text());
-      CHECK(std::strstr(why.text(), words) != nullptr);
-    }
-  };
-  ThreadGroup group(3), again(3);
-  all_say(saving.on(group,
-                    [&](Staged& stage) {
-                      const Error why = stage.save(folder / "nothere/run");
-                      // Nothing is lost: it goes on, and can be saved elsewhere.
-                      const Error next = Saving::train(stage, 0, 1);
-                      CHECK_MESSAGE(!next, next.text());
-                      const Error saved = stage.save(path);
-                      CHECK_MESSAGE(!saved, saved.text());
-                      return why;
-                    }),
-          "nothere/run");
-  all_say(saving.on(again,
-                    [&](Staged& stage) {
-                      stage.model = "four blocks";
-                      const Error why = stage.load(path);
-                      CHECK(stage.updates() == 0);
-                      const Error saved = stage.save(folder / "other");  // it goes on
-                      CHECK_MESSAGE(!saved, saved.text());
-                      return why;
-                    }),
-          "is of \"three blocks\", this model is \"four blocks\"");
-  // A stage that dies while it is saved: the old file stays.
-  const auto before = read_checkpoint_info(path);
-  REQUIRE(before);
-  for (const auto fate : {ThreadGroup::Fate::dies, ThreadGroup::Fate::hangs}) {
-    std::uint64_t begun = 0;
-    for (const std::uint64_t more : {std::uint64_t{0}, std::uint64_t{4}}) {
-      ThreadGroup dying(2, {.limit_seconds = 0.5});
-      if (more != 0) dying.set_fate(1, fate, begun + more);
-      const auto errors = saving.on(dying, [&](Staged& stage, const ThreadGroup::Member& member) {
-        if (stage.is_last() && more == 0) begun = member.begun();
-        return stage.save(more == 0 ? folder / "fine" : path);
-      });
-      if (more == 0) continue;
-      all_say(errors, "rank");
-    }
-    const auto after = read_checkpoint_info(path);
-    REQUIRE(after);
-    CHECK(after->updates == before->updates);
-  }
 }
 
 }}  // namespace pipeline_ranks_test

@@ -41,6 +41,13 @@ constexpr double median(Array<double> values) {
   return typical_of(static_cast<Array<double>&&>(values)).median;
 }
 
+/// Whether two nodes of one graph are copies of a layer whose backward is asked for the same, and so
+/// cost the same.
+constexpr bool cost_alike(const Node& a, const Node& b) {
+  return a.layer == b.layer && a.runs_backward == b.runs_backward && a.wanted.dx == b.wanted.dx &&
+         a.wanted.parameters == b.wanted.parameters;
+}
+
 }  // namespace detail
 
 class CostSamples {
@@ -107,13 +114,9 @@ class CostSamples {
   /// Copies of a layer share their samples, if their backward is asked for the same. Node 0 has a
   /// place of its own: its backward may do without dx.
   constexpr void find_kinds_of_nodes() {
-    const auto same = [](const Node& a, const Node& b) {
-      return a.layer == b.layer && a.runs_backward == b.runs_backward &&
-             a.wanted.dx == b.wanted.dx && a.wanted.parameters == b.wanted.parameters;
-    };
     for (int k = 0; k < graph_.node_count(); ++k) {
       std::size_t row = rows_.size();
-      while (row > 1 && !same(graph_.node(rows_[row - 1]), graph_.node(k))) --row;
+      while (row > 1 && !detail::cost_alike(graph_.node(rows_[row - 1]), graph_.node(k))) --row;
       if (row <= 1) {
         rows_.push_back(k);
         row = rows_.size();

@@ -30,15 +30,20 @@ struct MeasureOptions {
 namespace detail {
 
 /// One step, each instruction's seconds, of all its parts, in `seconds`; an error of a codec, or of
-/// the clock.
+/// the clock. Without a loss the last activation is taken for its own gradient.
 template <class T, class Context>
 Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyView targets,
                  InstructionTimes<Context>& times, Array<double>& seconds) {
   if (const Error why = step.begin(input, targets)) return why;
   times.begin(context, seconds);
+  const std::size_t meeting = step.hand_over();
   for (Position at; at.instruction < step.instruction_count();) {
     const std::size_t instruction = at.instruction;
     at = step.execute(context, at);
+    if (instruction == meeting) {
+      context.fill(step.output_gradient(), T{});
+      context.accumulate(step.output(), step.output_gradient());
+    }
     times.after(context, instruction, seconds);
   }
   if (const Error why = times.end(context, seconds)) return why;
@@ -47,7 +52,8 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 
 }  // namespace detail
 
-/// Measures steps of `graph`, which `dispatch` can run, between two steps of training.
+/// Measures steps of `graph`, which `dispatch` can run, between two steps of training. It may be a stage
+/// (program/stage.hpp), which has no loss.
 ///
 /// The arena is the caller's, lent for the call; it may be that of training itself. With
 /// measuring_bytes(graph) bytes the measurement is most like training, with less it goes on around

@@ -34,6 +34,7 @@
 #include "asked.hpp"
 #include "collectives.hpp"
 #include "group.hpp"
+#include "stage_hello.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -44,43 +45,6 @@ struct PipelineUpdate {
       0;  ///< L2, of the mean gradient over all parameters of all stages, before clipping
   bool finite = true;  ///< false: nothing was updated
 };
-
-namespace detail {
-
-/// What neighbours tell each other before the first step: they have to agree.
-struct StageHello {
-  std::uint64_t structure = 0, activation_bytes = 0;  ///< of the whole network
-  std::uint64_t seed = 0;
-  std::int32_t stages = 0, micro_batches = 0, first = 0, last = 0;
-
-  /// What `mine`, of rank `rank`, and `theirs`, of its neighbour `peer`, do not agree on.
-  static Error differences(const StageHello& mine, int rank, const StageHello& theirs, int peer) {
-    const auto differ = [&](const char* what, auto a, auto b) {
-      return Error::say("ranks ", rank, " and ", peer, " of the pipeline disagree on ", what, ": ",
-                        a, " and ", b);
-    };
-    if (mine.structure != theirs.structure || mine.activation_bytes != theirs.activation_bytes)
-      return Error::say("ranks ", rank, " and ", peer,
-                        " of the pipeline have different networks, whose activations take ",
-                        shown(mine.activation_bytes), " and ", shown(theirs.activation_bytes));
-    if (mine.seed != theirs.seed)
-      return differ("the seed", static_cast<unsigned long long>(mine.seed),
-                    static_cast<unsigned long long>(theirs.seed));
-    if (mine.stages != theirs.stages)
-      return differ("the number of stages", mine.stages, theirs.stages);
-    if (mine.micro_batches != theirs.micro_batches)
-      return differ("the number of micro-batches", mine.micro_batches, theirs.micro_batches);
-    const StageHello &before = rank < peer ? mine : theirs, &behind = rank < peer ? theirs : mine;
-    if (before.last + 1 != behind.first)
-      return Error::say(
-          "ranks ", rank, " and ", peer,
-          " of the pipeline have plans with different cuts: one stage ends with node ", before.last,
-          " and the next begins with node ", behind.first);
-    return {};
-  }
-};
-
-}  // namespace detail
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Pipeline {
@@ -233,6 +197,10 @@ class Pipeline {
       return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
                            " ranks: each runs one");
     if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
+    if (graph.parameter_form != ParameterForm::full)
+      return Error::misuse(
+          "stages of a pipeline hold parameters in full, and this graph has them in ",
+          name_of(graph.parameter_form));
     const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
     first_ = mine.first, last_ = mine.last;
     whole_ = graph;
@@ -258,8 +226,10 @@ class Pipeline {
     detail::take(arena_, arena, "activations", error);
     detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
                  "what is received and sent", error);
+    const std::uint32_t before =
+        UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
     const Result<UpdateTable> table =
-        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
+        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar), nullptr, before);
     if (!table) return table.error;
     table_ = *table;
     norms_.resize(table_.owners());

@@ -50,15 +50,16 @@ class UpdateTable {
   /// For a table of parameters (an Array<Parameter>, or whatever has size() and []), of which those
   /// that are frozen, or share the storage of an earlier one, are skipped. So are those that are not
   /// `mine`, by entry of the table, unless it is null: other ranks keep their state and update them.
-  /// Random numbers do not depend on that.
+  /// Random numbers do not depend on that, nor on whether the table is that of a stage of a network,
+  /// whose first trained parameter is number `first_key` of all that are trained (trained_before()).
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
-                                  const bool* mine = nullptr) {
+                                  const bool* mine = nullptr, std::uint32_t first_key = 0) {
     UpdateTable made;
     made.states_ = optimizer.state_count;
     made.passes_ = detail::passes_of(optimizer);
     made.text_ = optimizer.name;
-    std::uint32_t trained = 0;
+    std::uint32_t trained = first_key;
     for (std::size_t i = 0; i < table.size(); ++i) {
       if (table[i].frozen) continue;
       if (table[i].owner && (mine == nullptr || mine[i])) {
@@ -95,6 +96,14 @@ class UpdateTable {
       made.tiles_.push_back(tiles);
     }
     return made;
+  }
+
+  /// Of the parameters of a network, those in front of parameter `first` that are not frozen.
+  template <class Table>
+  static std::uint32_t trained_before(const Table& table, std::size_t first) {
+    std::uint32_t count = 0;
+    for (std::size_t i = 0; i < first; ++i) count += table[i].frozen ? 0U : 1U;
+    return count;
   }
 
   std::size_t bytes() const { return bytes_; }

@@ -47,7 +47,8 @@ namespace detail {
 class PipelinePlanner {
  public:
   PipelinePlanner(const Graph& graph, const CostProfile& profile, const PipelineRequest& request)
-      : request_(request), plans_(graph, profile, request), count_(request.stages.size()) {}
+      : request_(request), plans_(graph, profile, request), count_(request.stages.size()),
+        first_parameter_(graph.first_parameter) {}
 
   Result<PipelineOutcome> run() {
     if (plans_.units() < count_)
@@ -82,8 +83,13 @@ class PipelinePlanner {
   std::size_t state_of(const Graph& stage) const {
     const auto trained = static_cast<double>(stage.gradient_elems);
     const auto frozen = static_cast<double>(stage.parameter_elems - stage.gradient_elems);
-    return static_cast<std::size_t>(trained * request_.bytes_per_trained +
-                                    frozen * request_.bytes_per_frozen);
+    auto bytes = static_cast<std::size_t>(trained * request_.bytes_per_trained +
+                                          frozen * request_.bytes_per_frozen);
+    if (request_.moment_bytes.empty()) return bytes;
+    const std::size_t first = stage.first_parameter - first_parameter_;
+    for (std::size_t p = 0; p < stage.parameters.size(); ++p)
+      bytes += request_.moment_bytes[first + p];
+    return bytes;
   }
 
   Cost cost(std::size_t s, std::size_t first, std::size_t end) {
@@ -329,6 +335,7 @@ class PipelinePlanner {
   const PipelineRequest& request_;
   StagePlans plans_;
   std::size_t count_;
+  std::size_t first_parameter_;           ///< of the network
   std::size_t stuck_ = 0, stuck_at_ = 0;  ///< the stage that latest() could go on with last
   Error error_;
 };
@@ -344,6 +351,9 @@ inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfi
   if (const Error why = check(request)) return why;
   if (const Error why = check(graph)) return why;
   if (const Error why = check(graph, profile)) return why;
+  if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
+    return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),
+                      " parameters, and the network has ", graph.parameters.size());
   return detail::PipelinePlanner(graph, profile, request).run();
 }
 

@@ -33,6 +33,9 @@ struct PipelineRequest {
   int micro_batches = 1;       ///< of a step; the graph is that of one of them
   /// What a trained parameter and a frozen one take on its stage in all: with its gradient and moments.
   double bytes_per_trained = 16, bytes_per_frozen = 4;
+  /// And beside that what the optimizer keeps of each parameter, by entry of Graph::parameters; empty:
+  /// bytes_per_trained has it.
+  Array<std::size_t> moment_bytes{};
   /// Updates take so many seconds for each trained parameter on a machine of speed 1, once a step.
   double seconds_per_trained = 0;
   double tolerance = 1e-2;  ///< of the gradient's error, by all stages together
