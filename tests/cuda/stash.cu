@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// A trainer of kernels of its own with a stash in device memory: plans that lose nothing against the trainer without
-/// one, bit for bit; what codecs give back against the CPU's; bytes used against bytes promised; a step captured as a
-/// graph, which nothing in it may wait for; costs and gradient errors; what is refused. Skipped (77) without a device.
-/// With a word, what is wrong with memory of another device.
+/// A trainer of kernels of its own with a stash in device memory: plans that lose nothing against the
+/// trainer without one, bit for bit; what codecs give back against the CPU's; bytes used against bytes
+/// promised; a step captured as a graph, which nothing in it may wait for; costs and gradient errors;
+/// what is refused. Skipped (77) without a device. With a word, what is wrong with memory of another
+/// device.
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)  // mistakes are what is looked at
 
 #include <adacc/codec/bf16.cuh>

@@ -34,10 +34,10 @@ namespace adacc { inline namespace v0_1 {
 
 struct PlannedPipeline {
   PipelineOutcome plan;
-  CostProfile
-      profile;  ///< it was made from: of a machine of speed 1, with estimated gradient errors
-  Array<StageMachine>
-      machines;         ///< it was made for: by rank, with speeds and links as they were measured
+  /// What it was made from: of a machine of speed 1, with estimated gradient errors.
+  CostProfile profile;
+  /// What it was made for: by rank, with speeds and links as they were measured.
+  Array<StageMachine> machines;
   Array<int> measured;  ///< by rank: how many nodes it measured
   double seconds = 0;   ///< that measuring took here; 0 without a clock
 };
@@ -156,10 +156,11 @@ inline void agree_on_pipeline(Agreement& agreement, const Graph& graph,
 
 /// Plans a pipeline with a stage for each rank of `group`, whose activations take what `graph` says, that of a
 /// micro-batch. All ranks call it, with the same arguments but for contexts, clocks and their own entry of
-/// request.stages, which alone they fill in. An entry without a link is given one that is measured, and
-/// speeds are those that are measured, but of a rank that has no room for that. What parameters, gradients and moments take follows from graph and
-/// optimizer. Gradient errors of codecs are estimated. A rank without room to measure its stage measures half
-/// of it, or less: nodes that no rank measured are estimated, as far as estimates are right for the others.
+/// request.stages, which alone they fill in. An entry without a link is given one that is measured, and speeds
+/// are the measured ones, except that of a rank that has no room to measure in. What parameters, gradients and
+/// moments take follows from graph and optimizer. Gradient errors of codecs are estimated. A rank without room
+/// to measure its stage measures half of it, or less: nodes that no rank measured are estimated, as far as
+/// estimates are right for the others.
 template <class T, class Context, class Optimizer>
 Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>& dispatch,
                                       const Graph& graph, PipelineRequest request,

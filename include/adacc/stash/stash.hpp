@@ -87,9 +87,9 @@ class Stash {
   /// Bytes of a store that it needs; 0 if its plan sends nothing there.
   std::size_t store_bytes() const { return program_.schedule.store_bytes; }
 
-  /// Lends the stash its memory, where the context's kernels run, which starts 64-byte aligned, and, if store_bytes() is not 0, a
-  /// store of at least that size, which outlives the binding; the memory is then aligned to
-  /// transfer_alignment. A step that was under way is forgotten.
+  /// Lends the stash its memory, where the context's kernels run, which starts 64-byte aligned, and, if
+  /// store_bytes() is not 0, a store of at least that size, which outlives the binding; the memory is
+  /// then aligned to transfer_alignment. A step that was under way is forgotten.
   Error bind(Bytes arena, StoreRef store = {}) {
     if (arena.size() < arena_bytes())
       return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
@@ -151,9 +151,9 @@ class Stash {
   }
 
   /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
-  /// once this returns (but for what place() gave; on a device, by what is queued behind it); they lie anywhere outside of the arena.
-  /// Activations are put in the order in which they were registered, each once a step.
-  /// What is held is copied to its place if it was made elsewhere.
+  /// once this returns (but for what place() gave; on a device, by what is queued behind it); they
+  /// lie anywhere outside of the arena. Activations are put in the order in which they were
+  /// registered, each once a step. What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
     if (const Error why = calls().check_put(id)) return why;
     if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])

@@ -5,12 +5,12 @@
 ///     training->step(tokens, targets, 1e-3);   // of device memory
 ///
 /// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
-/// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's speed. A graph
-/// that was captured of compiled() holds places of an arena that a change of the plan exchanges: capture anew once
-/// compiled().programs() has changed. Checkpoints are those of the CPU: either goes on from the
-/// other's. Activations may be sent to a PinnedHost of the same stream. The clock is to be one that
-/// waits for the device (StreamClock). step() and update() wait for the loss and the norm; a loop that
-/// must not wait queues Step, gradient_norm() and AdamW.
+/// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
+/// speed. A graph that was captured of compiled() holds places of an arena that a change of the plan
+/// exchanges: capture anew once compiled().programs() has changed. Checkpoints are those of the CPU:
+/// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
+/// clock is to be one that waits for the device (StreamClock). step() and update() wait for the loss
+/// and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
 #pragma once
 
 #include <limits>
