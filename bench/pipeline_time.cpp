@@ -158,10 +158,9 @@ Result<double> predicted(const Options& options, const Graph& graph, const CostP
   return simulate_pipeline(times, options.micro).seconds;
 }
 
-/// Steps of one contestant.
-template <class Network>
-Error run(const Options& options, const Network& network, const Graph& graph, const Data& data,
-          Contestant& the) {
+/// Steps of one contestant. `ready(timed)` is a rank's pipeline, and `step` runs one of it.
+template <class Ready, class Step>
+Error run_ranks_of(const Options& options, Contestant& the, const Ready& ready, const Step& step) {
   const auto ranks = static_cast<std::size_t>(options.stages);
   constexpr int steps = 3;
   std::vector<Error> errors(ranks);
@@ -172,10 +171,10 @@ Error run(const Options& options, const Network& network, const Graph& graph, co
   run_ranks(group, [&](ThreadGroup::Member& member) {
     Timed timed(member);
     const auto mine = static_cast<std::size_t>(member.rank());
-    auto pipeline = Pipeline<>::make(network, graph, the.plan, options.micro, Cpu{}, timed);
+    auto pipeline = ready(timed);
     errors[mine] = pipeline.error;
-    for (int step = 0; step < steps && !errors[mine]; ++step) {
-      errors[mine] = pipeline->run(data, data).error;
+    for (int i = 0; i < steps && !errors[mine]; ++i) {
+      errors[mine] = step(*pipeline);
       ends[mine].push_back(timed.now());
     }
   });
@@ -185,40 +184,40 @@ Error run(const Options& options, const Network& network, const Graph& graph, co
   return {};
 }
 
-/// Ranks that measure and plan on their own, and steps under that plan.
+/// Under a plan that was made before.
+template <class Network>
+Error run(const Options& options, const Network& network, const Graph& graph, const Data& data,
+          Contestant& the) {
+  return run_ranks_of(
+      options, the,
+      [&](Timed& timed) {
+        return Pipeline<>::make(network, graph, the.plan, options.micro, Cpu{}, timed);
+      },
+      [&](Pipeline<>& pipeline) { return pipeline.run(data, data).error; });
+}
+
+/// Under one that the ranks make themselves, from what they measure.
 template <class Network>
 Error run_together(const Options& options, const Network& network, const Graph& graph,
                    const Data& data, std::size_t memory, Contestant& the) {
-  const auto ranks = static_cast<std::size_t>(options.stages);
-  constexpr int steps = 3;
-  std::vector<Error> errors(ranks);
-  std::vector<std::vector<double>> ends(ranks);
-  ThreadGroup group(options.stages, {.limit_seconds = 120,
-                                     .rate = 1e9 * options.link_gbps,
-                                     .latency = 1e-6 * options.latency_us});
-  run_ranks(group, [&](ThreadGroup::Member& member) {
-    Timed timed(member);
+  const auto ready = [&](Timed& timed) -> Result<Pipeline<>> {
     const auto clock = [&] { return timed.now(); };
-    const auto mine = static_cast<std::size_t>(member.rank());
+    const auto mine = static_cast<std::size_t>(timed.rank());
     PipelineRequest request;
     request.micro_batches = options.micro;
     request.tolerance = options.tolerance;
-    request.stages.resize(ranks);
+    request.stages.resize(static_cast<std::size_t>(options.stages));
     request.stages[mine].memory_bytes = memory;
     auto planned = plan_pipeline(timed, make_dispatch<float, Cpu>(network), graph, request, Cpu{},
                                  AdamW{}, {clock, data(0), data(0), {.warm_up = 1, .steps = 5}});
-    if ((errors[mine] = planned.error)) return;
+    if (!planned) return planned.error;
     if (mine == 0) the.plan = planned->plan;
-    auto pipeline = Pipeline<>::make(network, graph, planned->plan, options.micro, Cpu{}, timed);
-    errors[mine] = pipeline.error;
-    for (int step = 0; step < steps && !errors[mine]; ++step) {
-      errors[mine] = pipeline->step(data, data, 1e-4).error;
-      ends[mine].push_back(timed.now());
-    }
-  });
-  for (const Error& why : errors)
-    if (why) return why;
-  the.note(ends);
+    return Pipeline<>::make(network, graph, planned->plan, options.micro, Cpu{}, timed);
+  };
+  if (const Error why = run_ranks_of(options, the, ready, [&](Pipeline<>& pipeline) {
+        return pipeline.step(data, data, 1e-4).error;
+      }))
+    return why;
   the.predicted.push_back(the.plan.time.seconds);
   the.ratios.push_back(the.plan.time.seconds / the.seconds.back());
   return {};
@@ -266,8 +265,9 @@ int compare(Options options) {
     std::size_t wanted = 0;
     for (const StageOutcome& stage : together.plan.stages)
       wanted = std::max(wanted, stage.peak_bytes - stage.arena_bytes() / 2);
+    // Where the first plan had its cuts elsewhere, half of its arenas may be too little.
     if (const Error why = run_together(options, network, *graph, data, wanted, tight))
-      return fail(why);
+      std::printf("%-34s %s\n", tight.name, why.text());
     for (Contestant& each : contestants) {
       const auto now = measured(network, *graph, data);
       if (!now) return fail(now.error);
@@ -279,7 +279,7 @@ int compare(Options options) {
     }
   }
   contestants.push_back(std::move(together));
-  contestants.push_back(std::move(tight));
+  if (!tight.seconds.empty()) contestants.push_back(std::move(tight));
   std::printf("%d stages, %d micro-batches, %d blocks of %zu channels, %zu x %zu tokens\n",
               options.stages, options.micro, options.network.layers, options.network.channels,
               options.batch, options.seq);

@@ -31,6 +31,9 @@ struct Ticks {
   double operator()() { return now += each; }
 };
 
+/// Rank 0 plans while the others wait, which takes seconds under a sanitizer.
+constexpr double patience = 600;
+
 using Planned = Result<PlannedPipeline>;
 
 struct Setting {
@@ -133,7 +136,7 @@ TEST_CASE("costs that machines measured of parts of a network are one profile, a
 TEST_CASE("all ranks have one plan, of what they measured: a slow one has fewer layers") {
   std::vector<int> nodes;
   for (const double slow : {1e-3, 3e-3}) {
-    ThreadGroup group(2, {.hostile = true});
+    ThreadGroup group(2, {.limit_seconds = patience, .hostile = true});
     std::vector<std::size_t> held(2), promised(2);
     const auto all =
         on_all(group, {.ticks = {1e-3, slow}},
@@ -169,14 +172,14 @@ TEST_CASE("all ranks have one plan, of what they measured: a slow one has fewer 
 }
 
 TEST_CASE("ranks with little memory measure less, and have the plan all the same") {
-  ThreadGroup plenty(2);
+  ThreadGroup plenty(2, {.limit_seconds = patience});
   const auto roomy = on_all(plenty, {});
   REQUIRE_MESSAGE(roomy[0], roomy[0].error.text());
   const StageOutcome& first = roomy[0]->plan.stages[0];
   // Less than keeping everything takes, and then the least that the planner knows.
   Setting tight;
   tight.memory = {first.peak_bytes * 2 / 3, GiB};
-  ThreadGroup group(2);
+  ThreadGroup group(2, {.limit_seconds = patience});
   const auto all = on_all(group, tight);
   for (const Planned& planned : all) REQUIRE_MESSAGE(planned, planned.error.text());
   CHECK(all[1]->plan.stages[0].peak_bytes <= tight.memory[0]);
@@ -244,14 +247,15 @@ TEST_CASE("ranks that ask for different pipelines, or cannot measure, are errors
       CHECK(says(planned.error, words));
     }
   };
-  ThreadGroup one(3), two(3), three(2);
+  const ThreadGroup::Options patient{.limit_seconds = patience};
+  ThreadGroup one(3, patient), two(3, patient), three(2, patient);
   all_say(on_all(one, {.odd_one = 2}),
           "the ranks disagree on the tolerance: rank 0 has 0, rank 2 0.5");
   all_say(on_all(two, {.ticks = {1e-3, 0, 1e-3}}), "stood still");
   all_say(on_all(three, {.memory = {GiB, KiB}}), "stage 1 of 2 does not fit");
   // At any time: while they agree, are sent the plan, have measured, or try their link.
   std::uint64_t begun = 0;
-  ThreadGroup whole(2);
+  ThreadGroup whole(2, patient);
   const auto fine = on_all(whole, {.layers = 2}, [&](const auto& member, auto&&...) {
     if (member.rank() == 0) begun = member.begun();
   });

@@ -160,7 +160,8 @@ inline void agree_on_pipeline(Agreement& agreement, const Graph& graph,
 /// are the measured ones, except that of a rank that has no room to measure in. What parameters, gradients and
 /// moments take follows from graph and optimizer. Gradient errors of codecs are estimated. A rank without room
 /// to measure its stage measures half of it, or less: nodes that no rank measured are estimated, as far as
-/// estimates are right for the others.
+/// estimates are right for the others. The others wait while rank 0 plans: the group's limit is to leave time
+/// for that.
 template <class T, class Context, class Optimizer>
 Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>& dispatch,
                                       const Graph& graph, PipelineRequest request,
