@@ -254,7 +254,7 @@ class Run {
     if constexpr (requires { trainer_.save_merged(); })
       if (!options_.merge.empty())
         if (const Error why = trainer_.save_merged()) report(why);
-    print_summary(trainer_);
+    print_summary(trainer_, history_.median_ms());
     if constexpr (requires { trainer_.program(); })
       if (!options_.report.empty())
         if (const Error why =
@@ -339,6 +339,7 @@ class Run {
       log_.close();
     }
     if constexpr (requires { trainer_.changes(); }) history_.add(record, trainer_.changes());
+    else history_.add(record, {});
     progress_.show(record);
     // Behind the log: a run that is killed and resumed then finds the lines of all steps before.
     if (options_.save_every > 0 && trainer_.done() % options_.save_every == 0 && !last)

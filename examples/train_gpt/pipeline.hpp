@@ -12,7 +12,6 @@
 #include <adacc/train/learning_rate.hpp>
 #include <support/optimizer.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -62,12 +61,6 @@ class StageTrainer {
 
   std::uint64_t done() const { return stage_.updates(); }
   const adacc::PlannedPipeline& planned() const { return planned_; }
-  /// Seconds of a step, the median of those that ran.
-  double step_seconds() const {
-    std::vector<double> sorted = seconds_;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted.empty() ? 0 : sorted[sorted.size() / 2];
-  }
   adacc::TrainingMemoryUse memory_use() const { return stage_.memory_use(); }
   std::size_t predicted_peak() const { return stage_.arena_bytes(); }
   std::size_t measured_peak() { return touched_bytes(stage_.arena(), stage_.arena_bytes()); }
@@ -90,10 +83,8 @@ class StageTrainer {
                                         shape);
       };
     };
-    const double start = steady_seconds();
     const auto done = stage_.step(part(inputs_), part(targets_), rate.at(this->done()));
     if (!done) return done.error;
-    seconds_.push_back(steady_seconds() - start);
     if (done->finite) next_batch_ += options_.micro;
     stage_.data_position = data.position(next_batch_, options_.batch, options_.seq);
     return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro};
@@ -157,7 +148,6 @@ class StageTrainer {
   adacc::PlannedPipeline planned_;
   Stage stage_;
   std::vector<std::int32_t> inputs_, targets_;
-  std::vector<double> seconds_;  ///< of each step, its update included
   std::uint64_t next_batch_ = 0;
   std::size_t total_bytes_ = 0;  ///< 0 without --total
 };

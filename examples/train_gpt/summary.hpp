@@ -10,15 +10,16 @@
 
 #include "report.hpp"
 
+/// `step_ms`: the median of what steps took.
 template <class AnyTrainer>
-void print_summary(AnyTrainer& trainer) {
+void print_summary(AnyTrainer& trainer, double step_ms) {
   const auto line = [](const char* what, std::size_t bytes) {
     std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
   };
   if constexpr (requires { trainer.stage(); }) {
-    if (const double seconds = trainer.step_seconds(); seconds > 0)
+    if (step_ms > 0)
       std::printf("step, predicted and measured %11.1f ms and %.1f ms (the median)\n",
-                  1e3 * trainer.planned().plan.time.seconds, 1e3 * seconds);
+                  1e3 * trainer.planned().plan.time.seconds, step_ms);
     std::printf("of stage %d:\n", trainer.stage());
   }
   line("activation peak, measured", trainer.measured_peak());

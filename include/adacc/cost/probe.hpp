@@ -88,7 +88,7 @@ class GradientProbe {
   }
 
  private:
-  static constexpr bool on_host = !requires(Context & context) { context.take_error(); };
+  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
 
   void clear() { context_.fill(gradients_, Wide<T>{}); }
 

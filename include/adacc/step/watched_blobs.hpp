@@ -12,6 +12,7 @@
 #include "../core/array.hpp"
 #include "../program/plan.hpp"
 #include "dispatch_table.hpp"
+#include "memory_check.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -21,7 +22,7 @@ class WatchedBlobs {
       requires(Context & context, const std::byte* from, Pieces pieces, std::byte* to) {
     context.gather(from, pieces, to);
   };
-  static constexpr bool on_host = !requires(Context & context) { context.take_error(); };
+  static constexpr bool on_host = !has_memory_of_its_own<Context>;
   using Codecs = Dispatch<T, Context>;
 
  public:

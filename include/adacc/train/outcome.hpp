@@ -26,10 +26,8 @@ namespace detail {
 inline Error clip_before_all() {
   return Error::say(
       "clipping by the norm of a step's own gradients needs all of them before the first update, "
-      "and "
-      "fused updates give each up as it comes: let updates be separate (Updates::separate), or "
-      "clip by "
-      "the norm of the step before (ClipBy::previous)");
+      "and fused updates give each up as it comes: let updates be separate (Updates::separate), or "
+      "clip by the norm of the step before (ClipBy::previous)");
 }
 
 /// What gradients() is the sum of, on all ranks.
