@@ -368,18 +368,37 @@ gpu() {
   exit "$failed"
 }
 
-# run_tests PRESET [ctest option...]: runs the preset's tests and keeps the summary for the end.
+# Tests of a stage run while the next one is built: what one of them leaves of the cores, the other uses. One stage's
+# tests at a time, whose output is printed in one piece.
+tested=()  # stages whose tests were started
+running=() # their processes
+reported=0 # of how many of them the output was printed
 summaries=()
 failed=0
-run_tests() {
-  local preset=$1 log=build/ctest_$1.log status=0
+
+# start_tests STAGE [ctest option...]
+start_tests() {
+  local stage=$1
   shift
-  echo "== tests: $preset"
-  ctest --preset "$preset" -j "$jobs" "$@" 2>&1 | tee "$log" || status=$?
-  [ "$status" -eq 0 ] || failed=1
-  summaries+=("$preset: $(grep 'tests passed' "$log" || echo 'ctest failed')"
-              "$(sed -n '/did not run:/,/^$/p; /tests FAILED:/,/^Errors/p' "$log" |
-                 grep -E '^[[:space:]]+[0-9]+ - ' || true)")
+  echo "== tests of $stage have begun; they write to build/ctest_$stage.log"
+  flock build/tests.lock ctest --preset "$stage" -j "$jobs" "$@" >"build/ctest_$stage.log" 2>&1 &
+  tested+=("$stage")
+  running+=($!)
+}
+
+# report_tests [all]: prints the output of those that have ended, in order; waits for all of them.
+report_tests() {
+  local log
+  for (( ; reported < ${#tested[@]}; ++reported)); do
+    [ $# -gt 0 ] || ! kill -0 "${running[reported]}" 2>/dev/null || return 0
+    log=build/ctest_${tested[reported]}.log
+    wait "${running[reported]}" || failed=1
+    echo "== tests: ${tested[reported]}"
+    cat "$log"
+    summaries+=("${tested[reported]}: $(grep 'tests passed' "$log" || echo 'ctest failed')"
+                "$(sed -n '/did not run:/,/^$/p; /tests FAILED:/,/^Errors/p' "$log" |
+                   grep -E '^[[:space:]]+[0-9]+ - ' || true)")
+  done
 }
 
 # configure STAGE
@@ -420,25 +439,33 @@ test_stages() {
 
   # All of them first: what CMake misses, it says before an hour of building rather than after.
   for stage in "${stages[@]}"; do configure "$stage"; done
+  # What runs in the background would survive Ctrl-C.
+  trap 'trap - INT; kill 0' INT
   for stage in "${stages[@]}"; do
-    local options=()
+    local options=() build=(cmake --build --preset "$stage" -j "$jobs")
     case $stage in
-      cuda | tidy) ;;  # these tests are the compilations
-      torch) cmake --build --preset quick --target torch_test -j "$jobs" ;;
-      *) cmake --build --preset "$stage" -j "$jobs" ;;
+      cuda | tidy) build=(true) ;;  # these tests are the compilations
+      torch) build=(cmake --build --preset quick --target torch_test -j "$jobs") ;;
     esac
+    if ! "${build[@]}"; then
+      echo "quickstart: $stage does not build" >&2
+      failed=1
+      break
+    fi
     # Tests labelled `compile` call compilers themselves: once is enough. The stage clang has
     # libFuzzer: the tests labelled `fuzz` run there, with sanitizers of their own.
     case $stage in
       quick) options=(-LE tidy) ;;
       clang) [[ " ${stages[*]} " != *" quick "* ]] || options=(-LE compile) ;;
     esac
-    run_tests "$stage" "${options[@]}"
+    start_tests "$stage" "${options[@]}"
+    report_tests
   done
+  report_tests all
 
   echo
   echo "== summary"
-  printf '%s\n' "${summaries[@]}" | sed '/^$/d'
+  [ ${#summaries[@]} -eq 0 ] || printf '%s\n' "${summaries[@]}" | sed '/^$/d'
   exit "$failed"
 }
 
