@@ -11,6 +11,7 @@
 #include <adacc/train/training.hpp>
 
 #include <cstring>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -35,7 +36,9 @@ class Saving {
   /// work(stage), or work(stage, member), on every rank of a group: an Error of each.
   template <class Work>
   std::vector<Error> on(ThreadGroup& group, const Work& work) {
-    const PipelineOutcome plan = plan_of(*graph_, group.size(), 1.0);
+    const auto [known, fresh] = plans_.try_emplace(group.size());
+    if (fresh) known->second = plan_of(*graph_, group.size(), 1.0);
+    const PipelineOutcome& plan = known->second;
     std::vector<Error> errors(static_cast<std::size_t>(group.size()));
     run_ranks(group, [&](ThreadGroup::Member& member) {
       auto made = Staged::make(network_, *graph_, plan, micro_batches, cpu_, member, optimizer);
@@ -97,6 +100,8 @@ class Saving {
   decltype(make_network(3)) network_;
   Result<Graph> graph_;
   Cpu cpu_;
+  std::map<int, PipelineOutcome>
+      plans_;  // by the number of stages: they take longer than what is tested
 };
 
 thread_local std::vector<double> Saving::norms;
