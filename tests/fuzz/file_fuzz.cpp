@@ -7,7 +7,10 @@
 /// what it read is sound; what a failed reader was to fill is as before where it promises that.
 /// `file_fuzz --write-seeds FOLDER` fills a new folder with a good file for each reader, and ends.
 #include <adacc/adacc.hpp>
+#include <adacc/io/bert_safetensors.hpp>
 #include <adacc/io/checkpoint.hpp>
+#include <adacc/io/gpt2_safetensors.hpp>
+#include <adacc/io/llama_safetensors.hpp>
 #include <adacc/io/llmc.hpp>
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/plan_text.hpp>
@@ -42,6 +45,9 @@ enum Reader : std::uint8_t {
   plan,
   tensors,
   index,
+  gpt2_config,
+  llama_config,
+  bert_config,
   readers
 };
 
@@ -221,6 +227,37 @@ bool read_index(const std::string& bytes) {
   return read_tensors(folder / "index.json");
 }
 
+/// `bytes` as the config.json of a pretrained model: what was read is a network's shape.
+bool read_config(Reader reader, const std::string& bytes) {
+  static const train_test::Folder folder;
+  train_test::write_file(folder / "config.json", bytes);
+  std::vector<std::string> problems;
+  if (reader == gpt2_config) {
+    const auto config = read_gpt2_config(folder.path + "/");
+    require_sense(config.error, static_cast<bool>(config));
+    if (!config) return false;
+    require(config->layers > 0 && config->vocab_size > 0 && config->max_seq_len > 0,
+            "a network without extent");
+    require(config->channels / config->heads * config->heads == config->channels, "uneven heads");
+    return true;
+  }
+  const auto check = [](const auto& config) {
+    require_sense(config.error, static_cast<bool>(config));
+    if (!config) return false;
+    require(config->layers > 0 && config->hidden > 0 && config->vocab > 0 && config->context > 0,
+            "a network without extent");
+    require(config->channels / config->heads * config->heads == config->channels, "uneven heads");
+    require(config->epsilon > 0 && std::isfinite(config->epsilon), "no epsilon");
+    return true;
+  };
+  if (reader == bert_config) return check(bert::read_config(folder.path + "/", &problems));
+  const auto config = llama::read_config(folder.path + "/", &problems);
+  if (!check(config)) return false;
+  require(config->heads / config->kv_heads * config->kv_heads == config->heads, "uneven groups");
+  require(ModelConfig::is_number(config->base), "no base of rotations");
+  return true;
+}
+
 /// True where the reader took it.
 bool read(Reader reader, std::string bytes) {
   switch (reader) {
@@ -232,6 +269,9 @@ bool read(Reader reader, std::string bytes) {
     case plan: return read_plan(bytes);
     case tensors: return read_tensors(as_file(bytes));
     case index: return read_index(bytes);
+    case gpt2_config:
+    case llama_config:
+    case bert_config: return read_config(reader, bytes);
     default: return false;
   }
 }
@@ -273,6 +313,17 @@ std::string good(Reader reader) {
     return train_test::read_file(tensor_file(folder.path));
   }
   if (reader == index) return R"({"metadata":{"total_size":28},"weight_map":{"a":"a","b":"a"}})";
+  if (reader == gpt2_config)
+    return R"({"model_type":"gpt2","n_layer":2,"n_head":2,"n_embd":8,"n_positions":16,)"
+           R"("vocab_size":40,"activation_function":"gelu_new","layer_norm_epsilon":1e-05})";
+  const std::string sizes =
+      R"("num_hidden_layers":2,"num_attention_heads":2,"hidden_size":8,"intermediate_size":16,)"
+      R"("max_position_embeddings":16,"vocab_size":40,)";
+  if (reader == llama_config)
+    return R"({"model_type":"llama","hidden_act":"silu","num_key_value_heads":1,)" + sizes +
+           R"("rms_norm_eps":1e-06,"rope_parameters":{"rope_theta":1e4,"rope_type":"default"}})";
+  if (reader == bert_config)
+    return R"({"model_type":"bert","hidden_act":"gelu",)" + sizes + R"("layer_norm_eps":1e-12})";
   return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
 }
 

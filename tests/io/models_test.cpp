@@ -361,6 +361,12 @@ TEST_CASE("configurations are read, and everything that is wrong with one is lis
   CHECK(problems[1].find("rope_scaling is {") == 0);
   CHECK(problems[2] == "rms_norm_eps is -1, and has to be a number above 0");
   CHECK(problems[3].find("do not divide one another") != std::string::npos);
+  // Numbers that no float is.
+  put("llama", ", \"rms_norm_eps\": 1e-60, \"rope_parameters\": {\"rope_theta\": 1e400}");
+  CHECK(llama::read_config(folder / "", &problems).error);
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0] == "rms_norm_eps is 1e-60, and has to be a number above 0");
+  CHECK(problems[1].find("a rope_theta above 0") != std::string::npos);
   write_file(folder / "config.json", "{\"model_type\": \"gpt2\", \"vocab_size\": 2.5}");
   CHECK(bert::read_config(folder / "", &problems).error);
   CHECK(problems.size() == 7);

@@ -44,7 +44,8 @@ inline Result<Config> read_config(const std::string& path,
                  : name == "rope_type" ? rope.string(type)
                                        : rope.skip();
         }) ||
-        type != "default" || (!base.empty() && !(std::strtod(base.c_str(), nullptr) > 0)))
+        type != "default" ||
+        (!base.empty() && !ModelConfig::is_number(std::strtod(base.c_str(), nullptr))))
       json->complain("rope_parameters is " + one_line(text, 60) +
                      ", and has to have rope_type default and a rope_theta above 0");
     else if (!base.empty()) config.base = std::strtod(base.c_str(), nullptr);

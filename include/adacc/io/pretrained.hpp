@@ -58,15 +58,20 @@ class ModelConfig {
     return static_cast<std::size_t>(value);
   }
 
-  /// A number above 0.
+  /// A number above 0, as a float also.
   double number(const char* name, double otherwise) {
     if (!has(name)) return otherwise;
     std::string text = raw(name), digits;
     JsonReader json(text);
     const bool read = json.number(digits) && json.end();
     const double value = read ? std::strtod(digits.c_str(), nullptr) : 0;
-    if (!(value > 0) || !std::isfinite(value)) say(name, "a number above 0");
+    if (!is_number(value)) say(name, "a number above 0");
     return value;
+  }
+
+  /// Whether a float of this value is above 0 and finite.
+  static bool is_number(double value) {
+    return static_cast<float>(value) > 0 && std::isfinite(static_cast<float>(value));
   }
 
   /// It may be missing, or one of `accepted`, as JSON writes it.

@@ -91,10 +91,10 @@ inline Error write_safetensors(const std::string& path, std::vector<NamedTensor>
     member(tensor.name);
     header += "{\"dtype\":\"" + std::string(name_of(tensor.type)) + "\",\"shape\":[";
     for (int i = 0; i < tensor.shape.rank(); ++i)
-      header += (i > 0 ? "," : "") + std::to_string(tensor.shape[i]);
-    header += "],\"data_offsets\":[" + std::to_string(at) + ",";
+      header.append(i > 0 ? "," : "").append(std::to_string(tensor.shape[i]));
+    header.append("],\"data_offsets\":[").append(std::to_string(at)).append(",");
     at += tensor.bytes();
-    header += std::to_string(at) + "]}";
+    header.append(std::to_string(at)).append("]}");
   }
   header += "}";
   header.append((8 - header.size() % 8) % 8, ' ');  // so that the tensors are aligned
