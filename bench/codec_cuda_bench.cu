@@ -15,12 +15,12 @@
 #include <new>
 #include <vector>
 
-#include "codec_cuda_cases.hpp"
+#include <support/cuda/codec_cases.hpp>
 
 namespace {
 
 using namespace adacc;
-namespace bench = codec_cuda_bench;
+namespace bench = codec_cases;
 
 constexpr std::size_t cols = 1024;
 constexpr int rounds = 15, per_round = 4;
@@ -94,7 +94,8 @@ bool same_bytes(const Device& device, const std::vector<T>& x) {
   std::memcpy(aligned, x.data(), shape.elems() * sizeof(T));
   std::vector<std::byte> made(bytes);
   Cuda cuda(device.stream);
-  ok(bench::cpu_encode<Case, T>(View<const T>(aligned, shape), Bytes(blob, Shape(bytes))));
+  ok(bench::cpu_encode<Case, T>(cuda.key, View<const T>(aligned, shape),
+                                Bytes(blob, Shape(bytes))));
   const auto* on_device = static_cast<const T*>(static_cast<const void*>(device.x));
   ok(codec_kernel<typename Case::Codec, Cuda>::template encode<T>(
       cuda, View<const T>(on_device, shape), Bytes(device.blob, Shape(bytes))));

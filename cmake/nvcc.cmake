@@ -43,7 +43,7 @@ function(adacc_nvcc_program target program)
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
   list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} -O3 ${ADACC_NVCC_CODE}
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} "-I${PROJECT_SOURCE_DIR}" -O3 ${ADACC_NVCC_CODE}
             -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES} ${arg_LINK}
     DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
     COMMENT "Building ${program} with nvcc" VERBATIM)

@@ -18,9 +18,7 @@ struct Counted {
   std::vector<ptxrun::Counts> kernels;
 };
 
-// Each is a file of its own for the compiler's sake. They run on the executor and append.
-void count_int8(std::vector<Counted>& all);
-void count_int4(std::vector<Counted>& all);
-void count_others(std::vector<Counted>& all);
+/// Runs all of them on the executor and appends what it counted.
+void count_all(std::vector<Counted>& all);
 
 }  // namespace cuda_counts

@@ -244,9 +244,7 @@ int main(int n, char** arguments) {
     else usage();
   }
   std::vector<Counted> all;
-  count_int8(all);
-  count_int4(all);
-  count_others(all);
+  count_all(all);
   Assembler assembler(options);
   std::vector<Row> rows;
   for (const Counted& counted : all) rows.push_back(row_of(counted, counted.kernels, assembler));

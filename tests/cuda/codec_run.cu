@@ -7,7 +7,8 @@
 #include <memory>
 #include <new>
 
-#include "codec_run_cases.hpp"
+#include <support/cuda/codecs.cuh>
+
 #include "on_device.hpp"
 
 namespace {
@@ -71,7 +72,7 @@ void fill(T* x, std::size_t n, int kind) {
 template <class Case, class T>
 void check(Shape shape, int kind, cudaStream_t stream) {
   const std::size_t n = shape.elems();
-  const std::size_t bytes = codec_run::encoded_bytes<Case>(shape, dtype_of<T>);
+  const std::size_t bytes = codec_cases::encoded_bytes<Case>(shape, dtype_of<T>);
   HostBuffer<T> x(n), cpu_x(n), gpu_x(n);
   HostBuffer<std::byte> cpu_blob(bytes), gpu_blob(bytes);
   DeviceBuffer<T> device_x(n), device_y(n);
@@ -81,13 +82,13 @@ void check(Shape shape, int kind, cudaStream_t stream) {
   Cuda cuda(stream);
   cuda.key = {.seed = 3, .step = 8, .activation = 2};
   const auto fails = [&](const char* what) {
-    expect(false, codec_run::name<Case>(), shape, sizeof(T), what);
+    expect(false, codec_cases::name<Case>(), shape, sizeof(T), what);
   };
-  if (Error error = codec_run::cpu_encode<Case, T>(cuda.key, View<const T>(x.data, shape),
-                                                   Bytes(cpu_blob.data, Shape(bytes))))
+  if (Error error = codec_cases::cpu_encode<Case, T>(cuda.key, View<const T>(x.data, shape),
+                                                     Bytes(cpu_blob.data, Shape(bytes))))
     return fails(error.text());
-  if (Error error = codec_run::cpu_decode<Case, T>(ConstBytes(cpu_blob.data, Shape(bytes)),
-                                                   View<T>(cpu_x.data, shape)))
+  if (Error error = codec_cases::cpu_decode<Case, T>(ConstBytes(cpu_blob.data, Shape(bytes)),
+                                                     View<T>(cpu_x.data, shape)))
     return fails(error.text());
 
   const Bytes blob(device_blob.data, Shape(bytes));
@@ -102,10 +103,10 @@ void check(Shape shape, int kind, cudaStream_t stream) {
     ok(cudaMemcpyAsync(gpu_blob.data, device_blob.data, bytes, cudaMemcpyDeviceToHost, stream));
     ok(cudaMemcpyAsync(gpu_x.data, device_y.data, n * sizeof(T), cudaMemcpyDeviceToHost, stream));
     ok(cudaStreamSynchronize(stream));
-    expect(std::memcmp(gpu_blob.data, cpu_blob.data, bytes) == 0, codec_run::name<Case>(), shape,
+    expect(std::memcmp(gpu_blob.data, cpu_blob.data, bytes) == 0, codec_cases::name<Case>(), shape,
            sizeof(T), encoded);
-    expect(std::memcmp(gpu_x.data, cpu_x.data, n * sizeof(T)) == 0, codec_run::name<Case>(), shape,
-           sizeof(T), decoded);
+    expect(std::memcmp(gpu_x.data, cpu_x.data, n * sizeof(T)) == 0, codec_cases::name<Case>(),
+           shape, sizeof(T), decoded);
   };
   ok(cudaMemsetAsync(device_blob.data, 0xA5, bytes, stream));
   ok(cudaMemcpyAsync(device_x.data, x.data, n * sizeof(T), cudaMemcpyHostToDevice, stream));
@@ -133,7 +134,7 @@ void check(Shape shape, int kind, cudaStream_t stream) {
   ok(cudaStreamSynchronize(stream));
   bool numbers = false;
   for (std::size_t e = 0; e < n; ++e) numbers = numbers || detail::is_number(gpu_x.data[e]);
-  expect(!numbers, codec_run::name<Case>(), shape, sizeof(T),
+  expect(!numbers, codec_cases::name<Case>(), shape, sizeof(T),
          "a blob of another codec decodes to numbers");
 }
 
@@ -154,14 +155,15 @@ void check_all(cudaStream_t stream) {
 
 int main() {
   return on_device([](cudaStream_t stream) {
-    check_all<codec_run::Default>(stream);
-    check_all<codec_run::Stochastic>(stream);
-    check_all<codec_run::Group32>(stream);
-    check_all<codec_run::Channels>(stream);
-    check_all<codec_run::Rows>(stream);
-    check_all<codec_run::Bf16>(stream);
-    check_all<codec_run::Mask>(stream);
-    check_all<codec_run::Index5>(stream);
+    check_all<codec_cases::Int8Default>(stream);
+    check_all<codec_cases::Int4Stochastic>(stream);
+    check_all<codec_cases::Int8Group32>(stream);
+    check_all<codec_cases::Int8Symmetric>(stream);
+    check_all<codec_cases::Int4Channels>(stream);
+    check_all<codec_cases::Int8Rows>(stream);
+    check_all<codec_cases::Bf16>(stream);
+    check_all<codec_cases::Mask>(stream);
+    check_all<codec_cases::Index11>(stream);
     if (failures != 0) return 1;
     std::printf("the GPU makes the CPU's bytes\n");
     return 0;

@@ -1,48 +1,22 @@
 // SPDX-License-Identifier: MIT
-/// The CPU's side of codec_run; see codec_run_cases.hpp.
-#include "codec_run_cases.hpp"
+/// The CPU's side of codec_run.
+#include <support/cuda/codec_cases_cpu.hpp>
 
-namespace codec_run {
+#define ADACC_BOTH_WAYS(Case)                \
+  ADACC_CASE(Case);                          \
+  ADACC_CASE_ENCODES(Case, float);           \
+  ADACC_CASE_ENCODES(Case, double);          \
+  ADACC_CASE_ENCODES(Case, adacc::bfloat16); \
+  ADACC_CASE_DECODES(Case, float);           \
+  ADACC_CASE_DECODES(Case, double);          \
+  ADACC_CASE_DECODES(Case, adacc::bfloat16)
 
-using namespace adacc;
-
-template <class Case>
-std::size_t encoded_bytes(Shape shape, Dtype dtype) {
-  return Case::Codec::encoded_bytes(shape.rows(), shape.cols(), dtype);
-}
-template <class Case>
-const char* name() {
-  return Case::Codec::name;
-}
-template <class Case, class T>
-Error cpu_encode(const RandomKey& key, View<const T> x, Bytes blob) {
-  Cpu cpu;
-  cpu.key = key;
-  return Case::Codec::encode(cpu, x, blob);
-}
-template <class Case, class T>
-Error cpu_decode(ConstBytes blob, View<T> x) {
-  Cpu cpu;
-  return Case::Codec::decode(cpu, blob, x);
-}
-
-#define ADACC_INSTANTIATE_OF(Case, T)                                         \
-  template Error cpu_encode<Case, T>(const RandomKey&, View<const T>, Bytes); \
-  template Error cpu_decode<Case, T>(ConstBytes, View<T>)
-#define ADACC_INSTANTIATE(Case)                           \
-  template std::size_t encoded_bytes<Case>(Shape, Dtype); \
-  template const char* name<Case>();                      \
-  ADACC_INSTANTIATE_OF(Case, float);                      \
-  ADACC_INSTANTIATE_OF(Case, double);                     \
-  ADACC_INSTANTIATE_OF(Case, bfloat16)
-
-ADACC_INSTANTIATE(Default);
-ADACC_INSTANTIATE(Stochastic);
-ADACC_INSTANTIATE(Group32);
-ADACC_INSTANTIATE(Channels);
-ADACC_INSTANTIATE(Rows);
-ADACC_INSTANTIATE(codec_run::Bf16);
-ADACC_INSTANTIATE(Mask);
-ADACC_INSTANTIATE(Index5);
-
-}  // namespace codec_run
+ADACC_BOTH_WAYS(Int8Default);
+ADACC_BOTH_WAYS(Int4Stochastic);
+ADACC_BOTH_WAYS(Int8Group32);
+ADACC_BOTH_WAYS(Int8Symmetric);
+ADACC_BOTH_WAYS(Int4Channels);
+ADACC_BOTH_WAYS(Int8Rows);
+ADACC_BOTH_WAYS(Bf16);
+ADACC_BOTH_WAYS(Mask);
+ADACC_BOTH_WAYS(Index11);

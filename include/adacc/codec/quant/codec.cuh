@@ -72,33 +72,9 @@ struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
   using Codec = PackedQuantCodec<Bits, Packed>;
 
   template <class T>
-  static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
-    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
-    const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
-    const std::size_t blocks = job.format.blocks();
-    const std::size_t parts = detail::quant_encode_parts<O>(job.format);
-    detail::quant_prepare_kernel<T>
-        <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
-    if (Error error = detail::launch_error(Codec::name)) return error;
-    detail::quant_encode_kernel<Bits, Packed, T>
-        <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
-    if (Error error = detail::launch_error(Codec::name)) return error;
-    detail::quant_sample_kernel<Bits, Packed, T>
-        <<<detail::grid_of(div_up(blocks, 4)), threads, 0, cuda.stream()>>>(job);
-    return detail::launch_error(Codec::name);
-  }
-
+  static Error encode(Cuda& cuda, View<const T> x, Bytes blob);
   template <class T>
-  static Error decode(Cuda& cuda, ConstBytes blob, View<T> x) {
-    const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
-    const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
-    const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
-    detail::quant_decode_kernel<Bits, Packed, T>
-        <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
-    return detail::launch_error(Codec::name);
-  }
+  static Error decode(Cuda& cuda, ConstBytes blob, View<T> x);
 
  private:
   static constexpr int threads = detail::CudaBlock::threads;
@@ -109,5 +85,39 @@ struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
     return detail::quant_job<Bits, O>(x, blob, key);
   }
 };
+
+// Outside of the class, so that a program may compile them once (`extern template`).
+template <unsigned Bits, std::uint64_t Packed>
+template <class T>
+Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::encode(Cuda& cuda, View<const T> x,
+                                                                 Bytes blob) {
+  const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+  if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+  const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
+  const std::size_t blocks = job.format.blocks();
+  const std::size_t parts = detail::quant_encode_parts<O>(job.format);
+  detail::quant_prepare_kernel<T>
+      <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
+  if (Error error = detail::launch_error(Codec::name)) return error;
+  detail::quant_encode_kernel<Bits, Packed, T>
+      <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
+  if (Error error = detail::launch_error(Codec::name)) return error;
+  detail::quant_sample_kernel<Bits, Packed, T>
+      <<<detail::grid_of(div_up(blocks, 4)), threads, 0, cuda.stream()>>>(job);
+  return detail::launch_error(Codec::name);
+}
+
+template <unsigned Bits, std::uint64_t Packed>
+template <class T>
+Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::decode(Cuda& cuda, ConstBytes blob,
+                                                                 View<T> x) {
+  const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+  if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+  const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
+  const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
+  detail::quant_decode_kernel<Bits, Packed, T>
+      <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
+  return detail::launch_error(Codec::name);
+}
 
 }}  // namespace adacc::v0_1

@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: MIT
-/// Runs the kernels of a codec on the executor and takes what it counted.
-#pragma once
-
-#include <adacc/adacc.cuh>
-
+/// Runs the kernels of codecs on the executor and takes what it counted.
 #include <cstdio>
 #include <cstdlib>
 
-#include "../codec_cuda_cases.hpp"
+#include <support/cuda/codecs.cuh>
+
 #include "counted.hpp"
 
 namespace cuda_counts {
+namespace {
 
 using namespace adacc;
+using namespace codec_cases;
 
-inline void ok(cudaError_t status) {
+void ok(cudaError_t status) {
   if (status == cudaSuccess) return;
   std::fprintf(stderr, "cuda_counts: %s\n", cudaGetErrorString(status));
   std::exit(1);
 }
-inline void ok(const Error& error) {
+void ok(const Error& error) {
   if (!error) return;
   std::fprintf(stderr, "cuda_counts: %s\n", error.text());
   std::exit(1);
 }
 
 /// Rows are whole packets and whole tiles: what activations of models look like.
-inline constexpr Shape counted_shape(256, 1024);
+constexpr Shape counted_shape(256, 1024);
 
 template <class T>
 std::vector<T> numbers(bool outliers) {
@@ -72,7 +71,7 @@ void count_both_ways(bool outliers, std::vector<Counted>& all) {
 
 /// Clean numbers, and for what keeps outliers also those that have some.
 template <class... Case>
-void count_cases(codec_cuda_bench::Cases<Case...>, bool outliers, std::vector<Counted>& all) {
+void count_cases(Cases<Case...>, bool outliers, std::vector<Counted>& all) {
   for (int with = 0; with <= (outliers ? 1 : 0); ++with)
     (
         [&] {
@@ -80,6 +79,20 @@ void count_cases(codec_cuda_bench::Cases<Case...>, bool outliers, std::vector<Co
           count_both_ways<typename Case::Codec, bfloat16>(with != 0, all);
         }(),
         ...);
+}
+
+}  // namespace
+
+void count_all(std::vector<Counted>& all) {
+  count_cases(Cases<Int8Default, Int8Symmetric, Int8Stochastic, Int8Group32, Int8Group128,
+                    Int8Channels, Int8Rows>{},
+              true, all);
+  count_cases(Cases<Int8NoOutliers>{}, false, all);
+  count_cases(Cases<Int4Default, Int4Symmetric, Int4Stochastic, Int4Group32, Int4Group128,
+                    Int4Channels, Int4Rows>{},
+              true, all);
+  count_cases(Cases<Int4NoOutliers>{}, false, all);
+  count_cases(Cases<codec_cases::Bf16, Mask, Index4, Index11>{}, false, all);
 }
 
 }  // namespace cuda_counts

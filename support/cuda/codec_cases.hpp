@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// The codecs and options that codec_cuda_bench measures, and the CPU's bytes to compare with.
+/// Codecs with their options that programs run on a CUDA device, and the CPU's bytes to compare with.
 ///
-/// The CPU's codecs are compiled by the host's compiler, in codec_cuda_bench_cpu.cpp, as users have
-/// them. nvcc mangles template arguments of class type as no host compiler does, so functions are
-/// templates over a case rather than over a codec.
+/// The CPU's codecs are compiled by the host's compiler (codec_cases_cpu.hpp), as users have them. nvcc
+/// mangles template arguments of class type as no host compiler does, so functions are templates over a
+/// case rather than over a codec.
 #pragma once
 
 #include <adacc/codec/bf16.hpp>
@@ -11,8 +11,9 @@
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/codec/packed_index.hpp>
+#include <adacc/core/random.hpp>
 
-namespace codec_cuda_bench {
+namespace codec_cases {
 
 struct Int8Default {
   using Codec = adacc::Int8OutlierWith<adacc::QuantOptions{}>;
@@ -97,6 +98,8 @@ const char* name();
 template <class Case>
 std::size_t encoded_bytes(adacc::Shape shape, adacc::Dtype dtype);
 template <class Case, class T>
-adacc::Error cpu_encode(adacc::View<const T> x, adacc::Bytes blob);
+adacc::Error cpu_encode(const adacc::RandomKey& key, adacc::View<const T> x, adacc::Bytes blob);
+template <class Case, class T>
+adacc::Error cpu_decode(adacc::ConstBytes blob, adacc::View<T> x);
 
-}  // namespace codec_cuda_bench
+}  // namespace codec_cases
