@@ -448,7 +448,7 @@ test_stages() {
       torch) build=(cmake --build --preset quick --target torch_test -j "$jobs") ;;
     esac
     if ! "${build[@]}"; then
-      echo "quickstart: $stage does not build" >&2
+      summaries+=("$stage: does not build")
       failed=1
       break
     fi
