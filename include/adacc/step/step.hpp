@@ -26,7 +26,7 @@ namespace adacc { inline namespace v0_1 {
 template <class T = float, class Context = Cpu>
 class Step {
   static_assert(
-      dtype_of<T> != Dtype::bf16 || requires(Context & context) { context.take_error(); },
+      dtype_of<T> != Dtype::bf16 || detail::has_memory_of_its_own<Context>,
       "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
       "float or double");
 

@@ -359,7 +359,7 @@ class Training {
       else return {};
     }
   };
-  static constexpr bool updates_in_steps = !requires(Context & context) { context.take_error(); };
+  static constexpr bool updates_in_steps = !detail::has_memory_of_its_own<Context>;
 
   Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete);
 

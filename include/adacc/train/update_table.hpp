@@ -14,6 +14,7 @@
 #include "../core/array.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "../step/memory_check.hpp"
 #include "optimizer.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -122,9 +123,8 @@ class UpdateTable {
   template <class Optimizer, class Context, class Table, class T>
   void update(const Optimizer& optimizer, Context& context, const Table& table,
               const UpdateMemory<T>& memory, const UpdateTerms& terms) const {
-    static_assert(
-        !requires { context.take_error(); },
-        "adacc: this optimizer has no twin for this device: specialize optimizer_kernel");
+    static_assert(!has_memory_of_its_own<Context>,
+                  "adacc: this optimizer has no twin for this device: specialize optimizer_kernel");
     static_assert(
         requires(const ParameterRange<T>& range) { optimizer.update(range, terms); },
         "adacc: an optimizer has template <class T> void update(const ParameterRange<T>&, const "
