@@ -35,6 +35,7 @@
 #include "calls.hpp"
 #include "model.hpp"
 #include "queue.hpp"
+#include "tables.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -69,7 +70,10 @@ class Stash {
         return Error::misuse("the plan uses the codec ", policy.codec()->name,
                              ", which no activation of the stash allows");
     stash.transfers_.reset(stash.program_.schedule);
-    stash.lay_out(model);
+    stash.tables_ = {model, stash.program_};
+    stash.value_.resize(stash.tables_.raw.size());
+    stash.sources_.resize(stash.tables_.most_sources);
+    stash.outputs_.resize(stash.tables_.most_outputs);
     return static_cast<Stash&&>(stash);  // nvcc would copy it
   }
 
@@ -146,7 +150,7 @@ class Stash {
   Bytes scratch(int id) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
-    const int memory = scratch_[static_cast<std::size_t>(maker)];
+    const int memory = tables_.scratch[static_cast<std::size_t>(maker)];
     return memory < 0 || maker != now_.step.next ? Bytes() : bytes(memory);
   }
 
@@ -156,7 +160,7 @@ class Stash {
   /// registered, each once a step. What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
     if (const Error why = calls().check_put(id)) return why;
-    if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
+    if (!(value.shape() == graph().node(id).output) || tables_.raw[static_cast<std::size_t>(id)])
       return registered("put", id, name_of(dtype_of<T>), value.shape());
     return keep(id, value.data(), value);
   }
@@ -164,7 +168,7 @@ class Stash {
   /// The same for what was registered as bytes.
   Error put_bytes(int id, ConstBytes value) {
     if (const Error why = calls().check_put(id)) return why;
-    if (value.size() != graph().node(id).output_bytes || !raw_[static_cast<std::size_t>(id)])
+    if (value.size() != graph().node(id).output_bytes || !tables_.raw[static_cast<std::size_t>(id)])
       return registered("put", id, "bytes", value.shape());
     return keep(id, value.data(), {});
   }
@@ -178,7 +182,7 @@ class Stash {
     if (const Error why = check_queue("backward stage ", stage, ": what was queued before it"))
       return why;
     end_stage();
-    const int last = stage_at_[static_cast<std::size_t>(stage)];
+    const int last = tables_.stage_at[static_cast<std::size_t>(stage)];
     for (; static_cast<int>(now_.at) <= last; ++now_.at) {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
@@ -204,7 +208,7 @@ class Stash {
   Result<Bytes> stage_memory() const {
     if (!now_.step.stage_is_on())
       return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
-    const int at = stage_at_[static_cast<std::size_t>(now_.step.stage)];
+    const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
     return memory < 0 ? Bytes() : bytes(memory);
@@ -214,7 +218,7 @@ class Stash {
   /// until leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
     if (const Error why = calls().check_get(id)) return why;
-    if (raw_[static_cast<std::size_t>(id)])
+    if (tables_.raw[static_cast<std::size_t>(id)])
       return registered("get", id, name_of(dtype_of<T>), graph().node(id).output);
     return View<const T>(static_cast<const T*>(address(value_[static_cast<std::size_t>(id)])),
                          graph().node(id).output);
@@ -245,16 +249,11 @@ class Stash {
   void take(Stash& other) {
     program_ = static_cast<Program&&>(other.program_);
     codecs_ = static_cast<Dispatch<T, Context>&&>(other.codecs_);
-    recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
-    raw_ = static_cast<Array<bool>&&>(other.raw_);
-    place_ = static_cast<Array<int>&&>(other.place_);
-    scratch_ = static_cast<Array<int>&&>(other.scratch_);
-    stage_at_ = static_cast<Array<int>&&>(other.stage_at_);
+    tables_ = static_cast<detail::StashTables<T>&&>(other.tables_);
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
     outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
-    holds_ = other.holds_;
     poisons_ = other.poisons_;
     now_ = other.now_;
     other.now_ = {};
@@ -263,58 +262,25 @@ class Stash {
   int activations() const { return static_cast<int>(value_.size()); }
   detail::StashCalls calls() const { return {graph(), activations(), now_.step}; }
 
-  void lay_out(const StashModel<T, Context>& model) {
-    const auto count = static_cast<std::size_t>(model.activation_count());
-    value_.resize(count);
-    recompute_.resize(count);
-    raw_.resize(count);
-    place_.resize(count);
-    scratch_.resize(count);
-    std::size_t most_sources = 0, most_outputs = 0, outputs = 0;
-    for (std::size_t k = 0; k < count; ++k) {
-      const int id = static_cast<int>(k);
-      recompute_[k] = model.recompute_of(id);
-      raw_[k] = model.is_raw(id);
-      holds_ = holds_ || !graph().node(id).value_outside;
-      const std::size_t sources = graph().sources(id).size();
-      if (sources > most_sources) most_sources = sources;
-      outputs = graph().maker_of(id) == id ? 1 : outputs + 1;
-      if (outputs > most_outputs) most_outputs = outputs;
-    }
-    for (int stage = activations(); stage < graph().node_count(); ++stage) stage_at_.push_back(-1);
-    const Array<Instruction>& list = program_.schedule.instructions;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const Instruction& run = list[i];
-      if (run.op == Op::forward && !run.again) {
-        place_[static_cast<std::size_t>(run.node)] = run.y;
-        scratch_[static_cast<std::size_t>(run.node)] = run.workspace;
-      }
-      if (run.op == Op::backward)
-        stage_at_[static_cast<std::size_t>(run.node - activations())] = static_cast<int>(i);
-    }
-    sources_.resize(most_sources);
-    outputs_.resize(most_outputs);
-  }
-
   /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
-    if (place_[k] < 0 || raw_[k] != raw) return nullptr;
+    if (tables_.place[k] < 0 || tables_.raw[k] != raw) return nullptr;
     const bool sends = !program_.schedule.transfers.empty();
     if (!graph().node(id).value_outside) {
       if (graph().maker_of(id) != graph().maker_of(now_.step.next)) return nullptr;
-    } else if ((sends || holds_) &&
-               (id != now_.step.next || program_.schedule.buffer(place_[k]).travels)) {
+    } else if ((sends || tables_.holds) &&
+               (id != now_.step.next || program_.schedule.buffer(tables_.place[k]).travels)) {
       return nullptr;
     }
-    return address(place_[k]);
+    return address(tables_.place[k]);
   }
 
   /// The stage that is on, if one is, needs nothing any more.
   void end_stage() {
-    if (now_.step.stage_is_on() && stage_at_[static_cast<std::size_t>(now_.step.stage)] >= 0)
-      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.step.stage)]));
+    if (now_.step.stage_is_on() && tables_.stage_at[static_cast<std::size_t>(now_.step.stage)] >= 0)
+      bury(static_cast<std::size_t>(tables_.stage_at[static_cast<std::size_t>(now_.step.stage)]));
   }
 
   /// Fills what instruction `at` was the last to name, if the caller wants that.
@@ -342,7 +308,7 @@ class Stash {
   View<T> values(int id, int buffer) const {
     const Shape shape = graph().node(id).output;
     return {static_cast<T*>(address(buffer)),
-            raw_[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
+            tables_.raw[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
   }
 
   // Mistakes of the calling code.
@@ -350,7 +316,7 @@ class Stash {
   ActivationName name(int id) const { return {graph(), id}; }
 
   Error registered(const char* what, int id, const char* got, Shape shape) const {
-    const bool raw = raw_[static_cast<std::size_t>(id)];
+    const bool raw = tables_.raw[static_cast<std::size_t>(id)];
     return Error::misuse(what, " of ", name(id), ": it was registered as ",
                          raw ? "bytes" : name_of(dtype_of<T>), " ", graph().node(id).output,
                          raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
@@ -378,9 +344,9 @@ class Stash {
 
   /// Runs the instructions with which activation `id` leaves forward.
   Error keep(int id, const void* from, View<const T> value) {
-    const int y = place_[static_cast<std::size_t>(id)];
+    const int y = tables_.place[static_cast<std::size_t>(id)];
     void* const place = y < 0 ? nullptr : address(y);
-    const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
+    const std::size_t boundary = tables_.raw[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
     if (const Error why = check_queue("put of ", name(id), ": what was queued before it"))
       return why;
@@ -463,7 +429,7 @@ class Stash {
     const IdSpan sources = graph().sources(maker);
     for (std::size_t i = 0; i < sources.size(); ++i)
       sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
-    const StashRecompute<T>& again = recompute_[static_cast<std::size_t>(maker)];
+    const StashRecompute<T>& again = tables_.recompute[static_cast<std::size_t>(maker)];
     again.call(again.function, sources_.data(), outputs_.data(),
                run.workspace < 0 ? Bytes() : bytes(run.workspace));
   }
@@ -479,16 +445,11 @@ class Stash {
 
   Program program_;
   Dispatch<T, Context> codecs_;
-  Array<StashRecompute<T>> recompute_;
-  Array<bool> raw_;               ///< by activation: registered as bytes
-  Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
-  Array<int> scratch_;            ///< by activation: forward's workspace; -1: none
-  Array<int> stage_at_;           ///< by stage: its instruction; -1: none
+  detail::StashTables<T> tables_;
   Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
   Array<View<T>> outputs_;        ///< likewise
   detail::TransfersUnderWay transfers_;
-  bool holds_ = false;  ///< forward's values lie in the arena, or some of them
   bool poisons_ = ADACC_POISONS;
   State now_;
 };
