@@ -31,11 +31,13 @@
 
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
+#include "../step/watched_blobs.hpp"
 #include "../store/transfers_under_way.hpp"
 #include "calls.hpp"
 #include "model.hpp"
 #include "queue.hpp"
 #include "tables.hpp"
+#include "work_times.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -121,8 +123,19 @@ class Stash {
     now_.at = 0;
     now_.step = {};
     now_.step.under_way = true;
+    work_.begin();
     return {};
   }
+
+  /// The step is over, or given up, and nothing is under way. begin() does so, too.
+  void end() {
+    drain();
+    end_stage();
+    now_.step = {};
+  }
+  /// Between begin() and the last leave(), which is that of stage 0, or else end(). A step that failed
+  /// is over.
+  bool in_step() const { return now_.step.goes_on(); }
 
   /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
   /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
@@ -236,6 +249,22 @@ class Stash {
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
+  /// The same for what is encoded, decoded and computed again: by instruction of program().schedule, the
+  /// seconds of the last step; negative if it did not run. On a device, those of queueing.
+  void time_work(ClockRef clock) { work_.time_with(clock, program_.schedule.instructions.size()); }
+  const Array<double>& work_seconds() const { return work_.seconds(); }
+
+  /// Steps that follow are watched, until stop_watching(): statistics() is what an activation's codec saw
+  /// in the last one. On a device they leave it in `memory`, watch_bytes() of the context's, and
+  /// read_watched() is given a copy on the host (Step has the same).
+  Error watch(Bytes memory = {}) { return watched_.start(graph(), program_.plan, codecs_, memory); }
+  void stop_watching() { watched_.stop(); }
+  std::size_t watch_bytes() const {
+    return detail::WatchedBlobs<T, Context>::bytes(graph(), program_.plan, codecs_);
+  }
+  void read_watched(ConstBytes copy) { watched_.read(graph(), program_.plan, codecs_, copy); }
+  CodecStatistics statistics(int id) const { return watched_.of(id); }
+
  private:
   /// What a step changes, apart from the arena and value_.
   struct State {
@@ -254,6 +283,8 @@ class Stash {
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
     outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
+    work_ = static_cast<detail::StashWorkTimes&&>(other.work_);
+    watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
     poisons_ = other.poisons_;
     now_ = other.now_;
     other.now_ = {};
@@ -279,8 +310,9 @@ class Stash {
 
   /// The stage that is on, if one is, needs nothing any more.
   void end_stage() {
-    if (now_.step.stage_is_on() && tables_.stage_at[static_cast<std::size_t>(now_.step.stage)] >= 0)
-      bury(static_cast<std::size_t>(tables_.stage_at[static_cast<std::size_t>(now_.step.stage)]));
+    if (!now_.step.stage_is_on()) return;
+    const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
+    if (at >= 0) bury(static_cast<std::size_t>(at));
   }
 
   /// Fills what instruction `at` was the last to name, if the caller wants that.
@@ -377,11 +409,14 @@ class Stash {
         const View<const T> x = run.x < 0
                                     ? View<const T>(value.data(), Shape(value.rows(), value.cols()))
                                     : View<const T>(matrix(run.node, run.x));
+        const double start = work_.start();
         now_.context->key.activation = static_cast<std::uint32_t>(run.node);
         if (const Error why = codec(run.node).encode(*now_.context, x, bytes(run.blob), {})) {
           --now_.at;  // what fails may be put again
           return named("put", run.node, why);
         }
+        work_.end(now_.at, start);
+        watched_.look(*now_.context, graph(), run.node, codec(run.node), bytes(run.blob));
       } else {
         return {};
       }
@@ -407,6 +442,7 @@ class Stash {
     if (run.op == Op::backward) return {};
     if (is_transfer(run.op)) return transfer(run);
     const auto id = static_cast<std::size_t>(run.node);
+    const double start = work_.start();
     now_.context->key.activation = static_cast<std::uint32_t>(run.node);
     if (run.op == Op::decode) {
       const Error why =
@@ -416,6 +452,7 @@ class Stash {
     } else {
       make_again(run);
     }
+    work_.end(now_.at, start);
     return {};
   }
 
@@ -450,6 +487,8 @@ class Stash {
   Array<View<const T>> sources_;  ///< of the callable that runs
   Array<View<T>> outputs_;        ///< likewise
   detail::TransfersUnderWay transfers_;
+  detail::StashWorkTimes work_;
+  detail::WatchedBlobs<T, Context> watched_;
   bool poisons_ = ADACC_POISONS;
   State now_;
 };
