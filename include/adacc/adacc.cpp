@@ -154,7 +154,7 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
     if (!scratch) return failed(scratch.error);
     Result<CostProfile> profile =
         measure_stash(stash->model, stash->cpu, scratch->view(),
-                      {.now = steady_seconds, .step_seconds = step_seconds});
+                      {.now = stash->measuring_clock(), .step_seconds = step_seconds});
     if (!profile) return failed(profile.error);
     stash->profile = static_cast<CostProfile&&>(*profile);
     stash->errors.write(stash->graph, stash->profile);  // what was probed before holds
@@ -215,25 +215,58 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
     if (!stash->measured) return misuse(Error::say("adacc_plan: adacc_measure has to come first"));
     if (budget_bytes == 0 || !(tolerance >= 0))
       return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
-    Result<PlanOutcome> found =
-        make_plan(stash->graph, stash->profile,
-                  {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds});
-    if (!found) return failed(found.error);
-    Result<Stash<>> made = Stash<>::make(stash->model, static_cast<Plan&&>(found->plan));
-    if (!made) return misuse(made.error);
-    stash->stash = static_cast<Stash<>&&>(*made);
+    EvolvingStashOptions options{.evolving = stash->evolving};
+    if (stash->clock.function != nullptr) options.clock = stash->clock;
+    Result<EvolvingStash<>> made = EvolvingStash<>::make(
+        stash->model, stash->profile,
+        {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds}, make_plan,
+        options);
+    if (!made) return failed(made.error);
+    stash->stash = static_cast<EvolvingStash<>&&>(*made);
     stash->planned = true;
     // What is too small stays unbound: adacc_begin says so.
     if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
-    if (outcome != nullptr)
-      *outcome = {stash->stash.arena_bytes(),
-                  found->retain_peak_bytes,
-                  found->seconds,
-                  found->retain_seconds,
-                  found->error,
-                  found->gap,
-                  found->solve_seconds};
+    tell(stash->stash.outcome(), outcome);
     return int{ADACC_OK};
+  });
+}
+
+int adacc_evolve(adacc_stash* stash, adacc_clock clock, void* user) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_evolve")) return misuse(why);
+    if (stash->measured)
+      return misuse(Error::say("adacc_evolve: adacc_measure has looked at another clock already"));
+    stash->evolving = true;
+    stash->clock = {clock, user};
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_set_budget(adacc_stash* stash, size_t budget_bytes, adacc_outcome* outcome) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_set_budget")) return misuse(why);
+    if (const Error why = check_planned(stash, "adacc_set_budget")) return misuse(why);
+    const bool in_step = stash->stash.in_step();
+    if (const Error why = stash->stash.set_budget(budget_bytes))
+      return in_step ? misuse(why) : failed(why);
+    tell(stash->stash.outcome(), outcome);
+    return int{ADACC_OK};
+  });
+}
+
+const char* adacc_changes(adacc_stash* stash) {
+  return guarded<const char*>(nullptr, [&]() -> const char* {
+    if (const Error why = check_idle(stash, "adacc_changes")) return misuse(why), nullptr;
+    if (const Error why = check_planned(stash, "adacc_changes")) return misuse(why), nullptr;
+    const EvolutionUpdate& update = stash->stash.boundary().update;
+    stash->changes.clear();
+    for (const PlanChange& change : update.changes)
+      stash->changes +=
+          Error::say(ActivationName(stash->graph, change.activation), ": ", name_of(change.to),
+                     ", not ", name_of(change.from), " (", name_of(change.reason), ")\n")
+              .text();
+    if (update.failed) stash->changes += std::string(update.failed.text()) + "\n";
+    return stash->changes.c_str();
   });
 }
 
@@ -305,6 +338,10 @@ void* adacc_scratch(adacc_stash* stash, int id) {
                         " has none now: it is not held, not the next to be put, or needs none"));
     return memory.data();
   });
+}
+
+int adacc_end(adacc_stash* stash) {
+  return in_step(stash, "adacc_end", [&](auto& any) -> Error { return any.end(); });
 }
 
 int adacc_put(adacc_stash* stash, int id, const void* values) {

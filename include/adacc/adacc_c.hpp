@@ -18,9 +18,8 @@
 #include "core/block.hpp"
 #include "core/steady_clock.hpp"
 #include "plan/make_plan.hpp"
-#include "stash/measure.hpp"
+#include "stash/evolving_stash.hpp"
 #include "stash/probe.hpp"
-#include "stash/stash.hpp"
 #include "testing/checked_stash.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace c {
@@ -50,6 +49,13 @@ struct Kernel {
   }
 };
 
+/// A clock in C.
+struct Clock {
+  adacc_clock function = nullptr;
+  void* user = nullptr;
+  double operator()() const { return function(user); }
+};
+
 using Checked = testing::CheckedStash<>;
 
 struct State {
@@ -63,13 +69,19 @@ struct State {
   CostProfile profile;
   bool measured = false;
   GradientErrors errors;
+  bool evolving = false;
+  Clock clock;
   bool planned = false;
-  Stash<> stash;
+  EvolvingStash<> stash;
   Bytes memory;
+  std::string changes;  // that adacc_changes told of last
   // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
   Stash<>* probed = nullptr;
   Checked* checked = nullptr;
 
+  ClockRef measuring_clock() {
+    return clock.function == nullptr ? ClockRef(steady_seconds) : ClockRef(clock);
+  }
   bool busy() const { return probed != nullptr || checked != nullptr; }
 };
 
@@ -158,7 +170,8 @@ inline Error check_planned(const adacc_stash* stash, const char* function) {
 template <class Use>
 auto with_stash(adacc_stash* stash, const Use& use) {
   if (stash->checked != nullptr) return use(*stash->checked);
-  return use(stash->probed != nullptr ? *stash->probed : stash->stash);
+  if (stash->probed != nullptr) return use(*stash->probed);
+  return use(stash->stash);
 }
 
 /// An error that a Stash returned: all of them are mistakes but what a codec or a store says, and
@@ -197,7 +210,7 @@ inline Error check_step(const char* function, adacc_step step, const adacc_gradi
 }
 
 /// Lends the stash `memory`, from its first 64-byte aligned byte on.
-inline Error lend(Stash<>& stash, Bytes memory) {
+inline Error lend(EvolvingStash<>& stash, Bytes memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t skip = (alignment - address % alignment) % alignment;
   const std::size_t needed = stash.arena_bytes() + skip;
@@ -206,6 +219,13 @@ inline Error lend(Stash<>& stash, Bytes memory) {
                       " bytes in front to be aligned are ", shown(needed), ", and the memory has ",
                       shown(memory.size()));
   return stash.bind({memory.data() + skip, Shape(memory.size() - skip)});
+}
+
+inline void tell(const PlanOutcome& found, adacc_outcome* outcome) {
+  if (outcome == nullptr) return;
+  *outcome = {
+      found.peak_bytes, found.retain_peak_bytes, found.seconds, found.retain_seconds, found.error,
+      found.gap,        found.solve_seconds};
 }
 
 template <class Codec>

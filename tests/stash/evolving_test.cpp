@@ -133,7 +133,7 @@ TEST_CASE("budgets that change between steps lose no bit, and take the bytes tha
     REQUIRE(expected);
     CHECK(stash->boundary().update.changed == changed);  // still what happened before this step
     if (i % 2 == 0) fine(stash->leave(0));
-    else stash->end();
+    else fine(stash->end());
     CHECK(arena.used(0x5A) == stash->arena_bytes());
     for (std::size_t g = 0; g < 2; ++g)
       REQUIRE(std::memcmp((*gradients)[g].data(), (*expected)[g].data(),
@@ -175,7 +175,7 @@ TEST_CASE("a budget is refused in words inside of a step, and beyond the memory 
   CHECK(recomputed(stash, "a") + recomputed(stash, "b") == 0);
   fine(stash.begin(trainer.cpu));
   CHECK(says(stash.set_budget(less), "end()"));
-  stash.end();
+  fine(stash.end());
   fine(stash.set_budget(less));
   CHECK(says(stash.put(0, {trainer.input.data(), Shape(timed_trainer::rows, 64)}), "no step"));
   fine(trainer.step(stash));

@@ -170,7 +170,7 @@ class EvolvingStash : private Stash<T, Context> {
 
   /// A step begins, as Stash::begin() says, under another plan if that is due.
   Error begin(Context& context) {
-    end();
+    static_cast<void>(end());
     if (reported_) boundary_ = {};
     reported_ = true;
     if (options_.evolving && arena_.data() != nullptr) {
@@ -273,7 +273,7 @@ class EvolvingStash : private Stash<T, Context> {
     next->time_transfers(options_.clock);
     next->time_work(options_.clock);
     if (arena_.data() != nullptr) {
-      end();  // nothing is under way to the store that both are lent
+      static_cast<void>(end());  // nothing is under way to the store that both are lent
       if (const Error why = next->bind(arena_, store_)) {
         static_cast<void>(Plain::bind(arena_, store_));
         return why;

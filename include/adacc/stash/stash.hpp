@@ -127,11 +127,13 @@ class Stash {
     return {};
   }
 
-  /// The step is over, or given up, and nothing is under way. begin() does so, too.
-  void end() {
+  /// The step is over, or given up, and nothing is under way. begin() does so, too. (The error is that
+  /// of a CheckedStash.)
+  Error end() {
     drain();
     end_stage();
     now_.step = {};
+    return {};
   }
   /// Between begin() and the last leave(), which is that of stage 0, or else end(). A step that failed
   /// is over.
