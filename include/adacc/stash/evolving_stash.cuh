@@ -6,7 +6,11 @@
 
 #include "../core/block.hpp"
 #include "../core/device_block.cuh"
+
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
 #include "evolving_stash.hpp"
+#pragma nv_diagnostic pop
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

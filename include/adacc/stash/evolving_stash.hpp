@@ -177,8 +177,11 @@ class EvolvingStash : private Stash<T, Context> {
       observe(&context);
       measure(context);
       advance();
-      if (evolution_.wants_statistics(steps_) && (on_host || watched_.size() != 0))
+      if (evolution_.wants_statistics(steps_) && (on_host || watched_.size() != 0)) {
+        // What nobody encodes is read, too: it must not look like something that was.
+        if (!on_host) detail::fill_bytes(context, watched_, 0);
         watching_ = !Plain::watch(watched_);
+      }
     }
     if (const Error why = Plain::begin(context)) return why;
     ++steps_;
