@@ -186,6 +186,7 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
             probe_stash(stash->model, stash->cpu, arena->view(), run, errors, profile))
       return failed(why);
     stash->errors = static_cast<GradientErrors&&>(errors);
+    if (stash->planned) stash->stash.observe_errors(stash->errors);
     stash->profile = static_cast<CostProfile&&>(profile);
     return int{ADACC_OK};
   });

@@ -220,9 +220,44 @@ TEST_CASE("a kernel that gets slower than others is computed again no longer") {
   CHECK(seconds == doctest::Approx(Timed::layers * 10e-3 + recomputed(stash, "b") * 2e-3));
 }
 
+TEST_CASE("work is watched kind by kind; a callable that makes several activations is one kind") {
+  const residual_trainer::Trainer trainer(3, [](auto&, int) {});
+  Plan plan = retain_all(*trainer.model.graph());
+  for (int k = 0; k < trainer.model.activation_count(); ++k)
+    if (trainer.model.recompute_of(k).call != nullptr)
+      plan.policies[static_cast<std::size_t>(k)] = recompute();
+  const Program program = *make_program(*trainer.model.graph(), plan);
+  const CostProfile profile = *estimated_profile(trainer.model);
+  const EvolutionOptions options{.timed_steps = 1};
+  // Whether norms that take so many times what they took, and all else so many times, are seen.
+  const auto drifts = [&](double norm, double rest) {
+    WorkWatch watch;
+    for (int i = 0; i < 8; ++i) {
+      Array<double> seconds;
+      for (const Instruction& run : program.schedule.instructions) {
+        const int maker = program.graph.maker_of(run.node);
+        const bool again = run.op == Op::forward && run.again;
+        const bool norms = std::string(program.graph.node(maker).name) == "norm";
+        const double times = i < 2 ? 1 : norms ? norm : rest;
+        // The last of what is made together takes the time of all.
+        const bool last = again && !program.graph.made_with_next(run.node);
+        seconds.push_back(last ? times * profile.node(maker).forward : again ? 0 : -1);
+      }
+      watch.observe(program, profile, seconds, options);
+    }
+    return watch.drifted();
+  };
+  CHECK_FALSE(drifts(1, 1));
+  CHECK_FALSE(drifts(1.2, 0.85));
+  CHECK(drifts(2, 1));  // little of all that is done
+  CHECK(drifts(1, 2));
+  CHECK(drifts(0.5, 1));
+}
+
 TEST_CASE("a machine that gets slower as a whole keeps its plan; measuring takes a hundredth") {
   Timed trainer{CodecList<>()};
-  EvolvingStash<> stash = evolving(trainer, 78, {.clock = trainer.clock});
+  EvolvingStash<> stash =
+      evolving(trainer, 78, {.clock = trainer.clock, .evolution = {.timed_steps = 4}});
   Memory arena(retained_bytes(trainer.model));
   fine(stash.bind(arena.view()));
   const Plan plan = stash.plan();
