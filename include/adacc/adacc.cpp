@@ -12,225 +12,10 @@
 #define v0_1 v0_1_for_c
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)
 
-#include "adacc.h"
-
-#include <cstdint>
-#include <cstdio>
-#include <deque>
-#include <new>
-#include <string>
-#include <vector>
-
-#include "codec/bf16.hpp"
-#include "codec/int4_outlier.hpp"
-#include "codec/int8_outlier.hpp"
-#include "core/block.hpp"
-#include "core/steady_clock.hpp"
-#include "plan/make_plan.hpp"
-#include "stash/measure.hpp"
-#include "stash/probe.hpp"
-#include "stash/stash.hpp"
-#include "testing/checked_stash.hpp"
+#include "adacc_c.hpp"
 
 using namespace adacc;
-
-namespace {
-
-thread_local char last_error[Error::capacity];
-
-int fail(int code, const char* text) {
-  std::snprintf(last_error, sizeof last_error, "%s", text);
-  return code;
-}
-int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }
-int failed(const Error& why) { return fail(ADACC_FAILED, why.text()); }
-
-/// A kernel in C, and the pointers that it is called with.
-struct Kernel {
-  adacc_kernel function = nullptr;
-  void* user = nullptr;
-  std::vector<const void*> sources;
-  std::vector<void*> outputs;
-
-  static void call(const void* self, const View<const float>* sources, const View<float>* outputs,
-                   Bytes workspace) {
-    Kernel& kernel = *static_cast<Kernel*>(const_cast<void*>(self));  // it was not const
-    for (std::size_t i = 0; i < kernel.sources.size(); ++i) kernel.sources[i] = sources[i].data();
-    for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
-    kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
-  }
-};
-
-using Checked = testing::CheckedStash<>;
-
-}  // namespace
-
-struct adacc_stash {
-  StashModel<> model;
-  std::deque<std::string> names;  // a deque does not move what it has
-  std::deque<Kernel> kernels;
-  Cpu cpu;
-  // From the first measuring on:
-  bool closed = false;
-  Graph graph;
-  CostProfile profile;
-  bool measured = false;
-  GradientErrors errors;
-  bool planned = false;
-  Stash<> stash;
-  Bytes memory;
-  // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
-  Stash<>* probed = nullptr;
-  Checked* checked = nullptr;
-
-  bool busy() const { return probed != nullptr || checked != nullptr; }
-};
-
-namespace {
-
-/// Runs `call`, which returns what the C function does: nothing thrown in it gets out.
-template <class Value, class Call>
-Value guarded(Value otherwise, const Call& call) noexcept {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    fail(ADACC_FAILED, "there is not enough memory");
-  } catch (...) {
-    fail(ADACC_FAILED, "a C++ exception came out of a callback");
-  }
-  return otherwise;
-}
-
-Error no_stash(const char* function) { return Error::say(function, ": the stash is null"); }
-
-/// What is wrong with a call that registers something; empty if nothing is.
-Error check_open(const adacc_stash* stash, const char* function) {
-  if (stash == nullptr) return no_stash(function);
-  if (stash->closed)
-    return Error::say(function,
-                      ": the stash is measured or planned already, and what it has is fixed");
-  return {};
-}
-
-/// What is wrong with a list that is to be read.
-Error check_list(const char* function, const char* what, const int* first, std::size_t count) {
-  if (first == nullptr && count > 0) return Error::say(function, ": the ", what, " are null");
-  if (count > Graph::most_nodes)
-    return Error::say(function, ": ", count, " ", what, " are too many");
-  return {};
-}
-
-Error check_id(const adacc_stash* stash, const char* function, int id) {
-  const int count = stash->model.activation_count();
-  if (id >= 0 && id < count) return {};
-  if (count == 0) return Error::say(function, ": activation ", id, ", and none is registered");
-  return Error::say(function, ": there is no activation ", id, "; there are 0 to ", count - 1);
-}
-
-/// Changes a copy of the model, which takes the model's place if that makes sense.
-template <class Change>
-int change(adacc_stash* stash, const Change& change) {
-  StashModel<> changed = stash->model;
-  const int result = change(changed);
-  if (changed.error()) return misuse(changed.error());
-  stash->model = static_cast<StashModel<>&&>(changed);
-  return result;
-}
-
-/// The graph is what it is from now on.
-int close(adacc_stash* stash) {
-  if (stash->closed) return ADACC_OK;
-  Result<Graph> graph = stash->model.graph();
-  if (!graph) return misuse(graph.error);
-  stash->graph = static_cast<Graph&&>(*graph);
-  stash->closed = true;
-  return ADACC_OK;
-}
-
-Error check_idle(const adacc_stash* stash, const char* function) {
-  if (stash == nullptr) return no_stash(function);
-  if (stash->busy())
-    return Error::say(function, ": adacc_probe or adacc_check is running a step of this stash");
-  return {};
-}
-
-/// What is wrong with a call between adacc_plan and the end.
-Error check_planned(const adacc_stash* stash, const char* function) {
-  if (stash == nullptr) return no_stash(function);
-  if (!stash->planned && !stash->busy())
-    return Error::say(function, ": there is no plan yet; adacc_plan makes one");
-  return {};
-}
-
-/// use(stash) of whichever is to be used.
-template <class Use>
-auto with_stash(adacc_stash* stash, const Use& use) {
-  if (stash->checked != nullptr) return use(*stash->checked);
-  return use(stash->probed != nullptr ? *stash->probed : stash->stash);
-}
-
-/// An error that a Stash returned: all of them are mistakes but what a codec or a store says, and
-/// here is no store.
-template <class Use>
-int in_step(adacc_stash* stash, const char* function, const Use& use) {
-  return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_planned(stash, function)) return misuse(why);
-    const Error why = with_stash(stash, use);
-    return why ? misuse(why) : int{ADACC_OK};
-  });
-}
-
-/// The gradients of a step that the trainer ran.
-Result<Array<View<const float>>> run_step(adacc_step step, void* user,
-                                          const adacc_gradient* gradients, std::size_t count) {
-  last_error[0] = '\0';
-  if (const int code = step(user); code != 0)
-    return Error::say("the step that was to be run returned ", code,
-                      last_error[0] != '\0' ? "; before that: " : "", last_error);
-  Array<View<const float>> views;
-  for (std::size_t i = 0; i < count; ++i)
-    views.push_back({gradients[i].values, Shape(gradients[i].count)});
-  return views;
-}
-
-Error check_step(const char* function, adacc_step step, const adacc_gradient* gradients,
-                 std::size_t count) {
-  if (step == nullptr) return Error::say(function, ": the step is null");
-  if (gradients == nullptr || count == 0) return Error::say(function, ": there are no gradients");
-  for (std::size_t i = 0; i < count; ++i)
-    if (gradients[i].values == nullptr || gradients[i].count == 0)
-      return Error::say(function, ": gradient ", i, " is null or empty");
-  return {};
-}
-
-/// Lends the stash `memory`, from its first 64-byte aligned byte on.
-Error lend(Stash<>& stash, Bytes memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::size_t skip = (alignment - address % alignment) % alignment;
-  const std::size_t needed = stash.arena_bytes() + skip;
-  if (memory.size() < needed)
-    return Error::say("the plan needs ", shown(stash.arena_bytes()), ", which with ", skip,
-                      " bytes in front to be aligned are ", shown(needed), ", and the memory has ",
-                      shown(memory.size()));
-  return stash.bind({memory.data() + skip, Shape(memory.size() - skip)});
-}
-
-template <class Codec>
-void allow(StashModel<>& model, int id, double error) {
-  if (error < 0) model.allow<Codec>(id);
-  else model.allow<Codec>(id, error);
-}
-
-const CodecInfo* codec_of(int codec) {
-  switch (codec) {
-    case ADACC_BF16: return &codec_info<Bf16>;
-    case ADACC_INT8: return &codec_info<Int8Outlier>;
-    case ADACC_INT4: return &codec_info<Int4Outlier>;
-    default: return nullptr;
-  }
-}
-
-}  // namespace
+using namespace adacc::c;
 
 extern "C" {
 
@@ -369,7 +154,7 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
     if (!scratch) return failed(scratch.error);
     Result<CostProfile> profile =
         measure_stash(stash->model, stash->cpu, scratch->view(),
-                      {.now = steady_seconds, .step_seconds = step_seconds});
+                      {.now = stash->measuring_clock(), .step_seconds = step_seconds});
     if (!profile) return failed(profile.error);
     stash->profile = static_cast<CostProfile&&>(*profile);
     stash->errors.write(stash->graph, stash->profile);  // what was probed before holds
@@ -401,6 +186,7 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
             probe_stash(stash->model, stash->cpu, arena->view(), run, errors, profile))
       return failed(why);
     stash->errors = static_cast<GradientErrors&&>(errors);
+    if (stash->planned) stash->stash.observe_errors(stash->errors);
     stash->profile = static_cast<CostProfile&&>(profile);
     return int{ADACC_OK};
   });
@@ -430,25 +216,58 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
     if (!stash->measured) return misuse(Error::say("adacc_plan: adacc_measure has to come first"));
     if (budget_bytes == 0 || !(tolerance >= 0))
       return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
-    Result<PlanOutcome> found =
-        make_plan(stash->graph, stash->profile,
-                  {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds});
-    if (!found) return failed(found.error);
-    Result<Stash<>> made = Stash<>::make(stash->model, static_cast<Plan&&>(found->plan));
-    if (!made) return misuse(made.error);
-    stash->stash = static_cast<Stash<>&&>(*made);
+    EvolvingStashOptions options{.evolving = stash->evolving};
+    if (stash->clock.function != nullptr) options.clock = stash->clock;
+    Result<EvolvingStash<>> made = EvolvingStash<>::make(
+        stash->model, stash->profile,
+        {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds}, make_plan,
+        options);
+    if (!made) return failed(made.error);
+    stash->stash = static_cast<EvolvingStash<>&&>(*made);
     stash->planned = true;
     // What is too small stays unbound: adacc_begin says so.
     if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
-    if (outcome != nullptr)
-      *outcome = {stash->stash.arena_bytes(),
-                  found->retain_peak_bytes,
-                  found->seconds,
-                  found->retain_seconds,
-                  found->error,
-                  found->gap,
-                  found->solve_seconds};
+    tell(stash->stash.outcome(), outcome);
     return int{ADACC_OK};
+  });
+}
+
+int adacc_evolve(adacc_stash* stash, adacc_clock clock, void* user) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_evolve")) return misuse(why);
+    if (stash->measured)
+      return misuse(Error::say("adacc_evolve: adacc_measure has looked at another clock already"));
+    stash->evolving = true;
+    stash->clock = {clock, user};
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_set_budget(adacc_stash* stash, size_t budget_bytes, adacc_outcome* outcome) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_idle(stash, "adacc_set_budget")) return misuse(why);
+    if (const Error why = check_planned(stash, "adacc_set_budget")) return misuse(why);
+    const bool in_step = stash->stash.in_step();
+    if (const Error why = stash->stash.set_budget(budget_bytes))
+      return in_step ? misuse(why) : failed(why);
+    tell(stash->stash.outcome(), outcome);
+    return int{ADACC_OK};
+  });
+}
+
+const char* adacc_changes(adacc_stash* stash) {
+  return guarded<const char*>(nullptr, [&]() -> const char* {
+    if (const Error why = check_idle(stash, "adacc_changes")) return misuse(why), nullptr;
+    if (const Error why = check_planned(stash, "adacc_changes")) return misuse(why), nullptr;
+    const EvolutionUpdate& update = stash->stash.boundary().update;
+    stash->changes.clear();
+    for (const PlanChange& change : update.changes)
+      stash->changes +=
+          Error::say(ActivationName(stash->graph, change.activation), ": ", name_of(change.to),
+                     ", not ", name_of(change.from), " (", name_of(change.reason), ")\n")
+              .text();
+    if (update.failed) stash->changes += std::string(update.failed.text()) + "\n";
+    return stash->changes.c_str();
   });
 }
 
@@ -520,6 +339,10 @@ void* adacc_scratch(adacc_stash* stash, int id) {
                         " has none now: it is not held, not the next to be put, or needs none"));
     return memory.data();
   });
+}
+
+int adacc_end(adacc_stash* stash) {
+  return in_step(stash, "adacc_end", [&](auto& any) -> Error { return any.end(); });
 }
 
 int adacc_put(adacc_stash* stash, int id, const void* values) {

@@ -135,8 +135,8 @@ typedef struct {
 } adacc_outcome;
 
 /* The fastest plan whose arena has at most `budget_bytes` and whose gradient error is at most
- * `tolerance` (0: every bit as without a stash). `outcome` may be null. Replaces the plan that was
- * there; if memory is bound and is large enough, it stays bound, else adacc_bind is next. If it fails,
+ * `tolerance` (0: every bit as without a stash); of those at most 0.2 % slower, the one of least error.
+ * `outcome` may be null. Replaces the plan that was there; if memory is bound and is large enough, it stays bound, else adacc_bind is next. If it fails,
  * the plan that was there stays. */
 int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_outcome* outcome);
 
@@ -153,10 +153,36 @@ size_t adacc_arena_bytes(const adacc_stash* stash);
  * 64-byte aligned. */
 int adacc_bind(adacc_stash* stash, void* memory, size_t bytes);
 
+/* ---- Budgets and costs that change. ---- */
+
+/* Plans for another budget, within the memory that is bound: adacc_arena_bytes() is how much of it the plan
+ * takes. Between steps: behind adacc_leave of stage 0, or adacc_end. What was measured, probed and seen so
+ * far stays. If it fails (no plan fits, and then adacc_error() names the smallest budget that one does;
+ * less memory is bound), plan and budget stay as they are. `outcome` may be null. */
+int adacc_set_budget(adacc_stash* stash, size_t budget_bytes, adacc_outcome* outcome);
+
+/* Seconds since some moment that stays the same. */
+typedef double (*adacc_clock)(void* user);
+
+/* Before the first adacc_measure: plans follow what steps show. Each adacc_begin may change the plan, for
+ * what codecs see of their errors and, if `clock` is not null, for how long kernels and codecs take. Then
+ * adacc_measure looks at that clock, too, steps read it around each of them, and if one drifts, all are
+ * measured again in the memory that is bound, for at most a hundredth of the time; adacc_begin allocates
+ * for that. Under plans that lose nothing, bits stay those of no stash. `user` must outlive the stash. */
+int adacc_evolve(adacc_stash* stash, adacc_clock clock, void* user);
+
+/* What the last adacc_begin, or adacc_set_budget before it, did to the plan: a line for each activation with
+ * another policy, and why; or why something that was due was not done. Empty if nothing was. Valid until
+ * the next call. */
+const char* adacc_changes(adacc_stash* stash);
+
 /* ---- A step. ---- */
 
 /* A step begins; one that was under way is forgotten. */
 int adacc_begin(adacc_stash* stash);
+
+/* The step is over, or given up; adacc_leave of stage 0 does so, too. */
+int adacc_end(adacc_stash* stash);
 
 /* Where forward had best write activation `id`: in the arena, or else `scratch` (which may be null if
  * `id` is held). What lies there may be read until the first adacc_enter; of a held activation, until

@@ -24,6 +24,7 @@
 #include "docs_stash.cuh"
 #include "on_device.hpp"
 #include "stash_checks.cuh"
+#include "stash_evolving.cuh"
 #include "stash_trainer.cuh"
 
 namespace {
@@ -485,6 +486,9 @@ int main(int count, char**) {
     check_refusals(stream, without);
     check_documented(stream);
     check_bf16(stream);
+    const auto same = [&](const Trainer& made) { return trained(made, step_count) == without; };
+    for (const bool holds : {false, true}) check_budgets(stream, holds, holds, step_count, same);
+    check_watched_codecs(stream);
     if (failures != 0) return 1;
     std::printf("a stash in device memory has the bits of the trainer without one\n");
     return 0;

@@ -46,6 +46,18 @@ static void not_z(void* user, const void* const* x, void* const* y, void* worksp
   ((float*)y[0])[7] += 1;
 }
 
+/* Seconds that the kernels of the test say they took. */
+static double hours, z_seconds, h_seconds;
+static double told(void* user) { return *(double*)user; }
+static void slow_h(void* user, const void* const* x, void* const* y, void* workspace) {
+  make_h(user, x, y, workspace);
+  hours += h_seconds;
+}
+static void slow_z(void* user, const void* const* x, void* const* y, void* workspace) {
+  make_z(user, x, y, workspace);
+  hours += z_seconds;
+}
+
 static adacc_stash* described(adacc_kernel z_kernel, int held) {
   adacc_stash* made = adacc_create();
   CHECK(made != NULL);
@@ -54,7 +66,7 @@ static adacc_stash* described(adacc_kernel z_kernel, int held) {
     h_id[l] = adacc_add(made, "h", 16, N / 16, &l, 1);
     if (l > 0) {
       const int sources[] = {h_id[l - 1], z_id[l - 1]};
-      CHECK(adacc_recompute(made, &h_id[l], 1, sources, 2, make_h, NULL, 0) == ADACC_OK);
+      CHECK(adacc_recompute(made, &h_id[l], 1, sources, 2, slow_h, NULL, 0) == ADACC_OK);
     }
     z_id[l] = adacc_add(made, "z", 16, N / 16, &l, 1);
     CHECK(adacc_recompute(made, &z_id[l], 1, &h_id[l], 1, z_kernel, &offset[l],
@@ -184,6 +196,74 @@ static void registration(void) {
   adacc_destroy(made);
 }
 
+/* Budgets that change between steps, in memory for the largest: the same bits, and no byte more. */
+static void budgets(char* memory, const float* expected, size_t smallest, size_t retain) {
+  adacc_outcome outcome;
+  CHECK(adacc_plan(stash, retain, 0, NULL) == ADACC_OK && step(NULL) == 0);
+  const size_t asked[] = {smallest, retain, (smallest + retain) / 2, smallest, retain - 1};
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
+    CHECK(adacc_set_budget(stash, asked[i], &outcome) == ADACC_OK);
+    CHECK(outcome.arena_bytes <= asked[i] && outcome.arena_bytes == adacc_arena_bytes(stash));
+    memset(memory, 0x7F, retain + 128);
+    CHECK(step(NULL) == 0 && memcmp(gradient, expected, N * sizeof(float)) == 0);
+    size_t touched = 0;
+    for (size_t k = 0; k < retain + 128; ++k)
+      if (memory[k] != 0x7F) touched = k;
+    CHECK(touched <= outcome.arena_bytes + 63);
+    CHECK(strstr(adacc_changes(stash), "budget changed") != NULL);
+    REFUSED(adacc_set_budget(stash, smallest / 2, NULL), ADACC_FAILED, "smallest");
+    CHECK(strstr(adacc_changes(stash), "no plan fits") != NULL);
+    REFUSED(adacc_set_budget(stash, retain + 128, NULL), ADACC_FAILED, "that is bound has");
+    CHECK(adacc_arena_bytes(stash) == outcome.arena_bytes && step(NULL) == 0);
+    CHECK(step(NULL) == 0 && strcmp(adacc_changes(stash), "") == 0);
+  }
+  CHECK(adacc_begin(stash) == ADACC_OK);
+  MISUSE(adacc_set_budget(stash, retain, NULL), "inside of a step");
+  CHECK(adacc_end(stash) == ADACC_OK && adacc_set_budget(stash, retain, NULL) == ADACC_OK);
+  MISUSE(adacc_evolve(stash, NULL, NULL), "adacc_measure has looked at another clock");
+  CHECK(adacc_plan(stash, smallest, 0, NULL) == ADACC_OK);
+}
+
+static int recomputed(const int* ids) {
+  int count = 0;
+  for (int l = 0; l < L; ++l) count += strcmp(adacc_policy(stash, ids[l]), "recompute") == 0;
+  return count;
+}
+
+/* With a clock, a plan follows times: when one kernel gets slow, activations of the other are made again. */
+static void follows_times(void) {
+  MISUSE(adacc_evolve(NULL, told, &hours), "null");
+  NOTHING(adacc_changes(NULL), "null");
+  MISUSE(adacc_set_budget(NULL, 1, NULL), "null");
+  MISUSE(adacc_end(NULL), "null");
+  z_seconds = 1, h_seconds = 3;
+  stash = described(slow_z, 0);
+  MISUSE(adacc_set_budget(stash, 1, NULL), "no plan yet");
+  NOTHING(adacc_changes(stash), "no plan yet");
+  CHECK(adacc_evolve(stash, told, &hours) == ADACC_OK && adacc_measure(stash, 0) == ADACC_OK);
+  adacc_outcome outcome;
+  CHECK(adacc_plan(stash, (size_t)1 << 30, 0, &outcome) == ADACC_OK);
+  const size_t budget = (outcome.retain_bytes + adacc_smallest_budget(stash, 0)) / 2;
+  char* memory = malloc(outcome.retain_bytes + 63);
+  CHECK(memory != NULL && adacc_bind(stash, memory, outcome.retain_bytes + 63) == ADACC_OK);
+  CHECK(step(NULL) == 0);
+  float expected[N];
+  memcpy(expected, gradient, sizeof expected);
+  CHECK(adacc_set_budget(stash, budget, NULL) == ADACC_OK);
+  const int before = recomputed(z_id);
+  CHECK(before > recomputed(h_id));
+  int changed = 0;
+  for (int i = 0; i < 220; ++i) {
+    if (i == 120) z_seconds = 50; /* what a budget changed stays for 100 steps */
+    CHECK(step(NULL) == 0 && memcmp(gradient, expected, sizeof expected) == 0);
+    CHECK(adacc_arena_bytes(stash) <= budget);
+    if (strstr(adacc_changes(stash), "(times drifted)") != NULL) ++changed, CHECK(i > 120);
+  }
+  CHECK(changed == 1 && recomputed(z_id) < before);
+  adacc_destroy(stash);
+  free(memory);
+}
+
 static void steps(int held) {
   stash = described(make_z, held);
   const adacc_gradient all = {gradient, N};
@@ -268,6 +348,8 @@ static void steps(int held) {
   if (adacc_arena_bytes(stash) > smallest + 63) MISUSE(adacc_begin(stash), "bind");
   CHECK(adacc_bind(stash, memory, retain + 63) == ADACC_OK && step(NULL) == 0);
 
+  budgets(memory, expected, smallest, retain);
+
   CHECK(adacc_plan(stash, smallest, 1, &outcome) == ADACC_OK);
   CHECK(adacc_policy(stash, 0) != NULL && adacc_policy(stash, 99) == NULL);
   CHECK(step(NULL) == 0);
@@ -336,6 +418,7 @@ int main(void) {
   steps(1);
   not_finite();
   checks();
+  follows_times();
   if (failures == 0) printf("passed\n");
   return failures == 0 ? 0 : 1;
 }

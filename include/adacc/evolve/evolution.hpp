@@ -33,15 +33,6 @@
 
 namespace adacc { inline namespace v0_1 {
 
-struct EvolutionUpdate {
-  bool changed = false;  ///< the plan is another one, and its program must be compiled
-  Array<PlanChange> changes;
-  /// From here on the link is reckoned with as it was found to be (request().link), whether that
-  /// changed the plan or not.
-  bool link_drifted = false;
-  Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
-};
-
 class Evolution {
  public:
   Evolution() = default;
@@ -277,6 +268,11 @@ class Evolution {
   /// The budget that the next advance() is to meet.
   std::size_t wanted_budget_bytes() const {
     return has_new_budget_ ? new_budget_ : request_.budget_bytes;
+  }
+
+  /// Plans from now on take at most so many bytes, as the one in force does: nothing else changes.
+  void limit_budget(std::size_t bytes) {
+    if (outcome_.peak_bytes <= bytes) request_.budget_bytes = bytes;
   }
 
   /// The caller could not run the plan of the last advance(), say for want of memory: plan and

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A change of an activation's policy while training runs, as a value: what, when and why.
+/// Changes of policies while training runs, as values: what, when and why.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,22 @@ struct PlanChange {
   ChangeReason reason = ChangeReason::codec_failed;
 
   friend constexpr bool operator==(const PlanChange&, const PlanChange&) = default;
+};
+
+struct EvolutionUpdate {
+  bool changed = false;  ///< the plan is another one, and its program must be compiled
+  Array<PlanChange> changes;
+  /// From here on the link is reckoned with as it was found to be (request().link), whether that
+  /// changed the plan or not.
+  bool link_drifted = false;
+  Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
+};
+
+/// What happened to the plan between two steps.
+struct PlanBoundary {
+  EvolutionUpdate update;  ///< changes, or why one was not made
+  bool measured = false;   ///< costs were measured, and the plan was made anew from them
+  bool looked = false;     ///< something ran in the arena: what that held is lost
 };
 
 }}  // namespace adacc::v0_1

@@ -20,6 +20,7 @@ struct StashProgress {
   Error failed;       ///< what ended the step before its time
 
   bool stage_is_on() const { return under_way && stage != none && !left; }
+  bool goes_on() const { return under_way && !(stage == 0 && left) && !failed; }
 };
 
 /// Looks at calls of a step that stands at `at`. The first nodes of `graph` are activations, those

@@ -31,10 +31,13 @@
 
 #include "../program/program.hpp"
 #include "../step/memory_check.hpp"
+#include "../step/watched_blobs.hpp"
 #include "../store/transfers_under_way.hpp"
 #include "calls.hpp"
 #include "model.hpp"
 #include "queue.hpp"
+#include "tables.hpp"
+#include "work_times.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -69,7 +72,10 @@ class Stash {
         return Error::misuse("the plan uses the codec ", policy.codec()->name,
                              ", which no activation of the stash allows");
     stash.transfers_.reset(stash.program_.schedule);
-    stash.lay_out(model);
+    stash.tables_ = {model, stash.program_};
+    stash.value_.resize(stash.tables_.raw.size());
+    stash.sources_.resize(stash.tables_.most_sources);
+    stash.outputs_.resize(stash.tables_.most_outputs);
     return static_cast<Stash&&>(stash);  // nvcc would copy it
   }
 
@@ -117,8 +123,21 @@ class Stash {
     now_.at = 0;
     now_.step = {};
     now_.step.under_way = true;
+    work_.begin();
     return {};
   }
+
+  /// The step is over, or given up, and nothing is under way. begin() does so, too. (The error is that
+  /// of a CheckedStash.)
+  Error end() {
+    drain();
+    end_stage();
+    now_.step = {};
+    return {};
+  }
+  /// Between begin() and the last leave(), which is that of stage 0, or else end(). A step that failed
+  /// is over.
+  bool in_step() const { return now_.step.goes_on(); }
 
   /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
   /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
@@ -146,7 +165,7 @@ class Stash {
   Bytes scratch(int id) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
-    const int memory = scratch_[static_cast<std::size_t>(maker)];
+    const int memory = tables_.scratch[static_cast<std::size_t>(maker)];
     return memory < 0 || maker != now_.step.next ? Bytes() : bytes(memory);
   }
 
@@ -156,7 +175,7 @@ class Stash {
   /// registered, each once a step. What is held is copied to its place if it was made elsewhere.
   Error put(int id, View<const T> value) {
     if (const Error why = calls().check_put(id)) return why;
-    if (!(value.shape() == graph().node(id).output) || raw_[static_cast<std::size_t>(id)])
+    if (!(value.shape() == graph().node(id).output) || tables_.raw[static_cast<std::size_t>(id)])
       return registered("put", id, name_of(dtype_of<T>), value.shape());
     return keep(id, value.data(), value);
   }
@@ -164,7 +183,7 @@ class Stash {
   /// The same for what was registered as bytes.
   Error put_bytes(int id, ConstBytes value) {
     if (const Error why = calls().check_put(id)) return why;
-    if (value.size() != graph().node(id).output_bytes || !raw_[static_cast<std::size_t>(id)])
+    if (value.size() != graph().node(id).output_bytes || !tables_.raw[static_cast<std::size_t>(id)])
       return registered("put", id, "bytes", value.shape());
     return keep(id, value.data(), {});
   }
@@ -178,7 +197,7 @@ class Stash {
     if (const Error why = check_queue("backward stage ", stage, ": what was queued before it"))
       return why;
     end_stage();
-    const int last = stage_at_[static_cast<std::size_t>(stage)];
+    const int last = tables_.stage_at[static_cast<std::size_t>(stage)];
     for (; static_cast<int>(now_.at) <= last; ++now_.at) {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
@@ -204,7 +223,7 @@ class Stash {
   Result<Bytes> stage_memory() const {
     if (!now_.step.stage_is_on())
       return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
-    const int at = stage_at_[static_cast<std::size_t>(now_.step.stage)];
+    const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
     return memory < 0 ? Bytes() : bytes(memory);
@@ -214,7 +233,7 @@ class Stash {
   /// until leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
     if (const Error why = calls().check_get(id)) return why;
-    if (raw_[static_cast<std::size_t>(id)])
+    if (tables_.raw[static_cast<std::size_t>(id)])
       return registered("get", id, name_of(dtype_of<T>), graph().node(id).output);
     return View<const T>(static_cast<const T*>(address(value_[static_cast<std::size_t>(id)])),
                          graph().node(id).output);
@@ -232,6 +251,22 @@ class Stash {
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
+  /// The same for what is encoded, decoded and computed again: by instruction of program().schedule, the
+  /// seconds of the last step; negative if it did not run. On a device, those of queueing.
+  void time_work(ClockRef clock) { work_.time_with(clock, program_.schedule.instructions.size()); }
+  const Array<double>& work_seconds() const { return work_.seconds(); }
+
+  /// Steps that follow are watched, until stop_watching(): statistics() is what an activation's codec saw
+  /// in the last one. On a device they leave it in `memory`, watch_bytes() of the context's, and
+  /// read_watched() is given a copy on the host (Step has the same).
+  Error watch(Bytes memory = {}) { return watched_.start(graph(), program_.plan, codecs_, memory); }
+  void stop_watching() { watched_.stop(); }
+  std::size_t watch_bytes() const {
+    return detail::WatchedBlobs<T, Context>::bytes(graph(), program_.plan, codecs_);
+  }
+  void read_watched(ConstBytes copy) { watched_.read(graph(), program_.plan, codecs_, copy); }
+  CodecStatistics statistics(int id) const { return watched_.of(id); }
+
  private:
   /// What a step changes, apart from the arena and value_.
   struct State {
@@ -245,16 +280,13 @@ class Stash {
   void take(Stash& other) {
     program_ = static_cast<Program&&>(other.program_);
     codecs_ = static_cast<Dispatch<T, Context>&&>(other.codecs_);
-    recompute_ = static_cast<Array<StashRecompute<T>>&&>(other.recompute_);
-    raw_ = static_cast<Array<bool>&&>(other.raw_);
-    place_ = static_cast<Array<int>&&>(other.place_);
-    scratch_ = static_cast<Array<int>&&>(other.scratch_);
-    stage_at_ = static_cast<Array<int>&&>(other.stage_at_);
+    tables_ = static_cast<detail::StashTables<T>&&>(other.tables_);
     value_ = static_cast<Array<int>&&>(other.value_);
     sources_ = static_cast<Array<View<const T>>&&>(other.sources_);
     outputs_ = static_cast<Array<View<T>>&&>(other.outputs_);
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
-    holds_ = other.holds_;
+    work_ = static_cast<detail::StashWorkTimes&&>(other.work_);
+    watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
     poisons_ = other.poisons_;
     now_ = other.now_;
     other.now_ = {};
@@ -263,58 +295,26 @@ class Stash {
   int activations() const { return static_cast<int>(value_.size()); }
   detail::StashCalls calls() const { return {graph(), activations(), now_.step}; }
 
-  void lay_out(const StashModel<T, Context>& model) {
-    const auto count = static_cast<std::size_t>(model.activation_count());
-    value_.resize(count);
-    recompute_.resize(count);
-    raw_.resize(count);
-    place_.resize(count);
-    scratch_.resize(count);
-    std::size_t most_sources = 0, most_outputs = 0, outputs = 0;
-    for (std::size_t k = 0; k < count; ++k) {
-      const int id = static_cast<int>(k);
-      recompute_[k] = model.recompute_of(id);
-      raw_[k] = model.is_raw(id);
-      holds_ = holds_ || !graph().node(id).value_outside;
-      const std::size_t sources = graph().sources(id).size();
-      if (sources > most_sources) most_sources = sources;
-      outputs = graph().maker_of(id) == id ? 1 : outputs + 1;
-      if (outputs > most_outputs) most_outputs = outputs;
-    }
-    for (int stage = activations(); stage < graph().node_count(); ++stage) stage_at_.push_back(-1);
-    const Array<Instruction>& list = program_.schedule.instructions;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const Instruction& run = list[i];
-      if (run.op == Op::forward && !run.again) {
-        place_[static_cast<std::size_t>(run.node)] = run.y;
-        scratch_[static_cast<std::size_t>(run.node)] = run.workspace;
-      }
-      if (run.op == Op::backward)
-        stage_at_[static_cast<std::size_t>(run.node - activations())] = static_cast<int>(i);
-    }
-    sources_.resize(most_sources);
-    outputs_.resize(most_outputs);
-  }
-
   /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
   void* free_place(int id, bool raw) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
-    if (place_[k] < 0 || raw_[k] != raw) return nullptr;
+    if (tables_.place[k] < 0 || tables_.raw[k] != raw) return nullptr;
     const bool sends = !program_.schedule.transfers.empty();
     if (!graph().node(id).value_outside) {
       if (graph().maker_of(id) != graph().maker_of(now_.step.next)) return nullptr;
-    } else if ((sends || holds_) &&
-               (id != now_.step.next || program_.schedule.buffer(place_[k]).travels)) {
+    } else if ((sends || tables_.holds) &&
+               (id != now_.step.next || program_.schedule.buffer(tables_.place[k]).travels)) {
       return nullptr;
     }
-    return address(place_[k]);
+    return address(tables_.place[k]);
   }
 
   /// The stage that is on, if one is, needs nothing any more.
   void end_stage() {
-    if (now_.step.stage_is_on() && stage_at_[static_cast<std::size_t>(now_.step.stage)] >= 0)
-      bury(static_cast<std::size_t>(stage_at_[static_cast<std::size_t>(now_.step.stage)]));
+    if (!now_.step.stage_is_on()) return;
+    const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
+    if (at >= 0) bury(static_cast<std::size_t>(at));
   }
 
   /// Fills what instruction `at` was the last to name, if the caller wants that.
@@ -342,7 +342,7 @@ class Stash {
   View<T> values(int id, int buffer) const {
     const Shape shape = graph().node(id).output;
     return {static_cast<T*>(address(buffer)),
-            raw_[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
+            tables_.raw[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
   }
 
   // Mistakes of the calling code.
@@ -350,7 +350,7 @@ class Stash {
   ActivationName name(int id) const { return {graph(), id}; }
 
   Error registered(const char* what, int id, const char* got, Shape shape) const {
-    const bool raw = raw_[static_cast<std::size_t>(id)];
+    const bool raw = tables_.raw[static_cast<std::size_t>(id)];
     return Error::misuse(what, " of ", name(id), ": it was registered as ",
                          raw ? "bytes" : name_of(dtype_of<T>), " ", graph().node(id).output,
                          raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
@@ -378,9 +378,9 @@ class Stash {
 
   /// Runs the instructions with which activation `id` leaves forward.
   Error keep(int id, const void* from, View<const T> value) {
-    const int y = place_[static_cast<std::size_t>(id)];
+    const int y = tables_.place[static_cast<std::size_t>(id)];
     void* const place = y < 0 ? nullptr : address(y);
-    const std::size_t boundary = raw_[static_cast<std::size_t>(id)] ? 1 : alignof(T);
+    const std::size_t boundary = tables_.raw[static_cast<std::size_t>(id)] ? 1 : alignof(T);
     if (const Error why = check_values(id, from, boundary, place)) return why;
     if (const Error why = check_queue("put of ", name(id), ": what was queued before it"))
       return why;
@@ -411,11 +411,14 @@ class Stash {
         const View<const T> x = run.x < 0
                                     ? View<const T>(value.data(), Shape(value.rows(), value.cols()))
                                     : View<const T>(matrix(run.node, run.x));
+        const double start = work_.start();
         now_.context->key.activation = static_cast<std::uint32_t>(run.node);
         if (const Error why = codec(run.node).encode(*now_.context, x, bytes(run.blob), {})) {
           --now_.at;  // what fails may be put again
           return named("put", run.node, why);
         }
+        work_.end(now_.at, start);
+        watched_.look(*now_.context, graph(), run.node, codec(run.node), bytes(run.blob));
       } else {
         return {};
       }
@@ -441,6 +444,7 @@ class Stash {
     if (run.op == Op::backward) return {};
     if (is_transfer(run.op)) return transfer(run);
     const auto id = static_cast<std::size_t>(run.node);
+    const double start = work_.start();
     now_.context->key.activation = static_cast<std::uint32_t>(run.node);
     if (run.op == Op::decode) {
       const Error why =
@@ -450,6 +454,7 @@ class Stash {
     } else {
       make_again(run);
     }
+    work_.end(now_.at, start);
     return {};
   }
 
@@ -463,7 +468,7 @@ class Stash {
     const IdSpan sources = graph().sources(maker);
     for (std::size_t i = 0; i < sources.size(); ++i)
       sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
-    const StashRecompute<T>& again = recompute_[static_cast<std::size_t>(maker)];
+    const StashRecompute<T>& again = tables_.recompute[static_cast<std::size_t>(maker)];
     again.call(again.function, sources_.data(), outputs_.data(),
                run.workspace < 0 ? Bytes() : bytes(run.workspace));
   }
@@ -479,16 +484,13 @@ class Stash {
 
   Program program_;
   Dispatch<T, Context> codecs_;
-  Array<StashRecompute<T>> recompute_;
-  Array<bool> raw_;               ///< by activation: registered as bytes
-  Array<int> place_;              ///< by activation: the buffer in which it is retained; -1: none
-  Array<int> scratch_;            ///< by activation: forward's workspace; -1: none
-  Array<int> stage_at_;           ///< by stage: its instruction; -1: none
+  detail::StashTables<T> tables_;
   Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
   Array<View<const T>> sources_;  ///< of the callable that runs
   Array<View<T>> outputs_;        ///< likewise
   detail::TransfersUnderWay transfers_;
-  bool holds_ = false;  ///< forward's values lie in the arena, or some of them
+  detail::StashWorkTimes work_;
+  detail::WatchedBlobs<T, Context> watched_;
   bool poisons_ = ADACC_POISONS;
   State now_;
 };

@@ -149,7 +149,7 @@ class CheckedStash {
   Error end() {
     if (const Error why = check_stage_memory()) return why;
     end_stage();
-    return {};
+    return stash_.end();
   }
 
  private:

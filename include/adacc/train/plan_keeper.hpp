@@ -8,16 +8,7 @@
 #include "../core/clock.hpp"
 #include "../evolve/evolution.hpp"
 
-namespace adacc { inline namespace v0_1 {
-
-/// What happened to the plan before an update.
-struct PlanBoundary {
-  EvolutionUpdate update;  ///< changes, or why one was not made
-  bool measured = false;   ///< costs were measured, and the plan was made anew from them
-  bool looked = false;     ///< something ran in the arena: what that held is lost
-};
-
-namespace detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
 /// trainings under a plan of the caller's have none, and need not compile it.
@@ -38,6 +29,4 @@ class PlanKeeper {
   virtual Error restore(Training&, Plan plan, const std::string& text) = 0;
 };
 
-}  // namespace detail
-
-}}  // namespace adacc::v0_1
+}}}  // namespace adacc::v0_1::detail

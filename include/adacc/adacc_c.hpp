@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+/// What a stash is behind the functions of adacc.h, and what those have in common: errors in words and
+/// codes, checks of what they are given. For adacc.cpp alone, which says under which name it compiles this.
+#pragma once
+
+#include "adacc.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "codec/bf16.hpp"
+#include "codec/int4_outlier.hpp"
+#include "codec/int8_outlier.hpp"
+#include "core/block.hpp"
+#include "core/steady_clock.hpp"
+#include "plan/make_plan.hpp"
+#include "stash/evolving_stash.hpp"
+#include "stash/probe.hpp"
+#include "testing/checked_stash.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace c {
+
+inline thread_local char last_error[Error::capacity];
+
+inline int fail(int code, const char* text) {
+  std::snprintf(last_error, sizeof last_error, "%s", text);
+  return code;
+}
+inline int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }
+inline int failed(const Error& why) { return fail(ADACC_FAILED, why.text()); }
+
+/// A kernel in C, and the pointers that it is called with.
+struct Kernel {
+  adacc_kernel function = nullptr;
+  void* user = nullptr;
+  std::vector<const void*> sources;
+  std::vector<void*> outputs;
+
+  static void call(const void* self, const View<const float>* sources, const View<float>* outputs,
+                   Bytes workspace) {
+    Kernel& kernel = *static_cast<Kernel*>(const_cast<void*>(self));  // it was not const
+    for (std::size_t i = 0; i < kernel.sources.size(); ++i) kernel.sources[i] = sources[i].data();
+    for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
+    kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
+  }
+};
+
+/// A clock in C.
+struct Clock {
+  adacc_clock function = nullptr;
+  void* user = nullptr;
+  double operator()() const { return function(user); }
+};
+
+using Checked = testing::CheckedStash<>;
+
+struct State {
+  StashModel<> model;
+  std::deque<std::string> names;  // a deque does not move what it has
+  std::deque<Kernel> kernels;
+  Cpu cpu;
+  // From the first measuring on:
+  bool closed = false;
+  Graph graph;
+  CostProfile profile;
+  bool measured = false;
+  GradientErrors errors;
+  bool evolving = false;
+  Clock clock;
+  bool planned = false;
+  EvolvingStash<> stash;
+  Bytes memory;
+  std::string changes;  // that adacc_changes told of last
+  // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
+  Stash<>* probed = nullptr;
+  Checked* checked = nullptr;
+
+  ClockRef measuring_clock() {
+    return clock.function == nullptr ? ClockRef(steady_seconds) : ClockRef(clock);
+  }
+  bool busy() const { return probed != nullptr || checked != nullptr; }
+};
+
+}}}  // namespace adacc::v0_1::c
+
+struct adacc_stash : adacc::c::State {};
+
+namespace adacc { inline namespace v0_1 { namespace c {
+
+/// Runs `call`, which returns what the C function does: nothing thrown in it gets out.
+template <class Value, class Call>
+Value guarded(Value otherwise, const Call& call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    fail(ADACC_FAILED, "there is not enough memory");
+  } catch (...) {
+    fail(ADACC_FAILED, "a C++ exception came out of a callback");
+  }
+  return otherwise;
+}
+
+inline Error no_stash(const char* function) { return Error::say(function, ": the stash is null"); }
+
+/// What is wrong with a call that registers something; empty if nothing is.
+inline Error check_open(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (stash->closed)
+    return Error::say(function,
+                      ": the stash is measured or planned already, and what it has is fixed");
+  return {};
+}
+
+/// What is wrong with a list that is to be read.
+inline Error check_list(const char* function, const char* what, const int* first,
+                        std::size_t count) {
+  if (first == nullptr && count > 0) return Error::say(function, ": the ", what, " are null");
+  if (count > Graph::most_nodes)
+    return Error::say(function, ": ", count, " ", what, " are too many");
+  return {};
+}
+
+inline Error check_id(const adacc_stash* stash, const char* function, int id) {
+  const int count = stash->model.activation_count();
+  if (id >= 0 && id < count) return {};
+  if (count == 0) return Error::say(function, ": activation ", id, ", and none is registered");
+  return Error::say(function, ": there is no activation ", id, "; there are 0 to ", count - 1);
+}
+
+/// Changes a copy of the model, which takes the model's place if that makes sense.
+template <class Change>
+int change(adacc_stash* stash, const Change& change) {
+  StashModel<> changed = stash->model;
+  const int result = change(changed);
+  if (changed.error()) return misuse(changed.error());
+  stash->model = static_cast<StashModel<>&&>(changed);
+  return result;
+}
+
+/// The graph is what it is from now on.
+inline int close(adacc_stash* stash) {
+  if (stash->closed) return ADACC_OK;
+  Result<Graph> graph = stash->model.graph();
+  if (!graph) return misuse(graph.error);
+  stash->graph = static_cast<Graph&&>(*graph);
+  stash->closed = true;
+  return ADACC_OK;
+}
+
+inline Error check_idle(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (stash->busy())
+    return Error::say(function, ": adacc_probe or adacc_check is running a step of this stash");
+  return {};
+}
+
+/// What is wrong with a call between adacc_plan and the end.
+inline Error check_planned(const adacc_stash* stash, const char* function) {
+  if (stash == nullptr) return no_stash(function);
+  if (!stash->planned && !stash->busy())
+    return Error::say(function, ": there is no plan yet; adacc_plan makes one");
+  return {};
+}
+
+/// use(stash) of whichever is to be used.
+template <class Use>
+auto with_stash(adacc_stash* stash, const Use& use) {
+  if (stash->checked != nullptr) return use(*stash->checked);
+  if (stash->probed != nullptr) return use(*stash->probed);
+  return use(stash->stash);
+}
+
+/// An error that a Stash returned: all of them are mistakes but what a codec or a store says, and
+/// here is no store.
+template <class Use>
+int in_step(adacc_stash* stash, const char* function, const Use& use) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_planned(stash, function)) return misuse(why);
+    const Error why = with_stash(stash, use);
+    return why ? misuse(why) : int{ADACC_OK};
+  });
+}
+
+/// The gradients of a step that the trainer ran.
+inline Result<Array<View<const float>>> run_step(adacc_step step, void* user,
+                                                 const adacc_gradient* gradients,
+                                                 std::size_t count) {
+  last_error[0] = '\0';
+  if (const int code = step(user); code != 0)
+    return Error::say("the step that was to be run returned ", code,
+                      last_error[0] != '\0' ? "; before that: " : "", last_error);
+  Array<View<const float>> views;
+  for (std::size_t i = 0; i < count; ++i)
+    views.push_back({gradients[i].values, Shape(gradients[i].count)});
+  return views;
+}
+
+inline Error check_step(const char* function, adacc_step step, const adacc_gradient* gradients,
+                        std::size_t count) {
+  if (step == nullptr) return Error::say(function, ": the step is null");
+  if (gradients == nullptr || count == 0) return Error::say(function, ": there are no gradients");
+  for (std::size_t i = 0; i < count; ++i)
+    if (gradients[i].values == nullptr || gradients[i].count == 0)
+      return Error::say(function, ": gradient ", i, " is null or empty");
+  return {};
+}
+
+/// Lends the stash `memory`, from its first 64-byte aligned byte on.
+inline Error lend(EvolvingStash<>& stash, Bytes memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::size_t skip = (alignment - address % alignment) % alignment;
+  const std::size_t needed = stash.arena_bytes() + skip;
+  if (memory.size() < needed)
+    return Error::say("the plan needs ", shown(stash.arena_bytes()), ", which with ", skip,
+                      " bytes in front to be aligned are ", shown(needed), ", and the memory has ",
+                      shown(memory.size()));
+  return stash.bind({memory.data() + skip, Shape(memory.size() - skip)});
+}
+
+inline void tell(const PlanOutcome& found, adacc_outcome* outcome) {
+  if (outcome == nullptr) return;
+  *outcome = {
+      found.peak_bytes, found.retain_peak_bytes, found.seconds, found.retain_seconds, found.error,
+      found.gap,        found.solve_seconds};
+}
+
+template <class Codec>
+void allow(StashModel<>& model, int id, double error) {
+  if (error < 0) model.allow<Codec>(id);
+  else model.allow<Codec>(id, error);
+}
+
+inline const CodecInfo* codec_of(int codec) {
+  switch (codec) {
+    case ADACC_BF16: return &codec_info<Bf16>;
+    case ADACC_INT8: return &codec_info<Int8Outlier>;
+    case ADACC_INT4: return &codec_info<Int4Outlier>;
+    default: return nullptr;
+  }
+}
+
+}}}  // namespace adacc::v0_1::c

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+/// A stash whose plan follows its budget, and what its own steps show of costs.
+///
+///     auto stash = EvolvingStash<>::make(model, profile, {.budget_bytes = …}, make_plan,
+///                                        {.clock = steady_seconds});
+///     stash->bind(arena);            // memory for the largest budget
+///     …                              // steps, as with a Stash
+///     stash->set_budget(bytes);      // between two of them
+///     stash->boundary().update       // what changed before the step that runs, and why
+///
+/// The calls of a step are those of a Stash (stash/stash.hpp) and cost what they cost there; with a clock,
+/// it is read before and behind everything that is encoded, decoded or computed again.
+///
+/// The plan is that of an Evolution, as in a Training. It changes at begin() or in set_budget(), never
+/// inside of a step, so every step is one of a Stash under one plan: peaks are exact, and under plans
+/// that lose nothing bits are those of no stash. Three things are watched:
+///
+///   - what codecs saw as they encoded, every EvolutionOptions::check_every steps. Gradient errors are
+///     scaled by that; whoever probes them anew (probe_stash) hands them to observe_errors();
+///   - with a clock, how long each kind of work takes. If one drifts, callables and codecs are measured
+///     again, in the arena between two steps, for at most a hundredth of the time;
+///   - with a clock and a store, how fast the link to it is.
+///
+/// On a device no clock is read, since it would have to wait: there plans follow budgets and, in memory
+/// lent for that, what codecs saw (stash/evolving_stash.cuh).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../core/bytes.hpp"
+#include "../core/clock.hpp"
+#include "../cost/gradient_errors.hpp"
+#include "../evolve/evolution.hpp"
+#include "../evolve/work_watch.hpp"
+#include "measure.hpp"
+#include "stash.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct EvolvingStashOptions {
+  ClockRef clock = {};   ///< the one that the profile was measured with; none: no times are watched
+  bool evolving = true;  ///< or else nothing but a budget changes the plan
+  EvolutionOptions evolution = {};
+};
+
+namespace detail {
+
+/// Copies what codecs saw to memory of the host's; on a device, stash/evolving_stash.cuh does.
+template <class Context>
+struct WatchedCopy {
+  template <class Use>
+  static Error read(Context&, ConstBytes, const Use&) {
+    static_assert(!has_memory_of_its_own<Context>,
+                  "adacc: a stash on a device that evolves is in stash/evolving_stash.cuh");
+    return {};
+  }
+};
+
+}  // namespace detail
+
+template <class T = float, class Context = Cpu>
+class EvolvingStash : private Stash<T, Context> {
+  using Plain = Stash<T, Context>;
+  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+
+ public:
+  EvolvingStash() = default;
+
+  /// Plans what `model` registers. Fails as `planner` does. The model and its callables must outlive
+  /// the stash.
+  static Result<EvolvingStash> make(const StashModel<T, Context>& model, CostProfile profile,
+                                    const PlanRequest& request, Planner planner,
+                                    const EvolvingStashOptions& options = {}) {
+    if (!on_host && options.clock)
+      return Error::misuse(
+          "a stash on a device that evolves reads no clock, since it would have to wait: lend "
+          "none");
+    Result<Graph> graph = model.graph();
+    if (!graph) return graph.error;
+    Result<Evolution> evolution =
+        Evolution::start(static_cast<Graph&&>(*graph), static_cast<CostProfile&&>(profile), request,
+                         planner, options.evolution);
+    if (!evolution) return evolution.error;
+    EvolvingStash made;
+    made.model_ = &model;
+    made.evolution_ = static_cast<Evolution&&>(*evolution);
+    made.options_ = options;
+    if (const Error why = made.switch_to_plan()) return why;
+    return static_cast<EvolvingStash&&>(made);  // nvcc would copy it
+  }
+
+  using Plain::arena_bytes;
+  using Plain::graph;
+  using Plain::plan;
+  using Plain::program;
+  using Plain::store_bytes;
+  using Plain::watch_bytes;
+
+  /// A step's.
+  using Plain::end;
+  using Plain::enter;
+  using Plain::get;
+  using Plain::get_bytes;
+  using Plain::in_step;
+  using Plain::leave;
+  using Plain::place;
+  using Plain::place_bytes;
+  using Plain::put;
+  using Plain::put_bytes;
+  using Plain::scratch;
+  using Plain::stage_memory;
+
+  void poison_dead(bool poison) {
+    poisons_ = poison;
+    Plain::poison_dead(poison);
+  }
+
+  /// Lends memory for all plans to come, as Stash::bind() does for one: what is smaller than the budget is
+  /// the budget from now on. If the request has a link, plans may send activations to `store`. On a
+  /// device, `watched` (watch_bytes() of its memory) is where codecs leave what they saw; without it
+  /// that is not looked at.
+  Error bind(Bytes arena, StoreRef store = {}, Bytes watched = {}) {
+    if (evolution_.request().link.exists()) {
+      if (!store)
+        return Error::misuse("plans may send activations to a store: bind() must lend one");
+      if (reinterpret_cast<std::uintptr_t>(arena.data()) % transfer_alignment != 0)
+        return Error::misuse("the arena must start ", transfer_alignment,
+                             "-byte aligned: plans may send activations to a store");
+    }
+    if (watched.size() != 0 && watched.size() < watch_bytes())
+      return Error::misuse("what codecs saw takes ", watch_bytes(), " bytes, and ", watched.size(),
+                           " were lent");
+    if (const Error why = Plain::bind(arena, store)) return why;
+    arena_ = arena;
+    store_ = store;
+    watched_ = watched;
+    if (arena.size() < budget_bytes()) evolution_.limit_budget(arena.size());
+    return {};
+  }
+
+  std::size_t budget_bytes() const { return evolution_.budget_bytes(); }
+
+  /// Plans for another budget, in the memory that is bound: arena_bytes() is what the plan takes of it.
+  /// Between two steps. An error (a budget that no plan fits, and which one would; more than is bound)
+  /// leaves plan and budget as they are.
+  Error set_budget(std::size_t bytes) {
+    if (in_step())
+      return Error::misuse(
+          "set_budget() inside of a step: the budget changes between steps, the last of which "
+          "leave(0), or end(), ends");
+    if (arena_.data() != nullptr && bytes > arena_.size())
+      return Error::say("a budget of ", shown(bytes),
+                        " was asked for, and the arena that is bound has ", shown(arena_.size()));
+    observe(nullptr);
+    evolution_.set_budget(bytes);
+    boundary_ = {};
+    advance();
+    reported_ = false;
+    return boundary_.update.failed;
+  }
+
+  /// Gradient errors that were probed since: they count from the next begin() on.
+  void observe_errors(const GradientErrors& errors) { evolution_.observe_errors(errors); }
+
+  /// What the last begin(), and set_budget() before it, did to the plan.
+  const PlanBoundary& boundary() const { return boundary_; }
+  const PlanOutcome& outcome() const { return evolution_.outcome(); }
+  const Evolution& evolution() const { return evolution_; }
+
+  /// A step begins, as Stash::begin() says, under another plan if that is due.
+  Error begin(Context& context) {
+    static_cast<void>(end());
+    if (reported_) boundary_ = {};
+    reported_ = true;
+    if (options_.evolving && arena_.data() != nullptr) {
+      observe(&context);
+      measure(context);
+      advance();
+      if (evolution_.wants_statistics(steps_) && (on_host || watched_.size() != 0)) {
+        // What nobody encodes is read, too: it must not look like something that was.
+        if (!on_host) detail::fill_bytes(context, watched_, 0);
+        watching_ = !Plain::watch(watched_);
+      }
+    }
+    if (const Error why = Plain::begin(context)) return why;
+    ++steps_;
+    ran_ = true;
+    return {};
+  }
+
+ private:
+  /// What the step that ended shows. Without its context, what was seen on a device is lost.
+  void observe(Context* context) {
+    if (!ran_) return;
+    ran_ = false;
+    if (watching_) {
+      bool read = on_host;
+      if (!on_host && context != nullptr)
+        // If it cannot be read, the step that follows says why.
+        read = !detail::WatchedCopy<Context>::read(
+            *context, watched_, [&](ConstBytes copy) { Plain::read_watched(copy); });
+      for (int k = 0; read && k < graph().node_count(); ++k)
+        if (plan()[k].codec() != nullptr) evolution_.observe_statistics(k, Plain::statistics(k));
+      Plain::stop_watching();
+      watching_ = false;
+    }
+    if (!options_.clock) return;
+    evolution_.observe_transfers(program().schedule, Plain::transfer_times());
+    work_.observe(program(), evolution_.profile(), Plain::work_seconds(), evolution_.options());
+  }
+
+  /// Measures times anew, if they drifted and not too much time went into that.
+  void measure([[maybe_unused]] Context& context) {
+    if (!options_.clock) return;
+    const double now = options_.clock();
+    if (steps_ == 0) started_ = now;
+    if (!work_.drifted() || measuring_ + measuring_takes() > (now - started_) / 100) return;
+    work_ = {};
+    if constexpr (on_host) {
+      const std::size_t needed = stash_measure_bytes(graph());
+      if (arena_.size() < needed) {
+        boundary_.update.failed =
+            Error::say("times have drifted, and measuring them anew takes ", shown(needed),
+                       " of the arena, which has ", shown(arena_.size()));
+        return;
+      }
+      boundary_.looked = true;
+      Result<CostProfile> profile =
+          measure_stash(*model_, context, arena_, {.now = options_.clock, .repeats = repeats});
+      measuring_ += options_.clock() - now;
+      if (profile) profile->rest = evolution_.profile().rest;
+      const Error why = profile ? evolution_.observe_profile(static_cast<CostProfile&&>(*profile))
+                                : profile.error;
+      if (why) boundary_.update.failed = why;
+    }
+  }
+
+  /// About how many seconds measuring takes.
+  double measuring_takes() const {
+    double once = 0;
+    const CostProfile& profile = evolution_.profile();
+    for (int k = 0; k < graph().node_count(); ++k) {
+      if (graph().node(k).copy > 0) continue;
+      once += profile.node(k).forward;
+      for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
+        const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
+        once += cost.encode + cost.decode;
+      }
+    }
+    return (repeats + 1) * once;
+  }
+
+  /// Plans anew if that is due, and has the stash follow.
+  void advance() {
+    EvolutionUpdate update = evolution_.advance(steps_);
+    if (update.changed) {
+      if (const Error why = switch_to_plan()) {
+        evolution_.undo();
+        update = {};
+        update.failed = why;
+      }
+    }
+    EvolutionUpdate& all = boundary_.update;  // set_budget() may have changed the plan already
+    all.changed = all.changed || update.changed;
+    all.link_drifted = all.link_drifted || update.link_drifted;
+    for (const PlanChange& change : update.changes) all.changes.push_back(change);
+    if (update.failed) all.failed = update.failed;
+  }
+
+  /// The stash becomes one of the evolution's plan, in the memory that is bound.
+  Error switch_to_plan() {
+    Result<Plain> next = Plain::make(*model_, evolution_.plan());
+    if (!next) return next.error;
+    next->poison_dead(poisons_);
+    next->time_transfers(options_.clock);
+    next->time_work(options_.clock);
+    if (arena_.data() != nullptr) {
+      static_cast<void>(end());  // nothing is under way to the store that both are lent
+      if (const Error why = next->bind(arena_, store_)) {
+        static_cast<void>(Plain::bind(arena_, store_));
+        return why;
+      }
+    }
+    static_cast<Plain&>(*this) = static_cast<Plain&&>(*next);
+    return {};
+  }
+
+  static constexpr int repeats = 7;  ///< of a measurement
+
+  const StashModel<T, Context>* model_ = nullptr;
+  EvolvingStashOptions options_;
+  Evolution evolution_;
+  WorkWatch work_;
+  PlanBoundary boundary_;
+  bool reported_ = true;  ///< what boundary() says is of steps before the next one
+  Bytes arena_, watched_;
+  StoreRef store_;
+  std::uint64_t steps_ = 0;  ///< begun so far
+  bool ran_ = false;         ///< the last of them was not looked at yet
+  bool watching_ = false;    ///< its codecs leave what they see
+  bool poisons_ = ADACC_POISONS;
+  double started_ = 0;    ///< when the first began
+  double measuring_ = 0;  ///< seconds spent on that since
+};
+
+}}  // namespace adacc::v0_1
