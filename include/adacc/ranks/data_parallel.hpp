@@ -16,7 +16,8 @@
 /// that the shards can be dealt to gives the same bits, one rank included, and a run may go on from its
 /// checkpoint on another number of ranks.
 ///
-/// All ranks run one plan, which rank 0 makes from the costs of the slowest one. A layer's gradients
+/// All ranks run one plan, which rank 0 makes from the costs of the slowest one, and which evolves as that
+/// of a Training does (ranked_plan.hpp). A layer's gradients
 /// begin to be summed as soon as the last shard's backward has completed them, while it goes on.
 ///
 /// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank that
@@ -43,6 +44,7 @@
 #include "collectives.hpp"
 #include "owned_gradients.hpp"
 #include "rank_sums.hpp"
+#include "ranked_plan.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -57,7 +59,8 @@ struct DataParallelOptions {
   /// micro-batch, and ranks are as many as shards, or a power of 2.
   bool sharded_gradients = false;
   RankSumsOptions sums{};  ///< what is under way at once
-  /// Trains under this plan, which rank 0's holds for all, instead of one that is made. Null: none.
+  /// Trains under this plan, which rank 0's holds for all, instead of one that is made and evolves. Null:
+  /// none.
   const Plan* plan = nullptr;
 };
 
@@ -76,8 +79,8 @@ class DataParallel {
 
   /// A training of `network`, which must outlive it, as must the group, on shards of shape `input`. All
   /// ranks call it, with the same options but for budgets, profiles and contexts: the smallest budget
-  /// holds, the costs of the slowest rank count. The plan does not evolve, and nothing is measured here:
-  /// costs are those of Options::profile, or estimated. A store is refused.
+  /// holds, the costs of the slowest rank count. These are measured, and the plan evolves, as Training's
+  /// does (ranked_plan.hpp), unless DataParallelOptions::plan fixes it. A store is refused.
   template <class Network>
   static Result<DataParallel> make(GroupRef group, const Network& network, Shape input,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
@@ -118,11 +121,11 @@ class DataParallel {
 
     const Result<std::size_t> room = made.arena_room(graph, options, parallel);
     if (const Error why = share_error(group, room.error)) return why;
-    Result<Plan> plan = made.common_plan(graph, dispatch, options, parallel, *room);
-    if (const Error why = share_error(group, plan.error)) return why;
+    Result<Common> common = made.common_plan(graph, dispatch, options, parallel, *room);
+    if (const Error why = share_error(group, common.error)) return why;
 
-    Error why =
-        made.take(std::move(dispatch), std::move(graph), std::move(*plan), options, parallel);
+    Error why = made.take(std::move(dispatch), std::move(graph), std::move(*common), options,
+                          parallel, *room);
     why = share_error(group, why);
     if (why) return why;
     if ((why = made.check_parameters())) return why;
@@ -150,13 +153,17 @@ class DataParallel {
     state.announcing = state.by_turns || state.done + 1 == state.batches();
     // It draws the numbers of its place in the whole update.
     state.training.first_batch_ = state.number_of(state.done) - state.training.batches();
-    const std::uint64_t begun = state.training.compiled().begun();
+    state.summing = 0;
     const Result<double> loss = state.training.accumulate(input, targets);
     state.announcing = false;
-    if (!loss) {
-      if (state.training.compiled().begun() == begun) return loss.error;
-      if (!state.failed) state.failed = loss.error;
+    if (!loss && !state.training.ran_) {
+      if (state.plan != nullptr) state.broken = state.plan->broken();
+      return loss.error;
     }
+    if (!loss && !state.failed) state.failed = loss.error;
+    // What it waited for others is no time of the step.
+    if (loss) state.training.seconds_ -= state.summing;
+    if (loss && state.plan != nullptr) state.plan->note_codecs(state.training);
     state.losses[state.done] = loss ? *loss : 0;
     ++state.done;
     if (state.by_turns) {
@@ -185,6 +192,7 @@ class DataParallel {
     const Error failed = state.failed;
     state.done = 0;
     state.failed = {};
+    if (state.plan != nullptr) state.plan->next();
     if (state.anyone_failed()) {
       state.training.give_up();
       const Error why = share_error(state.group, failed);
@@ -196,6 +204,21 @@ class DataParallel {
     if (!outcome || !outcome->finite || !state.sharded) return outcome;
     if (const Error why = state.hand_out()) return state.broken = why;
     return outcome;
+  }
+
+  /// The arena may be as large as this from the next update on, up or down: the smallest of what ranks
+  /// ask for counts. All of them call it, between updates. If no plan fits that, or a rank cannot hold the
+  /// one that does, the error is that of all ranks: it says which of them asked for the least, and what
+  /// could be met; and all stays as it was. What it changed is in the next update's boundary().
+  Error set_budget(std::size_t bytes) {
+    State& state = *state_;
+    if (state.broken) return state.broken;
+    if (state.plan == nullptr)
+      return Error::misuse("the plan is the caller's, and stays as it is on all ranks");
+    if (state.done != 0) return Error::misuse("set_budget() comes between updates");
+    const Error why = state.plan->set_budget(state.training, bytes);
+    state.broken = state.plan->broken();
+    return why;
   }
 
   /// Whether all ranks hold the same parameters and are at the same update; the error says on what they
@@ -223,9 +246,11 @@ class DataParallel {
   Error save(const std::string& path, const std::string& notes = {});
 
   /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
-  /// shards, on however many ranks, and under its plan. Rank 0 reads the file; all ranks call it.
+  /// shards, on however many ranks, and under its plan; if that was fixed, and this one evolves, under this
+  /// one. Rank 0 reads the file; all ranks call it.
   Error load(const std::string& path);
 
+  /// Its boundary() is the same on all ranks; set_budget() and load() are DataParallel's.
   Training& training() { return state_->training; }
   const Training& training() const { return state_->training; }
   GroupRef group() const { return state_->group; }
@@ -272,10 +297,16 @@ class DataParallel {
     return options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
   }
 
-  /// Rank 0's plan, made from the costs of the rank on which retaining everything takes longest.
-  Result<Plan> common_plan(const Graph& graph, const Dispatch<T, Context>& dispatch,
-                           const Options& options, const DataParallelOptions& parallel,
-                           std::size_t room) const;
+  /// What all ranks train under; without a keeper the plan is the caller's.
+  struct Common {
+    Plan plan;
+    std::unique_ptr<detail::RankedPlan<T, Context, Optimizer>> keeper;
+  };
+  /// Rank 0's plan, made from the costs of the rank on which retaining everything takes longest. `room`
+  /// is what this rank has for the arena.
+  Result<Common> common_plan(const Graph& graph, const Dispatch<T, Context>& dispatch,
+                             const Options& options, const DataParallelOptions& parallel,
+                             std::size_t room) const;
 
   static Array<const CodecInfo*> codecs_of_table(const Dispatch<T, Context>& dispatch) {
     Array<const CodecInfo*> codecs;
@@ -284,15 +315,15 @@ class DataParallel {
   }
 
   /// The memory for all of it.
-  Error take(Dispatch<T, Context> dispatch, Graph graph, Plan plan, const Options& options,
-             const DataParallelOptions& parallel);
+  Error take(Dispatch<T, Context> dispatch, Graph graph, Common common, const Options& options,
+             const DataParallelOptions& parallel, std::size_t room);
 
   /// Room for all ranks' state where a file is read or written, if it is not all there.
   Result<AllState> all_state() const;
   /// Each parameter's state, from its owner to rank 0 or back.
   Error move_states(AllState& whole, bool to_file);
-  /// Goes on under the plan of a checkpoint.
-  Error take_plan(const std::string& text);
+  /// Goes on under the plan of a checkpoint, `evolution` if it evolved.
+  Error take_plan(const std::string& text, const std::string& evolution);
 
   std::unique_ptr<State> state_;
 };

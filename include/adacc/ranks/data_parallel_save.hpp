@@ -39,7 +39,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   const bool reads = state.group.rank() == 0;
   Result<AllState> all = all_state();
   if (const Error why = share_error(state.group, all.error)) return why;
-  std::string plan;
+  std::string plan, evolution;
   std::uint64_t numbers[4] = {};
   Error why;
   if (reads) {
@@ -47,7 +47,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
     const auto info = state.training.read(path, Restore::numbers, all->table, memory);
     why = info.error;
     if (info) {
-      plan = info->graph == state.graph().fingerprint ? info->plan : std::string();
+      if (info->graph == state.graph().fingerprint) plan = info->plan, evolution = info->evolution;
       numbers[0] = info->updates;
       numbers[1] = info->data_position;
       numbers[2] = info->key.seed;
@@ -58,6 +58,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   const Bytes four(reinterpret_cast<std::byte*>(numbers), Shape(sizeof numbers));
   if ((why = broadcast(state.group, four))) return state.broken = why;
   if ((why = broadcast(state.group, plan))) return state.broken = why;
+  if ((why = broadcast(state.group, evolution))) return state.broken = why;
   if ((why = broadcast_parameters())) return state.broken = why;
   why = state.sharded ? move_states(*all, false) : broadcast(state.group, state.moments());
   if (why) return state.broken = why;
@@ -67,20 +68,23 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   std::memcpy(&state.training.previous_norm_, &numbers[3], sizeof(double));
   state.training.give_up();
   state.done = 0;
-  return plan.empty() ? Error() : share_error(state.group, take_plan(plan));
+  return plan.empty() ? Error() : share_error(state.group, take_plan(plan, evolution));
 }
 
 template <class T, class Context, class Optimizer>
-Error DataParallel<T, Context, Optimizer>::take_plan(const std::string& text) {
+Error DataParallel<T, Context, Optimizer>::take_plan(const std::string& text,
+                                                     const std::string& evolution) {
   State& state = *state_;
+  // Of a plan that was fixed nothing is known that it could evolve from.
+  if (state.plan != nullptr && evolution.empty()) return state.plan->forget(), Error();
   const auto& dispatch = state.training.compiled().dispatch();
   Result<Plan> plan =
       parse_plan(text, state.graph(), codecs_of_table(dispatch), state.graph().fingerprint);
   if (!plan) return plan.error;
+  if (state.plan != nullptr)
+    return state.plan->restore(state.training, std::move(*plan), evolution);
   Result<Program> program = make_program(state.graph(), std::move(*plan));
-  if (!program) return program.error;
-  if (const Error why = state.training.switch_to(std::move(*program))) return why;
-  return state.training.compiled().lend_updates(state);
+  return program ? state.training.switch_to(std::move(*program)) : program.error;
 }
 
 template <class T, class Context, class Optimizer>

@@ -4,15 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../cost/evaluate.hpp"
+#include "../core/extremes.hpp"
+#include "../io/evolution_text.hpp"
 #include "../io/plan_text.hpp"
-#include "../io/profile_text.hpp"
 #include "asked.hpp"
 #include "data_parallel.hpp"
+#include "slowest_costs.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -90,6 +92,14 @@ Error DataParallel<T, Context, Optimizer>::agree(const State& state, const Graph
   agreement.add("whose norm that is",
                 options.clip_by == ClipBy::previous ? "the step before's" : "the step's own");
   agreement.add("tolerance", std::to_string(options.tolerance));
+  agreement.add("watching of codecs and errors (TrainingOptions::evolving)",
+                options.evolving ? "on" : "off");
+  agreement.add("watching of times", options.watch_times ? "on" : "off");
+  agreement.add("clock", options.clock ? "lent" : "not lent");
+  agreement.add("profile at the start", options.profile_at_start ? "on" : "off");
+  const EvolutionOptions& when = options.evolution;
+  for (const std::uint64_t updates : {when.check_every, when.first_probe, when.probe_every})
+    agreement.add("updates between looks at a plan that evolves", updates);
   return agreement.check(state.group);
 }
 
@@ -121,62 +131,91 @@ Result<std::size_t> DataParallel<T, Context, Optimizer>::arena_room(
 }
 
 template <class T, class Context, class Optimizer>
-Result<Plan> DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
-                                                              const Dispatch<T, Context>& dispatch,
-                                                              const Options& options,
-                                                              const DataParallelOptions& parallel,
-                                                              std::size_t room) const {
+Result<typename DataParallel<T, Context, Optimizer>::Common>
+DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
+                                                 const Dispatch<T, Context>& dispatch,
+                                                 const Options& options,
+                                                 const DataParallelOptions& parallel,
+                                                 std::size_t room) const {
   const GroupRef group = state_->group;
+  const bool plans = group.rank() == 0;
+  Common made;
+  std::string plan;
+  if (plans && parallel.plan != nullptr) plan = plan_text(graph, *parallel.plan);
+  if (const Error why = broadcast(group, plan)) return why;
+  const auto read_plan = [&]() -> Result<Plan> {
+    return parse_plan(plan, graph, codecs_of_table(dispatch), graph.fingerprint);
+  };
+  if (!plan.empty()) {
+    Result<Plan> given = read_plan();
+    if (!given) return given.error;
+    made.plan = std::move(*given);
+    return made;
+  }
   std::vector<std::uint64_t> all;
   if (const Error why = all_gather(group, std::uint64_t{room}, all)) return why;
-  std::size_t budget = room;
+  PlanRequest request = detail::request_of(options, graph);
+  request.budget_bytes = room;
   for (const std::uint64_t other : all)
-    if (other < budget) budget = static_cast<std::size_t>(other);
-  const ProfileSource source{"a rank", options.model, 0};
-  const CostProfile mine = profile_of(options, graph);
-  const double seconds = evaluate(graph, mine, retain_all(graph)).seconds;
-  std::vector<std::uint64_t> times;
-  // Nanoseconds are compared alike everywhere.
-  if (const Error why = all_gather(group, static_cast<std::uint64_t>(seconds * 1e9), times))
-    return why;
-  std::size_t slowest = 0;
-  for (std::size_t r = 1; r < times.size(); ++r)
-    if (times[r] > times[slowest]) slowest = r;
-  std::string costs;
-  if (group.rank() == static_cast<int>(slowest)) costs = profile_text(graph, mine, source);
-  if (const Error why = broadcast(group, costs, static_cast<int>(slowest))) return why;
-  Error failed;
-  std::string text;
-  if (group.rank() == 0) {
-    PlanRequest request = detail::request_of(options, graph);
-    request.budget_bytes = budget;
-    Result<CostProfile> profile = parse_profile(costs, graph, source);
-    if (!profile) failed = Error::say("the costs of rank ", slowest, ": ", profile.error.text());
-    else if (parallel.plan != nullptr) text = plan_text(graph, *parallel.plan);
-    else {
-      const Planner planner = options.planner == nullptr ? make_plan : options.planner;
-      const Result<PlanOutcome> outcome = planner(graph, *profile, request);
-      if (outcome) text = plan_text(graph, outcome->plan);
-      failed = outcome.error;
+    if (other < request.budget_bytes) request.budget_bytes = static_cast<std::size_t>(other);
+  const std::uint64_t brought = options.profile.nodes.empty() ? 0 : 1;
+  if (const Error why = all_gather(group, brought, all)) return why;
+  bool known = true;
+  for (const std::uint64_t one : all) known = known && one != 0;
+  Result<CostProfile> costs =
+      slowest_costs(group, graph, profile_of(options, graph), options.model);
+  if (!costs) return costs.error;
+
+  const Planner planner = options.planner == nullptr ? make_plan : options.planner;
+  const auto nothing_beside = [](const auto&) {};
+  Result<Evolution> evolution{Evolution()};
+  std::string evolved;
+  if (plans) {
+    evolution = Evolution::start(graph, std::move(*costs), request, planner, options.evolution);
+    if (evolution) {
+      plan = plan_text(graph, evolution->plan());
+      evolved = evolution_text(*evolution, nothing_beside);
     }
   }
-  if (const Error why = share_error(group, failed)) return why;
-  if (const Error why = broadcast(group, text)) return why;
-  return parse_plan(text, graph, codecs_of_table(dispatch), graph.fingerprint);
+  if (const Error why = share_error(group, evolution.error)) return why;
+  if (const Error why = broadcast(group, plan)) return why;
+  if (const Error why = broadcast(group, evolved)) return why;
+  if (!plans) {
+    Result<Plan> theirs = read_plan();
+    if (!theirs) return theirs.error;
+    evolution = parse_evolution(evolved, graph, std::move(*theirs), request, planner,
+                                options.evolution, nothing_beside);
+    if (!evolution) return evolution.error;
+  }
+  made.plan = evolution->plan();
+  made.keeper = std::make_unique<detail::RankedPlan<T, Context, Optimizer>>(
+      group, std::move(*evolution), options, known, room);
+  return made;
 }
 
 template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, Graph graph,
-                                                Plan plan, const Options& options,
-                                                const DataParallelOptions& parallel) {
+                                                Common common, const Options& options,
+                                                const DataParallelOptions& parallel,
+                                                std::size_t room) {
   State& state = *state_;
-  Result<Program> program = make_program(std::move(graph), std::move(plan));
+  std::size_t first_arena = 0;
+  if (common.keeper != nullptr && common.keeper->to_be_measured()) {
+    first_arena = measuring_bytes(graph);
+    detail::lower(first_arena, room);
+  }
+  Result<Program> program = make_program(std::move(graph), std::move(common.plan));
   if (!program) return program.error;
+  if (common.keeper != nullptr && program->peak_bytes() > room)
+    return Error::say("the plan of all ranks takes ", shown(program->peak_bytes()),
+                      " here, where there are ", shown(room));
   auto training =
       Training::make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
-                     options.arena_bytes, 0, {}, {}, state.is_mine.data());
+                     options.arena_bytes, first_arena, {}, {}, state.is_mine.data());
   if (!training) return training.error;
   state.training = std::move(*training);
+  state.plan = common.keeper.get();
+  state.training.keeper_ = std::move(common.keeper);
   state.training.clip = options.clip;
   state.training.clip_by = options.clip_by;
   state.training.model = options.model;
@@ -197,7 +236,7 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
     block = std::move(*made);
   }
   state.losses.resize(state.batches());
-  state.head = 1 + detail::count_of_asked(options.optimizer);
+  state.head = 2 + detail::count_of_asked(options.optimizer);
   state.mine_to_all.resize(state.head + count + state.losses.size());
   state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
   auto sums = RankSums<T>::make(state.group, count, parallel.sums);

@@ -22,14 +22,17 @@ struct DataParallel<T, Context, Optimizer>::State {
   Array<int> owners;      ///< by parameter
   Array<bool> is_mine;    ///< by parameter: whether this rank updates it
   Training training;
+  detail::RankedPlan<T, Context, Optimizer>* plan =
+      nullptr;  ///< the training's; null: the caller's
   RankSums<T> sums;
   OwnedGradients<T> owned;         ///< if gradients are sharded
   Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
   Array<double> losses;            ///< of this rank's micro-batches, in their order
   Array<double> mine_to_all, all;  ///< what ranks tell each other before an update
-  std::size_t head = 1;            ///< of these: whether it failed, and what it is asked for
+  std::size_t head = 1;            ///< of these: whether it failed, what it is asked for, its plan
   std::size_t done = 0;            ///< micro-batches of this update
   bool announcing = false;         ///< the step that runs is this rank's last one
+  double summing = 0;              ///< seconds of the step that runs in what follows on gradients
   Error failed;                    ///< why the update will fail
   Error broken;                    ///< why nothing goes on
 
@@ -78,6 +81,12 @@ struct DataParallel<T, Context, Optimizer>::State {
   /// others, and go.
   void operator()(Context& context, const CompleteGradients<T>& complete) {
     if (!announcing) return;
+    const ClockRef clock = training.clock();
+    const double start = clock ? clock() : 0;
+    announce(context, complete);
+    if (clock) summing += clock() - start;
+  }
+  void announce(Context& context, const CompleteGradients<T>& complete) {
     if (by_turns)  // an error stays: who waits for sums next hears of it
       return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
     const View<T> range = complete.range();
@@ -111,15 +120,16 @@ struct DataParallel<T, Context, Optimizer>::State {
   }
 
   /// Everybody's losses, and the norms of the gradients that each has summed; before them whether it
-  /// failed, and what an update is called with.
+  /// failed, what an update is called with, and the plan.
   Error exchange(double rate) {
     const Graph& of = graph();
     std::size_t next = 0;
     mine_to_all[next++] = failed ? 1 : 0;
     detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
                        [&](const char*, const char*, double value) {
-                         if (next < head) mine_to_all[next++] = value;
+                         if (next + 1 < head) mine_to_all[next++] = value;
                        });
+    mine_to_all[next++] = detail::number_of(training.plan());
     for (std::size_t i = 0; i < owners.size(); ++i) {
       const Parameter& p = of.parameters[i];
       const bool trained = p.owner && !p.frozen;
@@ -158,6 +168,9 @@ struct DataParallel<T, Context, Optimizer>::State {
       for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r) {
         const double first = told(0, i), other = told(r, i);
         if (std::memcmp(&first, &other, sizeof(double)) == 0) continue;
+        if (i + 1 == head)
+          return Error::say("the ranks disagree on the plan that they train under: rank ", r,
+                            " has another one than rank 0");
         return detail::disagreement_of(training.optimizer, i - 1, first, static_cast<int>(r),
                                        other);
       }
