@@ -138,6 +138,8 @@ MUTATIONS = [
      "what codecs see on other ranks counts"),
     ("ranks/ranked_plan.hpp", "else if (program->peak_bytes() > room_)", "else if (false)",
      "ranks/ranked_plan_test.cpp", "nobody runs a plan that one rank cannot hold"),
+    ("ranks/ranked_plan.hpp", "      looked_ = true;\n", "", "ranks/ranked_plan_test.cpp",
+     "a rank that tries a batch again does not meet the others again"),
     ("ranks/ranked_plan.hpp", "boundary_.update.changed |= pending_.changed;", "",
      "ranks/ranked_plan_test.cpp", "a boundary has what set_budget() changed"),
     ("ranks/data_parallel_state.hpp", "mine_to_all[next++] = detail::number_of(training.plan());",

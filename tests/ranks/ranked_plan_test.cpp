@@ -499,6 +499,28 @@ TEST_CASE("nobody switches to a plan that one rank cannot hold") {
   CHECK_MESSAGE(said[0].find("under the plan would take") != std::string::npos, said[0]);
 }
 
+TEST_CASE("a rank that tries a batch again does not meet the others again") {
+  const auto train = [&](bool again) {
+    ThreadGroup two(2);
+    return on_ranks(two, [&](Member& member) {
+      Run run;
+      auto parallel = Parallel::make(member, net, shape, options(), {.shards = 2});
+      if (!parallel) return run.error = parallel.error, run;
+      const Batch other(0, Shape(16, 9), target_shape);
+      for (std::size_t u = 0; u < 6 && !run.error; ++u) {
+        if (again && member.rank() == 1 && u > 0)
+          CHECK(parallel->accumulate(other.input(), other.targets()).error);
+        update(*parallel, u, run);
+      }
+      return run;
+    });
+  };
+  const auto plain = train(false), again = train(true);
+  CHECK_MESSAGE(same_bits(again[1], plain[1]), std::string(again[1].error.text()));
+  CHECK(again[1].measured == plain[1].measured);
+  CHECK(plain[1].measured == 1);
+}
+
 TEST_CASE("a rank whose plan is another one is an error on all of them") {
   ThreadGroup group(2);
   for (const std::string& said : on_ranks(group, [&](Member& member) {
