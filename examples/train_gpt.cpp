@@ -182,9 +182,10 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
   if constexpr (requires { trainer.moments_text(); })
     if (const std::string stored = trainer.moments_text(); !stored.empty())
       std::printf("moments     %s\n", stored.c_str());
-  if (options.parallel())
+  if (options.parallel() && trainer.outcome() == nullptr)
     std::printf("plan        %s; one for all ranks\n",
                 policy_counts(trainer.program().plan).c_str());
+  else if (options.parallel()) std::printf("            one for all ranks\n");
   const adacc::Layout& layout = trainer.program().layout;
   std::printf("activations %s predicted peak (%.3f of the largest sum of live bytes); retain: %s\n",
               mebibytes(trainer.predicted_peak()).c_str(),
@@ -380,9 +381,10 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
         " is for one rank without --shards: ranks sum their gradients before an update");
   if (!options.parallel() && options.pipeline == 0 &&
       (options.shard_moments || options.shard_gradients))
-    return Error::say(options.shard_moments ? "--shard-moments" : "--shard-gradients",
-                      " divides them among ranks, and this run is one of one: start several (mpirun "
-                      "-np N train_gpt ...), or give --shards");
+    return Error::say(
+        options.shard_moments ? "--shard-moments" : "--shard-gradients",
+        " divides them among ranks, and this run is one of one: start several (mpirun "
+        "-np N train_gpt ...), or give --shards");
   if (options.parallel() && options.on_device())
     return Error::say("--device ", options.device.c_str(), " is for one rank");
   if (options.parallel() && options.parameters != "fp32")

@@ -65,9 +65,11 @@ class Trainer {
     using namespace adacc;
     const bool evolved = options_.plans() && notes.plans_alike(saved, options_);
     if (options_.parallel()) {
-      if (const Error why = go_parallel(allocate(true))) return why;
-      if (const Error why = parallel_.load(options_.resume)) return why;
-      profile_.set_costs("those of the checkpoint");
+      Error why = allocate(!evolved);
+      if (!why && !evolved) why = measure(data);
+      if ((why = go_parallel(why))) return why;
+      if ((why = parallel_.load(options_.resume))) return why;
+      if (evolved) profile_.set_costs("those of the checkpoint");
       go_on_from(saved, same_text);
       return share_arena();
     }
@@ -124,10 +126,11 @@ class Trainer {
                                   View<const float>(block.data(), Shape(block.size())), {});
   }
 
-  /// Writes what is known of costs to --profile, if they were measured for it.
+  /// Writes what is known of costs to --profile, if they were measured for it. Those that several ranks
+  /// know by the end may be another machine's.
   adacc::Error save_profile() const {
-    return trained().evolution() == nullptr ? adacc::Error()
-                                            : profile_.save(*trained().evolution());
+    const bool known = !parallel_ && trained().evolution() != nullptr;
+    return known ? profile_.save(*trained().evolution()) : adacc::Error();
   }
 
   /// Forward, backward and update on the next batch. Before it, auto looks at what it observed:
@@ -367,6 +370,7 @@ class Trainer {
                          .clip = options_.clip,
                          .clip_by = clip_by(),
                          .optimizer = optimizer_,
+                         .watch_times = !options_.fixed_costs,
                          .arena_bytes = borrowed_bytes(),
                          .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,

@@ -49,6 +49,21 @@ on 2 --resume part --steps 3 --save part || complain "$(cat err)"
 "$program" --resume part --threads 1 --steps 4 --save part >out 2>err || complain "$(cat err)"
 cmp one part || complain "a run on 4, 2 and 1 ranks has another checkpoint than one on 1"
 
+# A plan that is made here evolves on several ranks as on one, and goes on with the run: without lossy codecs
+# no loss notices. Another budget is met by all.
+losses() { sed 's/.*"loss":\([^,]*\),.*/\1/' "$1"; }
+auto=("${small[@]}" --policy auto --tolerance 0 --shards 4 --budget 80%)
+"$program" "${auto[@]}" --steps 30 --log whole.log >out 2>err || complain "one rank with auto: $(cat err)"
+"$launcher" -np 4 "$program" "${auto[@]}" --steps 20 --log half.log --save half >out 2>err || complain "$(cat err)"
+grep -q 'costs  *measured' out || complain "costs of ranks: $(cat out)"
+grep -q 'one for all ranks' out || complain "the plan of ranks: $(cat out)"
+"$launcher" -np 2 "$program" --resume half --threads 1 --rank-limit 20 --budget 100% --steps 30 --log half.log \
+  >out 2>err || complain "$(cat err)"
+grep -q 'costs  *those of the checkpoint' out || complain "costs of resumed ranks: $(cat out)"
+grep -q '^plan  *activation .*: recompute -> retain, budget changed' out || complain "another budget: $(cat out)"
+grep -q '"plan_version":2' half.log || complain "the log of a plan that changed: $(tail -n 1 half.log)"
+cmp <(losses whole.log) <(losses half.log) || complain "ranks whose plan evolves have other losses than one"
+
 # fails WORDS -- ARGS...: on two ranks, the second of which has --seed 4.
 fails() {
   local words=$1
@@ -74,7 +89,6 @@ fails 'nothere' -- --resume nothere
 # A pipeline: whatever the number of stages, and whatever memory each has, the losses are those of one.
 staged=(--text text --layers 4 --heads 2 --channels 16 --context 16 --batch 2 --micro 4 --threads 1 --lr 1e-2
         --clip 0.5 --steps 4 --tolerance 0 --rank-limit 20)
-losses() { sed 's/.*"loss":\([^,]*\),.*/\1/' "$1"; }
 "$program" "${staged[@]}" --pipeline 1 --log whole >out 2>err || complain "one stage: $(cat err)"
 for ranks in 2 4; do
   for more in "" "--total 300KiB"; do

@@ -4,9 +4,12 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "../core/error.hpp"
+#include "../model/fingerprint.hpp"
+#include "../program/plan.hpp"
 #include "../train/gradient_norm.hpp"
 #include "../train/optimizer.hpp"
 #include "collectives.hpp"
@@ -44,6 +47,17 @@ std::size_t count_of_asked(const Optimizer& optimizer) {
   each_asked(0, 0, ClipBy::this_step, optimizer,
              [&](const char*, const char*, double) { ++count; });
   return count;
+}
+
+/// A hash of what `plan` has every activation do: the same in every process, and whole.
+inline double number_of(const Plan& plan) {
+  Mixer hash;
+  hash.mix(plan.room_bytes);
+  for (const Policy& policy : plan.policies) {
+    const std::uint64_t codec = policy.codec() == nullptr ? 0 : policy.codec()->id;
+    hash.mix(codec << 2 | (policy.travels() ? 2U : 0U) | (policy.recomputes() ? 1U : 0U));
+  }
+  return static_cast<double>(hash.value() >> 11);
 }
 
 /// An optimizer, what it keeps, and its numbers, for set-up.

@@ -11,6 +11,9 @@
 /// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
 /// takes at most a hundredth of the time.
 ///
+/// Several ranks keep one plan by the same rules (ranks/ranked_plan.hpp): what they measure, and the change
+/// to another plan, is then a matter of all of them.
+///
 /// On a device all of it is the same but for the link, which nobody times there: what codecs saw is copied to
 /// the host after the update of a step that is watched, and gradients are sketched where they are.
 #pragma once
@@ -28,15 +31,15 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T, class Context, class Optimizer>
-class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
+class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
  public:
   using Owner = Training<T, Context, Optimizer>;
   using Options = TrainingOptions<Context, Optimizer>;
 
   EvolvingPlan(Evolution evolution, const Options& options)
       : evolution_(std::move(evolution)), clock_(options.clock), evolving_(options.evolving),
-        watch_times_(options.watch_times), profile_at_start_(options.profile_at_start),
-        costs_known_(!options.profile.nodes.empty()) {}
+        watch_times_(options.watch_times), costs_known_(!options.profile.nodes.empty()),
+        profile_at_start_(options.profile_at_start) {}
 
   Evolution& evolution() override { return evolution_; }
   ClockRef clock() const override { return clock_; }
@@ -53,11 +56,9 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     costs_known_ = true;  // once, whatever comes of it
     const double start = clock_();
     boundary.looked = true;
-    Result<CostProfile> profile = measured(training, input, targets);
+    Result<CostProfile> profile = measure_costs(training, input, targets, true);
     // An arena that is too small to measure in leaves the plan as it is estimated.
     if (!profile) return fit_arena(training);
-    if (training.updates() == 0 && !evolution_.graph().fuses_updates())
-      time_update(training, *profile);
     const CostProfile& known = evolution_.profile();
     for (int k = 0; k < evolution_.graph().node_count(); ++k)
       for (std::size_t c = 0; c < profile->codecs.size(); ++c) {
@@ -77,7 +78,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
       return fit_arena(training);
     }
     if (training.updates() > 0) next->number_plans_from(evolution_.plan().version);
-    if (const Error why = switch_to(training, *next)) {
+    if (const Error why = run_plan(training, *next)) {
       boundary.update.failed = why;
       return {};
     }
@@ -87,22 +88,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
   }
 
   Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
-    if (const Error why = prepare(training, boundary, input, targets)) return why;
-    if (evolving_) look(training, boundary, input, targets);
-    const Error failed = boundary.update.failed;
-    boundary.update = evolution_.advance(training.updates());
-    if (!boundary.update.failed) boundary.update.failed = failed;
-    if (boundary.update.changed)
-      if (const Error why = switch_to(training, evolution_)) {
-        evolution_.undo();
-        boundary.update = {};
-        boundary.update.failed = why;
-      }
-    watched_ = evolving_ && evolution_.wants_statistics(training.updates());
-    const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
-    training.compiled().time_transfers(timed ? clock_ : ClockRef{});
-    // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
-    watched_ = watched_ && !training.compiled().watch(training.watched_.view());
+    if (const Error why = decide(training, boundary, input, targets)) return why;
+    watch(training);
     return {};
   }
 
@@ -121,28 +108,102 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
                                               ? transfers.stall_seconds()
                                               : evolution_.outcome().stall_seconds);
     }
+    stop_watching(training);
+  }
+
+  std::string text() const override { return text_of(evolution_); }
+
+  Error restore(Owner& training, Plan plan, const std::string& text) override {
+    return become(text, std::move(plan), evolution_.request(),
+                  [&](const Evolution& evolution) { return switch_to(training, evolution); });
+  }
+
+ protected:
+  /// Measures and probes what is due, and has what follows from it run.
+  Error decide(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
+    if (const Error why = EvolvingPlan::prepare(training, boundary, input, targets)) return why;
+    if (evolving_) look(training, boundary, input, targets);
+    advance(training, boundary);
+    return {};
+  }
+
+  /// Plans anew if what was observed, or another budget, asks for it.
+  void advance(Owner& training, PlanBoundary& boundary) {
+    const Error failed = boundary.update.failed;
+    boundary.update = evolution_.advance(training.updates());
+    if (!boundary.update.failed) boundary.update.failed = failed;
+    if (boundary.update.changed)
+      if (const Error why = run_plan(training, evolution_)) {
+        evolution_.undo();
+        boundary.update = {};
+        boundary.update.failed = why;
+      }
+  }
+
+  /// From now on what the update tells is seen.
+  void watch(Owner& training) {
+    watched_ = evolving_ && evolution_.wants_statistics(training.updates());
+    const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
+    training.compiled().time_transfers(timed ? clock_ : ClockRef{});
+    // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
+    watched_ = watched_ && !training.compiled().watch(training.watched_.view());
+  }
+  void stop_watching(Owner& training) {
     watched_ = false;
     training.compiled().stop_watching();
   }
 
-  std::string text() const override {
-    const double elapsed = elapsed_ + (clock_ && started_ > 0 ? clock_() - started_ : 0);
-    return evolution_text(evolution_, [&](const auto& visit) { fields(*this, elapsed, visit); });
+  /// What costs are by now; `at_start`: of the update, too, if there was none. Several ranks find them
+  /// together.
+  virtual Result<CostProfile> measure_costs(Owner& training, AnyView input, AnyView targets,
+                                            bool at_start) {
+    return measured(training, input, targets, at_start);
+  }
+  /// Trains on under the plan of `evolution`, or all is as it was. Several ranks do so together.
+  virtual Error run_plan(Owner& training, const Evolution& evolution) {
+    return switch_to(training, evolution);
   }
 
-  Error restore(Owner& training, Plan plan, const std::string& text) override {
-    EvolvingPlan read(*this);
+  /// Costs as they are here.
+  Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets, bool at_start) {
+    Result<CostProfile> profile =
+        measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
+                training.arena(), training.parameters(), training.gradients(), input, targets,
+                clock_, {}, training.compiled().lent_loss());
+    if (!profile) return profile;
+    profile->rest = evolution_.profile().rest;
+    if (at_start && training.updates() == 0 && !evolution_.graph().fuses_updates())
+      time_update(training, *profile);
+    return profile;
+  }
+
+  /// What a checkpoint keeps of it, if the plan is that of `evolution`.
+  std::string text_of(const Evolution& evolution) const {
+    const double elapsed = elapsed_ + (clock_ && started_ > 0 ? clock_() - started_ : 0);
+    return evolution_text(evolution, [&](const auto& visit) { fields(*this, elapsed, visit); });
+  }
+
+  /// Becomes the one that left `text`, whose plan was `plan`, if that can be run: `run(evolution)`.
+  template <class Run>
+  Error become(const std::string& text, Plan plan, const PlanRequest& request, const Run& run) {
+    EvolvingPlan then(*this);
     double elapsed = 0;
     Result<Evolution> evolution = parse_evolution(
-        text, evolution_.graph(), std::move(plan), evolution_.request(), evolution_.planner(),
-        evolution_.options(), [&](const auto& visit) { fields(read, elapsed, visit); });
+        text, evolution_.graph(), std::move(plan), request, evolution_.planner(),
+        evolution_.options(), [&](const auto& visit) { fields(then, elapsed, visit); });
     if (!evolution) return Error::say("what evolved ", evolution.error.text());
-    if (const Error why = switch_to(training, *evolution)) return why;
-    *this = std::move(read);
+    if (const Error why = run(*evolution)) return why;
+    *this = std::move(then);
     evolution_ = std::move(*evolution);
     elapsed_ = elapsed;
     started_ = 0;
     return {};
+  }
+
+  /// Compiles the plan of `evolution` for `training`.
+  static Error switch_to(Owner& training, const Evolution& evolution) {
+    Result<Program> program = make_program(evolution.graph(), evolution.plan());
+    return program ? training.switch_to(std::move(*program)) : program.error;
   }
 
  private:
@@ -160,23 +221,8 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     visit("elapsed_seconds", elapsed);
   }
 
-  /// Compiles the plan of `evolution` for `training`.
-  static Error switch_to(Owner& training, const Evolution& evolution) {
-    Result<Program> program = make_program(evolution.graph(), evolution.plan());
-    return program ? training.switch_to(std::move(*program)) : program.error;
-  }
-
   /// An arena that was larger for a measurement becomes that of the plan.
-  Error fit_arena(Owner& training) { return switch_to(training, evolution_); }
-
-  Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets) {
-    Result<CostProfile> profile =
-        measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
-                training.arena(), training.parameters(), training.gradients(), input, targets,
-                clock_, {}, training.compiled().lent_loss());
-    if (profile) profile->rest = evolution_.profile().rest;
-    return profile;
-  }
+  Error fit_arena(Owner& training) { return run_plan(training, evolution_); }
 
   /// Times norm and update, before the first: at the rate 0 they change nothing.
   void time_update(Owner& training, CostProfile& profile) {
@@ -213,7 +259,7 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!evolution_.wants_profile() || measuring_ + takes > (elapsed_ + before - started_) / 100)
       return;
     boundary.looked = true;
-    Result<CostProfile> profile = measured(training, input, targets);
+    Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;
     // An arena that is too small to measure in leaves the plan as it is.
     if (profile)
@@ -258,13 +304,16 @@ class EvolvingPlan final : public PlanKeeper<Training<T, Context, Optimizer>> {
     return probing_steps_ != before;
   }
 
+ protected:
   Evolution evolution_;
   ClockRef clock_;
   bool evolving_ = true;
   bool watch_times_ = true;
+  bool costs_known_ = false;  ///< measured here, or by whoever gave a profile
+  bool watched_ = false;      ///< the step that runs is one whose statistics are read
+
+ private:
   bool profile_at_start_ = false;
-  bool costs_known_ = false;                ///< measured here, or by whoever gave a profile
-  bool watched_ = false;                    ///< the step that runs is one whose statistics are read
   std::uint64_t probing_steps_ = 0;         ///< taken so far
   std::uint64_t idle_probing_steps_ = 0;    ///< of these, for codecs not in use
   std::uint64_t turn_ = 0, idle_turn_ = 0;  ///< which class is probed next

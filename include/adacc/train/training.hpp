@@ -482,6 +482,7 @@ class Training {
   bool given_out_ = false;  ///< ranks take gradients out of each step, and say where they are then:
   Array<T*> given_to_;      ///< of each parameter of the table
   bool rated_ = false;      ///< rate_ is that of the step that begins
+  bool ran_ = false;        ///< the micro-batch asked for last began to run
   bool sliced_ = false;     ///< begin() began the step that is not accounted for
   bool spoiled_ = false;    ///< the gradients hold something that is to be cleared
 };

@@ -13,14 +13,15 @@ namespace adacc { inline namespace v0_1 {
 template <class T, class Context, class Optimizer>
 Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView targets) {
   rated_ = true;
+  ran_ = false;
   if (const Error why = ready(input, targets)) return why;
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
   const Result<double> loss = step_.run(context_, input, targets);
-  const bool ran = step_.begun() != begun_;
+  ran_ = step_.begun() != begun_;
   note_steps();
   if (!loss) {
-    if (ran) give_up();
+    if (ran_) give_up();
     return loss.error;
   }
   count(*loss, clock ? clock() - start : 0);
@@ -174,7 +175,9 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
           run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)}))
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
-  const double seconds = seconds_ > 0 ? seconds_ / n + (clock ? clock() - start : 0) : 0;
+  // `n` counts those of other ranks, too.
+  const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
+  const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
   batches_ = 0;
   losses_ = seconds_ = 0;
   if (keeper_ != nullptr) keeper_->after(*this, seconds);
