@@ -111,7 +111,8 @@ int run(const char* what) {
   if (is("copy_to_device"))
     return say(copy_to_device(lent.cuda, View<const float>(host, Shape(16)),
                               View<float>(host + 16, Shape(16))));
-  if (is("stores")) {
+  const bool other = is("store_of_another_stream");
+  if (is("stores") || other) {
     using Hidden = Sequential<Layer<Linear, Offload<>>, Layer<Gelu, Offload<>>>;
     const Network net{Sequential<Repeat<Hidden>, Layer<Linear>>{
                           {8, Hidden{{Linear{.out = 64}}, {}}}, {Linear{.out = 1}}},
@@ -120,12 +121,26 @@ int run(const char* what) {
     if (program->schedule.store_bytes == 0) return std::printf("nothing is sent\n"), 1;
     auto step = Step<float, Cuda>::make(net, *program);
     const std::size_t all = step->graph().parameter_elems;
-    auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena");
+    auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena", transfer_alignment);
     auto params = DeviceBlock<float>::make(all, "p"),
          gradients = DeviceBlock<float>::make(all, "g");
     auto memory = Block<std::byte>::make(step->store_bytes(), "a store");
     MemoryStore store(memory->view());
-    return say(step->bind(arena->view(), params->view(), gradients->view(), store));
+    if (!other) return say(step->bind(arena->view(), params->view(), gradients->view(), store));
+    // Copies that are ordered with the default stream, and a step on another one.
+    auto products = CudaProducts::make();
+    cudaStream_t stream = nullptr;
+    cudaStreamCreate(&stream);
+    auto cuda = Cuda::make(stream, &*products);
+    auto host = PinnedHost::make(step->store_bytes());
+    auto x = DeviceBlock<float>::make(64 * 64, "x"), y = DeviceBlock<float>::make(64, "y");
+    auto place = DeviceBlock<double>::make(1, "loss");
+    if (const Error why = step->bind(arena->view(), params->view(), gradients->view(), *host))
+      return say(why);
+    if (const Error why = step->bind_loss(Cuda::Loss(place->data(), nullptr))) return say(why);
+    return say(step->run(*cuda, View<const float>(x->data(), Shape(64, 64)),
+                         View<const float>(y->data(), Shape(64, 1)))
+                   .error);
   }
   std::printf("there is no case %s\n", what);
   return 1;

@@ -117,6 +117,7 @@ class Stash {
   Error begin(Context& context) {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
+    if (const Error why = detail::check_order(context, transfers_.store())) return why;
     drain();
     for (int& value : value_) value = -1;
     now_.context = &context;

@@ -83,4 +83,15 @@ Error check_reach(const StoreRef& store, std::size_t bytes) {
       "arena is in a device's: lend one that reaches devices (PinnedHost)");
 }
 
+/// What is wrong with a store, if there is one, whose transfers are to be ordered with what a context does.
+template <class Context>
+Error check_order([[maybe_unused]] const Context& context, [[maybe_unused]] const StoreRef& store) {
+  if constexpr (has_memory_of_its_own<Context> && requires { context.stream(); })
+    if (store && store.stream() != context.stream())
+      return Error::misuse(
+          "the store's transfers are ordered with another stream than the one that the step runs "
+          "on: make the store for the context's, PinnedHost::make(bytes, context.stream())");
+  return {};
+}
+
 }}}  // namespace adacc::v0_1::detail

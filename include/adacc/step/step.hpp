@@ -234,6 +234,7 @@ class Step {
   Position execute(Context& context, Position at) {
     const Schedule& schedule = at_.program.schedule;
     const Instruction& run = schedule.instructions[at.instruction];
+    if (at.instruction == 0 && at.part == 0) note(detail::check_order(context, transfers_.store()));
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(graph().first_node + run.node);
     perform(context, run, at.part);

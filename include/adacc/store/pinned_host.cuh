@@ -25,8 +25,6 @@ namespace adacc { inline namespace v0_1 {
 
 class PinnedHost {
  public:
-  static constexpr bool reaches_devices = true;
-
   PinnedHost() = default;
   PinnedHost(PinnedHost&&) noexcept = default;
   PinnedHost& operator=(PinnedHost&&) noexcept = default;
@@ -36,7 +34,7 @@ class PinnedHost {
   }
 
   /// `bytes` of the host's memory for the current device; `stream` is that of the steps' context
-  /// (Cuda::stream()).
+  /// (Cuda::stream()): a step on another one refuses the store.
   static Result<PinnedHost> make(std::size_t bytes, cudaStream_t stream = nullptr) {
     PinnedHost made;
     made.bytes_ = align_up(bytes);
@@ -51,6 +49,7 @@ class PinnedHost {
 
   std::size_t bytes() const { return bytes_; }
   std::size_t alignment() const { return adacc::alignment; }
+  cudaStream_t stream() const { return stream_; }
 
   Error prepare(int tickets, Bytes) {
     tickets_.clear();

@@ -13,7 +13,7 @@
 ///
 /// and, if transfers may be from and to memory of a device's, too,
 ///
-///     static constexpr bool reaches_devices = true;
+///     const void* stream() const;      // of the device: transfers are ordered with its work, constant
 ///
 /// prepare() belongs to set-up, may take time and memory, and says for how many tickets transfers
 /// will begin and in which memory they all lie; it is called again when either changes, and never
@@ -67,7 +67,9 @@ class StoreRef {
   void begin(int ticket, const StoreTransfer& what) const { calls_->begin(object_, ticket, what); }
   bool done(int ticket) const { return calls_->done(object_, ticket); }
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
-  bool reaches_devices() const { return calls_->reaches_devices; }
+  bool reaches_devices() const { return calls_->stream != nullptr; }
+  /// Of a store that reaches devices.
+  const void* stream() const { return calls_->stream(object_); }
 
  private:
   struct Calls {
@@ -77,7 +79,7 @@ class StoreRef {
     void (*begin)(void*, int, const StoreTransfer&);
     bool (*done)(void*, int);
     Error (*wait)(void*, int);
-    bool reaches_devices;
+    const void* (*stream)(void*);  ///< none: it does not reach devices
   };
   template <class Store>
   static constexpr Calls calls_of{
@@ -92,8 +94,10 @@ class StoreRef {
       [](void* store, int ticket) -> bool { return static_cast<Store*>(store)->done(ticket); },
       [](void* store, int ticket) -> Error { return static_cast<Store*>(store)->wait(ticket); },
       [] {
-        if constexpr (requires { Store::reaches_devices; }) return Store::reaches_devices;
-        else return false;
+        const void* (*stream)(void*) = nullptr;
+        if constexpr (requires(const Store& store) { store.stream(); })
+          stream = [](void* store) -> const void* { return static_cast<Store*>(store)->stream(); };
+        return stream;
       }()};
 
   void* object_ = nullptr;

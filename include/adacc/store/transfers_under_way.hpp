@@ -72,6 +72,9 @@ class TransfersUnderWay {
     return {};
   }
 
+  /// The one that transfers go to; none if there are no transfers.
+  StoreRef store() const { return under_way_.empty() ? StoreRef() : store_; }
+
   /// Whoever runs `run`, a transfer's begin or wait, calls this. `memory` starts where its blob is.
   Error run(const Schedule& schedule, const Instruction& run, std::byte* memory) {
     const bool write = run.op == Op::write_begin || run.op == Op::write_wait;
