@@ -27,7 +27,7 @@
 #ifndef ADACC_H
 #define ADACC_H
 
-#include <stddef.h>
+#include <stddef.h> /* C has no cstddef: NOLINT(modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 extern "C" {
