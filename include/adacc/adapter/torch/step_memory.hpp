@@ -208,9 +208,16 @@ class StepMemory {
   template <class Offer>
   void each_moment(const StepChoice& choice, const Offer& offer) const {
     const int events = static_cast<int>(record_.events.size());
+    const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
     std::vector<std::ptrdiff_t> extra(index(events), 0);
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
       add_extra(id, choice, extra);
+    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
+      // From its beginning on; it is gone with the last that backward has of the block, or later.
+      if (choice.again[b] == 0) continue;
+      for (int e = record_.blocks[b].begin_event + 1; e < events; ++e)
+        extra[index(e)] += surroundings;
+    }
     for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       const StepForm* const form = form_of(id, choice);
@@ -222,7 +229,8 @@ class StepMemory {
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0) continue;
-      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth;
+      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth +
+                             surroundings;  // those of backward, which come back behind it
       for (const int id : record_.blocks[index(b)].inputs) {
         if (storage(id).released < 0) continue;
         const StepTravel& travel = choice.travel[index(id)];

@@ -65,6 +65,8 @@ struct StepRecord {
   std::vector<StepEvent> events;
   std::vector<StepStorage> storages;
   std::vector<StepBlock> blocks;
+  /// What a block keeps besides its inputs, to run again as it ran: the state of the random numbers.
+  std::size_t surroundings_bytes = 0;
   double seconds = 0;  ///< of forward and backward
 
   std::size_t peak() const {

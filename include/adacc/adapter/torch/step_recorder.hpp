@@ -14,6 +14,7 @@
 #include "memory_count.hpp"
 #include "saved_store.hpp"
 #include "step_record.hpp"
+#include "surroundings.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
@@ -85,6 +86,7 @@ class StepRecorder {
       if (!storage.saved) storage.block = -1;
     }
     step_.record.seconds = seconds;
+    step_.record.surroundings_bytes = Surroundings::bytes();
     return std::exchange(step_, {});
   }
 

@@ -18,6 +18,9 @@ class Surroundings {
  public:
   Surroundings() : random_(random_state()) {}
 
+  /// Of tensors that one holds.
+  static std::size_t bytes() { return random_state().nbytes(); }
+
  private:
   friend class InSurroundings;
 
