@@ -309,6 +309,18 @@ class Evolution {
     return update;
   }
 
+  /// The same, and run() where the plan changed, which goes over to it: if that fails, all is as it was.
+  template <class Run>
+  EvolutionUpdate advance(std::uint64_t step, const Run& run) {
+    EvolutionUpdate update = advance(step);
+    const Error why = update.changed ? run() : Error();
+    if (!why) return update;
+    undo();
+    update = {};
+    update.failed = why;
+    return update;
+  }
+
  private:
   static constexpr std::uint64_t never = static_cast<std::uint64_t>(-1);
 

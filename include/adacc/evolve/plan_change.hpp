@@ -40,6 +40,14 @@ struct EvolutionUpdate {
   /// changed the plan or not.
   bool link_drifted = false;
   Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
+
+  /// What happened after that, too.
+  void add(const EvolutionUpdate& later) {
+    changed = changed || later.changed;
+    for (const PlanChange& change : later.changes) changes.push_back(change);
+    link_drifted = link_drifted || later.link_drifted;
+    if (later.failed) failed = later.failed;
+  }
 };
 
 /// What happened to the plan between two steps.

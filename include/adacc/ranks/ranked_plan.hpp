@@ -81,10 +81,8 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
                    [&] { return Base::decide(training, boundary_, input, targets); });
       }
       // What set_budget() has changed belongs to this boundary, too.
-      for (const PlanChange& change : boundary_.update.changes) pending_.changes.push_back(change);
-      boundary_.update.changes = std::move(pending_.changes);
-      boundary_.update.changed |= pending_.changed;
-      pending_ = {};
+      pending_.add(boundary_.update);
+      boundary_.update = std::exchange(pending_, {});
       if (why) return broken_ = why;
       seen_.clear();
       this->watch(training);
@@ -132,8 +130,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
         }))
       return why;
     if (!boundary.update.failed) {
-      for (const PlanChange& change : boundary.update.changes) pending_.changes.push_back(change);
-      pending_.changed |= boundary.update.changed;
+      pending_.add(boundary.update);
       return {};
     }
     room_ = before;

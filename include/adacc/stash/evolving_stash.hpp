@@ -253,19 +253,8 @@ class EvolvingStash : private Stash<T, Context> {
 
   /// Plans anew if that is due, and has the stash follow.
   void advance() {
-    EvolutionUpdate update = evolution_.advance(steps_);
-    if (update.changed) {
-      if (const Error why = switch_to_plan()) {
-        evolution_.undo();
-        update = {};
-        update.failed = why;
-      }
-    }
-    EvolutionUpdate& all = boundary_.update;  // set_budget() may have changed the plan already
-    all.changed = all.changed || update.changed;
-    all.link_drifted = all.link_drifted || update.link_drifted;
-    for (const PlanChange& change : update.changes) all.changes.push_back(change);
-    if (update.failed) all.failed = update.failed;
+    // Added: set_budget() may have changed the plan already.
+    boundary_.update.add(evolution_.advance(steps_, [&] { return switch_to_plan(); }));
   }
 
   /// The stash becomes one of the evolution's plan, in the memory that is bound.

@@ -234,7 +234,6 @@ class Step {
   Position execute(Context& context, Position at) {
     const Schedule& schedule = at_.program.schedule;
     const Instruction& run = schedule.instructions[at.instruction];
-    if (at.instruction == 0 && at.part == 0) note(detail::check_order(context, transfers_.store()));
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(graph().first_node + run.node);
     perform(context, run, at.part);
@@ -361,6 +360,7 @@ class Step {
       case Op::write_wait:
       case Op::read_begin:
       case Op::read_wait:
+        if (const Error why = detail::check_order(context, transfers_.store())) return note(why);
         return note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
       case Op::add:
       case Op::add_gradient: {

@@ -130,14 +130,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   /// Plans anew if what was observed, or another budget, asks for it.
   void advance(Owner& training, PlanBoundary& boundary) {
     const Error failed = boundary.update.failed;
-    boundary.update = evolution_.advance(training.updates());
+    boundary.update =
+        evolution_.advance(training.updates(), [&] { return run_plan(training, evolution_); });
     if (!boundary.update.failed) boundary.update.failed = failed;
-    if (boundary.update.changed)
-      if (const Error why = run_plan(training, evolution_)) {
-        evolution_.undo();
-        boundary.update = {};
-        boundary.update.failed = why;
-      }
   }
 
   /// From now on what the update tells is seen.
