@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What does a budget cost? Throughput against the peak of a step: planned, and under policies that
-/// are the same for every block.
+/// What does a budget cost? Throughput against the peak of a step: planned, planned without loss, and
+/// under policies that are the same for every block.
 ///
 /// Every plan's step is timed in the same rounds as retain's, and what is reported is the median of
 /// its ratios to retain's, because machines are shared and drift. Updates are left out of the
@@ -31,7 +31,8 @@ namespace gpt = adacc::gpt;
 using contest::Contestant;
 using contest::median;
 
-constexpr const char* uniform[] = {"retain", "recompute", "int8", "int4", "tolerated", "mixed"};
+constexpr const char* uniform_policies[] = {"retain", "recompute", "int8",
+                                            "int4",   "tolerated", "mixed"};
 
 struct Options : contest::Setting {
   int rounds = 15;
@@ -43,11 +44,16 @@ struct Options : contest::Setting {
 
 double now() { return 1e-3 * contest::now_ms(); }
 
+/// Lines of the picture: the same policy everywhere, planned, and planned with tolerance 0.
+enum class Series { uniform, planned, lossless };
+constexpr const char* series_names[] = {"", "auto", "lossless"};
+
 /// One plan in the race.
 struct Entry {
   std::string name;
   adacc::PlanOutcome outcome;  ///< of a planned one
   std::size_t budget = 0;      ///< 0: uniform
+  Series series = Series::uniform;
   std::unique_ptr<Contestant> contestant;
   std::vector<double> ratios;  ///< time over retain's, by round
   std::size_t peak() const { return contestant->step().arena_bytes(); }
@@ -71,20 +77,29 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
 
 std::string picture(const std::vector<Entry>& entries) {
   const auto retain = static_cast<double>(entries[0].peak());
-  draw::Curve planned{"auto", "#e15759", {}, false, {}};
+  draw::Curve planned[] = {
+      {}, {series_names[1], "#e15759", {}, false, {}}, {series_names[2], "#59a14f", {}, false, {}}};
   draw::Curve others{"the same policy in every block", "#4e79a7", {}, true, {}};
   for (const Entry& entry : entries) {
     const double x = 100 * static_cast<double>(entry.peak()) / retain, y = entry.throughput();
-    (entry.budget == 0 ? others : planned).points.push_back({x, y});
+    const auto series = static_cast<std::size_t>(entry.series);
+    (entry.budget == 0 ? others : planned[series]).points.push_back({x, y});
     if (entry.budget == 0) others.names.push_back(entry.name);
   }
-  std::sort(planned.points.begin(), planned.points.end());
-  draw::Curve dots = planned;
-  dots.dots = true;
-  dots.label.clear();
+  std::vector<draw::Curve> curves, dots;
+  for (draw::Curve& curve : planned) {
+    if (curve.points.empty()) continue;
+    std::sort(curve.points.begin(), curve.points.end());
+    curves.push_back(curve);
+    dots.push_back(curve);
+    dots.back().dots = true;
+    dots.back().label.clear();
+  }
+  curves.push_back(others);
+  curves.insert(curves.end(), dots.begin(), dots.end());
   std::string svg = draw::open_svg(760, 400);
   svg += "<text x='60' y='22' font-size='14'>Throughput over retain's, against the peak</text>\n";
-  svg += draw::curves({planned, others, dots}, {60, 56, 660, 280}, "peak, % of retain's");
+  svg += draw::curves(curves, {60, 56, 660, 280}, "peak, % of retain's");
   return svg + "</svg>\n";
 }
 
@@ -115,7 +130,7 @@ int main(int argc, char** argv) {
   EigenPool pool(o.threads);
   const Cpu cpu{ExecutorRef(pool)};
   std::vector<Entry> entries;
-  for (const char* name : uniform) {
+  for (const char* name : uniform_policies) {
     Entry entry;
     entry.name = name;
     contest::Setting whole = o;
@@ -138,30 +153,35 @@ int main(int argc, char** argv) {
   estimate_errors(*graph, *profile);
 
   PlanRequest request;
-  request.tolerance = o.tolerance;
   request.clock = now;
-  request.budget_bytes = entries[0].peak();
-  const auto smallest = smallest_peak(*graph, *profile, request);
-  if (!smallest) return fail(smallest.error);
-  for (const std::string& text : o.budgets) {
-    if (text == "recompute") {
-      request.budget_bytes = entries[1].peak();
-    } else if (text == "smallest") {
-      request.budget_bytes = *smallest;
-    } else {
-      const auto budget = parse_budget(text);
-      if (!budget) return fail(budget.error);
-      request.budget_bytes = budget->of(entries[0].peak());
+  for (const Series series : {Series::planned, Series::lossless}) {
+    request.tolerance = series == Series::lossless ? 0 : o.tolerance;
+    request.budget_bytes = entries[0].peak();
+    const auto smallest = smallest_peak(*graph, *profile, request);
+    if (!smallest) return fail(smallest.error);
+    for (const std::string& text : o.budgets) {
+      if (text == "recompute") {
+        request.budget_bytes = entries[1].peak();
+      } else if (text == "smallest") {
+        request.budget_bytes = *smallest;
+      } else {
+        const auto budget = parse_budget(text);
+        if (!budget) return fail(budget.error);
+        request.budget_bytes = budget->of(entries[0].peak());
+      }
+      // Less can be had with loss than without.
+      if (series == Series::lossless && request.budget_bytes < *smallest) continue;
+      auto outcome = make_plan(*graph, *profile, request);
+      if (!outcome) return fail(outcome.error);
+      Entry entry;
+      entry.name = std::string(series_names[static_cast<std::size_t>(series)]) + " " + text;
+      entry.budget = request.budget_bytes;
+      entry.series = series;
+      entry.contestant = std::make_unique<Contestant>(o, outcome->plan, cpu);
+      if (entry.contestant->error()) return fail(entry.contestant->error());
+      entry.outcome = std::move(*outcome);
+      entries.push_back(std::move(entry));
     }
-    auto outcome = make_plan(*graph, *profile, request);
-    if (!outcome) return fail(outcome.error);
-    Entry entry;
-    entry.name = "auto " + text;
-    entry.budget = request.budget_bytes;
-    entry.contestant = std::make_unique<Contestant>(o, outcome->plan, cpu);
-    if (entry.contestant->error()) return fail(entry.contestant->error());
-    entry.outcome = std::move(*outcome);
-    entries.push_back(std::move(entry));
   }
 
   for (int round = -2; round < o.rounds; ++round) {  // two rounds warm up
@@ -177,13 +197,13 @@ int main(int argc, char** argv) {
   std::printf("%d layers, %zu heads, %zu channels, T %zu, B %zu, %d threads, %d rounds\n",
               o.network.layers, o.network.heads, o.network.channels, o.seq, o.batch, o.threads,
               o.rounds);
-  std::printf("%-16s %10s %8s %11s %10s %8s  %s\n", "policy", "peak", "of retain", "throughput",
+  std::printf("%-19s %10s %8s %11s %10s %8s  %s\n", "policy", "peak", "of retain", "throughput",
               "predicted", "gap", "best uniform that fits");
   nlohmann::ordered_json figures = nlohmann::ordered_json::array();
   const auto retain_peak = static_cast<double>(entries[0].peak());
   for (const Entry& entry : entries) {
     const double share = static_cast<double>(entry.peak()) / retain_peak;
-    std::printf("%-16s %6.1f MiB %8.3f %11.3f", entry.name.c_str(),
+    std::printf("%-19s %6.1f MiB %8.3f %11.3f", entry.name.c_str(),
                 static_cast<double>(entry.peak()) / MiB, share, entry.throughput());
     nlohmann::ordered_json line = {
         {"policy", entry.name}, {"peak_bytes", entry.peak()}, {"throughput", entry.throughput()}};
@@ -203,7 +223,7 @@ int main(int argc, char** argv) {
   }
   for (const Entry& entry : entries) {
     if (entry.budget == 0) continue;
-    std::printf("%-16s", entry.name.c_str());
+    std::printf("%-19s", entry.name.c_str());
     for (const auto& [name, count] : draw::policy_counts(entry.outcome.plan))
       std::printf("  %s %d", name.c_str(), count);
     std::printf("\n");

@@ -47,6 +47,9 @@ class ArenaPlanner {
     if (!proposals.smallest().proven()) segments(request, {}, proposals).propose_smallest();
   }
 
+  /// Partial plans that all searches by segments so far looked at.
+  std::size_t extensions() const { return findings_.extensions; }
+
  private:
   /// Whether the exhaustive search, in its share of the time, left nothing to do. If it does not end, the
   /// rest is for segments.
@@ -62,7 +65,9 @@ class ArenaPlanner {
                         Proposals& proposals) {
     if (!listed_) tables_ = ChainTables(graph_, profile_, tuning_);
     listed_ = true;
-    return {tables_, graph_, profile_, request, deadline, tuning_, proposals};
+    if (tolerance_ != request.tolerance) findings_.smallest = {};
+    tolerance_ = request.tolerance;
+    return {tables_, graph_, profile_, request, deadline, tuning_, proposals, findings_};
   }
 
   const Graph& graph_;
@@ -70,6 +75,8 @@ class ArenaPlanner {
   const ChainTuning tuning_;
   ChainTables tables_;
   bool listed_ = false;
+  ChainFindings findings_;  ///< for requests of this tolerance
+  double tolerance_ = 0;
 };
 
 }  // namespace detail

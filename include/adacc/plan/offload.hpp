@@ -76,6 +76,9 @@ class OffloadPlanner {
     proposals_.raise_bound(bound(), name);
   }
 
+  /// Partial plans that its searches without a store looked at.
+  std::size_t extensions() const { return arena_.extensions(); }
+
  private:
   static constexpr int rounds = 3;
 

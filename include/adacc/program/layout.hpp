@@ -154,9 +154,11 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
 }  // namespace detail
 
 /// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
-/// quadratic time if that saves memory; above `long_limit` is content with 0.1 % of waste.
-constexpr Layout make_layout(const Schedule& schedule) {
-  constexpr std::size_t short_limit = 768, long_limit = 8192;
+/// quadratic time if that saves memory; above `long_limit` is content with 0.1 % of waste. In between,
+/// a search for schedules with transfers goes on until `enough` bytes or less are needed, if that is
+/// not 0.
+constexpr Layout make_layout(const Schedule& schedule, std::size_t enough = 0) {
+  constexpr std::size_t short_limit = detail::LayoutSearch::short_limit, long_limit = 8192;
   const std::size_t buffers = schedule.buffers.size();
   const detail::Timeline timeline(schedule);
   const int longest = static_cast<int>(timeline.size());
@@ -175,6 +177,8 @@ constexpr Layout make_layout(const Schedule& schedule) {
   attempt(0);
   if (buffers <= short_limit && best.arena_bytes > live)
     detail::LayoutSearch(schedule, live, best.offsets, best.arena_bytes).run();
+  else if (enough != 0 && buffers <= long_limit && best.arena_bytes > enough)
+    detail::LayoutSearch(schedule, live, best.offsets, best.arena_bytes).run_long(enough);
   best.live_bytes = live;
   best.arena_bytes = 0;  // padding behind the highest buffer is not used, but by transfers
   for (std::size_t b = 0; b < best.offsets.size(); ++b) {

@@ -6,7 +6,8 @@
 /// usually serve (large, long-lived and early buffers first), each mended by moving whichever
 /// buffer ends highest to the front; and if they leave a gap worth closing, a climb from order
 /// to order. A try takes time quadratic in the number of buffers, which is why this is for short
-/// schedules. Random numbers come from a fixed seed: the same schedule always gets the same layout,
+/// schedules; in long ones with transfers, where few buffers meet, a few orders are tried with what is
+/// placed listed by spans of instructions. Random numbers come from a fixed seed: the same schedule always gets the same layout,
 /// in the compiler and at run time.
 ///
 /// What is sent to a store dies in the order in which it came to life, and comes back in the other:
@@ -32,7 +33,9 @@ class LayoutSearch {
                          Array<std::size_t>& offsets, std::size_t& arena_bytes)
       : live_bytes_(live_bytes), best_offsets_(offsets), best_bytes_(arena_bytes),
         offsets_(schedule.buffers.size()), end_(static_cast<int>(schedule.instructions.size())),
-        has_transfers_(!schedule.transfers.empty()) {
+        has_transfers_(!schedule.transfers.empty()),
+        placed_(schedule.buffers.size() > short_limit ? schedule.instructions.size() / span + 1
+                                                      : 1) {
     items_.reserve(schedule.buffers.size());
     for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
@@ -40,7 +43,22 @@ class LayoutSearch {
         items_.push_back(
             {buffer.room(), buffer.unit(), buffer.first, buffer.last, b, buffer.travels});
     }
-    placed_.reserve(items_.size());
+  }
+
+  /// Buffers up to which all orders are tried.
+  static constexpr std::size_t short_limit = 768;
+
+  /// For a schedule with transfers that is too long for run(): the orders that serve these, until
+  /// `enough` bytes or less are needed.
+  constexpr void run_long(std::size_t enough) {
+    for (const Rank rank : {Rank::travels, Rank::start, Rank::area, Rank::bytes}) {
+      sort_by(rank);
+      const std::size_t most = looks_ + (std::size_t{1} << 18U);
+      while (best_bytes_ > enough && looks_ < most) {
+        place(best_bytes_ - 1);
+        move(highest_, 0);
+      }
+    }
   }
 
   constexpr void run() {
@@ -118,17 +136,11 @@ class LayoutSearch {
   /// Places all items in their order. Gives up as soon as one ends above `limit`. Returns the end
   /// of the highest so far, whose position in the order becomes highest_; keeps the best layout.
   constexpr std::size_t place(std::size_t limit) {
-    placed_.clear();
+    for (Array<Placed>& placed : placed_) placed.clear();
     std::size_t arena = 0;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
-      std::size_t offset = 0;
-      for (const Placed& other : placed_) {  // by offset
-        ++looks_;
-        if (other.first > item.last || item.first > other.last) continue;
-        if (other.begin >= offset + item.bytes) break;
-        if (other.end > offset) offset = (other.end + item.unit - 1) / item.unit * item.unit;
-      }
+      const std::size_t offset = lowest_free(item);
       const std::size_t end = offset + item.bytes;
       offsets_[item.buffer] = offset;
       if (end > arena) {
@@ -136,15 +148,37 @@ class LayoutSearch {
         highest_ = i;
         if (arena > limit) return arena;
       }
-      std::size_t at = placed_.size();
-      while (at > 0 && placed_[at - 1].begin > offset) --at;
-      placed_.insert(at, {offset, end, item.first, item.last});
+      for (std::size_t s = span_of(item.first); s <= span_of(item.last); ++s) {
+        Array<Placed>& placed = placed_[s];
+        std::size_t at = placed.size();
+        while (at > 0 && placed[at - 1].begin > offset) --at;
+        placed.insert(at, {offset, end, item.first, item.last});
+      }
     }
     if (arena < best_bytes_) {
       best_bytes_ = arena;
       best_offsets_ = offsets_;
     }
     return arena;
+  }
+
+  /// Where all of the item's life long nothing of what is placed lies.
+  constexpr std::size_t lowest_free(const Item& item) {
+    std::size_t offset = 0, before = 0;
+    do {
+      before = offset;
+      for (std::size_t s = span_of(item.first); s <= span_of(item.last); ++s)
+        for (const Placed& other : placed_[s]) {  // by offset
+          ++looks_;
+          if (other.first > item.last || item.first > other.last) continue;
+          if (other.begin >= offset + item.bytes) break;
+          if (other.end > offset) offset = (other.end + item.unit - 1) / item.unit * item.unit;
+        }
+    } while (offset != before && span_of(item.first) != span_of(item.last));
+    return offset;
+  }
+  constexpr std::size_t span_of(int instruction) const {
+    return placed_.size() == 1 ? 0 : static_cast<std::size_t>(instruction) / span;
   }
 
   /// Moves one item at a time, three times out of four the highest to somewhere before, and keeps
@@ -177,10 +211,12 @@ class LayoutSearch {
   Array<std::size_t>& best_offsets_;
   std::size_t& best_bytes_;
   Array<Item> items_;  // in the order to try
-  Array<Placed> placed_;
   Array<std::size_t> offsets_;
   int end_;
   bool has_transfers_;
+  /// What is placed, by the spans of a long schedule that it lives in: few of its buffers meet.
+  static constexpr std::size_t span = 64;
+  Array<Array<Placed>> placed_;
   std::size_t highest_ = 0;
   std::size_t looks_ = 0;
   std::uint64_t random_ = 1;

@@ -89,7 +89,7 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
     if (!pass.run(room, aim, next.schedule))
       return Error::say("the plan sends activations to a store to stay within ", shown(room),
                         " of live bytes, and needs at least ", shown(pass.smallest_limit()));
-    next.layout = make_layout(next.schedule);
+    next.layout = make_layout(next.schedule, room + room / 32);
     if (sixteenths == 16 || next.layout.arena_bytes < best.layout.arena_bytes)
       best = static_cast<PlacedSchedule&&>(next);
     if (best.layout.arena_bytes <= room + room / 32) break;

@@ -69,6 +69,8 @@ class Placement {
   /// the smallest need is looked for.
   double dropped() const { return dropped_; }
   bool timed_out() const { return timed_out_; }
+  /// Of partial plans by an arc.
+  std::size_t extensions() const { return extensions_; }
   /// It took more than PlacementLimits::most_extensions: it has no plans, and dropped() says
   /// nothing.
   bool gave_up() const { return extensions_ > limits_.most_extensions; }

@@ -21,6 +21,12 @@
 namespace adacc { inline namespace v0_1 {
 namespace detail {
 
+/// What planners of one graph tell each other whose requests differ in the budget alone.
+struct ChainFindings {
+  SmallestPlan smallest;       ///< without policies until it was looked for
+  std::size_t extensions = 0;  ///< partial plans looked at, as a measure of work
+};
+
 /// Proposes plans. All seconds are beyond the chain's base.
 class ChainPlanner {
  public:
@@ -28,9 +34,10 @@ class ChainPlanner {
   [[gnu::cold]] ChainPlanner(const ChainTables& tables, const Graph& graph,
                              const CostProfile& profile, const PlanRequest& request,
                              const Deadline& deadline, const ChainTuning& tuning,
-                             Proposals& proposals)
+                             Proposals& proposals, ChainFindings& findings)
       : tables_(tables), graph_(graph), profile_(profile), request_(request), deadline_(deadline),
-        tuning_(tuning), proposals_(proposals), tolerance_(request.tolerance) {}
+        tuning_(tuning), proposals_(proposals), findings_(findings), tolerance_(request.tolerance) {
+  }
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
   [[gnu::cold]] void search() {
@@ -50,8 +57,16 @@ class ChainPlanner {
   /// Looks at no clock, and at no other plan that was found, so that a budget that is named once can
   /// be met later.
   [[gnu::cold]] void propose_smallest() {
-    if (smallest_proposed_) return;
+    if (smallest_proposed_ || squeezing_) return;
     smallest_proposed_ = true;
+    if (findings_.smallest.plan.policies.empty()) findings_.smallest = find_smallest();
+    proposals_.offer_smallest(findings_.smallest, name);
+  }
+
+ private:
+  static constexpr const char* name = "chain";
+
+  [[gnu::cold]] SmallestPlan find_smallest() const {
     Chain chain = chain_;
     for (ArcSet& arcs : chain.arcs) arcs.forget_time();
     Proposals found(graph_, profile_, request_);
@@ -78,22 +93,22 @@ class ChainPlanner {
     found.raise_least_bytes(least > padding ? least - padding : 0);
     // Layouts have gaps, so that the smallest arena may be that of a plan with larger needs. The
     // search for the fastest plan looks at others: as long as it finds a smaller one, that is it.
-    for (bool smaller = chain_.size() <= tuning_.squeezed_segments; smaller;) {
+    for (bool smaller = squeezes(); smaller;) {
       if (smallest.proven() || smallest.plan.policies.empty()) break;
       PlanRequest tighter = request_;
       tighter.budget_bytes = smallest.arena_bytes - 1;
       Proposals squeezed(graph_, profile_, tighter);
-      ChainPlanner narrower(tables_, graph_, profile_, tighter, {}, tuning_, squeezed);
-      narrower.smallest_proposed_ = true;
+      ChainPlanner narrower(tables_, graph_, profile_, tighter, {}, tuning_, squeezed, findings_);
+      narrower.squeezing_ = true;
       narrower.look();
       smaller = squeezed.found();
       if (smaller) static_cast<void>(found.offer(squeezed.best().plan, name));
     }
-    proposals_.offer_smallest(smallest, name);
+    return smallest;
   }
 
- private:
-  static constexpr const char* name = "chain";
+  /// Whether plans just below the smallest known one were searched for.
+  bool squeezes() const { return chain_.size() <= tuning_.squeezed_segments; }
 
   /// Once plans were looked for: what follows for them and for the bound.
   [[gnu::cold]] void finish() {
@@ -152,6 +167,7 @@ class ChainPlanner {
                                             Proposals& proposals) const {
     Placement placement(chain, nullptr, limits);
     const Array<PlacedPlan> plans = placement.run();
+    findings_.extensions += placement.extensions();
     const std::size_t& smallest = proposals.smallest().arena_bytes;
     // Layouts have gaps: the smallest arena may be that of another plan.
     const std::size_t most =
@@ -243,6 +259,8 @@ class ChainPlanner {
       for (double reach = 2; i == tuning_.wide && !proposals_.found() && reach < 100; reach *= 2)
         if (!place(reducer, i - 1, reach)) return;
       if (i == tuning_.wide && !proposals_.found()) propose_smallest();
+      // The same search did not even find a plan just below the smallest one.
+      if (i == tuning_.wide && !proposals_.found() && smallest_proposed_ && squeezes()) return;
       const double before = bound_;
       if (!place(reducer, i, 1) || good_enough()) return;
       // If there is none that fast, the next search begins at a higher bound.
@@ -251,7 +269,10 @@ class ChainPlanner {
       ++i;
     }
     // What is faster than the best plan known may only have layouts with gaps: the next may fit.
+    double before = 0;
     for (double reach = 4; reach < 1e8; reach *= 4) {
+      if (cutoff(reach) == before) return;  // as wide as it gets: nothing else would come of it
+      before = cutoff(reach);
       const bool last = cutoff(reach) >= best_seconds();
       if (!place(reducer, tuning_.wide, reach) || good_enough()) return;
       if (!place(reducer, tuning_.effort_count - 1, reach) || good_enough() || last) return;
@@ -295,6 +316,7 @@ class ChainPlanner {
     limits.deadline = deadline_;
     Placement placement(reduced, &bounds, limits);
     const Array<PlacedPlan> plans = placement.run();
+    findings_.extensions += placement.extensions();
     if (placement.timed_out()) proposals_.time_out();
     if (placement.timed_out() || placement.gave_up()) return false;
     double proven = placement.dropped();
@@ -347,9 +369,11 @@ class ChainPlanner {
   Deadline deadline_;
   const ChainTuning& tuning_;
   Proposals& proposals_;
+  ChainFindings& findings_;
   const Array<Patterns>& patterns_ = tables_.patterns;
   const Chain& chain_ = tables_.chain;
   bool smallest_proposed_ = false;
+  bool squeezing_ = false;  ///< on behalf of find_smallest()
   double tolerance_;
   const char* by_ = name;        ///< what prices are from
   const char* bound_by_ = name;  ///< what proved bound_
@@ -365,7 +389,9 @@ class ChainPlanner {
                                        const PlanRequest& request, const ChainTuning& tuning,
                                        Proposals& proposals) {
   const ChainTables tables(graph, profile, tuning);
-  ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals).search();
+  ChainFindings findings;
+  ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals, findings)
+      .search();
 }
 
 }  // namespace detail
