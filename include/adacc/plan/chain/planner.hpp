@@ -364,7 +364,7 @@ class ChainPlanner {
 [[gnu::cold]] inline void search_chain(const Graph& graph, const CostProfile& profile,
                                        const PlanRequest& request, const ChainTuning& tuning,
                                        Proposals& proposals) {
-  const ChainTables tables(graph, profile, tuning);
+  const ChainTables tables(graph, profile, tuning, request.in_flight);
   ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals).search();
 }
 
