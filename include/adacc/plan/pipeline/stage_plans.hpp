@@ -42,6 +42,12 @@ constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& pr
   return mine;
 }
 
+/// The share that `stage`, one of `graph`, has of a tolerance for all stages together.
+constexpr double tolerance_of_stage(const Graph& graph, const Graph& stage, double tolerance) {
+  return tolerance * static_cast<double>(stage.nodes.size()) /
+         static_cast<double>(graph.nodes.size());
+}
+
 /// Seconds of forward and of backward of a step that runs `schedule`: that of `plan`, a stage's; the loss
 /// belongs to backward.
 constexpr StageTime stage_time(const CostProfile& profile, const Plan& plan,
@@ -166,8 +172,7 @@ class StagePlans {
     made.graph = static_cast<Graph&&>(*stage);
     made.profile = profile_of_stage(graph_, profile_, made.graph);
     made.profile.rest = 0;  // updates are behind all micro-batches
-    made.tolerance = request_.tolerance * static_cast<double>(made.graph.nodes.size()) /
-                     static_cast<double>(graph_.nodes.size());
+    made.tolerance = tolerance_of_stage(graph_, made.graph, request_.tolerance);
     if (const Error why = begin(made)) return why;
     by_count_[count].push_back(kinds_.size());
     kinds_.push_back(static_cast<StageKind&&>(made));
