@@ -4,10 +4,12 @@
 
 #include <adacc/plan/pipeline/planner.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "../test_size.hpp"
+#include "brute_force.hpp"
 #include "gpt_graphs.hpp"
 
 namespace pipeline_test { namespace {
@@ -178,6 +180,57 @@ TEST_CASE("equal blocks are planned once, and never slower than uniform recomput
   for (int k = 0; k <= kept->stages[0].last; ++k)
     CHECK(kept->stages[0].plan[k].recomputes() ==
           (std::strcmp(graph.node(k).name, "causal_attention") == 0));
+}
+
+TEST_CASE("what steps in flight hold counts for each of them: plans are those of brute force") {
+  const Graph network = untied(2);
+  const std::size_t halves = test_sanitized ? 1 : 2;
+  Graph graph = *stage_of(network, 0, cuts_of(network)[halves]);
+  // Where there are codecs: what two products of each kind make.
+  for (int k = 0; k < graph.node_count(); ++k)
+    if (k != 2 && k != 3) graph.nodes[static_cast<std::size_t>(k)].candidate_count = 0;
+  graph.fingerprint = fingerprint_of(graph);
+  const CostProfile profile = profile_of_stage(network, gpt_graphs::costs(network, 0.3), graph);
+  const brute_force::AllPlans all(graph, profile);
+  for (const int steps : {2, 5}) {
+    std::vector<std::size_t> arenas;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      arenas.push_back(*arena_bytes(*place_schedule(graph, all.plan_of(all[i].choices)), steps));
+    std::vector<std::size_t> sorted = arenas;
+    std::sort(sorted.begin(), sorted.end());
+    for (const double tolerance : {0.0, 1.0})
+      for (std::size_t part = 0; part < 8; ++part) {
+        PlanRequest request;
+        request.budget_bytes = sorted[part * part * (sorted.size() - 1) / 64];
+        request.in_flight = steps;
+        request.tolerance = tolerance;
+        CAPTURE(steps);
+        CAPTURE(part);
+        CAPTURE(tolerance);
+        double best = 1e300;
+        for (std::size_t i = 0; i < all.size(); ++i)
+          if (arenas[i] <= request.budget_bytes && all[i].cost.error <= tolerance)
+            best = std::min(best, all[i].cost.seconds);
+        const auto found = make_plan(graph, profile, request);
+        if (best > 1e200) {
+          CHECK(says(found.error, "no plan fits into a budget of "));
+          continue;
+        }
+        REQUIRE_MESSAGE(found, found.error.text());
+        CHECK(found->peak_bytes <= request.budget_bytes);
+        CHECK(found->peak_bytes == *arena_bytes(*place_schedule(graph, found->plan), steps));
+        CHECK(found->seconds <= best * (1 + 1.001 * request.gap));
+        CHECK(found->bound_seconds <= best * (1 + 1e-9));
+      }
+  }
+  PlanRequest wrong;
+  wrong.budget_bytes = MiB;
+  wrong.in_flight = 0;
+  CHECK(says(make_plan(graph, profile, wrong).error, "and 0 were asked for"));
+  wrong.in_flight = 2;
+  CHECK(says(make_plan(network, gpt_graphs::costs(network), wrong).error, "do not wait"));
+  wrong.link = {1e9, 1e9};
+  CHECK(says(make_plan(graph, profile, wrong).error, "share an arena"));
 }
 
 TEST_CASE("what no pipeline can be planned for is said in words") {

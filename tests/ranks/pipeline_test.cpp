@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <adacc/ranks/pipeline.hpp>
+#include <adacc/ranks/replan_pipeline.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/train/training.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -131,6 +133,82 @@ TEST_CASE("a pipeline computes the bits of one rank, each stage inside its own p
     CAPTURE(the.stages);
     CAPTURE(the.share);
     check_pipeline(the);
+  }
+}
+
+TEST_CASE("budgets of stages change between steps, on all ranks or on none, and no bit does") {
+  const auto network = make_network(2);
+  const auto graph = make_graph(network, Shape(batch, time_steps));
+  REQUIRE(graph);
+  const PipelineOutcome roomy = plan_of(*graph, 3, 1.0);
+  const CostProfile costs = estimated_profile(*graph);
+  struct Stage {
+    std::vector<double> losses;
+    std::vector<float> params;
+    std::vector<std::size_t> arenas;
+    std::string refused, unusable;
+    Error error;
+  };
+  const auto train = [&](bool changes, ThreadGroup& group) {
+    std::vector<Stage> all(3);
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      Stage& mine = all[static_cast<std::size_t>(member.rank())];
+      auto made = Pipeline<>::make(network, *graph, roomy, micro_batches, Cpu{}, member);
+      if (!made) return static_cast<void>(mine.error = made.error);
+      const std::size_t whole = made->arena_bytes();
+      const auto step = [&](int i) {
+        if (mine.error) return;
+        const Data data(i);
+        const auto outcome = made->step(data, data, 1e-2);
+        if (!outcome) return static_cast<void>(mine.error = outcome.error);
+        mine.losses.push_back(outcome->loss);
+        mine.arenas.push_back(made->arena().size());
+        if (made->arena_bytes() != made->arena().size()) mine.error = Error::say("another arena");
+      };
+      const auto set_budget = [&](std::size_t bytes) {
+        if (changes && !mine.error) mine.error = made->set_budget(bytes, costs, 0);
+      };
+      step(0);
+      set_budget(member.rank() == 0 ? whole * 6 / 10 : whole);
+      step(1);
+      const Plan small = made->plan();
+      if (changes && !mine.error) {
+        mine.refused = made->set_budget(member.rank() == 1 ? 100 : whole, costs, 0).text();
+        if (!std::equal(small.policies.begin(), small.policies.end(),
+                        made->plan().policies.begin()))
+          mine.error = Error::say("another plan");
+      }
+      step(2);
+      if (changes && !mine.error)
+        mine.unusable =
+            made->switch_to(member.rank() == 2 ? Result<Plan>(Plan{}) : made->plan()).text();
+      set_budget(whole);
+      step(3);
+      mine.params.assign(made->params().begin(), made->params().end());
+    });
+    return all;
+  };
+  ThreadGroup one(3), two(3);
+  const auto plain = train(false, one), changed = train(true, two);
+  for (std::size_t r = 0; r < 3; ++r) {
+    CAPTURE(r);
+    REQUIRE_MESSAGE(!plain[r].error, plain[r].error.text());
+    REQUIRE_MESSAGE(!changed[r].error, changed[r].error.text());
+    CHECK(changed[r].losses == plain[r].losses);
+    REQUIRE(changed[r].params.size() == plain[r].params.size());
+    CHECK(std::memcmp(changed[r].params.data(), plain[r].params.data(),
+                      4 * plain[r].params.size()) == 0);
+    const std::size_t whole = plain[r].arenas[0];
+    CHECK(changed[r].arenas[0] == whole);
+    if (r == 0) CHECK(changed[r].arenas[1] <= whole * 6 / 10);
+    else CHECK(changed[r].arenas[1] <= whole);
+    CHECK(changed[r].arenas[2] == changed[r].arenas[1]);
+    CHECK(changed[r].arenas[3] <= whole);
+    if (r == 0) CHECK(changed[r].arenas[3] > changed[r].arenas[1]);
+    const std::string from = r == 1 ? "" : "rank 1: ";
+    CHECK(!changed[r].unusable.empty());
+    CHECK((changed[r].unusable.find("rank 2: ") == 0) == (r != 2));
+    CHECK(changed[r].refused.find(from + "no plan fits into a budget of 100 bytes") == 0);
   }
 }
 

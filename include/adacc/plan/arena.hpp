@@ -17,7 +17,8 @@ namespace detail {
 inline bool searches_all(const Graph& graph, const PlanRequest& request) {
   std::size_t open = 0;
   for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
-  return open <= few_open_activations && request.solver != Solver::lp_solve;
+  return open <= few_open_activations && request.solver != Solver::lp_solve &&
+         request.in_flight == 1;
 }
 
 /// What does not depend on the budget is listed once. Requests must have passed check().
@@ -63,9 +64,11 @@ class ArenaPlanner {
 
   ChainPlanner segments(const PlanRequest& request, const Deadline& deadline,
                         Proposals& proposals) {
-    if (!listed_) tables_ = ChainTables(graph_, profile_, tuning_);
-    listed_ = true;
-    if (tolerance_ != request.tolerance) findings_.smallest = {};
+    if (listed_for_ != request.in_flight)
+      tables_ = ChainTables(graph_, profile_, tuning_, request.in_flight);
+    if (listed_for_ != request.in_flight || tolerance_ != request.tolerance)
+      findings_.smallest = {};
+    listed_for_ = request.in_flight;
     tolerance_ = request.tolerance;
     return {tables_, graph_, profile_, request, deadline, tuning_, proposals, findings_};
   }
@@ -74,8 +77,8 @@ class ArenaPlanner {
   const CostProfile& profile_;
   const ChainTuning tuning_;
   ChainTables tables_;
-  bool listed_ = false;
-  ChainFindings findings_;  ///< for requests of this tolerance
+  int listed_for_ = 0;      ///< steps in flight
+  ChainFindings findings_;  ///< for requests of this tolerance, and as many steps in flight
   double tolerance_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "../core/bytes.hpp"
 #include "../core/extremes.hpp"
 #include "../cost/evaluate.hpp"
+#include "../program/in_flight.hpp"
 #include "../program/layout.hpp"
 #include "../program/schedule.hpp"
 #include "options.hpp"
@@ -26,6 +27,14 @@ namespace adacc { inline namespace v0_1 {
     return Error::say("the budget is 0 bytes: a step needs room for its activations");
   if (!(request.tolerance >= 0))
     return Error::say("the tolerance of the gradient's error must be 0 or more, and not NaN");
+  if (request.in_flight < 1)
+    return Error::say("a step is in flight at least once, and ", request.in_flight,
+                      " were asked for");
+  if (request.in_flight > 1 && graph.has_loss)
+    return Error::say("steps that end with a loss do not wait, and ", request.in_flight,
+                      " in flight were asked for");
+  if (request.in_flight > 1 && request.link.exists())
+    return Error::say("steps in flight share an arena, and none of them can use a store");
   if (!(request.gap >= 0))
     return Error::say("the gap at which a plan is good enough must be 0 or more, and not NaN");
   if (request.clock && !(request.deadline_seconds >= 0))
@@ -166,7 +175,9 @@ class Proposals {
     const Result<PlacedSchedule> placed = place_schedule(graph_, last_.plan);
     if (!placed) return last_;
     last_.cost = evaluate(graph_, profile_, last_.plan, placed->schedule, request_.link);
-    last_.arena_bytes = placed->layout.arena_bytes;
+    const Result<std::size_t> arena = arena_bytes(*placed, request_.in_flight);
+    if (!arena) return last_;
+    last_.arena_bytes = *arena;
     if (last_.cost.error > request_.tolerance) return last_;
     if (!smallest_offered_ &&
         (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))

@@ -29,8 +29,11 @@ enum class Solver : unsigned char {
 
 struct PlanRequest {
   std::size_t budget_bytes = 0;  ///< the arena of the step may not be larger
-  double tolerance = 1e-2;       ///< the largest accumulated gradient error (CostProfile), >= 0
-  double gap = 2e-3;             ///< good enough: this share of the best possible step time, >= 0
+  /// So many steps wait at their hand-over, in one arena (program/in_flight.hpp): the budget is that of all
+  /// of them, and what a plan holds counts so many times.
+  int in_flight = 1;
+  double tolerance = 1e-2;  ///< the largest accumulated gradient error (CostProfile), >= 0
+  double gap = 2e-3;        ///< good enough: this share of the best possible step time, >= 0
   /// Of the plans at most `gap` slower than the fastest one found, return one of least gradient
   /// error. Without it the tolerance is spent wherever that buys a microsecond.
   bool least_error = false;
@@ -61,7 +64,7 @@ struct PlanReason {
 
 struct PlanOutcome {
   Plan plan;
-  std::size_t peak_bytes = 0;  ///< the arena, exactly: layout included
+  std::size_t peak_bytes = 0;  ///< the arena of all steps in flight, exactly: layout included
   std::size_t live_bytes = 0;
   std::size_t retain_peak_bytes = 0;  ///< with everything open retained
   double seconds = 0;                 ///< predicted time of a step

@@ -90,4 +90,12 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
   return made;
 }
 
+/// The arena of so many steps that run `placed`. Fails as make_in_flight_layout() does.
+constexpr Result<std::size_t> arena_bytes(const PlacedSchedule& placed, int steps) {
+  if (steps == 1) return placed.layout.arena_bytes;
+  const Result<InFlightLayout> layout = make_in_flight_layout(placed);
+  if (!layout) return layout.error;
+  return layout->bytes.arena(steps);
+}
+
 }}  // namespace adacc::v0_1

@@ -23,6 +23,7 @@
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
 #include "../core/cpu.hpp"
+#include "../cost/profile.hpp"
 #include "../plan/pipeline/request.hpp"
 #include "../program/stage.hpp"
 #include "../step/step.hpp"
@@ -159,6 +160,18 @@ class Pipeline {
   /// changes nothing; if the file fails in the middle this pipeline runs no more.
   Error load(const std::string& path);
 
+  /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
+  /// steps. All run theirs from now on, or none does: what went wrong on one of them is the error on all, and
+  /// every stage has the plan and the arena that it had (ranks/replan_pipeline.hpp). Plans that lose nothing
+  /// leave losses and parameters what they would have been, bit for bit.
+  Error switch_to(const Result<Plan>& mine);
+
+  /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
+  /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
+  /// micro-batch of the whole network (PlannedPipeline::profile), within `tolerance` of all stages. As
+  /// switch_to(); the error says which rank's budget no plan fits, and which would.
+  Error set_budget(std::size_t bytes, const CostProfile& costs, double tolerance);
+
   /// This stage as a network of its own (program/stage.hpp).
   const Graph& graph() const { return steps_[0].graph(); }
   const Plan& plan() const { return steps_[0].program().plan; }
@@ -212,18 +225,13 @@ class Pipeline {
     Result<Graph> cut = stage_of(graph, mine.first, mine.last);
     if (!cut) return cut.error;
     if (const Error why = check(*cut, mine.plan)) return why;
-    const Result<PlacedSchedule> placed = place_schedule(*cut, mine.plan);
-    if (!placed) return placed.error;
-    const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
-    if (!layout) return layout.error;
     const int flying = adacc::in_flight(stages_, stage_, micro_batches);
-    const std::size_t arena = layout->bytes.arena(flying), scalar = sizeof(T);
+    const std::size_t scalar = sizeof(T);
     in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
     out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
     Error error;
     detail::take(params_, cut->parameter_elems, "parameters", error);
     detail::take(gradients_, cut->gradient_elems, "gradients", error);
-    detail::take(arena_, arena, "activations", error);
     detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
                  "what is received and sent", error);
     const std::uint32_t before =
@@ -236,8 +244,27 @@ class Pipeline {
     told_.resize(asked + detail::count_of_asked(optimizer));
     detail::take(state_, table_.bytes(), "the optimizer's state", error);
     if (error) return error;
+    if (const Error why = arrange(dispatch, *cut, mine.plan)) return why;
+    initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
+                          cut->first_parameter);
+    under_way_.resize(static_cast<std::size_t>(tickets()));
+    return group_.prepare(tickets());
+  }
+
+  /// Takes an arena for `plan`, one of the stage `cut`, and makes the steps in flight in it.
+  Error arrange(const Dispatch<T, Context>& dispatch, const Graph& cut, const Plan& plan) {
+    const Result<PlacedSchedule> placed = place_schedule(cut, plan);
+    if (!placed) return placed.error;
+    const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
+    if (!layout) return layout.error;
+    const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
+    Error error;
+    detail::take(arena_, layout->bytes.arena(flying), "activations", error);
+    if (error) return error;
+    steps_.clear();
+    at_.clear();
     for (int slot = 0; slot < flying; ++slot) {
-      Result<Program> program = make_program(*cut, mine.plan);
+      Result<Program> program = make_program(cut, plan);
       if (!program) return program.error;
       program->layout = layout->of(slot, flying);
       auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
@@ -253,10 +280,7 @@ class Pipeline {
       for (waits_ = 0; list[waits_].op != Op::loss_gradient;) ++waits_;
       --waits_;  // the loss belongs to backward
     }
-    initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
-                          cut->first_parameter);
-    under_way_.resize(static_cast<std::size_t>(tickets()));
-    return group_.prepare(tickets());
+    return {};
   }
 
   // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.

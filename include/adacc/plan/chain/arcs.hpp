@@ -91,8 +91,8 @@ struct ArcSet {
 inline bool dominates(const Arc& a, const Arc& b) {
   const PatternBytes &x = a.bytes, &y = b.bytes;
   return a.seconds <= b.seconds && a.error <= b.error && x.need <= y.need && x.stored <= y.stored &&
-         x.keeps_replay == y.keeps_replay && x.need_on_held <= y.need_on_held &&
-         x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
+         x.waiting <= y.waiting && x.keeps_replay == y.keeps_replay &&
+         x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
          x.peak_on_stored <= y.peak_on_stored && x.peak_on_held <= y.peak_on_held &&
          x.peak_on_peak <= y.peak_on_peak;
 }

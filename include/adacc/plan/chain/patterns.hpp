@@ -39,6 +39,9 @@ struct PatternBytes {
   SignedBytes peak_on_stored = no_bytes;
   SignedBytes peak_on_held = no_bytes;
   SignedBytes peak_on_peak = no_bytes;
+  /// With several steps in flight what waits has its places from end to end: so many bytes of all of them,
+  /// which `stored`, `need` and the others count, and which segments in front need on top. 0 with one.
+  SignedBytes waiting = 0;
 };
 
 struct Pattern {
@@ -78,8 +81,9 @@ class PatternLister {
  public:
   /// `form` is the segment's own graph.
   PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph form,
-                std::size_t most)
-      : whole_(graph), profile_(profile), most_(most), form_(static_cast<Graph&&>(form)) {
+                std::size_t most, int in_flight = 1)
+      : whole_(graph), profile_(profile), most_(most), in_flight_(in_flight),
+        form_(static_cast<Graph&&>(form)) {
     out_.segment = segment;
     out_.options.resize(form_.nodes.size() - (segment.has_reader ? 1 : 0));
     for (std::size_t k = 0; k < out_.nodes(); ++k)
@@ -207,17 +211,19 @@ class PatternLister {
   /// Schedules the segment under plan_ and reads the pattern's bytes off the schedule.
   PatternBytes measure(const Pattern& pattern) const {
     const Segment& segment = out_.segment;
-    const Schedule schedule = make_schedule(form_, plan_);
+    Schedule schedule = make_schedule(form_, plan_);
+    const SignedBytes held = in_flight_ > 1 ? hold(schedule) : 0, others = (in_flight_ - 1) * held;
     const LiveBytes live_bytes = live_bytes_of(schedule);
     const auto bytes_of_node = [&](std::size_t k) {
       return static_cast<SignedBytes>(align_up(form_.nodes[k].output_bytes));
     };
     const int reader = static_cast<int>(out_.nodes());
     PatternBytes out;
+    out.waiting = held + others;
     bool replaying = false, on_replay = false;
     for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
       const Instruction& run = schedule.instructions[i];
-      const auto live = static_cast<SignedBytes>(live_bytes[i]);
+      const auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
       const bool of_input = segment.has_input && run.node == 0;
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
         replaying = pattern.gives_replay;
@@ -248,6 +254,23 @@ class PatternLister {
     return out;
   }
 
+  /// Bytes of what waits from forward to backward, which lives from end to end of `schedule` from now on: it
+  /// has a place of its own in each step in flight.
+  SignedBytes hold(Schedule& schedule) const {
+    const int count = static_cast<int>(schedule.instructions.size());
+    int wait = 0;
+    while (wait < count && schedule.instructions[static_cast<std::size_t>(wait)].op !=
+                               (out_.segment.has_reader ? Op::loss_gradient : Op::hand_over))
+      ++wait;
+    SignedBytes bytes = 0;
+    for (Buffer& buffer : schedule.buffers) {
+      if (!(0 <= buffer.first && buffer.first < wait && wait < buffer.last)) continue;
+      bytes += static_cast<SignedBytes>(buffer.room());
+      buffer.first = 0, buffer.last = count - 1;
+    }
+    return bytes;
+  }
+
   /// Of the gradients of parameters at instruction i, which the next segment has counted.
   static SignedBytes of_parameters(const Schedule& schedule, std::size_t i) {
     const int at = static_cast<int>(i);
@@ -263,6 +286,7 @@ class PatternLister {
   const Graph& whole_;
   const CostProfile& profile_;
   std::size_t most_;
+  int in_flight_;
   Graph form_;
   Patterns out_;
   Plan plan_;

@@ -89,6 +89,7 @@ class Placement {
  private:
   struct Label {
     SignedBytes need = no_bytes, on_held = no_bytes, on_peak = no_bytes;
+    SignedBytes waiting = 0;  ///< PatternBytes::waiting of all segments
     double seconds = 0;
     double error = 0;
     double score = 0;  ///< a bound for every plan that it is part of
@@ -147,7 +148,8 @@ class Placement {
     ++extensions_;
     const PatternBytes& bytes = arc.bytes;
     Label label;
-    label.need = larger(bytes.need, behind.need + bytes.stored);
+    label.waiting = behind.waiting + bytes.waiting;
+    label.need = larger(bytes.need + behind.waiting, behind.need + bytes.stored);
     if (arc.to > 0) {
       raise(label.need, behind.on_peak + bytes.peak_on_stored);
       if (!bytes.keeps_replay) raise(label.need, behind.on_held + bytes.held);
@@ -157,8 +159,8 @@ class Placement {
     if (label.error > room_for_error_) return;
     label.seconds = behind.seconds + arc.seconds;
     if (arc.from > 0) {
-      label.on_held = bytes.need_on_held;
-      label.on_peak = bytes.need_on_peak;
+      label.on_held = bytes.need_on_held + behind.waiting;
+      label.on_peak = bytes.need_on_peak + behind.waiting;
       if (arc.to > 0) {
         raise(label.on_held, behind.on_peak + bytes.peak_on_held);
         if (bytes.keeps_replay) raise(label.on_held, behind.on_held + bytes.held);
@@ -255,7 +257,7 @@ class Placement {
 
   static bool as_good(const Label& a, const Label& b) {
     return a.need <= b.need && a.seconds <= b.seconds && a.error <= b.error &&
-           a.on_held <= b.on_held && a.on_peak <= b.on_peak;
+           a.on_held <= b.on_held && a.on_peak <= b.on_peak && a.waiting <= b.waiting;
   }
 
   /// Keeps the best of what was considered. Hands it on in the order of its ranges, without those

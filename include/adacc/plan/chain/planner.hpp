@@ -388,7 +388,7 @@ class ChainPlanner {
 [[gnu::cold]] inline void search_chain(const Graph& graph, const CostProfile& profile,
                                        const PlanRequest& request, const ChainTuning& tuning,
                                        Proposals& proposals) {
-  const ChainTables tables(graph, profile, tuning);
+  const ChainTables tables(graph, profile, tuning, request.in_flight);
   ChainFindings findings;
   ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals, findings)
       .search();

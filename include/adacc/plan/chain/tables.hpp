@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What the chain planner lists once for a graph and its costs, whatever the budget.
+/// What the chain planner lists once for a graph and its costs, whatever the budget: of a number
+/// of steps in flight.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ struct ChainTables {
 
   ChainTables() = default;
   [[gnu::cold]] ChainTables(const Graph& graph, const CostProfile& profile,
-                            const ChainTuning& tuning) {
+                            const ChainTuning& tuning, int in_flight = 1) {
     Segments segments(graph, profile, tuning.classes_compared);
     ArcMaker maker(graph, profile);
     chain.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
@@ -25,7 +26,7 @@ struct ChainTables {
       if (form == patterns.size())
         patterns.push_back(PatternLister(graph, profile, segment,
                                          static_cast<Graph&&>(segments.forms[form]),
-                                         tuning.most_patterns)
+                                         tuning.most_patterns, in_flight)
                                .list());
       if (static_cast<std::size_t>(segment.cost) == chain.arcs.size())
         chain.arcs.push_back(maker.make(patterns[form], segment));

@@ -2,9 +2,8 @@
 /// Plans of stages, made once for all that cost the same.
 ///
 /// What a stage costs depends on its nodes alone, not on where in the network they lie: of equal blocks,
-/// all stages with as many of them are one. For each there is a growing list of plans, found at various
-/// budgets; how many steps are in flight and how much memory a machine has only chooses among them, and
-/// says at which budget to look next.
+/// all stages with as many of them are one. For each there is a growing list of plans, found for so many
+/// steps in flight in so much memory (PlanRequest::in_flight); what was found for one may serve another.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +40,12 @@ constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& pr
     mine.rest = profile.rest * static_cast<double>(stage.gradient_elems) /
                 static_cast<double>(graph.gradient_elems);
   return mine;
+}
+
+/// The share that `stage`, one of `graph`, has of a tolerance for all stages together.
+constexpr double tolerance_of_stage(const Graph& graph, const Graph& stage, double tolerance) {
+  return tolerance * static_cast<double>(stage.nodes.size()) /
+         static_cast<double>(graph.nodes.size());
 }
 
 /// Seconds of forward and of backward of a step that runs `schedule`: that of `plan`, a stage's; the loss
@@ -105,13 +110,7 @@ struct StageKind {
   CostProfile profile;
   double tolerance = 0;
   Array<StagePlan> plans;
-  std::size_t low = 0,
-              high = 0;  ///< budgets to look at: the smallest arena of a plan above, and retain's
-  struct Probe {
-    std::size_t budget = 0;
-    std::size_t plan = 0;  ///< into `plans`
-  };
-  Array<Probe> probes;  ///< by budget
+  bool has_small = false;  ///< those that hold least are among them
   struct Answer {
     int in_flight = 0;
     std::size_t room = 0;
@@ -173,8 +172,7 @@ class StagePlans {
     made.graph = static_cast<Graph&&>(*stage);
     made.profile = profile_of_stage(graph_, profile_, made.graph);
     made.profile.rest = 0;  // updates are behind all micro-batches
-    made.tolerance = request_.tolerance * static_cast<double>(made.graph.nodes.size()) /
-                     static_cast<double>(graph_.nodes.size());
+    made.tolerance = tolerance_of_stage(graph_, made.graph, request_.tolerance);
     if (const Error why = begin(made)) return why;
     by_count_[count].push_back(kinds_.size());
     kinds_.push_back(static_cast<StageKind&&>(made));
@@ -195,8 +193,6 @@ class StagePlans {
   }
 
  private:
-  static constexpr int most_probes = 8;
-
   /// Units of one class cost the same, wherever they lie.
   void classify() {
     const Segments segments(graph_, profile_, 16);
@@ -275,9 +271,10 @@ class StagePlans {
     return kind.plans.size() - 1;
   }
 
-  PlanRequest request_of(const StageKind& kind, std::size_t budget) const {
+  PlanRequest request_of(const StageKind& kind, int in_flight, std::size_t room) const {
     PlanRequest request;
-    request.budget_bytes = budget;
+    request.budget_bytes = room;
+    request.in_flight = in_flight;
     request.tolerance = kind.tolerance;
     request.gap = request_.gap;
     request.solver = Solver::search;
@@ -290,16 +287,15 @@ class StagePlans {
   Error begin(StageKind& kind) {
     if (request_.recomputation != Recomputation::planned)
       return add(kind, uniform_plan(kind.graph, request_.recomputation)).error;
-    const PlanRequest request = request_of(kind, 1);
+    const PlanRequest request = request_of(kind, 1, 1);
     if (const Error why = check(kind.graph, kind.profile, request)) return why;
-    if (const Result<std::size_t> made = add(kind, plan_from_types(kind.graph)); !made)
-      return made.error;
-    kind.high = kind.plans[0].bytes.whole;
-    return {};
+    return add(kind, plan_from_types(kind.graph)).error;
   }
 
   /// Those that hold least: what uniform recomputation would do, and less of that.
   Error add_small(StageKind& kind) {
+    if (kind.has_small) return {};
+    kind.has_small = true;
     if (const Result<std::size_t> made = add(kind, uniform_plan(kind.graph, Recomputation::full));
         !made)
       return made.error;
@@ -317,49 +313,16 @@ class StagePlans {
         if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
           return made.error;
       }
-    kind.low = kind.high;
-    for (const StagePlan& plan : kind.plans) lower(kind.low, plan.bytes.whole);
     return {};
   }
 
-  /// Adds the plan for `budget`, if there is one.
-  Error probe(StageKind& kind, std::size_t budget) {
-    const Result<PlanOutcome> found = make_plan(kind.graph, kind.profile, request_of(kind, budget));
-    if (!found) return {};
-    const Result<std::size_t> made = add(kind, found->plan);
-    if (!made) return made.error;
-    std::size_t at = 0;
-    while (at < kind.probes.size() && kind.probes[at].budget < budget) ++at;
-    kind.probes.insert(at, {budget, *made});
-    return {};
-  }
-
-  /// Looks for the largest budget whose plan fits: what a plan holds and works in grows with it.
+  /// Adds the plan that make_plan() finds for this room, if it finds one.
   Error search(StageKind& kind, int in_flight, std::size_t room) {
-    if (kind.low == 0)
-      if (const Error why = add_small(kind)) return why;
-    const auto fits = [&](const StageKind::Probe& probe) {
-      return kind.plans[probe.plan].bytes.arena(in_flight) <= room;
-    };
-    for (int i = 0; i < most_probes; ++i) {
-      std::size_t low = kind.low, high = kind.high;
-      for (const StageKind::Probe& probe : kind.probes) {
-        if (fits(probe)) low = probe.budget;
-        else if (probe.budget < high && probe.budget > low) {
-          high = probe.budget;
-          break;
-        }
-      }
-      if (high - low <= low / 128 || deadline_.passed()) break;
-      // A step in flight has its share at least; after that, halves.
-      const std::size_t share = room / static_cast<std::size_t>(in_flight);
-      const std::size_t middle =
-          i == 0 && share > low && share < high ? share : low + (high - low) / 2;
-      const std::size_t before = kind.probes.size();
-      if (const Error why = probe(kind, middle)) return why;
-      if (kind.probes.size() == before) break;
-    }
-    return {};
+    if (deadline_.passed()) return kind.plans.size() > 1 ? Error() : add_small(kind);
+    const Result<PlanOutcome> found =
+        make_plan(kind.graph, kind.profile, request_of(kind, in_flight, room));
+    if (!found) return add_small(kind);
+    return add(kind, found->plan).error;
   }
 
   const Graph& graph_;
