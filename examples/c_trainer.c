@@ -488,22 +488,21 @@ MAKE(h, linear(y[0], x[1], p->fc2w, p->fc2b, x[0], 4 * C, C))
 MAKE(normf, norm(y[0], y[1], x[0], lnfw, lnfb))
 MAKE(probs, head(y[0], x[0]))
 
-/* `count` activations from `id` on, made from `a` and `b` (-1: none) and read by `stage`. */
-static void describe(const char* name, int id, int count, adacc_kernel kernel, Layer* p, int a,
-                     int b, int stage) {
-  const int ids[] = {id, id + 1}, sources[] = {a, b};
-  for (int k = id; k < id + count; ++k) {
-    must(adacc_add(stash, name, (size_t)N, columns_of(k), &stage, 1));
-    must(adacc_hold(stash, k));
-    if (tolerance > 0 && columns_of(k) > 2)
-      must(adacc_allow(stash, k, ADACC_INT8, -1)), must(adacc_allow(stash, k, ADACC_INT4, -1));
+/* The next kernel, which makes `count` activations and has its backward in `stage`. */
+static int describe(const char* name, adacc_kernel kernel, int stage, int count, adacc_ids reads,
+                    adacc_ids backward_reads) {
+  static int id = 0;
+  adacc_output made[2];
+  for (int i = 0; i < count; ++i, ++id) {
+    made[i] = (adacc_output){.name = name, .rows = (size_t)N, .columns = columns_of(id)};
+    if (tolerance > 0 && columns_of(id) > 2)
+      made[i].codecs[0] = ADACC_INT8, made[i].codecs[1] = ADACC_INT4;
   }
-  must(adacc_recompute(stash, ids, (size_t)count, sources,
-                       a < 0   ? 0
-                       : b < 0 ? 1
-                               : 2,
-                       kernel, p, 0));
+  adacc_kernel_call call = {kernel, layers + stage / 2, .reads = reads, .hold = 1};
+  call.writes = (adacc_outputs){made, (size_t)count}, call.backward_reads = backward_reads;
+  return must(adacc_add_kernel(stash, stage, &call));
 }
+#define DESCRIBE(name, ...) describe(#name, make_##name, __VA_ARGS__)
 
 static int probing_step(void* user) {
   (void)user;
@@ -515,19 +514,19 @@ static size_t activation_bytes;
 
 static void make_room(void) {
   stash = have(adacc_create());
-  describe("embedding", 0, 1, make_embedding, NULL, -1, -1, 0);
+  int h = DESCRIBE(embedding, 0, 1, (adacc_ids){0}, (adacc_ids){0});
   for (int l = 0; l < L; ++l) {
-    describe("norm1", id_of(l, LN1), 2, make_norm1, &layers[l], input_of(l), -1, 2 * l);
-    describe("qkv", id_of(l, QKV), 1, make_qkv, &layers[l], id_of(l, LN1), -1, 2 * l);
-    describe("attention", id_of(l, ATT), 2, make_attention, &layers[l], id_of(l, QKV), -1, 2 * l);
-    describe("h2", id_of(l, H2), 1, make_h2, &layers[l], input_of(l), id_of(l, ATTY), 2 * l + 1);
-    describe("norm2", id_of(l, LN2), 2, make_norm2, &layers[l], id_of(l, H2), -1, 2 * l + 1);
-    describe("fc", id_of(l, FC), 1, make_fc, &layers[l], id_of(l, LN2), -1, 2 * l + 1);
-    describe("gelu", id_of(l, GELU), 1, make_gelu, &layers[l], id_of(l, FC), -1, 2 * l + 1);
-    describe("h", id_of(l, H), 1, make_h, &layers[l], id_of(l, H2), id_of(l, GELU), 2 * l + 2);
+    const int ln1 = DESCRIBE(norm1, 2 * l, 2, ADACC_IDS(h), ADACC_IDS(h, ADACC_OUTPUT(1)));
+    const int qkv = DESCRIBE(qkv, 2 * l, 1, ADACC_IDS(ln1), ADACC_IDS(ln1));
+    const int att = DESCRIBE(attention, 2 * l, 2, ADACC_IDS(qkv), ADACC_IDS(qkv, ADACC_OUTPUT(0)));
+    const int h2 = DESCRIBE(h2, 2 * l, 1, ADACC_IDS(h, att + 1), ADACC_IDS(att + 1));
+    const int ln2 = DESCRIBE(norm2, 2 * l + 1, 2, ADACC_IDS(h2), ADACC_IDS(h2, ADACC_OUTPUT(1)));
+    const int fc = DESCRIBE(fc, 2 * l + 1, 1, ADACC_IDS(ln2), ADACC_IDS(ln2));
+    const int active = DESCRIBE(gelu, 2 * l + 1, 1, ADACC_IDS(fc), ADACC_IDS(fc));
+    h = DESCRIBE(h, 2 * l + 1, 1, ADACC_IDS(h2, active), ADACC_IDS(active));
   }
-  describe("normf", head_id(LNF), 2, make_normf, NULL, input_of(L), -1, 2 * L);
-  describe("probs", head_id(PROBS), 1, make_probs, NULL, head_id(LNF), -1, 2 * L);
+  const int lnf = DESCRIBE(normf, 2 * L, 2, ADACC_IDS(h), ADACC_IDS(h, ADACC_OUTPUT(1)));
+  DESCRIBE(probs, 2 * L, 1, ADACC_IDS(lnf), ADACC_IDS(lnf, ADACC_OUTPUT(0)));
   size_t whole = 0, most = 0;
   for (int id = 0; id < activation_count(); ++id) whole += (size_t)N * columns_of(id);
   for (int stage = 0; stage <= 2 * L; ++stage) {

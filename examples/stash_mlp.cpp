@@ -110,7 +110,8 @@ int main() {
   for (double& mean : expected) mean = step_before(rows, rows + L);
   const double step_seconds = (adacc::steady_seconds() - start) / steps;
 
-  // Which backward stages read what, and how it is made again: all that a plan has to know.
+  // What each kernel reads and writes, what its backward reads, and how it is called again: all that a
+  // plan has to know.
   struct Product {
     const float *x, *weight;
     void operator()(const adacc::View<const float>* h, adacc::View<float> z) const {
@@ -121,14 +122,18 @@ int main() {
     softsign(z[0].data(), h.data());
   };
   adacc::StashModel<> model;
+  const adacc::Shape shape(B, C);
   int z[L], h[L];
   for (int l = 0; l < L; ++l) {
+    const auto x = l ? adacc::StashList{h[l - 1]} : adacc::StashList{};
     product[l] = {l ? nullptr : input, w + l * W};
-    z[l] = model.add("z", adacc::Shape(B, C), {l});
-    model.recompute(z[l], {h + l - 1, l ? 1U : 0U}, product[l]);
-    h[l] = model.add("h", adacc::Shape(B, C), {l + 1});
-    model.recompute(h[l], {z[l]}, activate);
+    z[l] = model.kernel({.reads = x, .writes = {{"z", shape}}, .backward_reads = x, .stage = l},
+                        product[l]);
+    h[l] = model.kernel(
+        {.reads = {z[l]}, .writes = {{"h", shape}}, .backward_reads = {z[l]}, .stage = l},
+        activate);
   }
+  model.kernel({.reads = {h[L - 1]}, .stage = L});  // the loss, which makes its gradient in forward
   const adacc::Graph graph = *model.graph();
   adacc::Cpu cpu;
   const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)},

@@ -57,6 +57,24 @@ int adacc_add_bytes(adacc_stash* stash, const char* name, size_t bytes, const in
   });
 }
 
+int adacc_add_kernel(adacc_stash* stash, int stage, const adacc_kernel_call* call) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_add_kernel")) return misuse(why);
+    if (const Error why = check_call(call)) return misuse(why);
+    const std::size_t names = stash->names.size();
+    stash->kernels.push_back({call->kernel, call->user, std::vector<const void*>(call->reads.count),
+                              std::vector<void*>(call->writes.count)});
+    const int code = change(stash, [&](StashModel<>& model) {
+      const StashRecompute<float> none, again = stash->kernels.back().again();
+      const int first = model.kernel_by(described(stage, *call, stash->names),
+                                        call->kernel == nullptr ? none : again);
+      return first < 0 ? int{ADACC_OK} : first;
+    });
+    if (code < 0) stash->kernels.pop_back(), stash->names.resize(names);
+    return code;
+  });
+}
+
 int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int* sources,
                     size_t source_count, adacc_kernel kernel, void* user, size_t workspace_bytes) {
   return guarded(int{ADACC_FAILED}, [&] {
@@ -68,10 +86,7 @@ int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int*
     stash->kernels.push_back(
         {kernel, user, std::vector<const void*>(source_count), std::vector<void*>(count)});
     const int code = change(stash, [&](StashModel<>& model) {
-      // Any function pointer can hold any other; it is compared, never called.
-      const StashRecompute<float> how{&stash->kernels.back(), &Kernel::call,
-                                      reinterpret_cast<void (*)()>(kernel)};
-      model.recompute_by({ids, count}, {sources, source_count}, how,
+      model.recompute_by({ids, count}, {sources, source_count}, stash->kernels.back().again(),
                          {.workspace_bytes = workspace_bytes});
       return int{ADACC_OK};
     });
@@ -87,9 +102,8 @@ int adacc_allow(adacc_stash* stash, int id, int codec, double error) {
     if (codec_of(codec) == nullptr)
       return misuse(Error::say("adacc_allow: there is no codec ", codec));
     return change(stash, [&](StashModel<>& model) {
-      if (codec == ADACC_BF16) allow<Bf16>(model, id, error);
-      else if (codec == ADACC_INT8) allow<Int8Outlier>(model, id, error);
-      else allow<Int4Outlier>(model, id, error);
+      const StashCodec<StashModel<>> chosen = allowed(codec, error);
+      chosen.allow(model, id, chosen);
       return int{ADACC_OK};
     });
   });

@@ -6,7 +6,7 @@
  * Compile adacc.cpp, which lies beside this file, once, as C++20 and without -ffast-math, and link it
  * (with CMake: adacc::c). The trainer itself may be C11 or later, and compiled as it likes.
  *
- *     once    adacc_create, adacc_add, adacc_recompute, adacc_allow: which activations there are
+ *     once    adacc_create, adacc_add_kernel: which kernels there are, what they read and make
  *             adacc_measure: what it costs; adacc_probe: what codecs do to the gradient
  *             adacc_plan: within a budget; adacc_bind: the memory that the plan needs
  *     step    adacc_begin
@@ -47,6 +47,69 @@ void adacc_destroy(adacc_stash* stash);
 
 /* ---- What there is. Until the first adacc_measure or adacc_plan. ---- */
 
+/* Makes activations again: writes all of outputs[0], outputs[1], ... from sources[0], sources[1], ...
+ * and from `user`, with the bits that forward gave. It may run whenever backward does, in any order,
+ * on other memory than forward's, so what it reads through `user` (parameters, say) must not change
+ * until backward is over. `workspace` is 64-byte aligned, as are all others. */
+typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const* outputs,
+                             void* workspace);
+
+enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 };
+
+/* An activation that a kernel makes: rows x columns floats, or `bytes` of anything, such as masks or
+ * indices, which no codec takes. `name` is copied. */
+typedef struct {
+  const char* name;
+  size_t rows, columns;
+  size_t bytes;
+  int codecs[3]; /* by which it may be kept encoded, until a 0; adacc_allow, if an error is known */
+} adacc_output;
+
+/* Ids of activations, and what a kernel makes. Of lists that are written out:
+ *     .reads = ADACC_IDS(h, z), .writes = ADACC_OUTPUTS({.name = "y", .rows = B, .columns = C})
+ * Such a list lives until the end of the block (also that of an if or a for) that it is written in. */
+typedef struct {
+  const int* first;
+  size_t count;
+} adacc_ids;
+typedef struct {
+  const adacc_output* first;
+  size_t count;
+} adacc_outputs;
+#define ADACC_IDS(...) \
+  ((adacc_ids){(const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int)})
+#define ADACC_OUTPUTS(...)                              \
+  ((adacc_outputs){(const adacc_output[]){__VA_ARGS__}, \
+                   sizeof((const adacc_output[]){__VA_ARGS__}) / sizeof(adacc_output)})
+
+/* Among what the backward of a kernel reads: what the kernel itself makes as output i, from 0 on. */
+#define ADACC_OUTPUT(i) (-2147483647 + (i))
+
+/* One call of a kernel in forward. What is left out is none. */
+typedef struct {
+  adacc_kernel kernel;      /* makes its outputs again; null if nothing does, as of an input */
+  void* user;               /* for the kernel; must outlive the stash */
+  size_t workspace_bytes;   /* of the kernel */
+  adacc_ids reads;          /* what was made before and it reads: the kernel's sources */
+  adacc_outputs writes;     /* none, of a kernel like a loss, whose result backward does not want */
+  adacc_ids backward_reads; /* what its backward reads, of these or any other */
+  size_t backward_bytes;    /* gradients and scratch of its backward; a stage has the sum */
+  int hold;                 /* not 0: forward's values of what it makes lie in the arena */
+} adacc_kernel_call;
+
+enum { ADACC_OWN_STAGE = -1 };
+
+/* Describes the next call of a kernel, in the order in which forward has them; the id of its first
+ * output, behind which the others follow. Ids count from 0. `stage` is the stage of backward that its
+ * backward is part of: stages are units of the trainer's own, numbered from 0 as forward runs, and
+ * all that the kernels of one read in backward is in memory together. Backward runs them from the
+ * highest to the lowest. With ADACC_OWN_STAGE it is one above those of all kernels before. Outputs that
+ * are alike (name, shape, codecs, kernel, shapes of what it reads) are taken for copies of one. One
+ * that nobody reads, and that is not held, is refused when adacc_measure looks at the whole. */
+int adacc_add_kernel(adacc_stash* stash, int stage, const adacc_kernel_call* call);
+
+/* The same in single pieces, for backwards whose stages are no groups of kernels. */
+
 /* An activation of rows x columns floats, in the order in which forward makes them; its id, which
  * counts from 0. `stages` (`stage_count` of them) are the stages of backward that read it: units of
  * the trainer's own, numbered from 0 as forward runs. Backward runs them from the highest to the
@@ -59,19 +122,10 @@ int adacc_add(adacc_stash* stash, const char* name, size_t rows, size_t columns,
 int adacc_add_bytes(adacc_stash* stash, const char* name, size_t bytes, const int* stages,
                     size_t stage_count);
 
-/* Makes activations again: writes all of outputs[0], outputs[1], ... from sources[0], sources[1], ...
- * and from `user`, with the bits that forward gave. It may run whenever backward does, in any order,
- * on other memory than forward's, so what it reads through `user` (parameters, say) must not change
- * until backward is over. `workspace` is 64-byte aligned, as are all others. */
-typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const* outputs,
-                             void* workspace);
-
 /* Activations `ids`, which were registered one after the other, are made by one call of `kernel` from
  * `sources`, which were registered before them. `user` must outlive the stash. */
 int adacc_recompute(adacc_stash* stash, const int* ids, size_t count, const int* sources,
                     size_t source_count, adacc_kernel kernel, void* user, size_t workspace_bytes);
-
-enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 };
 
 /* Activation `id` may be kept encoded. `error` is what that adds to the gradient's relative squared
  * error, E|g' - g|^2 / |g|^2; negative if it is not known: it is estimated until adacc_probe. */

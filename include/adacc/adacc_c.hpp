@@ -47,6 +47,11 @@ struct Kernel {
     for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
     kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
   }
+
+  StashRecompute<float> again() const {
+    // Any function pointer can hold any other; it is compared, never called.
+    return {this, &call, reinterpret_cast<void (*)()>(function)};
+  }
 };
 
 /// A clock in C.
@@ -228,12 +233,6 @@ inline void tell(const PlanOutcome& found, adacc_outcome* outcome) {
       found.gap,        found.solve_seconds};
 }
 
-template <class Codec>
-void allow(StashModel<>& model, int id, double error) {
-  if (error < 0) model.allow<Codec>(id);
-  else model.allow<Codec>(id, error);
-}
-
 inline const CodecInfo* codec_of(int codec) {
   switch (codec) {
     case ADACC_BF16: return &codec_info<Bf16>;
@@ -241,6 +240,73 @@ inline const CodecInfo* codec_of(int codec) {
     case ADACC_INT4: return &codec_info<Int4Outlier>;
     default: return nullptr;
   }
+}
+
+template <class Codec>
+StashCodecError<Codec> with_error(double error) {
+  return error < 0 ? stash_codec<Codec>() : stash_codec<Codec>(error);
+}
+/// One that codec_of() knows, for a description; an error that is negative is yet to be probed.
+inline StashCodec<StashModel<>> allowed(int codec, double error) {
+  if (codec == ADACC_BF16) return with_error<Bf16>(error);
+  if (codec == ADACC_INT8) return with_error<Int8Outlier>(error);
+  return with_error<Int4Outlier>(error);
+}
+
+/// What is wrong with a description of a kernel but for its ids and sizes.
+inline Error check_call(const adacc_kernel_call* call) {
+  const char* const function = "adacc_add_kernel";
+  if (call == nullptr) return Error::say(function, ": the call is null");
+  const auto check = [&](const char* what, const auto& list) {
+    if (list.first == nullptr && list.count > 0)
+      return Error::say(function, ": the ", what, " are null");
+    if (list.count > Graph::most_nodes)
+      return Error::say(function, ": ", list.count, " ", what, " are too many");
+    return Error();
+  };
+  if (const Error why = check("activations that it reads", call->reads)) return why;
+  if (const Error why = check("outputs", call->writes)) return why;
+  if (const Error why = check("activations that its backward reads", call->backward_reads))
+    return why;
+  for (std::size_t i = 0; i < call->writes.count; ++i) {
+    const adacc_output& output = call->writes.first[i];
+    if (output.name == nullptr) return Error::say(function, ": the name of output ", i, " is null");
+    if (output.bytes > 0 && (output.rows > 0 || output.columns > 0))
+      return Error::say(function, ": output ", i, " (", output.name,
+                        ") has rows or columns, and bytes instead of them");
+    for (const int codec : output.codecs)
+      if (codec != 0 && codec_of(codec) == nullptr)
+        return Error::say(function, ": there is no codec ", codec, ", which output ", i, " (",
+                          output.name, ") is to have");
+  }
+  return {};
+}
+
+/// The same call for the model; names of outputs are copied to `names`.
+inline StashKernel<StashModel<>> described(int stage, const adacc_kernel_call& call,
+                                           std::deque<std::string>& names) {
+  StashKernel<StashModel<>> made{.reads = {call.reads.first, call.reads.count},
+                                 .stage = stage,
+                                 .backward_bytes = call.backward_bytes,
+                                 .needs = {.workspace_bytes = call.workspace_bytes},
+                                 .hold = call.hold != 0};
+  for (std::size_t i = 0; i < call.writes.count; ++i) {
+    const adacc_output& from = call.writes.first[i];
+    const char* const name = names.emplace_back(from.name).c_str();
+    StashOutput<StashModel<>> output = {name, Shape(from.rows, from.columns)};
+    if (from.bytes > 0) output = {name, StashBytes{from.bytes}};
+    for (const int codec : from.codecs) {
+      if (codec == 0) break;
+      output.codecs.push_back(allowed(codec, StashModel<>::unknown));  // of bytes it is refused
+    }
+    made.writes.push_back(output);
+  }
+  for (std::size_t i = 0; i < call.backward_reads.count; ++i) {
+    const int id = call.backward_reads.first[i];
+    const bool own = id >= ADACC_OUTPUT(0) && id < ADACC_OUTPUT(1 << 24);
+    made.backward_reads.push_back(own ? StashRead::nth_output(id - ADACC_OUTPUT(0)) : id);
+  }
+  return made;
 }
 
 }}}  // namespace adacc::v0_1::c

@@ -41,6 +41,9 @@ static void make_h(void* user, const void* const* x, void* const* y, void* works
   (void)user, (void)workspace;
   for (int i = 0; i < N; ++i) next[i] = h[i] + z[i] * z[i] / 64;
 }
+static void nothing(void* user, const void* const* x, void* const* y, void* workspace) {
+  (void)user, (void)x, (void)y, (void)workspace;
+}
 static void not_z(void* user, const void* const* x, void* const* y, void* workspace) {
   make_z(user, x, y, workspace);
   ((float*)y[0])[7] += 1;
@@ -77,6 +80,39 @@ static adacc_stash* described(adacc_kernel z_kernel, int held) {
   }
   const int first = 0;
   mask_id = adacc_add_bytes(made, "mask", N, &first, 1);
+  CHECK(mask_id == 2 * L);
+  return made;
+}
+
+/* The same, kernel by kernel. */
+static adacc_stash* described_by_kernels(adacc_kernel z_kernel, int held) {
+  adacc_stash* made = adacc_create();
+  for (int l = 0; l < L; ++l) {
+    const adacc_output h = {.name = "h", .rows = 16, .columns = N / 16};
+    const int below[] = {l > 0 ? h_id[l - 1] : 0, l > 0 ? z_id[l - 1] : 0};
+    const adacc_kernel_call call = {.kernel = l > 0 ? slow_h : NULL,
+                                    .reads = {below, l > 0 ? 2 : 0},
+                                    .writes = {&h, 1},
+                                    .hold = held};
+    h_id[l] = adacc_add_kernel(made, l > 0 ? l - 1 : 0, &call);
+    z_id[l] = adacc_add_kernel(
+        made, l,
+        &(adacc_kernel_call){
+            .kernel = z_kernel,
+            .user = &offset[l],
+            .workspace_bytes = sizeof(float) * N,
+            .reads = ADACC_IDS(h_id[l]),
+            .writes =
+                ADACC_OUTPUTS({.name = "z", .rows = 16, .columns = N / 16, .codecs = {ADACC_INT8}}),
+            .backward_reads = ADACC_IDS(h_id[l], ADACC_OUTPUT(0)),
+            .backward_bytes = sizeof(float) * STAGE_FLOATS,
+            .hold = held});
+    CHECK(h_id[l] == 2 * l && z_id[l] == 2 * l + 1);
+  }
+  mask_id = adacc_add_kernel(
+      made, L - 1, &(adacc_kernel_call){.writes = ADACC_OUTPUTS({.name = "mask", .bytes = N})});
+  CHECK(adacc_add_kernel(made, 0, &(adacc_kernel_call){.backward_reads = ADACC_IDS(mask_id)}) ==
+        ADACC_OK);
   CHECK(mask_id == 2 * L);
   return made;
 }
@@ -193,6 +229,95 @@ static void registration(void) {
   CHECK(adacc_add(made, "a", 8, 32, &stage, 1) == 0 && adacc_fix(made, 0, -1) == ADACC_OK);
   CHECK(adacc_measure(made, 0) < 0 || adacc_plan(made, 1 << 20, 0, NULL) < 0);
   CHECK(strstr(adacc_error(), "nothing says how") != NULL);
+  adacc_destroy(made);
+}
+
+/* A description gives the plans and bits that single calls give; what makes no sense is refused. */
+static void kernels(void) {
+  float expected[N];
+  size_t bytes[2] = {0, 0};
+  int policies[2] = {0, 0};
+  char* memory = malloc(1 << 20);
+  for (int held = 0; held < 2; ++held)
+    for (int percent = 100; percent >= 40; percent -= 20)
+      for (int by_kernels = 0; by_kernels < 2; ++by_kernels) {
+        hours = 0, z_seconds = 1, h_seconds = 2;
+        stash = by_kernels ? described_by_kernels(slow_z, held) : described(slow_z, held);
+        adacc_outcome outcome;
+        CHECK(adacc_evolve(stash, told, &hours) == ADACC_OK && adacc_measure(stash, 0) == ADACC_OK);
+        const size_t least = adacc_smallest_budget(stash, 0);
+        CHECK(least > 0 && adacc_plan(stash, 1 << 20, 0, &outcome) == ADACC_OK);
+        const size_t budget = least + (outcome.retain_bytes - least) / 100 * (size_t)percent;
+        CHECK(adacc_plan(stash, budget, 0, &outcome) == ADACC_OK);
+        CHECK(adacc_bind(stash, memory, 1 << 20) == ADACC_OK && step(NULL) == 0);
+        policies[by_kernels] = 0;
+        for (int id = 0; id < 2 * L + 1; ++id)
+          policies[by_kernels] =
+              3 * policies[by_kernels] + (strcmp(adacc_policy(stash, id), "retain") == 0      ? 0
+                                          : strcmp(adacc_policy(stash, id), "recompute") == 0 ? 1
+                                                                                              : 2);
+        bytes[by_kernels] = adacc_arena_bytes(stash);
+        if (!by_kernels) memcpy(expected, gradient, sizeof expected);
+        else CHECK(bytes[0] == bytes[1] && policies[0] == policies[1]);
+        CHECK(memcmp(expected, gradient, sizeof expected) == 0);
+        adacc_destroy(stash);
+      }
+  free(memory);
+
+  stash = described_by_kernels(make_z, 1);
+  const adacc_gradient whole = {gradient, N};
+  CHECK(adacc_check(stash, step, NULL, &whole, 1) == ADACC_OK);
+  CHECK(adacc_measure(stash, 0) == ADACC_OK);
+  CHECK(adacc_probe(stash, step, NULL, &whole, 1) == ADACC_OK);
+  MISUSE(adacc_add_kernel(stash, 0, &(adacc_kernel_call){.hold = 1}), "fixed");
+  adacc_destroy(stash);
+
+  adacc_stash* made = adacc_create();
+  const adacc_output x = {.name = "x", .rows = 8, .columns = 32};
+  const adacc_kernel_call good = {.writes = {&x, 1}};
+  MISUSE(adacc_add_kernel(NULL, 0, &good), "stash is null");
+  MISUSE(adacc_add_kernel(made, 0, NULL), "call is null");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.reads = {NULL, 1}}),
+         "activations that it reads are null");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.writes = {NULL, 1}}), "outputs are null");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.backward_reads = {NULL, 1}}),
+         "its backward reads are null");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.writes = {&x, (size_t)-1}}), "too many");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.writes = ADACC_OUTPUTS({.rows = 1})}),
+         "name of output 0 is null");
+  MISUSE(adacc_add_kernel(made, 0,
+                          &(adacc_kernel_call){
+                              .writes = ADACC_OUTPUTS({.name = "y", .rows = 8, .columns = 32},
+                                                      {.name = "z", .codecs = {ADACC_INT8, 9}})}),
+         "no codec 9, which output 1 (z)");
+  MISUSE(adacc_add_kernel(made, 0,
+                          &(adacc_kernel_call){.writes = ADACC_OUTPUTS({.name = "z", .rows = 8})}),
+         "no elements");
+  MISUSE(adacc_add_kernel(
+             made, 0,
+             &(adacc_kernel_call){.writes = ADACC_OUTPUTS({.name = "z", .rows = 8, .bytes = 8})}),
+         "bytes instead of them");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.hold = 1}), "reads and writes nothing");
+  MISUSE(adacc_add_kernel(made, -7, &good), "negative");
+  CHECK(adacc_add_kernel(made, ADACC_OWN_STAGE, &good) == 0); /* what was refused left nothing */
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.reads = ADACC_IDS(1)}),
+         "reads activation 1, which no kernel before it makes");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.reads = ADACC_IDS(-1)}), "activation -1");
+  MISUSE(adacc_add_kernel(made, 0,
+                          &(adacc_kernel_call){.writes = {&x, 1}, .backward_reads = ADACC_IDS(1)}),
+         "its own outputs have no ids yet");
+  MISUSE(adacc_add_kernel(
+             made, 0,
+             &(adacc_kernel_call){.writes = {&x, 1}, .backward_reads = ADACC_IDS(ADACC_OUTPUT(1))}),
+         "no output 1: it writes 1");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.kernel = make_z, .reads = ADACC_IDS(0)}),
+         "writes nothing");
+  const adacc_kernel_call next = {.kernel = nothing, .reads = ADACC_IDS(0), .writes = {&x, 1}};
+  CHECK(adacc_add_kernel(made, ADACC_OWN_STAGE, &next) == 1);
+  MISUSE(adacc_measure(made, 0), "activation 1 (x) is read by no kernel");
+  MISUSE(adacc_add_kernel(made, 0, &(adacc_kernel_call){.reads = ADACC_IDS(1)}), "is in stage 1");
+  CHECK(adacc_add_kernel(made, 1, &(adacc_kernel_call){.reads = ADACC_IDS(1)}) == ADACC_OK);
+  CHECK(adacc_measure(made, 0) == ADACC_OK);
   adacc_destroy(made);
 }
 
@@ -414,6 +539,7 @@ static void checks(void) {
 int main(void) {
   for (int i = 0; i < N; ++i) start[i] = (float)(i % 17) / 16, mask[i] = (unsigned char)(i * 7);
   registration();
+  kernels();
   steps(0);
   steps(1);
   not_finite();

@@ -2,9 +2,10 @@
 /// What a trainer written by hand tells of its activations, and the graph that follows from it.
 ///
 /// For those who have kernels and a training loop of their own and want neither layers nor
-/// combinators. Every activation is registered, in the order in which forward produces them, with
+/// combinators. Every kernel() that forward calls is described, in its order: what it reads and makes,
+/// what its backward reads, how it is called again. Or every activation is registered by itself, with
 /// its shape and the backward stages that read it; if forward can produce it again, with a
-/// callable; if it may be kept encoded, with the codecs. That is a Graph like any other, so
+/// callable; if it may be kept encoded, with the codecs. Either is a Graph like any other, so
 /// plan, schedule and layout are those of every other step.
 ///
 /// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
@@ -19,50 +20,15 @@
 /// measured and probed of one holds for all.
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <initializer_list>
 
 #include "../core/cpu.hpp"
 #include "../model/graph.hpp"
 #include "../step/dispatch_table.hpp"
+#include "kernel.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-/// A list of ids or stages: {1, 2}, or {first, count}.
-class StashList {
- public:
-  constexpr StashList() = default;
-  constexpr StashList(const int* first, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) numbers_.push_back(first[i]);
-  }
-  constexpr StashList(std::initializer_list<int> list) : StashList(list.begin(), list.size()) {}
-
-  constexpr const Array<int>& numbers() const { return numbers_; }
-
- private:
-  Array<int> numbers_;
-};
-
-/// What a recomputation takes.
-struct RecomputeNeeds {
-  /// Scratch memory of the callable, 64-byte aligned, which it is given as its last argument.
-  std::size_t workspace_bytes = 0;
-  // For estimated_profile() alone; measure_stash() looks for itself.
-  double operations = 0;   ///< multiplications and additions, each counted
-  double moved_bytes = 0;  ///< read and written; 0: those of its sources and outputs
-
-  friend constexpr bool operator==(const RecomputeNeeds&, const RecomputeNeeds&) = default;
-};
-
-/// How activations are produced again: a callable that somebody else owns.
-template <class T>
-struct StashRecompute {
-  const void* function = nullptr;
-  void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
-               Bytes workspace) = nullptr;
-  /// What else tells callables of one kind from others that `call` calls, too.
-  void (*kind)() = nullptr;
-};
 
 template <class T = float, class Context = Cpu>
 class StashModel {
@@ -70,6 +36,54 @@ class StashModel {
   static constexpr int most_stages = 1 << 20;
   /// An error that is yet to be probed.
   static constexpr double unknown = -1;
+
+  /// Describes the next call of a kernel in forward, which makes `outputs` activations; their ids, an
+  /// array of them if there are several. `again` makes them once more, as the callable of recompute()
+  /// does, or of recompute_together() if there are several: its sources are what `call` reads, in that
+  /// order. It must outlive all that is made of the model.
+  ///
+  ///     const auto [n, rstd] = model.kernel<2>({.reads = {h},
+  ///                                             .writes = {{"n", shape}, {"rstd", Shape(rows)}},
+  ///                                             .backward_reads = {h, "rstd"}}, make_norm);
+  ///
+  /// Backward's stages and who reads what in them follow; stage_of(id) is the stage of the kernel that
+  /// makes `id`. Refused, by graph(), is a kernel that reads what none before it makes, one whose
+  /// backward would run behind that of what it reads, and an output that nobody reads and that is
+  /// not held either. What add() and others say of single activations may be mixed with that.
+  template <std::size_t outputs = 1, class Function>
+  constexpr auto kernel(const StashKernel<StashModel>& call, const Function& again) {
+    const int first = describe(call, outputs, true);
+    if constexpr (outputs == 1) {
+      if (!error_) recompute(first, call.reads, again, call.needs);
+    } else {
+      if (!error_) recompute_together(from(first, outputs), call.reads, again, call.needs);
+    }
+    return ids_of<outputs>(first);
+  }
+  template <std::size_t outputs = 1, class Function>
+  constexpr auto kernel(const StashKernel<StashModel>&, const Function&&) = delete;
+
+  /// The same if nothing makes them again: an input, a kernel that is too expensive. Or if it makes
+  /// nothing that backward wants, as a loss; then what is returned is no id.
+  template <std::size_t outputs = 1>
+  constexpr auto kernel(const StashKernel<StashModel>& call) {
+    return ids_of<outputs>(
+        describe(call, outputs == 1 && call.writes.empty() ? 0 : outputs, false));
+  }
+
+  /// The same for any number of outputs, made again by a callable whose type is erased already, or not
+  /// at all if how.call is null; the id of the first of them.
+  constexpr int kernel_by(const StashKernel<StashModel>& call, const StashRecompute<T>& how) {
+    const int first = describe(call, call.writes.size(), how.call != nullptr);
+    if (!error_ && how.call != nullptr)
+      recompute_by(from(first, call.writes.size()), call.reads, how, call.needs);
+    return first;
+  }
+
+  /// The backward stage of the kernel that makes activation `id`; -1 if no kernel does.
+  constexpr int stage_of(int id) const {
+    return id >= 0 && id < activation_count() ? entry(id).stage : -1;
+  }
 
   /// Registers an activation of T that the backward stages `stages` read; its id, which counts
   /// from 0. `name` must outlive all that is made of the model.
@@ -203,6 +217,12 @@ class StashModel {
   constexpr Result<Graph> graph() const {
     if (error_) return Error::misuse(error_.text());
     if (entries_.empty()) return Error::misuse("the stash has no activations");
+    for (int id = 0; id < activation_count(); ++id)
+      if (const Entry& of = entry(id); of.stage >= 0 && !of.read && !of.held && of.stages.empty())
+        return Error::misuse(
+            "activation ", id, " (", of.name,
+            ") is read by no kernel and by the backward of none: leave it out of what "
+            "its kernel writes, or say who reads it");
     Graph graph;
     graph.has_loss = false;
     graph.scalar = graph.input_dtype = dtype_of<T>;
@@ -251,11 +271,25 @@ class StashModel {
     Policy policy;
     int made_by = -1;   ///< the first of those that one callable makes; -1: itself
     bool held = false;  ///< forward's value lies in the arena
+    bool read = false;  ///< by forward of something
+    int stage = -1;     ///< of the kernel that makes it; -1: no kernel was described
     Array<int> stages;
     Array<int> sources;
     Array<Allowed> codecs;
     StashRecompute<T> recompute;
     RecomputeNeeds needs;
+  };
+
+  /// A kernel in errors: its number, and what it makes first.
+  struct KernelName {
+    int number;
+    const char* makes;
+    constexpr void append_to(Error& error) const {
+      error.append("kernel ");
+      error.append(number);
+      for (const char* piece : {*makes == '\0' ? "" : " (", makes, *makes == '\0' ? "" : ")"})
+        error.append(piece);
+    }
   };
 
   /// Activations that were registered alike.
@@ -294,6 +328,99 @@ class StashModel {
     return id;
   }
 
+  static constexpr StashList from(int first, std::size_t count) {
+    Array<int> ids;
+    for (std::size_t i = 0; i < count; ++i) ids.push_back(first + static_cast<int>(i));
+    return {ids.data(), ids.size()};
+  }
+  template <std::size_t count>
+  static constexpr auto ids_of(int first) {
+    if constexpr (count == 1) {
+      return first;
+    } else {
+      std::array<int, count> ids{};
+      for (std::size_t i = 0; i < count; ++i) ids[i] = first + static_cast<int>(i);
+      return ids;
+    }
+  }
+
+  /// All of `call` but how it is made again; the id of its first output, -1 if there is none.
+  constexpr int describe(const StashKernel<StashModel>& call, std::size_t outputs, bool again) {
+    const int first = activation_count();
+    const int stage = call.stage == StashKernel<StashModel>::own_stage ? stages_ : call.stage;
+    const KernelName name{kernels_++, call.writes.empty() ? "" : call.writes[0].name};
+    if (stage < 0 || stage >= most_stages)
+      fail(name, "has a stage whose number is negative, or a million and more");
+    else if (stage >= stages_) stages_ = stage + 1;
+    for (const StashOutput<StashModel>& output : call.writes) describe(output, call, stage);
+    if (call.writes.size() != outputs)
+      fail(name, "writes ", call.writes.size(), " activations, and kernel<", outputs,
+           "> is to return the ids of ", outputs);
+    if (call.writes.empty() && again) fail(name, "can be called again, and writes nothing");
+    if (call.writes.empty() && call.reads.numbers().empty() && call.backward_reads.empty() &&
+        call.backward_bytes == 0)
+      fail(name, "reads and writes nothing, nor does its backward");
+    for (const int id : call.reads.numbers()) {
+      if (id < 0 || id >= first) {
+        fail(name, "reads activation ", id, ", which no kernel before it makes: they made ", first);
+        break;
+      }
+      entry(id).read = true;
+      if (entry(id).stage > stage)
+        fail(name, "has its backward in stage ", stage, ", and that of what it reads, activation ",
+             id, " (", entry(id).name, "), is in stage ", entry(id).stage,
+             ", which runs before: stages go from the highest number to the lowest");
+      if (!again)
+        for (std::size_t i = 0; i < call.writes.size(); ++i)
+          entry(first + static_cast<int>(i)).sources.push_back(id);
+    }
+    for (const StashRead& read : call.backward_reads) {
+      const int id = resolve(read, call, first, name);
+      if (id < 0) break;
+      entry(id).stages.push_back(stage);
+    }
+    if (call.backward_bytes > 0) add_stage_bytes(stage, call.backward_bytes);
+    return call.writes.empty() ? -1 : first;
+  }
+
+  constexpr void describe(const StashOutput<StashModel>& output,
+                          const StashKernel<StashModel>& call, int stage) {
+    const int id = output.shape.rank() == 0 ? add_bytes(output.name, output.bytes.count, {})
+                                            : add(output.name, output.shape, {});
+    entry(id).stage = stage < 0 ? 0 : stage;
+    entry(id).held = call.hold;
+    for (const StashCodec<StashModel>& codec : output.codecs) codec.allow(*this, id, codec);
+  }
+
+  /// The id of what the backward of a kernel reads whose first output is `first`; -1 if there is none.
+  constexpr int resolve(const StashRead& read, const StashKernel<StashModel>& call, int first,
+                        const KernelName& name) {
+    const int outputs = static_cast<int>(call.writes.size());
+    if (read.name == nullptr && read.output < 0) {
+      if (read.id >= 0 && read.id < first) return read.id;
+      fail(name, "reads activation ", read.id,
+           " in its backward, which no kernel before it makes: ", "they made ", first,
+           ", and its own outputs have no ids yet");
+      return -1;
+    }
+    int found = read.output < outputs ? read.output : -1, times = found < 0 ? 0 : 1;
+    for (int i = 0; read.name != nullptr && i < outputs; ++i)
+      if (__builtin_strcmp(call.writes[static_cast<std::size_t>(i)].name, read.name) == 0)
+        found = i, ++times;
+    if (times == 1) return first + found;
+    if (read.name == nullptr) fail(name, "has no output ", read.output, ": it writes ", outputs);
+    else
+      fail(name, "has ", times == 0 ? "no output" : "several outputs", " called ", read.name,
+           ", which its backward is to read");
+    return -1;
+  }
+
+  constexpr void add_stage_bytes(int stage, std::size_t bytes) {
+    const auto s = static_cast<std::size_t>(stage);
+    const std::size_t before = stage >= 0 && s < stage_bytes_.size() ? stage_bytes_[s] : 0;
+    stage_bytes(stage, bytes > static_cast<std::size_t>(-1) - before ? bytes : before + bytes);
+  }
+
   constexpr void set_recompute(const StashList& list, const StashList& sources,
                                const StashRecompute<T>& how, const RecomputeNeeds& needs,
                                bool scratch) {
@@ -329,6 +456,7 @@ class StashModel {
         fail(id, "can be made from activations registered before it alone");
         return false;
       }
+    for (const int source : sources.numbers()) entry(source).read = true;
     return true;
   }
 
@@ -426,6 +554,10 @@ class StashModel {
     return false;
   }
 
+  template <class... Pieces>
+  constexpr void fail(const KernelName& name, const Pieces&... why) {
+    if (!error_) error_ = Error::say(name, " ", why...);
+  }
   constexpr void fail(const char* why) {
     if (!error_) error_ = Error::say(why);
   }
@@ -435,6 +567,7 @@ class StashModel {
 
   Array<Entry> entries_;
   int stages_ = 0;
+  int kernels_ = 0;
   Array<std::size_t> stage_bytes_;  ///< by stage; as many as were said
   Dispatch<T, Context> dispatch_;   ///< its codecs alone
   Error error_;

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+/// What a trainer written by hand says of one call of a kernel, all at once: what it reads and writes,
+/// what its backward reads, what that takes. Who reads an activation follows from the descriptions of
+/// all kernels, so nobody lists it.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+
+#include "../core/array.hpp"
+#include "../core/bytes.hpp"
+#include "../core/view.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// A list of ids or stages: {1, 2}, or {first, count}.
+class StashList {
+ public:
+  constexpr StashList() = default;
+  constexpr StashList(const int* first, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) numbers_.push_back(first[i]);
+  }
+  constexpr StashList(std::initializer_list<int> list) : StashList(list.begin(), list.size()) {}
+
+  constexpr void push_back(int number) { numbers_.push_back(number); }
+
+  constexpr const Array<int>& numbers() const { return numbers_; }
+
+ private:
+  Array<int> numbers_;
+};
+
+/// What a recomputation takes.
+struct RecomputeNeeds {
+  /// Scratch memory of the callable, 64-byte aligned, which it is given as its last argument.
+  std::size_t workspace_bytes = 0;
+  // For estimated_profile() alone; measure_stash() looks for itself.
+  double operations = 0;   ///< multiplications and additions, each counted
+  double moved_bytes = 0;  ///< read and written; 0: those of its sources and outputs
+
+  friend constexpr bool operator==(const RecomputeNeeds&, const RecomputeNeeds&) = default;
+};
+
+/// How activations are produced again: a callable that somebody else owns.
+template <class T>
+struct StashRecompute {
+  const void* function = nullptr;
+  void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
+               Bytes workspace) = nullptr;
+  /// What else tells callables of one kind from others that `call` calls, too.
+  void (*kind)() = nullptr;
+};
+
+/// An activation that the backward of a kernel reads: by its id or, if the kernel itself makes it and
+/// it has no id yet, by its name.
+struct StashRead {
+  int id = -1;
+  const char* name = nullptr;  ///< of an output of the kernel
+  int output = -1;             ///< its number among them, if it is told by that
+
+  constexpr StashRead() = default;
+  constexpr StashRead(int of) : id(of) {}
+  constexpr StashRead(const char* of) : name(of) {}
+  static constexpr StashRead nth_output(int i) {
+    StashRead read;
+    read.output = i;
+    return read;
+  }
+};
+
+/// A codec as part of a description: stash_codec<Int8Outlier>(), or with its gradient error, as
+/// StashModel::allow() has it.
+template <class Codec>
+struct StashCodecError {
+  double error = 0;
+  bool known = false;
+};
+template <class Codec>
+constexpr StashCodecError<Codec> stash_codec() {
+  return {};
+}
+template <class Codec>
+constexpr StashCodecError<Codec> stash_codec(double error) {
+  return {error, true};
+}
+
+/// The same, of any codec, for a model of type `Model`.
+template <class Model>
+struct StashCodec {
+  void (*allow)(Model& model, int id, const StashCodec& self) = nullptr;
+  double error = 0;
+  bool known = false;
+
+  constexpr StashCodec() = default;
+  template <class Codec>
+  constexpr StashCodec(const StashCodecError<Codec>& of)
+      : allow([](Model& model, int id, const StashCodec& self) {
+          if (self.known) model.template allow<Codec>(id, self.error);
+          else model.template allow<Codec>(id);
+        }),
+        error(of.error), known(of.known) {}
+};
+
+/// As many `Entry` as are listed.
+template <class Entry>
+class StashListOf {
+ public:
+  constexpr StashListOf() noexcept {}
+  constexpr StashListOf(std::initializer_list<Entry> list) {
+    for (const Entry& entry : list) push_back(entry);
+  }
+  constexpr void push_back(const Entry& entry) { entries_.push_back(entry); }
+
+  constexpr std::size_t size() const { return entries_.size(); }
+  constexpr bool empty() const { return entries_.empty(); }
+  constexpr const Entry& operator[](std::size_t i) const { return entries_[i]; }
+  constexpr const Entry* begin() const { return entries_.begin(); }
+  constexpr const Entry* end() const { return entries_.end(); }
+
+ private:
+  Array<Entry> entries_;
+};
+
+/// What the backward of a kernel reads: {id, "name", ...}, or a list of ids.
+class StashReads : public StashListOf<StashRead> {
+ public:
+  constexpr StashReads() noexcept {}
+  constexpr StashReads(std::initializer_list<StashRead> list) : StashListOf(list) {}
+  constexpr StashReads(const StashList& ids) {
+    for (const int id : ids.numbers()) push_back(id);
+  }
+};
+
+/// Instead of a shape: bytes of anything, such as masks or indices, which no codec takes.
+struct StashBytes {
+  std::size_t count = 0;
+};
+
+/// An activation that a kernel makes. A class with constructors, since g++ 12 breaks off at defaults of
+/// an aggregate of these members.
+template <class Model>
+struct StashOutput {
+  const char* name = "";  ///< must outlive all that is made of the model
+  Shape shape;
+  StashBytes bytes;  ///< none: it has a shape
+  StashListOf<StashCodec<Model>> codecs;
+
+  constexpr StashOutput() noexcept {}
+  /// Elements of T, which may be kept encoded by `by`.
+  constexpr StashOutput(const char* of, Shape has, const StashListOf<StashCodec<Model>>& by = {})
+      : name(of), shape(has), codecs(by) {}
+  constexpr StashOutput(const char* of, StashBytes has) : name(of), bytes(has) {}
+};
+
+/// One call of a kernel.
+template <class Model>
+struct StashKernel {
+  static constexpr int own_stage = -1;
+
+  StashList reads = {};  ///< ids of what forward of it reads
+  StashListOf<StashOutput<Model>> writes =
+      {};                          ///< what it makes, in the order of the callable's outputs
+  StashReads backward_reads = {};  ///< what its backward reads, of these or any other
+  /// The stage of backward that its backward is part of: that of all kernels that take their pointers
+  /// at once. If it is not given, one of its own, above those of all kernels before.
+  int stage = own_stage;
+  /// Gradients and scratch of its backward in the arena; those of a stage's kernels are added up.
+  std::size_t backward_bytes = 0;
+  RecomputeNeeds needs = {};  ///< of the callable
+  bool hold = false;          ///< forward's values of what it makes lie in the arena
+};
+
+}}  // namespace adacc::v0_1
