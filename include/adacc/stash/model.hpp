@@ -27,6 +27,7 @@
 #include "../model/graph.hpp"
 #include "../step/dispatch_table.hpp"
 #include "kernel.hpp"
+#include "registry.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -183,9 +184,10 @@ class StashModel {
           "and more");
     if (bytes > static_cast<std::size_t>(-1) >> 16)
       return fail("a stage has more bytes for itself than can be addressed");
-    if (stage >= stages_) stages_ = stage + 1;
-    while (stage_bytes_.size() < stage_count()) stage_bytes_.push_back(0);
-    stage_bytes_[static_cast<std::size_t>(stage)] = bytes;
+    if (stage >= registry_.stages) registry_.stages = stage + 1;
+    while (registry_.stage_bytes.size() < static_cast<std::size_t>(registry_.stages))
+      registry_.stage_bytes.push_back(0);
+    registry_.stage_bytes[static_cast<std::size_t>(stage)] = bytes;
   }
 
   /// Activation `id` may be kept encoded by `Codec`. What a lossy one costs is yet to be probed
@@ -216,21 +218,14 @@ class StashModel {
   /// Fails at the first registration that makes no sense.
   constexpr Result<Graph> graph() const {
     if (error_) return Error::misuse(error_.text());
-    if (entries_.empty()) return Error::misuse("the stash has no activations");
+    if (activation_count() == 0) return Error::misuse("the stash has no activations");
     for (int id = 0; id < activation_count(); ++id)
       if (const Entry& of = entry(id); of.stage >= 0 && !of.read && !of.held && of.stages.empty())
         return Error::misuse(
             "activation ", id, " (", of.name,
             ") is read by no kernel and by the backward of none: leave it out of what "
             "its kernel writes, or say who reads it");
-    Graph graph;
-    graph.has_loss = false;
-    graph.scalar = graph.input_dtype = dtype_of<T>;
-    graph.nodes.reserve(entries_.size() + stage_count());
-    Array<Kind> kinds;
-    for (const Entry& entry : entries_) lower(graph, entry, kinds);
-    for (int stage = 0; stage < static_cast<int>(stage_count()); ++stage)
-      lower_stage(graph, stage, static_cast<int>(kinds.size()) + stage);
+    Graph graph = registry_.graph();
     if (const Error why = check(graph)) return Error::misuse(why.text());
     graph.fingerprint = fingerprint_of(graph);
     return graph;
@@ -239,7 +234,7 @@ class StashModel {
   /// What was wrong with the first registration that made no sense; graph() says so, too.
   constexpr const Error& error() const { return error_; }
 
-  constexpr int activation_count() const { return static_cast<int>(entries_.size()); }
+  constexpr int activation_count() const { return static_cast<int>(registry_.activations.size()); }
 
   /// Whether activation `id` was registered as bytes.
   constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
@@ -247,7 +242,7 @@ class StashModel {
   /// What was said of the gradient error of `codec`: `unknown` if that is yet to be probed, 0
   /// if the codec was not allowed.
   constexpr double error_of(int id, const CodecInfo* codec) const {
-    for (const Allowed& allowed : entry(id).codecs)
+    for (const detail::StashAllowed& allowed : entry(id).codecs)
       if (allowed.codec == codec) return allowed.error;
     return 0;
   }
@@ -259,26 +254,7 @@ class StashModel {
   constexpr const Dispatch<T, Context>& dispatch() const { return dispatch_; }
 
  private:
-  struct Allowed {
-    const CodecInfo* codec = nullptr;
-    double error = 0;
-    friend constexpr bool operator==(const Allowed&, const Allowed&) = default;
-  };
-  struct Entry {
-    const char* name = "";
-    Shape shape;
-    std::size_t elem_bytes = 0;
-    Policy policy;
-    int made_by = -1;   ///< the first of those that one callable makes; -1: itself
-    bool held = false;  ///< forward's value lies in the arena
-    bool read = false;  ///< by forward of something
-    int stage = -1;     ///< of the kernel that makes it; -1: no kernel was described
-    Array<int> stages;
-    Array<int> sources;
-    Array<Allowed> codecs;
-    StashRecompute<T> recompute;
-    RecomputeNeeds needs;
-  };
+  using Entry = detail::StashActivation<T>;
 
   /// A kernel in errors: its number, and what it makes first.
   struct KernelName {
@@ -292,18 +268,9 @@ class StashModel {
     }
   };
 
-  /// Activations that were registered alike.
-  struct Kind {
-    int first = 0;
-    int copies = 0;
-  };
-
-  constexpr Entry& entry(int id) { return entries_[static_cast<std::size_t>(id)]; }
-  constexpr const Entry& entry(int id) const { return entries_[static_cast<std::size_t>(id)]; }
-  constexpr const Entry& maker(int id) const {
-    const int made_by = entry(id).made_by;
-    return entry(made_by < 0 ? id : made_by);
-  }
+  constexpr Entry& entry(int id) { return registry_.activations[static_cast<std::size_t>(id)]; }
+  constexpr const Entry& entry(int id) const { return registry_.activation(id); }
+  constexpr const Entry& maker(int id) const { return registry_.maker(id); }
 
   constexpr int add(const char* name, Shape shape, std::size_t elem_bytes,
                     const StashList& stages) {
@@ -313,7 +280,7 @@ class StashModel {
     entry.shape = shape;
     entry.elem_bytes = elem_bytes;
     entry.stages = stages.numbers();
-    entries_.push_back(entry);
+    registry_.activations.push_back(entry);
     std::size_t bytes = 0;
     if (shape.elems() == 0 || !multiply(shape.elems(), elem_bytes, bytes) ||
         bytes > static_cast<std::size_t>(-1) >> 16)
@@ -323,7 +290,7 @@ class StashModel {
         fail(id, "is read by a stage whose number is negative, or a million and more");
         break;
       }
-      if (stage >= stages_) stages_ = stage + 1;
+      if (stage >= registry_.stages) registry_.stages = stage + 1;
     }
     return id;
   }
@@ -347,11 +314,12 @@ class StashModel {
   /// All of `call` but how it is made again; the id of its first output, -1 if there is none.
   constexpr int describe(const StashKernel<StashModel>& call, std::size_t outputs, bool again) {
     const int first = activation_count();
-    const int stage = call.stage == StashKernel<StashModel>::own_stage ? stages_ : call.stage;
+    const int stage =
+        call.stage == StashKernel<StashModel>::own_stage ? registry_.stages : call.stage;
     const KernelName name{kernels_++, call.writes.empty() ? "" : call.writes[0].name};
     if (stage < 0 || stage >= most_stages)
       fail(name, "has a stage whose number is negative, or a million and more");
-    else if (stage >= stages_) stages_ = stage + 1;
+    else if (stage >= registry_.stages) registry_.stages = stage + 1;
     for (const StashOutput<StashModel>& output : call.writes) describe(output, call, stage);
     if (call.writes.size() != outputs)
       fail(name, "writes ", call.writes.size(), " activations, and kernel<", outputs,
@@ -417,7 +385,8 @@ class StashModel {
 
   constexpr void add_stage_bytes(int stage, std::size_t bytes) {
     const auto s = static_cast<std::size_t>(stage);
-    const std::size_t before = stage >= 0 && s < stage_bytes_.size() ? stage_bytes_[s] : 0;
+    const std::size_t before =
+        stage >= 0 && s < registry_.stage_bytes.size() ? registry_.stage_bytes[s] : 0;
     stage_bytes(stage, bytes > static_cast<std::size_t>(-1) - before ? bytes : before + bytes);
   }
 
@@ -473,81 +442,6 @@ class StashModel {
     mine.codecs.push_back({info, error});
   }
 
-  constexpr std::size_t stage_count() const { return static_cast<std::size_t>(stages_); }
-
-  /// `kinds` grows by activations that are like none before.
-  constexpr void lower(Graph& graph, const Entry& entry, Array<Kind>& kinds) const {
-    const int id = graph.node_count();
-    std::size_t kind = 0;
-    while (kind < kinds.size() && !alike(kinds[kind].first, id)) ++kind;
-    if (kind == kinds.size()) kinds.push_back({id, 0});
-    Node node;
-    node.name = entry.name;
-    node.layer = static_cast<int>(kind);
-    node.copy = kinds[kind].copies++;
-    node.output = entry.shape;
-    node.output_bytes = entry.shape.elems() * entry.elem_bytes;
-    node.policy = entry.policy;
-    node.recomputable = maker(id).recompute.call != nullptr;
-    node.made_by = entry.made_by;
-    node.forward_workspace = entry.needs.workspace_bytes;
-    node.value_outside = !entry.held;
-    node.gradient_outside = true;
-    node.first_candidate = graph.candidates.size();
-    if (!entry.stages.empty() || read_again(id))
-      for (const Allowed& allowed : entry.codecs) graph.candidates.push_back(allowed.codec);
-    node.candidate_count = graph.candidates.size() - node.first_candidate;
-    graph.append(node, {entry.sources.data(), entry.sources.size()});
-  }
-
-  constexpr void lower_stage(Graph& graph, int stage, int layer) const {
-    Node node;
-    node.name = "stage";
-    node.layer = layer;
-    node.policy = retain();
-    node.recomputable = false;
-    node.value_outside = node.gradient_outside = true;
-    const auto s = static_cast<std::size_t>(stage);
-    if (s < stage_bytes_.size()) node.backward_workspace = stage_bytes_[s];
-    Array<int> read;
-    for (int id = 0; id < activation_count(); ++id)
-      for (const int reader : entry(id).stages)
-        if (reader == stage) {
-          read.push_back(id);
-          break;
-        }
-    graph.append(node, {});
-    graph.set_backward_reads(graph.node_count() - 1, {read.data(), read.size()});
-  }
-
-  /// Whether two activations were registered alike.
-  constexpr bool alike(int one, int other) const {
-    const Entry &a = entry(one), &b = entry(other);
-    const Entry &makes_a = maker(one), &makes_b = maker(other);
-    const int place_a = a.made_by < 0 ? 0 : one - a.made_by;
-    const int place_b = b.made_by < 0 ? 0 : other - b.made_by;
-    if (__builtin_strcmp(a.name, b.name) != 0 || !(a.shape == b.shape) ||
-        a.elem_bytes != b.elem_bytes || a.held != b.held ||
-        makes_a.recompute.call != makes_b.recompute.call ||
-        makes_a.recompute.kind != makes_b.recompute.kind || !(makes_a.needs == makes_b.needs) ||
-        place_a != place_b || a.sources.size() != b.sources.size() ||
-        a.codecs.size() != b.codecs.size())
-      return false;
-    for (std::size_t i = 0; i < a.codecs.size(); ++i)
-      if (!(a.codecs[i] == b.codecs[i])) return false;
-    for (std::size_t i = 0; i < a.sources.size(); ++i)
-      if (!(entry(a.sources[i]).shape == entry(b.sources[i]).shape)) return false;
-    return true;
-  }
-
-  /// Whether some recomputation reads activation `id`.
-  constexpr bool read_again(int id) const {
-    for (int k = id + 1; k < activation_count(); ++k)
-      for (const int source : entry(k).sources)
-        if (source == id && maker(k).recompute.call != nullptr) return true;
-    return false;
-  }
-
   constexpr bool known(int id) {
     if (id >= 0 && id < activation_count()) return true;
     if (!error_) error_ = Error::say("the stash has no activation ", id, " to say more about");
@@ -565,11 +459,9 @@ class StashModel {
     if (!error_) error_ = Error::say("activation ", id, " (", entry(id).name, ") ", why);
   }
 
-  Array<Entry> entries_;
-  int stages_ = 0;
+  detail::StashRegistry<T> registry_;
   int kernels_ = 0;
-  Array<std::size_t> stage_bytes_;  ///< by stage; as many as were said
-  Dispatch<T, Context> dispatch_;   ///< its codecs alone
+  Dispatch<T, Context> dispatch_;  ///< its codecs alone
   Error error_;
 };
 
