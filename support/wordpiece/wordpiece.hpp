@@ -179,7 +179,7 @@ class WordPiece {
         continue;
       }
       folded.clear();
-      letters_.fold(code, folded);
+      letters().fold(code, folded);
       for (const std::uint32_t letter : folded) {
         const bool alone = Letters::is_punctuation(letter) || Letters::is_ideograph(code);
         if (alone) end_word();
@@ -194,6 +194,12 @@ class WordPiece {
   }
 
  private:
+  /// The same for all vocabularies.
+  static const Letters& letters() {
+    static const Letters made;
+    return made;
+  }
+
   void append_pieces(const std::vector<std::uint32_t>& word, std::vector<std::int32_t>& to) const {
     constexpr std::size_t longest = 100;
     if (word.size() > longest) return to.push_back(unknown_);
@@ -221,7 +227,6 @@ class WordPiece {
     }
   }
 
-  Letters letters_;
   std::unordered_map<std::string, std::int32_t> pieces_;
   std::size_t count_ = 0;
   std::int32_t unknown_ = 0, first_ = 0, last_ = 0;

@@ -20,6 +20,8 @@
 
 #include <sys/mman.h>
 
+#include <support/wordpiece/wordpiece.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -48,6 +50,7 @@ enum Reader : std::uint8_t {
   gpt2_config,
   llama_config,
   bert_config,
+  vocabulary_file,
   readers
 };
 
@@ -258,6 +261,24 @@ bool read_config(Reader reader, const std::string& bytes) {
   return true;
 }
 
+/// A vocabulary up to the first zero byte, and behind it a text that is cut into its pieces.
+bool read_vocabulary(const std::string& bytes) {
+  const std::size_t end = bytes.find('\0');
+  const auto pieces = support::WordPiece::open(as_file(bytes.substr(0, end)));
+  require_sense(pieces.error, static_cast<bool>(pieces));
+  if (!pieces) return false;
+  const std::string cut = end == std::string::npos ? "" : bytes.substr(end + 1);
+  for (const std::size_t most : {std::size_t{3}, std::size_t{64}}) {
+    const std::vector<std::int32_t> found = pieces->encode(cut, most);
+    require(found.size() >= 2 && found.size() <= most, "more tokens than were asked for");
+    for (const std::int32_t token : found)
+      require(token >= 0 && static_cast<std::size_t>(token) < pieces->size(), "no token");
+    require(found.front() == pieces->encode("", 3)[0] && found.back() == pieces->encode("", 3)[1],
+            "a text without its ends");
+  }
+  return true;
+}
+
 /// True where the reader took it.
 bool read(Reader reader, std::string bytes) {
   switch (reader) {
@@ -272,6 +293,7 @@ bool read(Reader reader, std::string bytes) {
     case gpt2_config:
     case llama_config:
     case bert_config: return read_config(reader, bytes);
+    case vocabulary_file: return read_vocabulary(bytes);
     default: return false;
   }
 }
@@ -324,6 +346,9 @@ std::string good(Reader reader) {
            R"("rms_norm_eps":1e-06,"rope_parameters":{"rope_theta":1e4,"rope_type":"default"}})";
   if (reader == bert_config)
     return R"({"model_type":"bert","hidden_act":"gelu",)" + sizes + R"("layer_norm_eps":1e-12})";
+  if (reader == vocabulary_file)
+    return std::string("[UNK]\n[CLS]\n[SEP]\na\n##b\n##c\n!\r\n\xC3\xA9\n") + '\0' +
+           "Ab, abc! \xC3\xA9 b";
   return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
 }
 
