@@ -121,12 +121,15 @@ TEST_CASE("another model is refused in words, and changes nothing") {
     write_file(folder / "config.json", text);
     return read_gpt2_config(folder / "").error;
   };
-  CHECK(says(with("\"gpt2\"", "\"llama\""), "model_type \"llama\""));
-  CHECK(says(with("gelu_new", "relu"), "activation_function \"relu\""));
-  CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon 1e-06"));
-  CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "do not divide"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer 0, or none"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"), "no whole number"));
+  CHECK(says(with("\"gpt2\"", "\"llama\""), "model_type is \"llama\""));
+  CHECK(says(with("gelu_new", "relu"), "activation_function is \"relu\""));
+  CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon is 1e-06"));
+  CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "n_head 3 does not divide n_embd 4"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"), "n_layer is 2.5, and has to be a whole number"));
+  const Error two = with("\"n_head\": 2", "\"n_layer\": 0");
+  CHECK(says(two, "n_layer is 0"));
+  CHECK(says(two, "n_head is missing"));
   CHECK(says(with("}", ""), "JSON lacks"));
   CHECK(says(read_gpt2_config(folder / "nowhere/").error, "cannot be opened"));
 }

@@ -8,18 +8,15 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
-#include "json_reader.hpp"
 #include "llmc.hpp"
+#include "pretrained.hpp"
 #include "safetensors.hpp"
 #include "write_safetensors.hpp"
 
@@ -59,54 +56,6 @@ bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& vi
   return true;
 }
 
-inline Result<LlmcHeader> read_gpt2_config(const MappedFile& file) {
-  const void* text = file.bytes().data();
-  JsonReader json(std::string_view(static_cast<const char*>(text), file.bytes().size()));
-  LlmcHeader header;
-  std::string type, activation = "gelu_new", epsilon = "1e-05";
-  const auto member = [&](const std::string& key) {
-    std::uint64_t number = 0;
-    std::size_t* to = key == "n_layer"       ? &header.layers
-                      : key == "n_head"      ? &header.heads
-                      : key == "n_embd"      ? &header.channels
-                      : key == "n_positions" ? &header.max_seq_len
-                      : key == "vocab_size"  ? &header.vocab_size
-                                             : nullptr;
-    if (to != nullptr) {
-      if (!json.whole_number(number)) return false;
-      *to = static_cast<std::size_t>(number);
-      return true;
-    }
-    if (key == "model_type") return json.string(type);
-    if (key == "activation_function") return json.string(activation);
-    if (key == "layer_norm_epsilon") return json.number(epsilon);
-    return json.skip();
-  };
-  if (!json.object(member) || !json.end()) return file.fault(json.fault().text());
-  if (type != "gpt2")
-    return file.fault("is of model_type \"", one_line(type, 40).c_str(), "\", not \"gpt2\"");
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-    return file.fault("has activation_function \"", one_line(activation, 40).c_str(),
-                      "\"; GELU by tanh (gelu_new) is what this program computes");
-  if (std::fabs(std::strtod(epsilon.c_str(), nullptr) - 1e-5) > 1e-9)
-    return file.fault("has layer_norm_epsilon ", one_line(epsilon, 40).c_str(),
-                      "; this program's is 1e-05");
-  struct Size {
-    const char* name;
-    std::size_t value;
-  };
-  for (const Size& size : {Size{"n_layer", header.layers}, Size{"n_head", header.heads},
-                           Size{"n_embd", header.channels}, Size{"n_positions", header.max_seq_len},
-                           Size{"vocab_size", header.vocab_size}})
-    if (size.value < 1 || size.value > INT_MAX)
-      return file.fault("has ", size.name, " ", size.value, ", or none");
-  if (header.channels % header.heads != 0)
-    return file.fault("has ", header.heads, " heads, which do not divide ", header.channels,
-                      " channels");
-  header.padded_vocab_size = header.vocab_size;
-  return header;
-}
-
 }  // namespace detail
 
 /// Whether `path` looks like a model in this format rather than one of llm.c's: a folder, a file of
@@ -115,12 +64,28 @@ inline bool is_gpt2_safetensors(const std::string& path) {
   return is_folder(path) || path.ends_with(".safetensors") || path.ends_with(".json");
 }
 
-/// The shape of the model at `path`, from the config.json in its folder.
+/// The shape of the model at `path`, from the config.json in its folder. Everything that is wrong with
+/// it is in the error.
 inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
-  const auto file = MappedFile::open(folder_of(path) + "config.json",
-                                     "the config.json of a GPT-2 of Hugging Face");
-  if (!file) return file.error;
-  return detail::read_gpt2_config(*file);
+  auto json = ModelConfig::open(path);
+  if (!json) return json.error;
+  json->expect("model_type", {"\"gpt2\""});
+  json->expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""});
+  LlmcHeader header;
+  header.layers = json->size("n_layer");
+  header.heads = json->size("n_head");
+  header.channels = json->size("n_embd");
+  header.max_seq_len = json->size("n_positions");
+  header.vocab_size = header.padded_vocab_size = json->size("vocab_size");
+  const double epsilon = json->number("layer_norm_epsilon", 1e-5);
+  if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // our layers have no other
+    json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
+                   ", and has to be 1e-05");
+  if (header.heads != 0 && header.channels % header.heads != 0)
+    json->complain("n_head " + std::to_string(header.heads) + " does not divide n_embd " +
+                   std::to_string(header.channels));
+  if (const Error why = json->error()) return why;
+  return header;
 }
 
 /// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph,
