@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "../plan/make_plan.hpp"
 #include "../plan/pipeline/stage_plans.hpp"
@@ -55,7 +54,7 @@ Error Pipeline<T, Context, Optimizer>::set_budget(std::size_t bytes, const CostP
   request.tolerance = tolerance_of_stage(whole_, graph(), tolerance);
   Result<PlanOutcome> found = make_plan(graph(), stage, request);
   if (!found) return switch_to(found.error);
-  return switch_to(std::move(found->plan));
+  return switch_to(found->plan);
 }
 
 }}  // namespace adacc::v0_1

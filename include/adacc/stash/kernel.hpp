@@ -105,7 +105,7 @@ struct StashCodec {
 template <class Entry>
 class StashListOf {
  public:
-  constexpr StashListOf() noexcept {}
+  constexpr StashListOf() = default;
   constexpr StashListOf(std::initializer_list<Entry> list) {
     for (const Entry& entry : list) push_back(entry);
   }
@@ -124,7 +124,7 @@ class StashListOf {
 /// What the backward of a kernel reads: {id, "name", ...}, or a list of ids.
 class StashReads : public StashListOf<StashRead> {
  public:
-  constexpr StashReads() noexcept {}
+  constexpr StashReads() = default;
   constexpr StashReads(std::initializer_list<StashRead> list) : StashListOf(list) {}
   constexpr StashReads(const StashList& ids) {
     for (const int id : ids.numbers()) push_back(id);
@@ -145,7 +145,7 @@ struct StashOutput {
   StashBytes bytes;  ///< none: it has a shape
   StashListOf<StashCodec<Model>> codecs;
 
-  constexpr StashOutput() noexcept {}
+  constexpr StashOutput() = default;
   /// Elements of T, which may be kept encoded by `by`.
   constexpr StashOutput(const char* of, Shape has, const StashListOf<StashCodec<Model>>& by = {})
       : name(of), shape(has), codecs(by) {}
