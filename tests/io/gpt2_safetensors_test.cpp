@@ -122,6 +122,7 @@ TEST_CASE("another model is refused in words, and changes nothing") {
     return read_gpt2_config(folder / "").error;
   };
   CHECK(says(with("\"gpt2\"", "\"llama\""), "model_type is \"llama\""));
+  CHECK(says(with("\"model_type\"", "\"type\""), "model_type is missing"));
   CHECK(says(with("gelu_new", "relu"), "activation_function is \"relu\""));
   CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon is 1e-06"));
   CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "n_head 3 does not divide n_embd 4"));

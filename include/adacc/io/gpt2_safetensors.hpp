@@ -70,6 +70,7 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
   auto json = ModelConfig::open(path);
   if (!json) return json.error;
   json->expect("model_type", {"\"gpt2\""});
+  if (!json->has("model_type")) json->complain("model_type is missing, and has to be \"gpt2\"");
   json->expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""});
   LlmcHeader header;
   header.layers = json->size("n_layer");
