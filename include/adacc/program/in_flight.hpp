@@ -90,6 +90,22 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
   return made;
 }
 
+/// A step that can wait at its hand-over, and where its buffers lie if several are in flight.
+struct InFlightProgram {
+  Program program;
+  InFlightLayout layout;
+};
+
+/// Compiles a step of `graph` under `plan`, which has passed check(graph, plan). Fails as
+/// make_in_flight_layout() does, or if the plan's room is too small.
+constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, const Plan& plan) {
+  Result<Program> program = make_program(graph, plan);
+  if (!program) return program.error;
+  Result<InFlightLayout> layout = make_in_flight_layout({program->schedule, program->layout});
+  if (!layout) return layout.error;
+  return InFlightProgram{static_cast<Program&&>(*program), static_cast<InFlightLayout&&>(*layout)};
+}
+
 /// The arena of so many steps that run `placed`. Fails as make_in_flight_layout() does.
 constexpr Result<std::size_t> arena_bytes(const PlacedSchedule& placed, int steps) {
   if (steps == 1) return placed.layout.arena_bytes;

@@ -7,8 +7,8 @@
 /// buffer ends highest to the front; and if they leave a gap worth closing, a climb from order
 /// to order. A try takes time quadratic in the number of buffers, which is why this is for short
 /// schedules; in long ones with transfers, where few buffers meet, a few orders are tried with what is
-/// placed listed by spans of instructions. Random numbers come from a fixed seed: the same schedule always gets the same layout,
-/// in the compiler and at run time.
+/// placed listed by spans of instructions. Random numbers come from a fixed seed: the same schedule
+/// always gets the same layout, in the compiler and at run time.
 ///
 /// What is sent to a store dies in the order in which it came to life, and comes back in the other:
 /// no stack holds it. So where there are transfers more is tried: early buffers first, and then what

@@ -83,16 +83,17 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
   if (pass.empty()) return as_it_is();
   PlacedSchedule best;
   const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
+  const std::size_t enough = room + room / 32;
   for (std::size_t sixteenths = 16; sixteenths >= 8; --sixteenths) {
     PlacedSchedule next;
     const std::size_t aim = sixteenths == 16 ? room : room / 16 * sixteenths;
     if (!pass.run(room, aim, next.schedule))
       return Error::say("the plan sends activations to a store to stay within ", shown(room),
                         " of live bytes, and needs at least ", shown(pass.smallest_limit()));
-    next.layout = make_layout(next.schedule, room + room / 32);
+    next.layout = make_layout(next.schedule, enough);
     if (sixteenths == 16 || next.layout.arena_bytes < best.layout.arena_bytes)
       best = static_cast<PlacedSchedule&&>(next);
-    if (best.layout.arena_bytes <= room + room / 32) break;
+    if (best.layout.arena_bytes <= enough) break;
   }
   return best;
 }

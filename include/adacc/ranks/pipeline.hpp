@@ -225,6 +225,8 @@ class Pipeline {
     Result<Graph> cut = stage_of(graph, mine.first, mine.last);
     if (!cut) return cut.error;
     if (const Error why = check(*cut, mine.plan)) return why;
+    const Result<InFlightProgram> step = make_in_flight_program(*cut, mine.plan);
+    if (!step) return step.error;
     const int flying = adacc::in_flight(stages_, stage_, micro_batches);
     const std::size_t scalar = sizeof(T);
     in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
@@ -244,30 +246,26 @@ class Pipeline {
     told_.resize(asked + detail::count_of_asked(optimizer));
     detail::take(state_, table_.bytes(), "the optimizer's state", error);
     if (error) return error;
-    if (const Error why = arrange(dispatch, *cut, mine.plan)) return why;
+    if (const Error why = arrange(dispatch, *step)) return why;
     initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
                           cut->first_parameter);
     under_way_.resize(static_cast<std::size_t>(tickets()));
     return group_.prepare(tickets());
   }
 
-  /// Takes an arena for `plan`, one of the stage `cut`, and makes the steps in flight in it.
-  Error arrange(const Dispatch<T, Context>& dispatch, const Graph& cut, const Plan& plan) {
-    const Result<PlacedSchedule> placed = place_schedule(cut, plan);
-    if (!placed) return placed.error;
-    const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
-    if (!layout) return layout.error;
+  /// Gives up the steps and the arena that it has, takes an arena for those of `stage`, and makes them in it.
+  Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage) {
     const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
-    Error error;
-    detail::take(arena_, layout->bytes.arena(flying), "activations", error);
-    if (error) return error;
     steps_.clear();
     at_.clear();
+    arena_ = {};  // there need not be room for both
+    Error error;
+    detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
+    if (error) return error;
     for (int slot = 0; slot < flying; ++slot) {
-      Result<Program> program = make_program(cut, plan);
-      if (!program) return program.error;
-      program->layout = layout->of(slot, flying);
-      auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(*program));
+      Program program = stage.program;
+      program.layout = stage.layout.of(slot, flying);
+      auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(program));
       if (!step) return step.error;
       if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
         return why;

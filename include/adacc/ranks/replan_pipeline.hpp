@@ -21,23 +21,16 @@ Error Pipeline<T, Context, Optimizer>::switch_to(const Result<Plan>& mine) {
   if (broken_) return broken_;
   Error why = mine.error;
   if (!why) why = check(graph(), *mine);
-  if (!why) {
-    const Result<PlacedSchedule> placed = place_schedule(graph(), *mine);
-    why = placed ? make_in_flight_layout(*placed).error : placed.error;
-  }
-  if ((why = share_error(group_, why))) return why;
-  const Graph cut = graph();
-  const Plan before = plan();
+  const Result<InFlightProgram> next =
+      why ? Result<InFlightProgram>(why) : make_in_flight_program(graph(), *mine);
+  if ((why = share_error(group_, next.error))) return why;
+  const Program before = steps_[0].program();
   const Dispatch<T, Context> dispatch = steps_[0].dispatch();
-  const auto run = [&](const Plan& next) {
-    steps_.clear();
-    arena_ = {};  // there need not be room for both
-    return arrange(dispatch, cut, next);
-  };
-  const Error failed = run(*mine);
+  const Error failed = arrange(dispatch, *next);
   if (!(why = share_error(group_, failed))) return {};
   // Without the memory that it had a stage cannot go on.
-  if (const Error lost = run(before)) broken_ = lost;
+  const Result<InFlightProgram> back = make_in_flight_program(before.graph, before.plan);
+  broken_ = back ? arrange(dispatch, *back) : back.error;
   return why;
 }
 

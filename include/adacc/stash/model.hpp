@@ -234,7 +234,7 @@ class StashModel {
   /// What was wrong with the first registration that made no sense; graph() says so, too.
   constexpr const Error& error() const { return error_; }
 
-  constexpr int activation_count() const { return static_cast<int>(registry_.activations.size()); }
+  constexpr int activation_count() const { return registry_.count(); }
 
   /// Whether activation `id` was registered as bytes.
   constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }

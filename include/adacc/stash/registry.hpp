@@ -42,6 +42,7 @@ class StashRegistry {
   int stages = 0;
   Array<std::size_t> stage_bytes;  ///< by stage; as many as were said
 
+  constexpr int count() const { return static_cast<int>(activations.size()); }
   constexpr const StashActivation<T>& activation(int id) const {
     return activations[static_cast<std::size_t>(id)];
   }
@@ -106,7 +107,7 @@ class StashRegistry {
     const auto s = static_cast<std::size_t>(stage);
     if (s < stage_bytes.size()) node.backward_workspace = stage_bytes[s];
     Array<int> read;
-    for (int id = 0; id < static_cast<int>(activations.size()); ++id)
+    for (int id = 0; id < count(); ++id)
       for (const int reader : activation(id).stages)
         if (reader == stage) {
           read.push_back(id);
@@ -140,7 +141,7 @@ class StashRegistry {
 
   /// Whether some recomputation reads activation `id`.
   constexpr bool read_again(int id) const {
-    for (int k = id + 1; k < static_cast<int>(activations.size()); ++k)
+    for (int k = id + 1; k < count(); ++k)
       for (const int source : activation(k).sources)
         if (source == id && maker(k).recompute.call != nullptr) return true;
     return false;

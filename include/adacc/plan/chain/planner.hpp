@@ -271,9 +271,10 @@ class ChainPlanner {
     // What is faster than the best plan known may only have layouts with gaps: the next may fit.
     double before = 0;
     for (double reach = 4; reach < 1e8; reach *= 4) {
-      if (cutoff(reach) == before) return;  // as wide as it gets: nothing else would come of it
-      before = cutoff(reach);
-      const bool last = cutoff(reach) >= best_seconds();
+      const double limit = cutoff(reach);
+      if (limit == before) return;  // as wide as it gets: nothing else would come of it
+      before = limit;
+      const bool last = limit >= best_seconds();
       if (!place(reducer, tuning_.wide, reach) || good_enough()) return;
       if (!place(reducer, tuning_.effort_count - 1, reach) || good_enough() || last) return;
     }
