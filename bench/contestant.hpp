@@ -9,6 +9,7 @@
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/cost/measure.hpp>
 #include <adacc/layer/gpt.hpp>
+#include <adacc/store/scratch_file.hpp>
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
@@ -39,6 +40,7 @@ struct Setting {
   int parts = 1;                ///< that layers are cut into
   bool loops = true;            ///< over these parts, as programs have them
   bool processor_time = false;  ///< instead of time by the clock
+  std::string store;            ///< folder of scratch files for what plans offload
 };
 
 /// Declares the options that say which step is timed.
@@ -114,7 +116,15 @@ class Contestant {
     auto dispatch = make_dispatch<float, Cpu>(network_);
     dispatch.add_codec<Int8Outlier>();
     dispatch.add_codec<Int4Outlier>();
-    auto made = adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_);
+    StoreRef store;
+    if (const std::size_t bytes = program->schedule.store_bytes; bytes > 0) {
+      auto file = ScratchFile::make(setting.store, bytes);
+      if (!file) return file.error;
+      file_ = std::move(*file);
+      store = file_;
+    }
+    auto made =
+        adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_, 0, {}, {}, store);
     if (!made) return made.error;
     training_ = std::move(*made);
     training_.clip = 1;
@@ -135,6 +145,7 @@ class Contestant {
   adacc::Cpu cpu_;
   adacc::Shape shape_;
   double (*now_)();
+  adacc::ScratchFile file_;  // outlives the training
   adacc::Training<> training_;
   adacc::Block<std::int32_t> inputs_, targets_;
   adacc::Error error_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What does a budget cost? Throughput against the peak of a step: planned, planned without loss, and
-/// under policies that are the same for every block.
+/// What does a budget cost? Throughput against the peak of a step: planned, planned without loss (with
+/// a store as well, if there is one), and under policies that are the same for every block.
 ///
 /// Every plan's step is timed in the same rounds as retain's, and what is reported is the median of
 /// its ratios to retain's, because machines are shared and drift. Updates are left out of the
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <adacc/cost/estimate.hpp>
+#include <adacc/cost/measure_link.hpp>
 #include <adacc/io/budget.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/plan/make_plan.hpp>
@@ -36,7 +37,7 @@ constexpr const char* uniform_policies[] = {"retain", "recompute", "int8",
 
 struct Options : contest::Setting {
   int rounds = 15;
-  std::vector<std::string> budgets{"50%", "30%", "recompute", "smallest"};
+  std::vector<std::string> budgets{"50%", "30%", "recompute", "20%", "smallest"};
   double tolerance = 1e-2;
   adacc::MeasureOptions measure;
   std::string json, svg;
@@ -44,9 +45,10 @@ struct Options : contest::Setting {
 
 double now() { return 1e-3 * contest::now_ms(); }
 
-/// Lines of the picture: the same policy everywhere, planned, and planned with tolerance 0.
-enum class Series { uniform, planned, lossless };
-constexpr const char* series_names[] = {"", "auto", "lossless"};
+/// Lines of the picture: the same policy everywhere, planned, planned with tolerance 0, and that with
+/// a store.
+enum class Series { uniform, planned, lossless, stored };
+constexpr const char* series_names[] = {"", "auto", "lossless", "lossless, store"};
 
 /// One plan in the race.
 struct Entry {
@@ -75,10 +77,29 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
   return best == nullptr ? entries[0] : *best;
 }
 
+/// What the store in `folder` costs, at the sizes of the activations of `graph`.
+adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, const adacc::Graph& graph) {
+  using namespace adacc;
+  const LinkMeasurement how{.clock = now};
+  std::size_t longest = 2 * transfer_alignment;
+  for (const Node& node : graph.nodes) longest = std::max(longest, node.output_bytes);
+  longest = div_up(longest, transfer_alignment) * transfer_alignment;
+  const std::size_t shorter =
+      std::max<std::size_t>(longest / 8 / transfer_alignment, 1) * transfer_alignment;
+  const std::size_t bytes = static_cast<std::size_t>(how.depth) * longest;
+  auto file = ScratchFile::make(folder, bytes);
+  if (!file) return file.error;
+  auto memory = Block<std::byte>::make(bytes, "measuring the store", huge_page);
+  if (!memory) return memory.error;
+  return measure_link(*file, memory->view(), shorter, longest, how);
+}
+
 std::string picture(const std::vector<Entry>& entries) {
   const auto retain = static_cast<double>(entries[0].peak());
-  draw::Curve planned[] = {
-      {}, {series_names[1], "#e15759", {}, false, {}}, {series_names[2], "#59a14f", {}, false, {}}};
+  draw::Curve planned[] = {{},
+                           {series_names[1], "#e15759", {}, false, {}},
+                           {series_names[2], "#59a14f", {}, false, {}},
+                           {series_names[3], "#b07aa1", {}, false, {}}};
   draw::Curve others{"the same policy in every block", "#4e79a7", {}, true, {}};
   for (const Entry& entry : entries) {
     const double x = 100 * static_cast<double>(entry.peak()) / retain, y = entry.throughput();
@@ -116,8 +137,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--rounds", o.rounds, "in which every plan runs one step")
       ->check(CLI::Range(1, 100000));
-  app.add_option("--budgets", o.budgets,
-                 "as 50% of retain's peak, as 96MiB, or: recompute (its peak), smallest");
+  app.add_option(
+      "--budgets", o.budgets,
+      "as 50% of retain's peak, as 96MiB, or: recompute (its peak), smallest; what a kind of "
+      "plan cannot meet is left out");
+  app.add_option("--store", o.store,
+                 "folder of a disk: plans without loss that may offload are timed, too");
   app.add_option("--tolerance", o.tolerance, "largest relative squared error of the gradient")
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--measure-steps", o.measure.steps, "steps of each kind that are measured first");
@@ -154,9 +179,15 @@ int main(int argc, char** argv) {
 
   PlanRequest request;
   request.clock = now;
-  for (const Series series : {Series::planned, Series::lossless}) {
-    request.tolerance = series == Series::lossless ? 0 : o.tolerance;
+  for (const Series series : {Series::planned, Series::lossless, Series::stored}) {
+    if (series == Series::stored && o.store.empty()) continue;
+    request.tolerance = series == Series::planned ? o.tolerance : 0;
     request.budget_bytes = entries[0].peak();
+    if (series == Series::stored) {
+      const auto link = measure_store(o.store, *graph);
+      if (!link) return fail(link.error);
+      request.link = *link;
+    }
     const auto smallest = smallest_peak(*graph, *profile, request);
     if (!smallest) return fail(smallest.error);
     for (const std::string& text : o.budgets) {
@@ -169,8 +200,7 @@ int main(int argc, char** argv) {
         if (!budget) return fail(budget.error);
         request.budget_bytes = budget->of(entries[0].peak());
       }
-      // Less can be had with loss than without.
-      if (series == Series::lossless && request.budget_bytes < *smallest) continue;
+      if (request.budget_bytes < *smallest) continue;
       auto outcome = make_plan(*graph, *profile, request);
       if (!outcome) return fail(outcome.error);
       Entry entry;
@@ -197,13 +227,16 @@ int main(int argc, char** argv) {
   std::printf("%d layers, %zu heads, %zu channels, T %zu, B %zu, %d threads, %d rounds\n",
               o.network.layers, o.network.heads, o.network.channels, o.seq, o.batch, o.threads,
               o.rounds);
-  std::printf("%-19s %10s %8s %11s %10s %8s  %s\n", "policy", "peak", "of retain", "throughput",
+  if (request.link.exists())
+    std::printf("store: writes %.2f GB/s, reads %.2f GB/s\n", 1e-9 * request.link.write_rate,
+                1e-9 * request.link.read_rate);
+  std::printf("%-25s %10s %8s %11s %10s %8s  %s\n", "policy", "peak", "of retain", "throughput",
               "predicted", "gap", "best uniform that fits");
   nlohmann::ordered_json figures = nlohmann::ordered_json::array();
   const auto retain_peak = static_cast<double>(entries[0].peak());
   for (const Entry& entry : entries) {
     const double share = static_cast<double>(entry.peak()) / retain_peak;
-    std::printf("%-19s %6.1f MiB %8.3f %11.3f", entry.name.c_str(),
+    std::printf("%-25s %6.1f MiB %8.3f %11.3f", entry.name.c_str(),
                 static_cast<double>(entry.peak()) / MiB, share, entry.throughput());
     nlohmann::ordered_json line = {
         {"policy", entry.name}, {"peak_bytes", entry.peak()}, {"throughput", entry.throughput()}};
@@ -223,7 +256,7 @@ int main(int argc, char** argv) {
   }
   for (const Entry& entry : entries) {
     if (entry.budget == 0) continue;
-    std::printf("%-19s", entry.name.c_str());
+    std::printf("%-25s", entry.name.c_str());
     for (const auto& [name, count] : draw::policy_counts(entry.outcome.plan))
       std::printf("  %s %d", name.c_str(), count);
     std::printf("\n");

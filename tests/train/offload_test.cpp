@@ -101,6 +101,32 @@ TEST_CASE("the bits of retaining in a fraction of its memory, and a budget that 
   CHECK(same(*training, *retained));
 }
 
+TEST_CASE("a plan made by hand is lent a store as well, and without one the training says so") {
+  auto graph = make_graph(net, shape);
+  REQUIRE(graph);
+  Plan plan = retain_all(*graph);
+  for (std::size_t k = 0; k < graph->nodes.size(); ++k)
+    if (k + 1 < graph->nodes.size()) plan.policies[k] = offload();
+  auto program = make_program(*graph, plan);
+  REQUIRE_MESSAGE(program, program.error.text());
+  REQUIRE(program->schedule.store_bytes > 0);
+  auto retained = Training<>::make(net, shape, {.seed = 3});
+  REQUIRE(retained);
+  Hostile away;
+  Cpu cpu;
+  cpu.key.seed = 3;
+  auto training = Training<>::make(net, *program, cpu, 0, {}, {}, away.store);
+  REQUIRE_MESSAGE(training, training.error.text());
+  train(*retained, 0, 3);
+  train(*training, 0, 3);
+  CHECK(same(*training, *retained));
+
+  const auto alone = Training<>::make(net, *program, cpu);
+  CHECK(std::string(alone.error.text()).find("store") != std::string::npos);
+  const auto shared = Training<>::make(net, *program, cpu, 0, {}, {away.store}, away.store);
+  CHECK(std::string(shared.error.text()).find("cannot share a store") != std::string::npos);
+}
+
 TEST_CASE("a checkpoint goes on where it was") {
   Hostile away, there;
   auto training = Training<>::make(net, shape, options(45, away.store));

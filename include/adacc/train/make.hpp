@@ -89,9 +89,6 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
   PlanRequest request = detail::request_of(options, graph);
-  if (options.store && options.store == options.moment_store.store)
-    return Error::misuse(
-        "activations and the optimizer's state cannot share a store: lend one for each");
   if (options.store) {
     request.link = options.link;
     if (!request.link.exists()) {

@@ -88,25 +88,26 @@ class Training {
   /// Under a plan that is there: takes the memory for a training step of `network` (which must
   /// outlive it) in `context` and with its seed, and draws the parameters. The arena is larger than
   /// the step needs if `arena_bytes` says so, for other steps that borrow it. The optimizer's state is
-  /// in `moment_store`, if that has a store.
+  /// in `moment_store`, if that has a store; what the plan offloads goes to `store`, which must have
+  /// room for program.schedule.store_bytes and outlive the training.
   template <class Network>
   static Result<Training> make(const Network& network, Program program,
                                const Context& context = Context{}, std::size_t arena_bytes = 0,
                                const Optimizer& optimizer = Optimizer{},
-                               const MomentStore& moment_store = {}) {
+                               const MomentStore& moment_store = {}, StoreRef store = {}) {
     return make(make_dispatch<T, Context>(network), static_cast<Program&&>(program), context,
-                arena_bytes, optimizer, moment_store);
+                arena_bytes, optimizer, moment_store, store);
   }
   template <class Network>
   static Result<Training> make(const Network&& temporary, Program, const Context& = Context{},
                                std::size_t = 0, const Optimizer& = Optimizer{},
-                               const MomentStore& = {}) = delete;
+                               const MomentStore& = {}, StoreRef = {}) = delete;
 
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, std::size_t arena_bytes = 0,
                                const Optimizer& optimizer = Optimizer{},
-                               const MomentStore& moment_store = {}) {
-    return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0, {},
+                               const MomentStore& moment_store = {}, StoreRef store = {}) {
+    return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0, store,
                 moment_store);
   }
 

@@ -61,6 +61,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (graph.fuses_updates() && !updates_in_steps)
     return Error::misuse(
         "fused updates run on threads of the host; on a device, let updates be separate");
+  if (store && store == moment_store.store)
+    return Error::misuse(
+        "activations and the optimizer's state cannot share a store: lend one for each");
   made.optimizer = optimizer;
   if (const Error why = check_form(graph, optimizer)) return why;
   Result<UpdateTable> table =
