@@ -77,21 +77,18 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
   return best == nullptr ? entries[0] : *best;
 }
 
-/// What the store in `folder` costs, at the sizes of the activations of `graph`.
+/// What a store in `folder` costs, at the sizes of the activations of `graph`.
 adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, const adacc::Graph& graph) {
   using namespace adacc;
   const LinkMeasurement how{.clock = now};
   std::size_t longest = 2 * transfer_alignment;
   for (const Node& node : graph.nodes) longest = std::max(longest, node.output_bytes);
-  longest = div_up(longest, transfer_alignment) * transfer_alignment;
-  const std::size_t shorter =
-      std::max<std::size_t>(longest / 8 / transfer_alignment, 1) * transfer_alignment;
-  const std::size_t bytes = static_cast<std::size_t>(how.depth) * longest;
-  auto file = ScratchFile::make(folder, bytes);
+  auto file = ScratchFile::make(folder, static_cast<std::size_t>(how.depth) * longest);
   if (!file) return file.error;
-  auto memory = Block<std::byte>::make(bytes, "measuring the store", huge_page);
+  auto memory = Block<std::byte>::make(link_memory_bytes(*file, graph, how), "measuring the store",
+                                       huge_page);
   if (!memory) return memory.error;
-  return measure_link(*file, memory->view(), shorter, longest, how);
+  return measure_link(*file, memory->view(), graph, how);
 }
 
 std::string picture(const std::vector<Entry>& entries) {

@@ -229,7 +229,7 @@ struct TimedRun {
   std::vector<std::uint64_t> drifted;  ///< steps before which the link was found to be another
   std::vector<std::uint64_t> changed;  ///< and the plan changed
 
-  explicit TimedRun(std::size_t percent, bool watch = true) {
+  explicit TimedRun(std::size_t percent, bool watch = true, double rate = fast_rate) {
     const auto graph = make_graph(net, shape);
     REQUIRE(graph);
     Training<>::Options how = options(percent, away.store);
@@ -242,7 +242,8 @@ struct TimedRun {
     for (CodecCost& cost : how.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
     for (int k = 1; k <= timed_layers; ++k)
       how.profile.nodes[static_cast<std::size_t>(k)] = {forward_seconds, 2 * forward_seconds, 0, 0};
-    set_rate(fast_rate);
+    set_rate(rate);
+    how.evolution.measure_link_every = 400;
     auto made = Training<>::make(net, shape, how);
     REQUIRE_MESSAGE(made, std::string(made.error.text()));
     training = std::move(*made);
@@ -313,6 +314,30 @@ TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within t
   const std::size_t changes = run.changed.size();
   run.run(300);  // and there it stays
   CHECK(run.changed.size() == changes);
+}
+
+TEST_CASE("a store that was too slow to be used is used once it has become fast") {
+  TimedRun run(60, true, 2e6);
+  const PlanOutcome before = run.outcome();
+  REQUIRE(before.written_bytes == 0);  // it recomputes
+  REQUIRE(before.seconds > before.retain_seconds);
+  run.set_rate(fast_rate);
+  run.run(399);
+  CHECK(run.drifted.empty());  // what is not used is not seen
+  CHECK(run.seconds.back() == doctest::Approx(before.seconds).epsilon(0.01));
+  // To measure it was expected to take longer than the hundredth of 400 steps.
+  const std::uint64_t due = run.training.evolution()->options().measure_link_every;
+  while (run.changed.empty() && run.training.updates() < 100 * due) run.run(static_cast<int>(due));
+  REQUIRE(run.changed.size() == 1);
+  CHECK(run.drifted == run.changed);
+  CHECK((run.changed[0] - 1) % due == 0);
+  CHECK(run.outcome().written_bytes > 0);
+  CHECK(run.outcome().seconds < 0.98 * before.seconds);
+  CHECK(run.seconds.back() == doctest::Approx(run.outcome().seconds).epsilon(0.01));
+  CHECK(run.training.evolution()->request().link.write_rate ==
+        doctest::Approx(fast_rate).epsilon(0.01));
+  run.run(static_cast<int>(2 * due));
+  CHECK(run.changed.size() == 1);
 }
 
 TEST_CASE("a run that is not to look at the clock keeps its plan") {

@@ -8,6 +8,8 @@
 #include "../core/array.hpp"
 #include "../core/clock.hpp"
 #include "../core/error.hpp"
+#include "../core/extremes.hpp"
+#include "../model/graph.hpp"
 #include "../store/store.hpp"
 #include "link.hpp"
 
@@ -98,6 +100,42 @@ inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t s
   link.read_rate = rate[1];
   link.latency = (latency[0] + latency[1]) / 2;
   return link;
+}
+
+namespace detail {
+
+/// The sizes that a link is measured at for the activations of `graph`: no transfer is longer than `most`
+/// bytes, nor too long for the store to hold as many as are in flight.
+struct LinkSizes {
+  std::size_t shorter = 0, longer = 0;
+
+  LinkSizes(StoreRef store, const Graph& graph, const LinkMeasurement& how, std::size_t most) {
+    const std::size_t unit = larger(transfer_alignment, store.alignment());
+    for (const Node& node : graph.nodes) raise(longer, node.output_bytes);
+    lower(longer, most);
+    lower(longer, store.bytes() / static_cast<std::size_t>(how.depth));
+    longer = larger(longer / unit * unit, 2 * unit);
+    shorter = larger(longer / 8 / unit * unit, unit);
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of memory with which measure_link() uses transfers as long as the longest activation of `graph`.
+inline std::size_t link_memory_bytes(StoreRef store, const Graph& graph,
+                                     const LinkMeasurement& how) {
+  constexpr auto any = static_cast<std::size_t>(-1);
+  return static_cast<std::size_t>(how.depth) * detail::LinkSizes(store, graph, how, any).longer;
+}
+
+/// Measures `store` at the sizes of the activations of `graph`, or smaller ones if `memory` cannot hold
+/// those; the rest is as above.
+inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, const Graph& graph,
+                                     const LinkMeasurement& how) {
+  if (how.depth < 1) return Error::misuse("measuring a link takes at least 1 transfer in flight");
+  const detail::LinkSizes sizes(store, graph, how,
+                                memory.size() / static_cast<std::size_t>(how.depth));
+  return measure_link(store, memory, sizes.shorter, sizes.longer, how);
 }
 
 }}  // namespace adacc::v0_1

@@ -11,7 +11,8 @@
 ///     the error that a codec was left for: what was lost may return;
 ///   - the budget changes, to be met at the next step;
 ///   - steps take another time than the profile says, and a new profile is there;
-///   - the link to the store is slower or faster than it was when the plan was made.
+///   - the link to the store is slower or faster than it was when the plan was made. Whether it has
+///     become fast enough for a plan that does without it, a measurement says now and then.
 ///
 /// A tensor changes its policy at most once per window, but for what a new budget takes. Every plan
 /// is one of least error among those as fast as the planner's (PlanRequest::least_error). A re-plan
@@ -171,6 +172,14 @@ class Evolution {
   /// Steps take another time than they did: observe_profile() is waited for.
   bool wants_profile() const { return times_.drifted(); }
 
+  /// Whether the link to the store is to be measured before step `step`: the plan sends nothing that would
+  /// show how fast it is, and a faster one might help.
+  bool wants_link(std::uint64_t step) const {
+    return request_.link.exists() && options_.measure_link_every > 0 && step > 0 &&
+           step % options_.measure_link_every == 0 && outcome_.written_bytes == 0 &&
+           (1 - options_.gain) * outcome_.seconds > outcome_.retain_seconds;
+  }
+
   /// What the codec of `activation` saw in the step that ran last.
   void observe_statistics(int activation, const CodecStatistics& seen) {
     const int column = profile_.column(plan()[activation].codec());
@@ -234,6 +243,17 @@ class Evolution {
   /// How the transfers of a step under the plan went. `schedule` is that of its program.
   void observe_transfers(const Schedule& schedule, const TransferTimes& times) {
     if (request_.link.exists()) links_.observe(schedule, times, request_.link, options_);
+  }
+
+  /// The link, measured anew (measure_link()).
+  void observe_link(const LinkCost& link) {
+    const auto off = [&](double planned, double now) {
+      return now > (1 + options_.drift) * planned || planned > (1 + options_.drift) * now;
+    };
+    if (!request_.link.exists() || !link.exists()) return;
+    new_link_ = off(request_.link.write_rate, link.write_rate) ||
+                off(request_.link.read_rate, link.read_rate);
+    measured_link_ = link;
   }
 
   /// A profile measured anew; its times count, errors stay those that were probed.
@@ -303,8 +323,11 @@ class Evolution {
     } else if (!update.changed && returned_) {
       returned_ = false;
       replan_if_faster(step, ChangeReason::error_fell, update);
+    } else if (!update.changed && new_link_) {
+      new_link_ = false;
+      follow_link(measured_link_, step, update);
     } else if (!update.changed && links_.drifted()) {
-      follow_link(step, update);
+      follow_link(links_.found(request_.link), step, update);
     }
     return update;
   }
@@ -462,8 +485,8 @@ class Evolution {
   }
 
   /// Reckons with the link as it is by now. A plan that stays will take another time.
-  void follow_link(std::uint64_t step, EvolutionUpdate& update) {
-    request_.link = links_.found(request_.link);
+  void follow_link(const LinkCost& link, std::uint64_t step, EvolutionUpdate& update) {
+    request_.link = link;
     links_ = {};
     update.link_drifted = true;
     const PlanCost now = evaluate(graph_, observed_profile(), plan(), request_.link);
@@ -519,10 +542,12 @@ class Evolution {
   TimeWatch times_;
   LinkWatch links_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
+  LinkCost measured_link_;           ///< last, if new_link_
   std::size_t new_budget_ = 0;
   bool has_new_budget_ = false;
   bool checked_ = false;  ///< something was observed since the last advance()
   bool new_profile_ = false;
+  bool new_link_ = false;  ///< to be followed by the next advance()
   bool returned_ = false;  ///< a codec that failed may be used again
 };
 

@@ -22,7 +22,10 @@ struct EvolutionOptions {
   /// link to the store does before the plan follows.
   double drift = 0.25;
   int timed_steps = 16;  ///< whose median is one check of times, or of the link
-  double gain = 0.02;    ///< share of a step that a change must win, if nothing forces it
+  /// Steps from one measurement of a store that the plan does not use to the next: it may have become fast
+  /// enough to be used. 0: it is never measured again.
+  std::uint64_t measure_link_every = 1000;
+  double gain = 0.02;  ///< share of a step that a change must win, if nothing forces it
 };
 
 constexpr Error check(const EvolutionOptions& options) {

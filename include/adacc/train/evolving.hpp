@@ -9,7 +9,8 @@
 /// gradient errors takes steps of its own, at most one for each hundred that trained, those of codecs
 /// not in use at most half of these; the number of steps alone decides, so a run that is repeated,
 /// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
-/// takes at most a hundredth of the time.
+/// takes at most a hundredth of the time. A store that the plan does not use is measured again every
+/// thousand steps, by some twenty activations that are written and read, within the same hundredth.
 ///
 /// Several ranks keep one plan by the same rules (ranks/ranked_plan.hpp): what they measure, and the change
 /// to another plan, is then a matter of all of them.
@@ -23,7 +24,9 @@
 #include <string>
 #include <utility>
 
+#include "../core/extremes.hpp"
 #include "../cost/measure.hpp"
+#include "../cost/measure_link.hpp"
 #include "../cost/probe.hpp"
 #include "../io/evolution_text.hpp"
 #include "training.hpp"
@@ -250,9 +253,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!clock_ || !watch_times_) return;
     const double before = clock_();
     if (!(started_ > 0)) started_ = before;
+    if (evolution_.wants_link(training.updates())) look_at_link(training, boundary);
     const double takes = measuring_steps * evolution_.outcome().seconds;
-    if (!evolution_.wants_profile() || measuring_ + takes > (elapsed_ + before - started_) / 100)
-      return;
+    if (!evolution_.wants_profile() || !may_take(takes, before)) return;
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;
@@ -260,6 +263,34 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (profile)
       if (const Error why = evolution_.observe_profile(std::move(*profile)))
         boundary.update.failed = why;
+  }
+
+  /// Whether so many seconds from `now` on stay within the hundredth.
+  bool may_take(double seconds, double now) const {
+    return measuring_ + seconds <= (elapsed_ + now - started_) / 100;
+  }
+
+  /// Measures the store between steps, when nothing lives in the arena.
+  void look_at_link(Owner& training, PlanBoundary& boundary) {
+    const LinkMeasurement how{.clock = clock_, .repeats = 3};
+    const StoreRef store = training.store_;
+    const Bytes memory = training.arena();
+    const auto depth = static_cast<std::size_t>(how.depth);
+    std::size_t bytes = link_memory_bytes(store, evolution_.graph(), how);
+    lower(bytes, memory.size());
+    const LinkCost& link = evolution_.request().link;
+    // Both directions, in two sizes of which the second is an eighth of the first.
+    const double takes = how.repeats * (static_cast<double>(2 * depth) * 2 * link.latency +
+                                        1.125 * (static_cast<double>(bytes) / link.write_rate +
+                                                 static_cast<double>(bytes) / link.read_rate));
+    const double start = clock_();
+    if (!may_take(takes, start)) return;
+    boundary.looked = true;
+    // One that fails, or an arena too small for a few transfers, leaves what is known of it.
+    if (const auto found = measure_link(store, memory, evolution_.graph(), how); found)
+      evolution_.observe_link(*found);
+    measuring_ += clock_() - start;
+    if (const Error why = training.bind(training.compiled())) boundary.update.failed = why;
   }
 
   /// Probes the errors that the plan rests on, in turn, and then those of what it might have chosen.

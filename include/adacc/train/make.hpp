@@ -26,18 +26,11 @@ Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef cloc
         "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
         "clock to measure it with");
   const LinkMeasurement how{.clock = clock};
-  const std::size_t unit = larger(transfer_alignment, store.alignment());
-  std::size_t longest = 0;
-  for (const Node& node : graph.nodes) raise(longest, node.output_bytes);
-  lower(longest, store.bytes() / static_cast<std::size_t>(how.depth));
-  const std::size_t longer = larger(longest / unit * unit, 2 * unit);
-  const std::size_t shorter = larger(longer / 8 / unit * unit, unit);
   using Block = typename TrainingMemory<Context>::template Block<std::byte>;
-  auto memory =
-      Block::make(static_cast<std::size_t>(how.depth) * longer, "measuring the store", huge_page);
+  auto memory = Block::make(link_memory_bytes(store, graph, how), "measuring the store", huge_page);
   if (!memory) return memory.error;
   taken = memory->size();
-  return measure_link(store, memory->view(), shorter, longer, how);
+  return measure_link(store, memory->view(), graph, how);
 }
 
 /// What a planner is asked for, but for a store.
