@@ -77,13 +77,12 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
   return best == nullptr ? entries[0] : *best;
 }
 
-/// What a store in `folder` costs, at the sizes of the activations of `graph`.
-adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, const adacc::Graph& graph) {
+/// What a store of `bytes` bytes in `folder` costs, at the sizes of the activations of `graph`.
+adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, std::size_t bytes,
+                                             const adacc::Graph& graph) {
   using namespace adacc;
   const LinkMeasurement how{.clock = now};
-  std::size_t longest = 2 * transfer_alignment;
-  for (const Node& node : graph.nodes) longest = std::max(longest, node.output_bytes);
-  auto file = ScratchFile::make(folder, static_cast<std::size_t>(how.depth) * longest);
+  auto file = ScratchFile::make(folder, bytes);
   if (!file) return file.error;
   auto memory = Block<std::byte>::make(link_memory_bytes(*file, graph, how), "measuring the store",
                                        huge_page);
@@ -181,7 +180,7 @@ int main(int argc, char** argv) {
     request.tolerance = series == Series::planned ? o.tolerance : 0;
     request.budget_bytes = entries[0].peak();
     if (series == Series::stored) {
-      const auto link = measure_store(o.store, *graph);
+      const auto link = measure_store(o.store, entries[0].peak(), *graph);
       if (!link) return fail(link.error);
       request.link = *link;
     }

@@ -138,4 +138,15 @@ inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, const Graph& 
   return measure_link(store, memory, sizes.shorter, sizes.longer, how);
 }
 
+/// Seconds that this takes with `memory_bytes` bytes of memory, if the link is what `link` says.
+inline double seconds_to_measure(const LinkCost& link, StoreRef store, std::size_t memory_bytes,
+                                 const Graph& graph, const LinkMeasurement& how) {
+  const detail::LinkSizes sizes(store, graph, how,
+                                memory_bytes / static_cast<std::size_t>(how.depth));
+  double seconds = 0;
+  for (const std::size_t bytes : {sizes.shorter, sizes.longer})
+    seconds += link.write_seconds(bytes) + link.read_seconds(bytes);
+  return how.repeats * how.depth * seconds;
+}
+
 }}  // namespace adacc::v0_1

@@ -26,6 +26,7 @@
 #include "../plan/outcome.hpp"
 #include "../plan/request.hpp"
 #include "../program/layout.hpp"
+#include "drift.hpp"
 #include "error_watch.hpp"
 #include "link_watch.hpp"
 #include "options.hpp"
@@ -245,15 +246,13 @@ class Evolution {
     if (request_.link.exists()) links_.observe(schedule, times, request_.link, options_);
   }
 
-  /// The link, measured anew (measure_link()).
+  /// The link, measured anew (measure_link()); followed if it has drifted.
   void observe_link(const LinkCost& link) {
-    const auto off = [&](double planned, double now) {
-      return now > (1 + options_.drift) * planned || planned > (1 + options_.drift) * now;
-    };
-    if (!request_.link.exists() || !link.exists()) return;
-    new_link_ = off(request_.link.write_rate, link.write_rate) ||
-                off(request_.link.read_rate, link.read_rate);
-    measured_link_ = link;
+    const LinkCost& planned = request_.link;
+    if (!planned.exists() || !link.exists()) return;
+    const bool off = detail::is_off(planned.write_rate / link.write_rate, options_) ||
+                     detail::is_off(planned.read_rate / link.read_rate, options_);
+    new_link_ = off ? link : LinkCost{};
   }
 
   /// A profile measured anew; its times count, errors stay those that were probed.
@@ -323,9 +322,9 @@ class Evolution {
     } else if (!update.changed && returned_) {
       returned_ = false;
       replan_if_faster(step, ChangeReason::error_fell, update);
-    } else if (!update.changed && new_link_) {
-      new_link_ = false;
-      follow_link(measured_link_, step, update);
+    } else if (!update.changed && new_link_.exists()) {
+      follow_link(new_link_, step, update);
+      new_link_ = {};
     } else if (!update.changed && links_.drifted()) {
       follow_link(links_.found(request_.link), step, update);
     }
@@ -542,12 +541,11 @@ class Evolution {
   TimeWatch times_;
   LinkWatch links_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
-  LinkCost measured_link_;           ///< last, if new_link_
+  LinkCost new_link_;                ///< if it exists, to be followed by the next advance()
   std::size_t new_budget_ = 0;
   bool has_new_budget_ = false;
   bool checked_ = false;  ///< something was observed since the last advance()
   bool new_profile_ = false;
-  bool new_link_ = false;  ///< to be followed by the next advance()
   bool returned_ = false;  ///< a codec that failed may be used again
 };
 

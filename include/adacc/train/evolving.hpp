@@ -24,7 +24,6 @@
 #include <string>
 #include <utility>
 
-#include "../core/extremes.hpp"
 #include "../cost/measure.hpp"
 #include "../cost/measure_link.hpp"
 #include "../cost/probe.hpp"
@@ -253,7 +252,8 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!clock_ || !watch_times_) return;
     const double before = clock_();
     if (!(started_ > 0)) started_ = before;
-    if (evolution_.wants_link(training.updates())) look_at_link(training, boundary);
+    if (TrainingMemory<Context>::on_host && evolution_.wants_link(training.updates()))
+      look_at_link(training, boundary);
     const double takes = measuring_steps * evolution_.outcome().seconds;
     if (!evolution_.wants_profile() || !may_take(takes, before)) return;
     boundary.looked = true;
@@ -275,19 +275,13 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const LinkMeasurement how{.clock = clock_, .repeats = 3};
     const StoreRef store = training.store_;
     const Bytes memory = training.arena();
-    const auto depth = static_cast<std::size_t>(how.depth);
-    std::size_t bytes = link_memory_bytes(store, evolution_.graph(), how);
-    lower(bytes, memory.size());
-    const LinkCost& link = evolution_.request().link;
-    // Both directions, in two sizes of which the second is an eighth of the first.
-    const double takes = how.repeats * (static_cast<double>(2 * depth) * 2 * link.latency +
-                                        1.125 * (static_cast<double>(bytes) / link.write_rate +
-                                                 static_cast<double>(bytes) / link.read_rate));
     const double start = clock_();
-    if (!may_take(takes, start)) return;
+    const Graph& graph = evolution_.graph();
+    const LinkCost& link = evolution_.request().link;
+    if (!may_take(seconds_to_measure(link, store, memory.size(), graph, how), start)) return;
     boundary.looked = true;
     // One that fails, or an arena too small for a few transfers, leaves what is known of it.
-    if (const auto found = measure_link(store, memory, evolution_.graph(), how); found)
+    if (const auto found = measure_link(store, memory, graph, how); found)
       evolution_.observe_link(*found);
     measuring_ += clock_() - start;
     if (const Error why = training.bind(training.compiled())) boundary.update.failed = why;
