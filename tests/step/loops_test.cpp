@@ -131,6 +131,35 @@ TEST_CASE("layers that share a parameter add to its gradient in the order of str
   CHECK(worth.loops > 0);
 }
 
+TEST_CASE("two branches are one loop if what is between them is made again") {
+  const auto branch = [](auto first, auto last) {
+    return Residual{layer<Recompute>(LayerNorm{}), first, layer<Recompute>(Gelu{}),
+                    layer<Recompute>(Dropout{0.3F}), last};
+  };
+  const auto wide = layer<Recompute>(Linear{.out = 64});
+  const Network network{
+      Sequential{layer<Retain>(Linear{.out = 16}),
+                 branch(wide, layer<Recompute>(Linear{.out = 16})),
+                 branch(wide, layer<Retain>(Linear{.out = 16})), layer<Retain>(Linear{.out = 16})},
+      MeanSquaredError{}};
+  const auto program = make_program(network, Shape(256, 16), {.parts = 4});
+  REQUIRE_MESSAGE(program, program.error.text());
+  constexpr int between = 5;
+  REQUIRE(program->plan[between].recomputes());
+  int loop = -1;
+  for (const Instruction& run : program->schedule.instructions)
+    if (run.again && run.node == between) loop = run.loop;
+  REQUIRE(loop >= 0);
+  int before = 0, behind = 0;  // backward steps of the two branches in it
+  for (const Instruction& run : program->schedule.instructions)
+    if (run.op == Op::backward && run.loop == loop) ++(run.node <= between ? before : behind);
+  CHECK(before == 5);
+  CHECK(behind == 5);
+  std::mt19937 random(1);
+  Worth worth;
+  check(network, *program, random, worth);
+}
+
 /// A network whose layers and codecs are cut by rows, blocks of rows and spans of elements.
 template <class A, class B, class C>
 auto cut_network() {

@@ -10,6 +10,12 @@
 /// Which loops there are follows from graph and schedule alone. Each is as long as it can be, but
 /// none passes the end of a segment (segments.hpp), and none stays that does not lower the bytes
 /// that live at its worst instruction: loops make no step larger.
+///
+/// In backward two residual branches may be a pair, as attention and MLP of a transformer's block: if what the
+/// first one makes is computed again for the second, and what it reads itself is at hand, then one loop
+/// takes a part of the rows through the first one's forward, the second one, and the first one's
+/// backward. Nothing between the two then takes more than one part's bytes. Pairs do not overlap, and
+/// one stays if that takes fewer bytes than loops in each segment by itself.
 #pragma once
 
 #include <cstddef>
@@ -53,12 +59,20 @@ class LoopRules {
     makers_.resize(graph.nodes.size());
     readers_.resize(graph.nodes.size());
     const Array<GraphSegment> segments = segments_of(graph);
+    Array<Share> shares;
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const int mine = static_cast<int>(s);
       for (int k = segments[s].first; k <= segments[s].last; ++k)
         makers_[index(k)] = readers_[index(k)] = mine;
       if (segments[s].has_output) readers_[index(segments[s].last)] = mine + 1;
     }
+    may_pair_.resize(segments.size());
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      ends_.push_back(segments[s].has_output ? segments[s].last : -1);
+      shares.push_back(share_of(segments[s]));
+    }
+    for (std::size_t s = 0; s + 2 < segments.size(); ++s)  // the last one runs the loss
+      may_pair_[s] = shares[s] && shares[s] == shares[s + 1];
   }
 
   /// Whether there can be loops at all.
@@ -88,6 +102,27 @@ class LoopRules {
     return run.op == Op::add_gradient ? before : makers_[index(run.node)];
   }
 
+  /// Whether segment s and the next one may be a pair: all that runs in them in backward, whatever the
+  /// planners' policies, is cut into the same rows.
+  constexpr bool may_pair(std::size_t s) const { return s < may_pair_.size() && may_pair_[s]; }
+  /// The same of two, in any order.
+  constexpr bool may_pair(int a, int b) const {
+    return (a == b + 1 && may_pair(index(b))) || (b == a + 1 && may_pair(index(a)));
+  }
+
+  /// By segment: whether it is a pair with the next one under `plan`.
+  constexpr Array<bool> pairs(const Plan& plan) const {
+    Array<bool> pairs(ends_.size());
+    const Array<bool> needed = needed_in_backward(graph_, plan);
+    const auto again = [&](std::size_t s) {
+      const int id = ends_[s];
+      return id >= 0 && needed[index(id)] && plan[id].recomputes();
+    };
+    for (std::size_t s = 0; s < ends_.size(); ++s)
+      pairs[s] = may_pair(s) && again(s) && !(s > 0 && again(s - 1)) && !again(s + 1);
+    return pairs;
+  }
+
   /// Whether it adds to gradients that others add to as well: their sums depend on the order.
   constexpr bool adds_to_shared(const Instruction& run) const {
     if (run.op == Op::backward) return graph_.node(run.node).shares_parameters;
@@ -111,6 +146,37 @@ class LoopRules {
                          (cut.entry_items != 0 && cut.part_items % cut.entry_items == 0);
     return of_rows ? Share::of(cut.part_items, cut.items) : Share{};
   }
+  /// Of all that a segment may run in backward; {0, 0} if not all have the same, or if it is no branch of a
+  /// residual sum: the gradient between a pair's halves then lives as a whole for both.
+  constexpr Share share_of(const GraphSegment& segment) const {
+    const IdSpan sums = graph_.adds(segment.last);
+    if (!segment.has_input || sums.size() != 1 || sums[0] != segment.first - 1 ||
+        !graph_.node(sums[0]).runs_backward)
+      return {};
+    const Share share = of(sum_cut(graph_, graph_.node(segment.last).output));
+    if (!share) return {};
+    const auto decodes = [&](int id) {
+      const Policy& fixed = graph_.node(id).policy;
+      if (!fixed.planned() && fixed.codec() != nullptr && !(of_codec(id, *fixed.codec()) == share))
+        return false;
+      const CodecSpan candidates = graph_.candidates_of(id);
+      for (std::size_t i = 0; fixed.planned() && i < candidates.count; ++i)
+        if (!(of_codec(id, *candidates[i]) == share)) return false;
+      return true;
+    };
+    if (!decodes(segment.first - 1)) return {};
+    for (int k = segment.first; k <= segment.last; ++k) {
+      const Node& node = graph_.node(k);
+      if (!(of(node.cut) == share) || node.shares_parameters) return {};
+      for (const IdSpan list : {graph_.sources(k), graph_.adds(k)})
+        for (const int id : list)
+          if (!(of(sum_cut(graph_, id == step_input ? graph_.input : graph_.node(id).output)) ==
+                share))
+            return {};
+      if (!(k == segment.last && segment.has_output) && !decodes(k)) return {};
+    }
+    return share;
+  }
   constexpr Share of_codec(int id, const CodecInfo& codec) const {
     if (codec.item_elements == nullptr) return {};
     const Shape shape = graph_.node(id).output;
@@ -121,32 +187,45 @@ class LoopRules {
   const Graph& graph_;
   bool active_;
   Array<int> makers_, readers_;  ///< by activation: segments
+  Array<bool> may_pair_;         ///< by segment, with the next one
+  Array<int> ends_;  ///< by segment: its last activation if the next one reads it; or -1
 };
 
 /// Turns runs of a schedule's instructions into loops.
 class LoopPass {
  public:
-  /// `schedule` is that of a step of `graph` under `plan`.
-  constexpr LoopPass(const LoopRules& rules, const Plan& plan, Schedule& schedule)
-      : rules_(rules), plan_(plan), schedule_(schedule), seen_(schedule.buffers.size()) {}
+  /// How pairs are dealt with.
+  enum class Pairs : unsigned char { if_smaller, always };
+
+  /// `schedule` is that of a step under `plan`; `pairs` says by segment whether it is one with the next.
+  constexpr LoopPass(const LoopRules& rules, const Plan& plan, const Array<bool>& pairs,
+                     Schedule& schedule, Pairs how = Pairs::if_smaller)
+      : rules_(rules), plan_(plan), pairs_(pairs), how_(how), schedule_(schedule),
+        seen_(schedule.buffers.size()) {}
 
   constexpr void run() {
     const LiveBytes live = live_bytes_of(schedule_);
     const int count = static_cast<int>(schedule_.instructions.size());
     int first = 0, segment = 0;  // of the run so far
     bool shared = false;         // it adds to a gradient that others add to
+    bool backward = false;
     Share share;
+    pieces_.clear();
     for (int i = 0; i <= count; ++i) {
       const bool ends = i == count;
       const Share mine = ends ? Share{} : rules_.share(at(i), plan_, schedule_.buffers);
       const int where = ends ? -1 : rules_.segment(at(i), segment);
       const bool adds = !ends && rules_.adds_to_shared(at(i));
-      if (mine && mine == share && where == segment && !(shared && adds)) {
+      if (!ends && (at(i).op == Op::loss_gradient || at(i).op == Op::hand_over)) backward = true;
+      const bool goes_on = mine && mine == share && !(shared && adds);
+      if (goes_on && where == segment) {
         shared = shared || adds;
         continue;
       }
-      if (share && i - 1 > first) consider({first, i - 1, share.parts()}, share, live);
-      first = i, segment = where, shared = adds, share = mine;
+      if (share) pieces_.push_back({first, i - 1, share.parts()});
+      const bool paired = goes_on && backward && paired_with(where, segment);
+      if (!paired) consider_pieces(share, live);
+      first = i, segment = where, shared = adds || (paired && shared), share = mine;
     }
   }
 
@@ -155,8 +234,42 @@ class LoopPass {
   constexpr Instruction& at(int i) const { return schedule_.instructions[index(i)]; }
   constexpr Buffer& buffer(int id) const { return schedule_.buffers[index(id)]; }
 
-  /// The loop stays if fewer bytes live at its worst instruction than did before.
-  constexpr void consider(const Loop& loop, Share share, const LiveBytes& live) {
+  constexpr bool paired_with(int a, int b) const {
+    const int lower = a < b ? a : b;
+    return (a - b == 1 || b - a == 1) && pairs_[index(lower)];
+  }
+
+  /// The bytes that live at a run's worst instruction.
+  struct Worst {
+    std::size_t straight = 0, looped = 0;
+
+    constexpr std::size_t least() const { return looped < straight ? looped : straight; }
+  };
+
+  /// What run in a row on the same rows of one segment, or of a pair.
+  constexpr void consider_pieces(Share share, const LiveBytes& live) {
+    if (pieces_.size() > 1) {
+      const Loop all{pieces_[0].first, pieces_.back().last, share.parts()};
+      std::size_t apart = 0;
+      for (const Loop& piece : pieces_) {
+        const std::size_t least = weigh(piece, share, live).least();
+        if (least > apart) apart = least;
+      }
+      if (const Worst worst = weigh(all, share, live);
+          how_ == Pairs::always || (worst.looped < worst.straight && worst.looped < apart)) {
+        keep(all, share);
+        pieces_.clear();
+        return;
+      }
+    }
+    for (const Loop& piece : pieces_) {
+      const Worst worst = weigh(piece, share, live);
+      if (worst.looped < worst.straight) keep(piece, share);
+    }
+    pieces_.clear();
+  }
+
+  constexpr Worst weigh(const Loop& loop, Share share, const LiveBytes& live) {
     collect(loop);
     changes_.clear();
     changes_.resize(index(loop.last - loop.first) + 2);
@@ -174,24 +287,27 @@ class LoopPass {
         if (used.last < loop.last) change(used.last + 1, loop.last, used.room());
       }
     }
-    std::size_t before = 0, after = 0, changed = 0;  // differences may wrap around
+    Worst worst;
+    std::size_t changed = 0;  // differences may wrap around
     for (int i = loop.first; i <= loop.last; ++i) {
       const std::size_t lived = live[index(i)];
       changed += changes_[index(i - loop.first)];
-      if (lived > before) before = lived;
-      if (lived + changed > after) after = lived + changed;
+      if (lived > worst.straight) worst.straight = lived;
+      if (lived + changed > worst.looped) worst.looped = lived + changed;
     }
-    if (after < before) keep(loop, share);
+    if (loop.first == loop.last) worst.looped = worst.straight;
+    return worst;
   }
 
   /// The buffers that instructions of the loop name and that outlive a call.
   constexpr void collect(const Loop& loop) {
     named_.clear();
+    ++collected_;
     for (int i = loop.first; i <= loop.last; ++i) {
       const Instruction& run = at(i);
       for (const int id : {run.x, run.y, run.dx, run.dy, run.aux, run.blob}) {
-        if (id < 0 || seen_[index(id)] == loop.first + 1) continue;
-        seen_[index(id)] = loop.first + 1;
+        if (id < 0 || seen_[index(id)] == collected_) continue;
+        seen_[index(id)] = collected_;
         named_.push_back(id);
       }
     }
@@ -229,8 +345,12 @@ class LoopPass {
 
   const LoopRules& rules_;
   const Plan& plan_;
+  const Array<bool>& pairs_;
+  Pairs how_;
   Schedule& schedule_;
-  Array<int> seen_;  ///< by buffer: the loop that names it, by its first instruction plus 1
+  Array<int> seen_;  ///< by buffer: the latest collect() that met it
+  int collected_ = 0;
+  Array<Loop> pieces_;  ///< of the run that may be one loop
   Array<int> named_;
   Array<std::size_t> changes_;
 };

@@ -96,4 +96,17 @@ constexpr Error check(const Graph& graph, const Plan& plan) {
   return {};
 }
 
+/// For each activation, whether backward needs it: to read it, or to produce another again.
+constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
+  Array<bool> needed(graph.nodes.size());
+  for (int k = graph.node_count() - 1; k >= 0; --k) {
+    for (const int id : graph.backward_reads(k)) needed[static_cast<std::size_t>(id)] = true;
+    if (!needed[static_cast<std::size_t>(k)] || !plan[k].recomputes()) continue;
+    for (const IdSpan read : {graph.sources(k), graph.adds(k)})
+      for (const int id : read)
+        if (id != step_input) needed[static_cast<std::size_t>(id)] = true;
+  }
+  return needed;
+}
+
 }}  // namespace adacc::v0_1

@@ -50,7 +50,10 @@ constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
   Schedule schedule = detail::write_schedule(graph, plan, mode);
   const detail::LoopRules rules(graph);
-  if (rules.active()) detail::LoopPass(rules, plan, schedule).run();
+  if (rules.active()) {
+    const Array<bool> pairs = rules.pairs(plan);
+    detail::LoopPass(rules, plan, pairs, schedule).run();
+  }
   if (mode == Mode::train) detail::insert_updates(graph, schedule);
   return schedule;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
 ///
-/// At a boundary the activation before it is either at hand (kept in whatever form; in which, the
-/// segment behind decides) or a replay. The error that a replay carries into a segment is not
+/// At a boundary the activation before it is in a state (patterns.hpp). The error that a replay carries into a segment is not
 /// counted, so sums of errors are a bound; it matters little, and whole plans are checked. Arcs
 /// between the same two states that are no better in anything are dropped: of a transformer's half
 /// block about a hundred remain.
@@ -14,9 +13,6 @@
 #include "patterns.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
-
-/// Of an activation at a boundary. State 0: at hand; state 1: a replay.
-inline constexpr std::size_t states = 2;
 
 /// One pattern between two states.
 struct Arc {
@@ -94,7 +90,7 @@ inline bool dominates(const Arc& a, const Arc& b) {
          x.waiting <= y.waiting && x.keeps_replay == y.keeps_replay &&
          x.need_on_held <= y.need_on_held && x.need_on_peak <= y.need_on_peak && x.held <= y.held &&
          x.peak_on_stored <= y.peak_on_stored && x.peak_on_held <= y.peak_on_held &&
-         x.peak_on_peak <= y.peak_on_peak;
+         x.peak_on_peak <= y.peak_on_peak && x.beside <= y.beside && x.need_beside <= y.need_beside;
 }
 
 inline void ArcSet::append_pair(const Arc* all, std::size_t count) {
@@ -157,6 +153,7 @@ struct Chain {
   /// The least that a replay takes on top of what is stored, at [boundary * states + state].
   struct Replay {
     double held = infinite, peak = infinite;
+    double beside = infinite;  ///< of the right half of a pair
   };
   Array<Replay> replays;
 
@@ -170,8 +167,10 @@ struct Chain {
     replays.resize((size() + 1) * states);
     for (std::size_t j = 0; j < size(); ++j)
       for (const Arc& arc : arcs_of(j).arcs) {
-        if (arc.to == 0) continue;
         const PatternBytes& bytes = arc.bytes;
+        if (arc.from == paired)
+          lower(replays[j * states + paired].beside, static_cast<double>(bytes.beside));
+        if (arc.to == at_hand) continue;
         const Replay from = replays[j * states + arc.from];
         Replay& to = replays[(j + 1) * states + arc.to];
         const auto stored = static_cast<double>(bytes.stored);
@@ -190,7 +189,10 @@ struct Chain {
   /// for that is there anyway.
   double need(std::size_t segment, const Arc& arc) const {
     double need = larger(static_cast<double>(arc.bytes.need), 0.0);
-    if (arc.from == 0) return need;
+    if (arc.to == paired && arc.bytes.need_beside > no_bytes)
+      raise(need, replays[(segment + 1) * states + paired].beside +
+                      static_cast<double>(arc.bytes.need_beside));
+    if (arc.from == at_hand) return need;
     const Replay& replay = replays[segment * states + arc.from];
     raise(need, replay.held + static_cast<double>(arc.bytes.need_on_held));
     raise(need, replay.peak + static_cast<double>(arc.bytes.need_on_peak));
@@ -212,8 +214,8 @@ class ArcMaker {
       Arc arc;
       arc.bytes = pattern.bytes;
       arc.pattern = static_cast<int>(p);
-      arc.from = pattern.takes_replay ? 1 : 0;
-      arc.to = pattern.gives_replay ? 1 : 0;
+      arc.from = pattern.from;
+      arc.to = pattern.to;
       bool together = false;  // of what one forward makes, some of those so far are made again
       for (std::size_t k = 0; k < patterns.nodes(); ++k) {
         const Choice& choice = patterns.choice(pattern, k);

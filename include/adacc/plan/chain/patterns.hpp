@@ -10,7 +10,9 @@
 ///   held    that and what the replay before it holds,
 ///   peak    that and what the replay takes at its peak,
 /// and how these three go on behind the segment. They are sums and maxima, hence exact: the largest
-/// need over all segments is the step's peak of live bytes. If updates are fused, gradients of shared
+/// need over all segments is the step's peak of live bytes. A pair of segments is in one loop in
+/// backward (program/loops.hpp): the replay lives in it part by part, and what lives as a whole in either
+/// segment does so beside what the other one needs. If updates are fused, gradients of shared
 /// parameters may live through many segments: each counts them among its own needs, and none as stored.
 #pragma once
 
@@ -42,11 +44,23 @@ struct PatternBytes {
   /// With several steps in flight what waits has its places from end to end: so many bytes of all of them,
   /// which `stored`, `need` and the others count, and which segments in front need on top. 0 with one.
   SignedBytes waiting = 0;
+  // Of a pair's half: what lives as a whole as long as their loop runs (of the first half with what it
+  // stores), and what it needs on top of that of the other half, while none of the replay is there.
+  SignedBytes beside = 0;
+  SignedBytes need_beside = no_bytes;
 };
 
+/// How the activation at a boundary comes to the segment behind it.
+enum State : std::uint8_t {
+  at_hand,   ///< kept in whatever form; in which, the segment behind decides
+  replayed,  ///< computed again
+  paired,    ///< computed again, in a loop of the two segments
+};
+inline constexpr std::size_t states = 3;
+
 struct Pattern {
-  bool takes_replay = false;  ///< the incoming activation is recomputed
-  bool gives_replay = false;  ///< the outgoing one is
+  State from = at_hand;  ///< the incoming activation
+  State to = at_hand;    ///< the outgoing one
   PatternBytes bytes;
   std::size_t first_choice = 0;  ///< into Patterns::choices, one per node of the segment
 };
@@ -156,11 +170,12 @@ class PatternLister {
       reader.backward_reads.count = gives_replay ? 1 : 0;
       if (gives_replay) out_.options[out_.outgoing()].push_back(recompute());
     }
+    const LoopRules rules(form_);
     Array<std::uint8_t> digits(out_.nodes());
     const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
     if (gives_replay) digits[fixed] = 1;
     for (bool more = true; more;) {
-      add(digits, gives_replay);
+      add(digits, gives_replay, rules);
       more = false;
       for (std::size_t k = 0; k < digits.size() && !more; ++k) {
         if (k == fixed) continue;
@@ -170,14 +185,14 @@ class PatternLister {
     }
   }
 
-  void add(const Array<std::uint8_t>& digits, bool gives_replay) {
+  void add(const Array<std::uint8_t>& digits, bool gives_replay, const LoopRules& rules) {
     for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
     const Array<bool> needed = needed_in_backward(form_, plan_);
     for (std::size_t k = 0; k < digits.size(); ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
     Pattern pattern;
-    pattern.gives_replay = gives_replay;
-    pattern.takes_replay = out_.segment.has_input && needed[0] && plan_[0].recomputes();
+    if (gives_replay) pattern.to = replayed;
+    if (out_.segment.has_input && needed[0] && plan_[0].recomputes()) pattern.from = replayed;
     pattern.first_choice = out_.choices.size();
     for (std::size_t k = 0; k < digits.size(); ++k) {
       Choice choice;
@@ -192,7 +207,13 @@ class PatternLister {
       }
       out_.choices.push_back(choice);
     }
-    pattern.bytes = measure(pattern);
+    pattern.bytes = measure(pattern, rules);
+    out_.all.push_back(pattern);
+    const bool takes = pattern.from == replayed, gives = pattern.to == replayed;
+    if (takes && !gives && out_.segment.pairs_before) pattern.from = paired;
+    else if (gives && !takes && out_.segment.pairs_behind) pattern.to = paired;
+    else return;
+    pattern.bytes = measure(pattern, rules);
     out_.all.push_back(pattern);
   }
 
@@ -208,50 +229,132 @@ class PatternLister {
     return true;
   }
 
+  /// The segment's instructions under plan_.
+  Schedule schedule_of(const Pattern& pattern, const LoopRules& rules) const {
+    Schedule schedule = write_schedule(form_, plan_, Mode::train);
+    if (rules.active()) {
+      const std::size_t mine = out_.segment.has_input ? 1 : 0;
+      Array<bool> pairs(mine + 2);
+      if (pattern.from == paired) pairs[mine - 1] = true;
+      if (pattern.to == paired) pairs[mine] = true;
+      LoopPass(rules, plan_, pairs, schedule, LoopPass::Pairs::always).run();
+    }
+    insert_updates(form_, schedule);
+    return schedule;
+  }
+
+  /// What a pair's halves count both, or as theirs: the gradient between them, and gradients of parameters
+  /// that are not theirs alone.
+  struct Joint {
+    int value = -1, gradient = -1;  ///< buffers of the activation between them
+    Loop loop{-1, -1, 0};
+  };
+
+  Joint joint_of(const Pattern& pattern, const Schedule& schedule) const {
+    Joint joint;
+    const int reader = static_cast<int>(out_.nodes());
+    const int between = pattern.to == paired ? static_cast<int>(out_.outgoing()) : 0;
+    for (const Instruction& run : schedule.instructions) {
+      if (run.op == Op::forward && run.again && run.node == between) joint.value = run.y;
+      if (run.op != Op::backward || run.node != (pattern.to == paired ? reader : 0)) continue;
+      joint.gradient = pattern.to == paired ? run.dx : run.dy;
+      if (run.loop >= 0) joint.loop = schedule.loops[static_cast<std::size_t>(run.loop)];
+    }
+    return joint;
+  }
+
   /// Schedules the segment under plan_ and reads the pattern's bytes off the schedule.
-  PatternBytes measure(const Pattern& pattern) const {
+  PatternBytes measure(const Pattern& pattern, const LoopRules& rules) const {
     const Segment& segment = out_.segment;
-    Schedule schedule = make_schedule(form_, plan_);
+    Schedule schedule = schedule_of(pattern, rules);
     const SignedBytes held = in_flight_ > 1 ? hold(schedule) : 0, others = (in_flight_ - 1) * held;
     const LiveBytes live_bytes = live_bytes_of(schedule);
     const auto bytes_of_node = [&](std::size_t k) {
       return static_cast<SignedBytes>(align_up(form_.nodes[k].output_bytes));
     };
     const int reader = static_cast<int>(out_.nodes());
+    const bool gives = pattern.to != at_hand;
+    Joint joint;
+    if (pattern.from == paired || pattern.to == paired) joint = joint_of(pattern, schedule);
+    const auto room = [&](int id) {
+      return id < 0
+                 ? 0
+                 : static_cast<SignedBytes>(schedule.buffers[static_cast<std::size_t>(id)].room());
+    };
+    // Of the gradient between a pair's halves at instruction i, which the right one counts until it is done.
+    const auto gradient_at = [&](int i) {
+      if (joint.gradient < 0) return SignedBytes{0};
+      const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(joint.gradient)];
+      return buffer.first <= i && i <= buffer.last ? room(joint.gradient) : SignedBytes{0};
+    };
+    const auto in_loop = [&](int i) { return joint.loop.first <= i && i <= joint.loop.last; };
     PatternBytes out;
     out.waiting = held + others;
-    bool replaying = false, on_replay = false;
+    bool replaying = false, on_replay = false, read = false;
     for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
       const Instruction& run = schedule.instructions[i];
-      const auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
+      const int at = static_cast<int>(i);
+      auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
       const bool of_input = segment.has_input && run.node == 0;
+      if (pattern.to == paired && !read && in_loop(at))
+        live -= gradient_at(at) + of_parameters(schedule, i, reader);
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
-        replaying = pattern.gives_replay;
-        if (segment.has_reader) out.stored = live - of_parameters(schedule, i);
+        replaying = gives;
+        if (segment.has_reader) out.stored = live - of_parameters(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
         // The next segment has counted this moment: it reads the outgoing activation and has made
         // its gradient.
-        if (replaying) {
+        read = true;
+        if (pattern.to == paired) {
+          out.held = live - room(joint.value);
+          out.beside = out.stored + begun_with(joint, schedule, reader);
+        } else if (replaying) {
           const bool gradient = !form_.nodes[out_.nodes()].gradient_outside &&
                                 form_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
-          out.held = live - of_parameters(schedule, i) -
+          out.held = live - of_parameters(schedule, i, reader) -
                      (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }
         replaying = false;
-      } else if (of_input && run.op == Op::backward) {
-        break;  // belongs to the segment in front
+      } else if (of_input && run.op == Op::backward) {  // belongs to the segment in front
+        if (pattern.from == paired)
+          out.beside = live - held - others - gradient_at(at) - of_parameters(schedule, i, -1);
+        break;
       } else if (of_input && run.op == Op::forward && run.again) {
-        raise(replaying ? out.peak_on_peak : out.need_on_peak, live - bytes_of_node(0));
+        const SignedBytes value = pattern.from == paired ? room(joint.value) : bytes_of_node(0);
+        raise(replaying ? out.peak_on_peak : out.need_on_peak, live - value);
         on_replay = true;
       } else if (replaying) {
         raise(on_replay ? out.peak_on_held : out.peak_on_stored, live);
+      } else if (in_loop(at) && !on_replay) {
+        raise(out.need_beside, live);
       } else {
         raise(on_replay ? out.need_on_held : out.need, live);
       }
     }
     return out;
+  }
+
+  /// Of what lives as long as a pair's loop and begins with it, but for what the right half counts.
+  SignedBytes begun_with(const Joint& joint, const Schedule& schedule, int reader) const {
+    SignedBytes bytes = 0;
+    for (std::size_t id = 0; id < schedule.buffers.size(); ++id) {
+      const Buffer& buffer = schedule.buffers[id];
+      if (buffer.tile || buffer.first != joint.loop.first || buffer.last < joint.loop.last)
+        continue;
+      if (static_cast<int>(id) != joint.gradient && !(counted_behind(schedule, id, reader)))
+        bytes += static_cast<SignedBytes>(buffer.room());
+    }
+    return bytes;
+  }
+
+  /// Whether a buffer is the gradient of a parameter that was begun by the reader or, if `node` is -1, that is
+  /// complete in front of the segment.
+  bool counted_behind(const Schedule& schedule, std::size_t id, int node) const {
+    if (schedule.buffers[id].kind != BufferKind::parameter_gradient) return false;
+    const ParameterGradient& gradient = form_.gradients[id];  // they come first
+    return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
   /// Bytes of what waits from forward to backward, which lives from end to end of `schedule` from now on: it
@@ -271,13 +374,15 @@ class PatternLister {
     return bytes;
   }
 
-  /// Of the gradients of parameters at instruction i, which the next segment has counted.
-  static SignedBytes of_parameters(const Schedule& schedule, std::size_t i) {
+  /// Of the gradients of parameters at instruction i, those that another segment counts: the one behind the
+  /// reader, or, if `node` is -1, the one in front.
+  SignedBytes of_parameters(const Schedule& schedule, std::size_t i, int node) const {
     const int at = static_cast<int>(i);
     SignedBytes bytes = 0;
-    for (const Buffer& buffer : schedule.buffers) {
-      if (buffer.kind != BufferKind::parameter_gradient) break;  // they come first
-      if (buffer.first >= 0 && buffer.first <= at && at <= buffer.last)
+    for (std::size_t id = 0; id < form_.gradients.size() && id < schedule.buffers.size(); ++id) {
+      const Buffer& buffer = schedule.buffers[id];
+      if (counted_behind(schedule, id, node) && buffer.first >= 0 && buffer.first <= at &&
+          at <= buffer.last)
         bytes += static_cast<SignedBytes>(buffer.room());
     }
     return bytes;

@@ -89,7 +89,8 @@ class Placement {
  private:
   struct Label {
     SignedBytes need = no_bytes, on_held = no_bytes, on_peak = no_bytes;
-    SignedBytes waiting = 0;  ///< PatternBytes::waiting of all segments
+    SignedBytes beside = 0, need_beside = no_bytes;  ///< of the right half of a pair
+    SignedBytes waiting = 0;                         ///< PatternBytes::waiting of all segments
     double seconds = 0;
     double error = 0;
     double score = 0;  ///< a bound for every plan that it is part of
@@ -154,6 +155,10 @@ class Placement {
       raise(label.need, behind.on_peak + bytes.peak_on_stored);
       if (!bytes.keeps_replay) raise(label.need, behind.on_held + bytes.held);
     }
+    if (arc.to == paired) {
+      raise(label.need, bytes.need_beside + behind.beside + behind.waiting);
+      raise(label.need, behind.need_beside + bytes.beside);
+    }
     if (static_cast<double>(label.need) > room_) return;
     label.error = behind.error + arc.error;
     if (label.error > room_for_error_) return;
@@ -169,6 +174,10 @@ class Placement {
       if (static_cast<double>(label.on_held) > held_room_ ||
           static_cast<double>(label.on_peak) > peak_room_)
         return;
+    }
+    if (arc.from == paired) {
+      label.beside = bytes.beside;
+      label.need_beside = bytes.need_beside + behind.waiting;
     }
     label.score = limits_.smallest ? peak(label) : score(label);
     if (label.score >= limits_.cutoff) return drop(label.score);
@@ -257,7 +266,8 @@ class Placement {
 
   static bool as_good(const Label& a, const Label& b) {
     return a.need <= b.need && a.seconds <= b.seconds && a.error <= b.error &&
-           a.on_held <= b.on_held && a.on_peak <= b.on_peak && a.waiting <= b.waiting;
+           a.on_held <= b.on_held && a.on_peak <= b.on_peak && a.waiting <= b.waiting &&
+           a.beside <= b.beside && a.need_beside <= b.need_beside;
   }
 
   /// Keeps the best of what was considered. Hands it on in the order of its ranges, without those

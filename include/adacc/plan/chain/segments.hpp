@@ -14,6 +14,7 @@
 #include "../../core/extremes.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
+#include "../../program/loops.hpp"
 #include "../../program/segments.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -22,12 +23,16 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// with equal `cost` also equal seconds and errors.
 struct Segment : GraphSegment {
   int form = -1, cost = -1;
+  bool pairs_before = false, pairs_behind = false;  ///< it may be a pair with that one (loops.hpp)
 };
 
 /// The segments of `graph` in order, as small as they can be.
 inline Array<Segment> cut(const Graph& graph) {
   Array<Segment> segments;
   for (const GraphSegment& segment : segments_of(graph)) segments.push_back({segment});
+  const LoopRules rules(graph);
+  for (std::size_t s = 0; s + 1 < segments.size(); ++s)
+    segments[s].pairs_behind = segments[s + 1].pairs_before = rules.may_pair(s);
   return segments;
 }
 
@@ -66,6 +71,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.takes_tokens = true;
       node.input = node.output = graph.node(k).output;
       node.output_bytes = graph.node(k).output_bytes;
+      node.cut = sum_cut(graph, node.output);
       node.policy = graph.node(k).policy;
       node.recomputable = graph.node(k).recomputable;
       node.value_outside = graph.node(k).value_outside;
@@ -84,6 +90,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     const int from = segment.last;
     Node reader;
     reader.input = reader.output = graph.node(from).output;
+    reader.cut = sum_cut(graph, reader.output);
     reader.gradient_outside = !segment.has_output || graph.node(from).gradient_outside;
     reader.accepts_empty_dx = true;  // nobody wants it if nothing up to here is trained
     if (segment.has_output) {
@@ -169,18 +176,21 @@ struct Segments {
   /// those in which everything does.
   [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared)
       : all(cut(graph)) {
-    Array<std::size_t> costs;  // the first segment of each
+    Array<std::size_t> firsts, costs;  // the first segment of each form, and of each cost
     for (std::size_t j = 0; j < all.size(); ++j) {
       Segment& mine = all[j];
       Graph form = graph_of(graph, mine);
       for (std::size_t i = forms.size(), n = 0; i-- > 0 && n < compared && mine.form < 0; ++n)
-        if (same_form(forms[i], form)) mine.form = static_cast<int>(i);
+        if (all[firsts[i]].pairs_before == mine.pairs_before &&
+            all[firsts[i]].pairs_behind == mine.pairs_behind && same_form(forms[i], form))
+          mine.form = static_cast<int>(i);
       for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && mine.cost < 0; ++n)
         if (mine.form == all[costs[i]].form && same_cost(profile, all[costs[i]], mine))
           mine.cost = static_cast<int>(i);
       if (mine.form < 0) {
         mine.form = static_cast<int>(forms.size());
         forms.push_back(static_cast<Graph&&>(form));
+        firsts.push_back(j);
       }
       if (mine.cost < 0) {
         mine.cost = static_cast<int>(costs.size());

@@ -7,7 +7,8 @@
 /// the scheduler's own rule (program/scheduler.hpp); here its lifetimes are summed. That relaxation
 /// can only be smaller, at every instruction, than any completion. With layers in parts, what may
 /// come to live within a loop (program/loops.hpp) takes one part's bytes: a completion has more
-/// instructions, which may end a loop and never join what these do not.
+/// instructions, which may end a loop and never join what these do not, if whatever may be a pair is
+/// taken for one.
 #pragma once
 
 #include <cstddef>
@@ -205,7 +206,8 @@ class PartialPlan {
     constexpr void note_run(const Instruction& run) {
       const detail::Share share = rules->share(run, *plan, buffers);
       const int mine = rules->segment(run, segment);
-      const bool joins = !shares.empty() && share == shares.back() && mine == segment;
+      const bool joins = !shares.empty() && share == shares.back() &&
+                         (mine == segment || rules->may_pair(mine, segment));
       run_of.push_back(run_of.empty() ? 0 : run_of.back() + (joins ? 0 : 1));
       shares.push_back(share);
       segment = mine;
