@@ -41,8 +41,6 @@ MUTATIONS = [
     ("program/loops.hpp", "worst.looped < apart", "true", "plan/pairs_test.cpp", "take to the byte"),
     ("plan/chain/patterns.hpp", "out.beside = out.stored + begun_with(joint, schedule, reader)", "out.beside = out.stored",
      "plan/pairs_test.cpp", "take to the byte"),
-    ("plan/chain/placement.hpp", "raise(label.need, behind.on_peak + bytes.peak_on_stored)", "", "plan/pairs_test.cpp",
-     "what a search through all finds"),
     ("program/liveness.hpp", "changes[buffer.last + 1] -= bytes", "changes[buffer.last] -= bytes",
      "program/layout_test.cpp", "a buffer lives at the last instruction that names it"),
     ("program/exact.hpp", "same = same && exact[static_cast<std::size_t>(source)];",
