@@ -65,12 +65,10 @@ class LoopRules {
       for (int k = segments[s].first; k <= segments[s].last; ++k)
         makers_[index(k)] = readers_[index(k)] = mine;
       if (segments[s].has_output) readers_[index(segments[s].last)] = mine + 1;
-    }
-    may_pair_.resize(segments.size());
-    for (std::size_t s = 0; s < segments.size(); ++s) {
       ends_.push_back(segments[s].has_output ? segments[s].last : -1);
       shares.push_back(share_of(segments[s]));
     }
+    may_pair_.resize(segments.size());
     for (std::size_t s = 0; s + 2 < segments.size(); ++s)  // the last one runs the loss
       may_pair_[s] = shares[s] && shares[s] == shares[s + 1];
   }
@@ -177,6 +175,7 @@ class LoopRules {
     }
     return share;
   }
+
   constexpr Share of_codec(int id, const CodecInfo& codec) const {
     if (codec.item_elements == nullptr) return {};
     const Shape shape = graph_.node(id).output;
