@@ -99,11 +99,11 @@ void check(const Graph& graph, const CostProfile& profile, Source& random, int c
     const Array<bool> pairs = LoopRules(graph).pairs(plan);
     for (std::size_t j = 0; j < pairs.size(); ++j)
       if (pairs[j]) halves.push_back(j);
-    const auto as = [](const Pattern* pattern, State from, State to) {
-      for (const Pattern* other : {pattern - 1, pattern, pattern + 1})
-        if (other->first_choice == pattern->first_choice && other->from == from && other->to == to)
-          return other;
-      return pattern;
+    const auto as = [&](std::size_t j, State from, State to) {
+      for (const Pattern& other : form(j).all)
+        if (other.first_choice == path[j]->first_choice && other.from == from && other.to == to)
+          return &other;
+      return path[j];
     };
     SignedBytes least = need_of(path);
     for (std::size_t bits = 0; bits < std::size_t{1} << halves.size(); ++bits) {
@@ -111,8 +111,8 @@ void check(const Graph& graph, const CostProfile& profile, Source& random, int c
       for (std::size_t h = 0; h < halves.size(); ++h) {
         const State way = (bits >> h & 1) != 0 ? paired : replayed;
         const std::size_t j = halves[h];
-        other[j] = as(path[j], path[j]->from, way);
-        other[j + 1] = as(path[j + 1], way, path[j + 1]->to);
+        other[j] = as(j, path[j]->from, way);
+        other[j + 1] = as(j + 1, way, path[j + 1]->to);
         REQUIRE(other[j]->to == way);
         REQUIRE(other[j + 1]->from == way);
       }

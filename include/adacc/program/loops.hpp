@@ -50,6 +50,12 @@ struct Share {
   constexpr std::size_t of(std::size_t bytes) const { return bytes / whole * part; }
 };
 
+/// Whether segments a and b are a pair: `pairs` says so of each and the next one.
+constexpr bool are_pair(const Array<bool>& pairs, int a, int b) {
+  const int left = a < b ? a : b;
+  return (b - a == 1 || a - b == 1) && pairs[static_cast<std::size_t>(left)];
+}
+
 /// What may run in one loop, by graph and plan. Graph must outlive it.
 class LoopRules {
  public:
@@ -100,13 +106,9 @@ class LoopRules {
     return run.op == Op::add_gradient ? before : makers_[index(run.node)];
   }
 
-  /// Whether segment s and the next one may be a pair: all that runs in them in backward, whatever the
-  /// planners' policies, is cut into the same rows.
-  constexpr bool may_pair(std::size_t s) const { return s < may_pair_.size() && may_pair_[s]; }
-  /// The same of two, in any order.
-  constexpr bool may_pair(int a, int b) const {
-    return (a == b + 1 && may_pair(index(b))) || (b == a + 1 && may_pair(index(a)));
-  }
+  /// Whether two segments may be a pair: all that runs in them in backward, whatever the planners'
+  /// policies, is cut into the same rows.
+  constexpr bool may_pair(int a, int b) const { return active_ && are_pair(may_pair_, a, b); }
 
   /// By segment: whether it is a pair with the next one under `plan`.
   constexpr Array<bool> pairs(const Plan& plan) const {
@@ -117,7 +119,7 @@ class LoopRules {
       return id >= 0 && needed[index(id)] && plan[id].recomputes();
     };
     for (std::size_t s = 0; s < ends_.size(); ++s)
-      pairs[s] = may_pair(s) && again(s) && !(s > 0 && again(s - 1)) && !again(s + 1);
+      pairs[s] = may_pair_[s] && again(s) && !(s > 0 && again(s - 1)) && !again(s + 1);
     return pairs;
   }
 
@@ -198,7 +200,7 @@ class LoopPass {
 
   /// `schedule` is that of a step under `plan`; `pairs` says by segment whether it is one with the next.
   constexpr LoopPass(const LoopRules& rules, const Plan& plan, const Array<bool>& pairs,
-                     Schedule& schedule, Pairs how = Pairs::if_smaller)
+                     Schedule& schedule, Pairs how)
       : rules_(rules), plan_(plan), pairs_(pairs), how_(how), schedule_(schedule),
         seen_(schedule.buffers.size()) {}
 
@@ -222,7 +224,7 @@ class LoopPass {
         continue;
       }
       if (share) pieces_.push_back({first, i - 1, share.parts()});
-      const bool paired = goes_on && backward && paired_with(where, segment);
+      const bool paired = goes_on && backward && are_pair(pairs_, where, segment);
       if (!paired) consider_pieces(share, live);
       first = i, segment = where, shared = adds || (paired && shared), share = mine;
     }
@@ -232,11 +234,6 @@ class LoopPass {
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
   constexpr Instruction& at(int i) const { return schedule_.instructions[index(i)]; }
   constexpr Buffer& buffer(int id) const { return schedule_.buffers[index(id)]; }
-
-  constexpr bool paired_with(int a, int b) const {
-    const int lower = a < b ? a : b;
-    return (a - b == 1 || b - a == 1) && pairs_[index(lower)];
-  }
 
   /// The bytes that live at a run's worst instruction.
   struct Worst {
@@ -269,6 +266,7 @@ class LoopPass {
   }
 
   constexpr Worst weigh(const Loop& loop, Share share, const LiveBytes& live) {
+    if (loop.first == loop.last) return {live[index(loop.first)], live[index(loop.first)]};
     collect(loop);
     changes_.clear();
     changes_.resize(index(loop.last - loop.first) + 2);
@@ -294,7 +292,6 @@ class LoopPass {
       if (lived > worst.straight) worst.straight = lived;
       if (lived + changed > worst.looped) worst.looped = lived + changed;
     }
-    if (loop.first == loop.last) worst.looped = worst.straight;
     return worst;
   }
 

@@ -36,6 +36,16 @@ constexpr Schedule write_schedule(const Graph& graph, const Plan& plan, Mode mod
   return schedule;
 }
 
+/// A step's instructions with loops, of segments by themselves and of `pairs`.
+constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode,
+                                 const LoopRules& rules, const Array<bool>& pairs,
+                                 LoopPass::Pairs how) {
+  Schedule schedule = write_schedule(graph, plan, mode);
+  if (rules.active()) LoopPass(rules, plan, pairs, schedule, how).run();
+  if (mode == Mode::train) insert_updates(graph, schedule);
+  return schedule;
+}
+
 }  // namespace detail
 
 /// The instructions of one step, without loops. `plan` must have passed check(graph, plan).
@@ -48,14 +58,10 @@ constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
 
 /// The same with loops, if layers are cut and that lowers the bytes that live.
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
-  Schedule schedule = detail::write_schedule(graph, plan, mode);
   const detail::LoopRules rules(graph);
-  if (rules.active()) {
-    const Array<bool> pairs = rules.pairs(plan);
-    detail::LoopPass(rules, plan, pairs, schedule).run();
-  }
-  if (mode == Mode::train) detail::insert_updates(graph, schedule);
-  return schedule;
+  const Array<bool> pairs = rules.active() ? rules.pairs(plan) : Array<bool>{};
+  return detail::make_schedule(graph, plan, mode, rules, pairs,
+                               detail::LoopPass::Pairs::if_smaller);
 }
 
 }}  // namespace adacc::v0_1

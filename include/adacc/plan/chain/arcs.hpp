@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
 ///
-/// At a boundary the activation before it is in a state (patterns.hpp). The error that a replay carries into a segment is not
-/// counted, so sums of errors are a bound; it matters little, and whole plans are checked. Arcs
-/// between the same two states that are no better in anything are dropped: of a transformer's half
-/// block about a hundred remain.
+/// At a boundary the activation before it is in a state (patterns.hpp). The error that a replay carries
+/// into a segment is not counted, so sums of errors are a bound; it matters little, and whole plans are
+/// checked. Arcs between the same two states that are no better in anything are dropped: of a
+/// transformer's half block about a hundred remain.
 #pragma once
 
 #include <cstddef>

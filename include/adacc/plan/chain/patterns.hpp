@@ -231,23 +231,17 @@ class PatternLister {
 
   /// The segment's instructions under plan_.
   Schedule schedule_of(const Pattern& pattern, const LoopRules& rules) const {
-    Schedule schedule = write_schedule(form_, plan_, Mode::train);
-    if (rules.active()) {
-      const std::size_t mine = out_.segment.has_input ? 1 : 0;
-      Array<bool> pairs(mine + 2);
-      if (pattern.from == paired) pairs[mine - 1] = true;
-      if (pattern.to == paired) pairs[mine] = true;
-      LoopPass(rules, plan_, pairs, schedule, LoopPass::Pairs::always).run();
-    }
-    insert_updates(form_, schedule);
-    return schedule;
+    const std::size_t mine = out_.segment.has_input ? 1 : 0;
+    Array<bool> pairs(mine + 2);
+    if (pattern.from == paired) pairs[mine - 1] = true;
+    if (pattern.to == paired) pairs[mine] = true;
+    return detail::make_schedule(form_, plan_, Mode::train, rules, pairs, LoopPass::Pairs::always);
   }
 
-  /// What a pair's halves count both, or as theirs: the gradient between them, and gradients of parameters
-  /// that are not theirs alone.
+  /// Where a pair's halves meet in the schedule of one of them.
   struct Joint {
     int value = -1, gradient = -1;  ///< buffers of the activation between them
-    Loop loop{-1, -1, 0};
+    Loop loop{-1, -1, 0};           ///< the pair's
   };
 
   Joint joint_of(const Pattern& pattern, const Schedule& schedule) const {
@@ -273,7 +267,6 @@ class PatternLister {
       return static_cast<SignedBytes>(align_up(form_.nodes[k].output_bytes));
     };
     const int reader = static_cast<int>(out_.nodes());
-    const bool gives = pattern.to != at_hand;
     Joint joint;
     if (pattern.from == paired || pattern.to == paired) joint = joint_of(pattern, schedule);
     const auto room = [&](int id) {
@@ -299,7 +292,7 @@ class PatternLister {
       if (pattern.to == paired && !read && in_loop(at))
         live -= gradient_at(at) + of_parameters(schedule, i, reader);
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
-        replaying = gives;
+        replaying = pattern.to != at_hand;
         if (segment.has_reader) out.stored = live - of_parameters(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
@@ -343,7 +336,7 @@ class PatternLister {
       const Buffer& buffer = schedule.buffers[id];
       if (buffer.tile || buffer.first != joint.loop.first || buffer.last < joint.loop.last)
         continue;
-      if (static_cast<int>(id) != joint.gradient && !(counted_behind(schedule, id, reader)))
+      if (static_cast<int>(id) != joint.gradient && !counted_elsewhere(schedule, id, reader))
         bytes += static_cast<SignedBytes>(buffer.room());
     }
     return bytes;
@@ -351,7 +344,7 @@ class PatternLister {
 
   /// Whether a buffer is the gradient of a parameter that was begun by the reader or, if `node` is -1, that is
   /// complete in front of the segment.
-  bool counted_behind(const Schedule& schedule, std::size_t id, int node) const {
+  bool counted_elsewhere(const Schedule& schedule, std::size_t id, int node) const {
     if (schedule.buffers[id].kind != BufferKind::parameter_gradient) return false;
     const ParameterGradient& gradient = form_.gradients[id];  // they come first
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
@@ -381,7 +374,7 @@ class PatternLister {
     SignedBytes bytes = 0;
     for (std::size_t id = 0; id < form_.gradients.size() && id < schedule.buffers.size(); ++id) {
       const Buffer& buffer = schedule.buffers[id];
-      if (counted_behind(schedule, id, node) && buffer.first >= 0 && buffer.first <= at &&
+      if (counted_elsewhere(schedule, id, node) && buffer.first >= 0 && buffer.first <= at &&
           at <= buffer.last)
         bytes += static_cast<SignedBytes>(buffer.room());
     }

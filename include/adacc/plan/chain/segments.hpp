@@ -32,7 +32,8 @@ inline Array<Segment> cut(const Graph& graph) {
   for (const GraphSegment& segment : segments_of(graph)) segments.push_back({segment});
   const LoopRules rules(graph);
   for (std::size_t s = 0; s + 1 < segments.size(); ++s)
-    segments[s].pairs_behind = segments[s + 1].pairs_before = rules.may_pair(s);
+    segments[s].pairs_behind = segments[s + 1].pairs_before =
+        rules.may_pair(static_cast<int>(s), static_cast<int>(s) + 1);
   return segments;
 }
 
