@@ -110,9 +110,10 @@ class LoopRules {
   /// policies, is cut into the same rows.
   constexpr bool may_pair(int a, int b) const { return active_ && are_pair(may_pair_, a, b); }
 
-  /// By segment: whether it is a pair with the next one under `plan`.
+  /// By segment: whether it is a pair with the next one under `plan`. Empty if there are no loops.
   constexpr Array<bool> pairs(const Plan& plan) const {
     Array<bool> pairs(ends_.size());
+    if (!active_) return pairs;
     const Array<bool> needed = needed_in_backward(graph_, plan);
     const auto again = [&](std::size_t s) {
       const int id = ends_[s];

@@ -59,7 +59,7 @@ constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
 /// The same with loops, if layers are cut and that lowers the bytes that live.
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
   const detail::LoopRules rules(graph);
-  const Array<bool> pairs = rules.active() ? rules.pairs(plan) : Array<bool>{};
+  const Array<bool> pairs = rules.pairs(plan);
   return detail::make_schedule(graph, plan, mode, rules, pairs,
                                detail::LoopPass::Pairs::if_smaller);
 }
