@@ -68,7 +68,7 @@ struct Shared {
 
 /// What a plan's loops are worth.
 struct Worth {
-  int loops = 0, tiles = 0, lower = 0;
+  int loops = 0, tiles = 0, packed = 0, lower = 0;
   double share = 0;  ///< of the peak without loops, of all plans together
 };
 
@@ -78,7 +78,10 @@ void check(const Net& network, const Program& program, std::mt19937& random, Wor
   const int workers = program.graph.workers;
   CHECK(program.peak_bytes() <= plain.peak_bytes());
   worth.loops += static_cast<int>(program.schedule.loops.size());
-  for (const Buffer& buffer : program.schedule.buffers) worth.tiles += buffer.tile;
+  for (const Buffer& buffer : program.schedule.buffers) {
+    worth.tiles += buffer.tile;
+    worth.packed += buffer.kind == BufferKind::packed;
+  }
   worth.lower += program.peak_bytes() < plain.peak_bytes();
   worth.share +=
       static_cast<double>(program.peak_bytes()) / static_cast<double>(plain.peak_bytes());
@@ -193,6 +196,7 @@ TEST_CASE("codecs and random numbers in loops know which rows they are at") {
   check_codecs<Compress<Bf16>, Recompute, Int8>(worth);
   check_codecs<Int8, Noisy, Recompute>(worth);
   check_codecs<Recompute, Compress<Bf16>, Noisy>(worth);
+  CHECK(worth.packed > 100);
   CHECK(worth.lower == 18);
   CHECK(worth.share < 0.9 * 18);
 }

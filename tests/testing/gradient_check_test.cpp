@@ -40,6 +40,8 @@ enum class Fault {
   evaluation,
   nan,
   split,
+  packed_of_part,
+  packed_overrun,
 };
 
 /// y = weight * x^2 + sum(x) / 8 per row, correct but for its fault. aux: the rows' sums.
@@ -60,10 +62,26 @@ struct Faulty {
   std::size_t workspace_bytes(Shape, Dtype scalar, int workers, Pass) const {
     return static_cast<std::size_t>(workers) * 3 * bytes_of(scalar);
   }
+  /// An eighth, which is made once.
+  std::size_t packed_bytes(Shape, Dtype scalar, Pass pass) const {
+    return pass == Pass::forward ? bytes_of(scalar) : 0;
+  }
+
+  template <class T>
+  T eighth(const Cpu& cpu, View<const T> x) const {
+    if (cpu.packed.empty()) return T(0.125);
+    auto* const kept = static_cast<T*>(static_cast<void*>(cpu.packed.data()));
+    if (!cpu.packed_holds) kept[0] = T(0.125);
+    if (fault == Fault::packed_of_part && !cpu.packed_holds) kept[0] += T(1e-12) * x[0];
+    if (fault == Fault::packed_overrun)
+      ++reinterpret_cast<unsigned char&>(cpu.packed.data()[cpu.packed.size()]);
+    return kept[0];
+  }
 
   template <class T>
   void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
                Bytes workspace) const {
+    const T share = eighth(cpu, x);
     auto* const sums = static_cast<T*>(static_cast<void*>(aux.data()));
     auto* const scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
     const std::size_t cols = x.cols();
@@ -84,7 +102,7 @@ struct Faulty {
       for (std::size_t c = 0; c < cols; ++c) {
         const T v = x[r * cols + c];
         if (fault == Fault::y_left_out && r == 0 && c == 0) continue;
-        y[r * cols + c] = params[0][c] * v * v + sum / 8;
+        y[r * cols + c] = params[0][c] * v * v + sum * share;
       }
     });
     if (fault == Fault::forward_workspace_overrun)
@@ -322,6 +340,8 @@ TEST_CASE("gradient check: state, order and threads are found") {
   expect(check<Fault::nested>(), "a tile called parallel");
   expect(check<Fault::evaluation>(), "gradient of");
   expect(check<Fault::split>(), "parts of the (5, 4) input do not add up");
+  expect(check<Fault::packed_of_part>(), "other bits than without");
+  expect(check<Fault::packed_overrun>(), "more than its packed_bytes");
 }
 
 TEST_CASE("gradient check: losses") {

@@ -77,6 +77,12 @@ struct KernelCall {
   /// before. aux then holds what it wrote there, and a layer need not make it again.
   bool aux_holds = false;
 
+  /// Set for the calls of layers that are cut into parts and say `packed_bytes`: as many bytes, which
+  /// belong to all parts of one instruction, if the step's arena has them to spare; else empty. What a
+  /// part leaves there the next one finds: `packed_holds` is false in the first one.
+  Bytes packed;
+  bool packed_holds = false;
+
   /// Set for the calls of layers and losses that can be split. Who computes a mean over all rows,
   /// or draws numbers by element, needs to know which ones it was given.
   Part part;

@@ -46,6 +46,14 @@ struct Operand {
 /// Whether a product overwrites C or is added to it.
 enum class Accumulate : bool { no, yes };
 
+/// Memory in which the packed B of a product stays for other products with the same B: of
+/// packed_elems(), 64-byte aligned; null: there is none, and B is packed into the workspace.
+template <class T>
+struct PackedOperand {
+  T* data = nullptr;
+  bool holds = false;  ///< a product before has packed it already
+};
+
 namespace detail {
 
 // The kernel holds kernel_rows x kernel_vectors registers of C: 24 of 32, or 12 of 16.
@@ -333,12 +341,13 @@ struct GemmTile {
   }
 };
 
-/// The loops over blocks that products of all kinds share. B is packed into `packed`
-/// (GemmBlocks::b_elems) by pack(first k, depth, first column, columns, to), and then
-/// multiply(tile, worker) is called for tiles of `tile_rows` rows: both in parallel.
+/// The loops over blocks that products of all kinds share. B is packed into `scratch`
+/// (GemmBlocks::b_elems), or into `kept` if that has memory and does not hold it yet, by
+/// pack(first k, depth, first column, columns, to), and then multiply(tile, worker) is called for tiles
+/// of `tile_rows` rows: both in parallel.
 template <class T, class Pack, class Multiply>
 void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
-                        std::size_t tile_rows, T* packed, const Pack& pack,
+                        std::size_t tile_rows, T* scratch, PackedOperand<T> kept, const Pack& pack,
                         const Multiply& multiply) {
   using Blocks = GemmBlocks<T>;
   const Blocks block(m, n, k);
@@ -358,10 +367,14 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
     std::size_t p0 = 0;
     do {
       const std::size_t depth = least(block.k, k - p0);
-      parallel(panels, [&](std::size_t panel, int) {
-        const std::size_t j = panel * Blocks::panel;
-        pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
-      });
+      // Blocks that are kept lie one after the other, in the order in which they are read.
+      T* const packed =
+          kept.data == nullptr ? scratch : kept.data + j0 * k + round_up(cols, Blocks::width) * p0;
+      if (!kept.holds)
+        parallel(panels, [&](std::size_t panel, int) {
+          const std::size_t j = panel * Blocks::panel;
+          pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
+        });
       parallel(row_tiles * groups, [&](std::size_t tile, int worker) {
         const std::size_t i0 = tile / groups * tile_rows, first = tile % groups * group;
         multiply(GemmTile<T>{i0, least(tile_rows, m - i0), p0, depth, j0, cols, first,
@@ -377,7 +390,7 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
 template <class T, class Pack>
 void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
                const Pack& pack, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
-               const T* bias = nullptr) {
+               const T* bias = nullptr, PackedOperand<T> kept = {}) {
   using Blocks = GemmBlocks<T>;
   const Blocks block(m, n, k);
   T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
@@ -400,10 +413,22 @@ void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T>
                            part);
     });
   };
-  multiply_in_blocks<T>(ctx, m, n, k, tile_rows, b_packed, pack, multiply);
+  multiply_in_blocks<T>(ctx, m, n, k, tile_rows, b_packed, kept, pack, multiply);
 }
 
 }  // namespace detail
+
+/// Elements that the whole of a packed B (k x n) takes.
+template <class T>
+constexpr std::size_t packed_elems(std::size_t n, std::size_t k) {
+  return detail::round_up(n, detail::GemmBlocks<T>::width) * k;
+}
+
+/// The same in bytes, for elements of a type that is known at run time: f32 or f64.
+constexpr std::size_t packed_bytes(Dtype scalar, std::size_t n, std::size_t k) {
+  return scalar == Dtype::f64 ? packed_elems<double>(n, k) * sizeof(double)
+                              : packed_elems<float>(n, k) * sizeof(float);
+}
 
 /// Bytes of workspace for `gemm`: a block of A for each worker, then the shared block of B, whose
 /// last byte is the last of the workspace and is written.
@@ -424,16 +449,18 @@ constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::siz
 /// C (m x n, row-major with leading dimension ldc) = A (m x k) B (k x n), or += with
 /// Accumulate::yes, in parallel over the context's threads. If `bias` is not null and the
 /// product overwrites C, the row bias (n) is added to every row. C overlaps neither operand;
-/// `workspace` holds gemm_workspace_bytes, 64-byte aligned.
+/// `workspace` holds gemm_workspace_bytes, 64-byte aligned. If `kept` has memory, the packed B stays
+/// there, or is read from there: the results have the same bits.
 template <class T>
 void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
-          std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr) {
+          std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr,
+          PackedOperand<T> kept = {}) {
   if (m == 0 || n == 0) return;
   if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
   const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
     detail::pack_panel(count, depth, b.at(p, j), to);
   };
-  detail::gemm_with<T>(ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias);
+  detail::gemm_with<T>(ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias, kept);
 }
 
 /// Bytes of scratch for `gemm_tile`.

@@ -40,6 +40,13 @@ void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
   });
 }
 
+/// Where the step that a call belongs to has memory for the packed weight, if it has any.
+template <class T>
+PackedOperand<T> kept_operand(const Cpu& ctx) {
+  if (ctx.packed.empty()) return {};
+  return {static_cast<T*>(static_cast<void*>(ctx.packed.data())), ctx.packed_holds};
+}
+
 }  // namespace detail
 
 /// x (..., in) to y (..., out). Parameters: "weight" (out, in) and, if wanted, "bias" (out),
@@ -113,12 +120,22 @@ struct Linear {
     return dx < dweight ? dweight : dx;
   }
 
+  /// The weight, packed for the product that reads it.
+  constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
+    switch (pass) {
+      case Pass::forward: return adacc::packed_bytes(scalar, out, in.cols());
+      case Pass::backward: return adacc::packed_bytes(scalar, in.cols(), out);
+      default: return 0;
+    }
+  }
+
   template <class T>
   void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes,
                Bytes workspace) const {
     const std::size_t in = x.cols();
     gemm<T>(ctx, x.rows(), out, in, {x.data(), in, 1}, {params[0].data(), 1, in}, y.data(), out,
-            Accumulate::no, workspace, bias ? params[1].data() : nullptr);
+            Accumulate::no, workspace, bias ? params[1].data() : nullptr,
+            detail::kept_operand<T>(ctx));
   }
 
   template <class T>
@@ -127,7 +144,7 @@ struct Linear {
     const std::size_t rows = dy.rows(), in = params[0].cols();
     if (!dx.empty())
       gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
-              Accumulate::no, workspace);
+              Accumulate::no, workspace, nullptr, detail::kept_operand<T>(ctx));
     if (!dparams[0].empty())
       gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
               Accumulate::yes, workspace);

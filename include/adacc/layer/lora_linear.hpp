@@ -100,6 +100,11 @@ struct LoraLinear {
     return align_up(aux_bytes(in, scalar)) + most;
   }
 
+  /// The frozen weight's; both factors are small.
+  constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
+    return linear().packed_bytes(in, scalar, pass);
+  }
+
   template <class T>
   void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
                Bytes workspace) const {

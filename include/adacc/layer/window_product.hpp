@@ -209,7 +209,7 @@ void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> win
     });
   };
   multiply_in_blocks<T>(ctx, m, n, windows.cols(), least(round_up(m, kernel_rows), highest),
-                        zeros + zero_elems, pack, multiply);
+                        zeros + zero_elems, {}, pack, multiply);
 }
 
 /// Copies `count` elements, few enough that a call of memcpy would cost more than it does.

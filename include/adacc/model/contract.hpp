@@ -39,6 +39,9 @@
 ///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
 ///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
+///     constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass) const;
+///                                              // what is made of parameters alone, and would be made
+///                                              // again in each part of a call: KernelCall::packed
 ///     constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const;
 ///                                              // where parameters are in bfloat16 it has no copy of
 ///                                              // them all, but reads them by Params::rows() or
@@ -224,6 +227,9 @@ struct layer_traits {
     if constexpr (has_workspace_bytes) return f.workspace_bytes(in, scalar, workers, pass);
     else return 0;
   }
+  static constexpr bool has_packed_bytes = requires(const F& f, Shape in) {
+    f.packed_bytes(in, Dtype::f32, Pass::forward);
+  };
   static constexpr bool has_parameter_window = requires(const F& f, Shape in) {
     f.parameter_window(in, Dtype::f32, Pass::forward);
   };

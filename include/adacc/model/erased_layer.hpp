@@ -60,6 +60,7 @@ struct LayerNeeds {
   std::size_t (*entry_items)(const AnyFunctor&, Shape in) = nullptr;
   std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
   std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
+  std::size_t (*packed_bytes)(const AnyFunctor&, Shape in, Dtype, Pass) = nullptr;
   double (*operations)(const AnyFunctor&, Shape in) = nullptr;
   std::size_t (*parameter_window)(const AnyFunctor&, Shape in, Dtype, Pass) = nullptr;
 };
@@ -109,6 +110,10 @@ struct Answers {
   static constexpr std::size_t workspace_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
                                                int workers, Pass pass) {
     return functor_in<F>(any).workspace_bytes(in, scalar, workers, pass);
+  }
+  static constexpr std::size_t packed_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
+                                            Pass pass) {
+    return functor_in<F>(any).packed_bytes(in, scalar, pass);
   }
   static constexpr double operations(const AnyFunctor& any, Shape in) {
     return functor_in<F>(any).operations(in);
@@ -166,6 +171,7 @@ constexpr LayerNeeds make_needs() {
   if constexpr (Twin::has_workspace_bytes) needs.workspace_bytes = &Twin::workspace_bytes;
   else if constexpr (traits::has_workspace_bytes)
     needs.workspace_bytes = &Answers<F>::workspace_bytes;
+  if constexpr (traits::has_packed_bytes) needs.packed_bytes = &Answers<F>::packed_bytes;
   if constexpr (traits::has_operations) needs.operations = &Answers<F>::operations;
   if constexpr (traits::has_parameter_window)
     needs.parameter_window = &Answers<F>::parameter_window;

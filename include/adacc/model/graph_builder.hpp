@@ -291,7 +291,8 @@ class GraphBuilder {
     node.runs_backward = node.read_in_backward = false;
     node.reads = Reads::none;
     node.backward_reads = {};
-    node.backward_workspace = node.discarded_bytes = node.window.backward = 0;
+    node.backward_workspace = node.backward_packed = 0;
+    node.discarded_bytes = node.window.backward = 0;
     node.sensitivity = 0;
   }
 
@@ -443,6 +444,10 @@ class GraphBuilder {
     }
     node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
     if (node.runs_backward) node.backward_workspace = workspace(functor, needs, node.cut, backward);
+    if (last == 0 || needs.packed_bytes == nullptr) return;
+    node.forward_packed = needs.packed_bytes(functor, shape_, graph_.scalar, Pass::forward);
+    if (node.runs_backward)
+      node.backward_packed = needs.packed_bytes(functor, shape_, graph_.scalar, backward);
   }
 
   /// Bytes of aux of one part.

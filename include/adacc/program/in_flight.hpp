@@ -99,7 +99,8 @@ struct InFlightProgram {
 /// Compiles a step of `graph` under `plan`, which has passed check(graph, plan). Fails as
 /// make_in_flight_layout() does, or if the plan's room is too small.
 constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, const Plan& plan) {
-  Result<Program> program = make_program(graph, plan);
+  // Steps share the room to work in, laid out anew: there are no gaps that one could call its own.
+  Result<Program> program = detail::compile(graph, plan, Mode::train);
   if (!program) return program.error;
   Result<InFlightLayout> layout = make_in_flight_layout({program->schedule, program->layout});
   if (!layout) return layout.error;

@@ -47,6 +47,7 @@ struct Instruction {
   int parts = 1;       ///< calls that it is made of, one after the other
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
+  int packed = -1;    ///< what all parts of a layer's call have in common (packed.hpp)
   int transfer = -1;  ///< into Schedule::transfers: that of a write_ or read_ instruction
   int loop = -1;      ///< into Schedule::loops: that which it is part of; -1: none
   /// Of an update, into Graph::gradients: the first of those that are complete. All those that the
@@ -69,12 +70,13 @@ enum class BufferKind : std::uint8_t {
   encoded,
   aux,
   workspace,
+  packed,              ///< what is made of parameters once for all parts of an instruction
   parameter_gradient,  ///< of a parameter, if updates are fused: buffer i is Graph::gradients[i]
 };
 
 constexpr const char* name_of(BufferKind kind) {
-  constexpr const char* names[] = {"activation", "gradient",  "encoded",
-                                   "aux",        "workspace", "parameter_gradient"};
+  constexpr const char* names[] = {"activation", "gradient", "encoded",           "aux",
+                                   "workspace",  "packed",   "parameter_gradient"};
   return names[static_cast<int>(kind)];
 }
 

@@ -15,6 +15,7 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "free_list.hpp"
 #include "instruction.hpp"
 #include "layout_search.hpp"
 #include "liveness.hpp"
@@ -28,58 +29,6 @@ struct Layout {
 };
 
 namespace detail {
-
-/// Free intervals of an arena without end, sorted by offset.
-class FreeList {
- public:
-  constexpr FreeList() { holes_.push_back({0, static_cast<std::size_t>(-1)}); }
-
-  /// The lowest `bytes` that are free, from a multiple of `unit` on.
-  constexpr std::size_t take(std::size_t bytes, std::size_t unit) {
-    for (std::size_t i = 0; i < holes_.size(); ++i) {
-      Hole& hole = holes_[i];
-      const std::size_t offset = (hole.begin + unit - 1) / unit * unit;
-      if (offset > hole.end || hole.end - offset < bytes) continue;
-      const Hole before{hole.begin, offset};
-      hole.begin = offset + bytes;
-      if (hole.begin == hole.end) holes_.erase(i);
-      if (before.begin != before.end) holes_.insert(i, before);
-      return offset;
-    }
-    return 0;  // not reached: the last hole has no end
-  }
-
-  /// Where the last hole begins: nothing is taken from there on.
-  constexpr std::size_t top() const { return holes_[holes_.size() - 1].begin; }
-
-  constexpr void give(std::size_t offset, std::size_t bytes) {
-    std::size_t low = 0, high = holes_.size();  // the first hole behind offset
-    while (low < high) {
-      const std::size_t middle = (low + high) / 2;
-      if (holes_[middle].begin < offset) low = middle + 1;
-      else high = middle;
-    }
-    const bool joins_next = low < holes_.size() && holes_[low].begin == offset + bytes;
-    const bool joins_previous = low > 0 && holes_[low - 1].end == offset;
-    if (joins_next && joins_previous) {
-      holes_[low - 1].end = holes_[low].end;
-      holes_.erase(low);
-    } else if (joins_next) {
-      holes_[low].begin = offset;
-    } else if (joins_previous) {
-      holes_[low - 1].end = offset + bytes;
-    } else {
-      holes_.insert(low, {offset, offset + bytes});
-    }
-  }
-
- private:
-  struct Hole {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-  };
-  Array<Hole> holes_;
-};
 
 /// Which buffers are born and which die at each instruction, as lists through arrays.
 class Timeline {

@@ -11,6 +11,7 @@
 #include "../model/graph_builder.hpp"
 #include "exact.hpp"
 #include "layout.hpp"
+#include "packed.hpp"
 #include "plan.hpp"
 #include "schedule.hpp"
 #include "transfers.hpp"
@@ -120,8 +121,10 @@ constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& 
   return placed;
 }
 
-/// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
-constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
+namespace detail {
+
+/// make_program(), but for what only fills gaps of the layout.
+constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
   if (const Error why = check(graph, plan)) return Error::misuse(why.text());
   Result<PlacedSchedule> placed = place_schedule(graph, plan, mode);
   if (!placed) return placed.error;
@@ -132,6 +135,16 @@ constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode:
   program.graph = static_cast<Graph&&>(graph);
   program.plan = static_cast<Plan&&>(plan);
   program.mode = mode;
+  return program;
+}
+
+}  // namespace detail
+
+/// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
+constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
+  Result<Program> program =
+      detail::compile(static_cast<Graph&&>(graph), static_cast<Plan&&>(plan), mode);
+  if (program) detail::PackedPass(program->graph, program->schedule, program->layout).run();
   return program;
 }
 

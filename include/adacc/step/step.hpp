@@ -397,12 +397,18 @@ class Step {
   /// Tells the kernels called in its life which part of the work they do.
   class PartScope {
    public:
-    PartScope(Context& context, const Cut& cut, std::size_t part) : context_(context) {
+    PartScope(Context& context, const Cut& cut, std::size_t part, Bytes packed = {})
+        : context_(context) {
       context.part = {cut.first(part), cut.count(part), cut.items};
+      context.packed = packed;
+      context.packed_holds = part > 0;
     }
     PartScope(const PartScope&) = delete;
     PartScope& operator=(const PartScope&) = delete;
-    ~PartScope() { context_.part = {}; }
+    ~PartScope() {
+      context_.part = {};
+      context_.packed = {};
+    }
 
    private:
     Context& context_;
@@ -418,7 +424,7 @@ class Step {
     decode_parameters(context, run, part, node, args);
     const int input = graph().input_of(run.node);
     context.aux_holds = run.again && (input == step_input || exact(input));
-    const PartScope scope(context, node.cut, part);
+    const PartScope scope(context, node.cut, part, at_.bytes(run.packed));
     layer(node).forward(layer(node).functor, context, args);
   }
 
@@ -432,7 +438,7 @@ class Step {
     if (part == 0) begin_gradients(context, node, run.node);
     const KernelArgs<T> args = at_.of_backward(run, part);
     decode_parameters(context, run, part, node, args);
-    const PartScope scope(context, node.cut, part);
+    const PartScope scope(context, node.cut, part, at_.bytes(run.packed));
     layer(node).backward(layer(node).functor, context, args);
   }
 

@@ -35,8 +35,10 @@ class SplitRun {
   static constexpr bool own = Traits::split() == Split::own;
 
  public:
-  SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts)
-      : f_(f), cpu_(cpu), all_(tensors),
+  /// With `keeps`, parts have memory for what they have in common (KernelCall::packed).
+  SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts,
+           bool keeps)
+      : f_(f), cpu_(cpu), all_(tensors), keeps_(keeps),
         cut_(make_cut(Traits::split(), Traits::split_items(f, tensors.x.shape()), parts, 0, 0)) {}
 
   std::size_t parts() const { return cut_.parts(); }
@@ -47,10 +49,15 @@ class SplitRun {
                         " and y ", all_.y.shape(), " have not both ", cut_.items, " items");
     for (std::size_t part = 0; part < (own ? 1 : parts()); ++part)
       memory_.emplace_back(*this, part);
-    for (std::size_t part = 0; part < parts(); ++part)
-      if (const Error why = forward(part)) return why;
-    for (std::size_t part = 0; part < parts(); ++part)
-      if (const Error why = backward(part)) return why;
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      GuardedBlock packed(packed_bytes(pass));
+      for (std::size_t part = 0; part < parts(); ++part) {
+        cpu_.packed = packed.bytes();
+        cpu_.packed_holds = part > 0;
+        if (const Error why = pass == Pass::forward ? forward(part) : backward(part)) return why;
+      }
+      if (!packed.intact()) return Error::say("a part wrote more than its packed_bytes");
+    }
     for (std::size_t part = 0; part < memory_.size(); ++part) {
       copy_out(memory_[part].y, all_.y, part);
       copy_out(memory_[part].dx, all_.dx, part);
@@ -73,6 +80,11 @@ class SplitRun {
     GuardedBlock x, dy, y, dx, aux;
   };
 
+  std::size_t packed_bytes(Pass pass) const {
+    if constexpr (Traits::has_packed_bytes)
+      if (keeps_) return f_.packed_bytes(all_.x.shape(), Dtype::f64, pass);
+    return 0;
+  }
   std::size_t share(std::size_t elems, std::size_t part) const {
     return own ? elems : elems / cut_.items * cut_.count(part);
   }
@@ -133,6 +145,7 @@ class SplitRun {
   const F& f_;
   Cpu cpu_;
   SplitTensors<X> all_;
+  bool keeps_;
   Cut cut_;
   std::vector<Memory> memory_;
 };
