@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/cost/measure_link.hpp>
+#include <adacc/cost/measure_drag.hpp>
 #include <adacc/io/budget.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/plan/make_plan.hpp>
@@ -78,8 +78,8 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
 }
 
 /// What a store of `bytes` bytes in `folder` costs, at the sizes of the activations of `graph`.
-adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, std::size_t bytes,
-                                             const adacc::Graph& graph) {
+adacc::Result<adacc::LinkCost> measure_store(adacc::Cpu cpu, const std::string& folder,
+                                             std::size_t bytes, const adacc::Graph& graph) {
   using namespace adacc;
   const LinkMeasurement how{.clock = now};
   auto file = ScratchFile::make(folder, bytes);
@@ -87,7 +87,7 @@ adacc::Result<adacc::LinkCost> measure_store(const std::string& folder, std::siz
   auto memory = Block<std::byte>::make(link_memory_bytes(*file, graph, how), "measuring the store",
                                        huge_page);
   if (!memory) return memory.error;
-  return measure_link(*file, memory->view(), graph, how);
+  return measure_link(cpu, *file, memory->view(), graph, how);
 }
 
 std::string picture(const std::vector<Entry>& entries) {
@@ -180,7 +180,7 @@ int main(int argc, char** argv) {
     request.tolerance = series == Series::planned ? o.tolerance : 0;
     request.budget_bytes = entries[0].peak();
     if (series == Series::stored) {
-      const auto link = measure_store(o.store, entries[0].peak(), *graph);
+      const auto link = measure_store(cpu, o.store, entries[0].peak(), *graph);
       if (!link) return fail(link.error);
       request.link = *link;
     }

@@ -60,6 +60,12 @@ MUTATIONS = [
      "for (int i = 0; i < at; ++i) if (out.instructions[index(i)].op == Op::write_begin && "
      "out.instructions[index(i)].transfer == transfer[event.item]) out.buffers[index(buffer)].last = i;",
      "step/offload_test.cpp", "what leaves lives until its write has been waited for"),
+    ("plan/offload.hpp", "compute + 2 * sent *", "compute + 20 * sent *", "plan/offload_test.cpp",
+     "no plan that sends something is faster than the bound"),
+    ("plan/offload.hpp", "const double dragged = compute + 2 * sent * request_.link.begin_per_byte;", "const double dragged = compute;",
+     "plan/offload_test.cpp", "what transfers take from computation is in the bound"),
+    ("cost/measure_drag.hpp", "drag += longer / travelled / 2;", "drag += longer / travelled;", "cost/link_test.cpp",
+     "what transfers take from computation is the mean of both directions"),
     ("store/transfers_under_way.hpp", "mine.stalled = !store_.done(transfer);", "mine.stalled = false;",
      "cost/stall_test.cpp", "stalls are measured"),
     ("cost/link.hpp", "free = (now > free ? now : free) + seconds", "free = now + seconds",

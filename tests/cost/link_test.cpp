@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <adacc/core/block.hpp>
 #include <adacc/cost/link.hpp>
+#include <adacc/cost/measure_drag.hpp>
 #include <adacc/cost/measure_link.hpp>
 #include <adacc/store/memory_store.hpp>
 
@@ -64,6 +65,49 @@ TEST_CASE("a link is measured as it is") {
   CHECK(link->read_rate == doctest::Approx(8e6));
   CHECK(link->latency == doctest::Approx(2e-3));
   CHECK(link->begin == 0);
+}
+
+/// Tiles take a millisecond of the test's clock, and half of one more while the store is busy.
+struct Slowed {
+  MadeUpClock& clock;
+  const MemoryStore& store;
+  bool busy = true;
+  int workers() const { return 2; }
+  template <class Tile>
+  void parallel(std::size_t tiles, const Tile&) const {
+    for (std::size_t i = 0; i < tiles; ++i)
+      clock.time += !busy || store.begun() == 0 || store.done(3) ? 1e-3 : 1.5e-3;
+  }
+};
+
+TEST_CASE("what transfers take from computation is measured") {
+  auto room = *Block<std::byte>::make(1 << 20, "store");
+  auto memory = *Block<std::byte>::make(1 << 20, "memory");
+  MemoryStore store(Bytes(room.data(), Shape(room.size())));
+  MadeUpClock clock;
+  constexpr std::size_t bytes = 64 * KiB;
+  for (const double seconds : {4e-3, 12e-3, 1.0}) {  // of each transfer, all four: 16 ms and more
+    CAPTURE(seconds);
+    store.speed = {clock, &MadeUpClock::pass, &clock, bytes / seconds, bytes / seconds, 0};
+    REQUIRE(!store.prepare(4, memory.view()));
+    const LinkCost link{.write_rate = bytes / seconds, .read_rate = bytes / seconds};
+    Slowed context{clock, store};
+    const auto drag = measure_drag(context, store, memory.view(), bytes, link, {.clock = clock});
+    REQUIRE_MESSAGE(drag, drag.error.text());
+    // A third of the time for which they travel.
+    CHECK(*drag == doctest::Approx(seconds / 3 / bytes).epsilon(0.1));
+    context.busy = false;
+    CHECK(*measure_drag(context, store, memory.view(), bytes, link, {.clock = clock}) == 0);
+  }
+  Cpu cpu;  // takes none of the clock's time
+  store.speed.write_rate = store.speed.read_rate = 1e6;
+  const LinkCost link{.write_rate = 1e6, .read_rate = 1e6};
+  CHECK(*measure_drag(cpu, store, memory.view(), bytes, link, {.clock = clock}) == 0);
+  CHECK(measure_drag(cpu, store, memory.view(), bytes, {}, {.clock = clock}).error);
+  store.failure = Error::say("the link broke");
+  Slowed context{clock, store};
+  CHECK(std::string(measure_drag(context, store, memory.view(), bytes, link, {.clock = clock})
+                        .error.text()) == "the link broke");
 }
 
 TEST_CASE("what cannot be measured") {

@@ -8,9 +8,9 @@
 ///
 /// The bound. Let a plan within the budget B send S bytes. Without sending, it would need at most
 /// B + S, so it computes for at least L(B + S) seconds, L being what the planner proved for that
-/// budget, and keeps the link busy for S bytes in both directions. L falls with S, the other rises:
-/// over the intervals between the budgets that were planned for, the least of the larger of both
-/// bounds every plan. (Layouts may cost a plan some bytes over its live ones, which this leaves out.)
+/// budget, and for what transfers of S bytes in both directions take of computation, and keeps the link
+/// busy with them. L falls with S, the rest rises: over the intervals between the budgets that were
+/// planned for, the least of the larger of both bounds every plan. (Layouts may cost a plan some bytes over its live ones, which this leaves out.)
 #pragma once
 
 #include <cstddef>
@@ -146,9 +146,10 @@ class OffloadPlanner {
       // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.
       if (i + 1 == trials_.size()) compute = trials_[i].least;
       const double sent = static_cast<double>(trials_[i].bytes - request_.budget_bytes);
+      const double dragged = compute + 2 * sent * request_.link.begin_per_byte;
       const double link =
           profile_.rest + sent / request_.link.write_rate + sent / request_.link.read_rate;
-      lower(least, larger(compute, link));
+      lower(least, larger(dragged, link));
       raise(compute, trials_[i].least);
     }
     return least;

@@ -281,8 +281,10 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!may_take(seconds_to_measure(link, store, memory.size(), graph, how), start)) return;
     boundary.looked = true;
     // One that fails, or an arena too small for a few transfers, leaves what is known of it.
-    if (const auto found = measure_link(store, memory, graph, how); found)
+    if (auto found = measure_link(store, memory, graph, how); found) {
+      found->begin_per_byte = link.begin_per_byte;  // of each byte, however fast they go
       evolution_.observe_link(*found);
+    }
     measuring_ += clock_() - start;
     if (const Error why = training.bind(training.compiled())) boundary.update.failed = why;
   }

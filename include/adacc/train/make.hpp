@@ -6,7 +6,7 @@
 
 #include "../core/extremes.hpp"
 #include "../cost/estimate.hpp"
-#include "../cost/measure_link.hpp"
+#include "../cost/measure_drag.hpp"
 #include "../plan/make_plan.hpp"
 #include "evolving.hpp"
 #include "total.hpp"
@@ -19,7 +19,7 @@ namespace detail {
 /// The link to `store` at the sizes of the activations of `graph`, from memory of the context's.
 /// `taken` becomes the bytes that this took.
 template <class Context>
-Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef clock,
+Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& graph, ClockRef clock,
                                std::size_t& taken) {
   if (!clock)
     return Error::misuse(
@@ -30,7 +30,10 @@ Result<LinkCost> measured_link(StoreRef store, const Graph& graph, ClockRef cloc
   auto memory = Block::make(link_memory_bytes(store, graph, how), "measuring the store", huge_page);
   if (!memory) return memory.error;
   taken = memory->size();
-  return measure_link(store, memory->view(), graph, how);
+  // Computation of a device is not slowed down by what its host can time.
+  if constexpr (!has_memory_of_its_own<Context>)
+    return measure_link(context, store, memory->view(), graph, how);
+  else return measure_link(store, memory->view(), graph, how);
 }
 
 /// What a planner is asked for, but for a store.
@@ -85,8 +88,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   if (options.store) {
     request.link = options.link;
     if (!request.link.exists()) {
-      const Result<LinkCost> link =
-          detail::measured_link<Context>(options.store, graph, options.clock, set_up_bytes);
+      const Result<LinkCost> link = detail::measured_link<Context>(
+          options.context, options.store, graph, options.clock, set_up_bytes);
       if (!link) return link.error;
       request.link = *link;
     }

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+/// What transfers take from the computation that goes on beside them.
+///
+/// They are not free: the system's work for them, a thread that copies, the memory's bandwidth, and on a
+/// virtual machine the host's own work run on cores that a step would use. On two cores a step that sends
+/// most of its activations takes 5 % longer by it, without a single wait. A planner that does not know
+/// would send all that the link can carry, however little memory that saves.
+///
+/// So some computation is timed alone and beside transfers, by turns. What it takes longer, over the bytes
+/// that travelled meanwhile, is LinkCost::begin_per_byte.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../core/context.hpp"
+#include "../core/extremes.hpp"
+#include "measure_link.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// Multiply-adds on all workers, over numbers that stay in their caches.
+class Spin {
+ public:
+  static constexpr std::size_t most_passes = 4096;  // some 130 million multiply-adds
+
+  explicit Spin(int workers)
+      : tiles_(8 * static_cast<std::size_t>(workers < 1 ? 1 : workers)), results_(tiles_) {}
+
+  template <class Context>
+  void run(Context& context, std::size_t passes) {
+    for_tiles(context, tiles_, [&](std::size_t tile, int) {
+      alignas(alignment) float x[2048];
+      for (float& e : x) e = static_cast<float>(tile);
+      for (std::size_t pass = 0; pass < passes; ++pass)
+        for (float& e : x) e = e * 0.999F + 0.001F;
+      results_[tile] = x[passes % 2048];  // so that it has to be computed
+    });
+  }
+
+ private:
+  std::size_t tiles_;
+  Array<float> results_;
+};
+
+}  // namespace detail
+
+/// Seconds that each byte on its way takes from the threads of `context`, where `link` is what
+/// measure_link() found of `store`, with as many transfers of `bytes` bytes in flight as `how` says. The
+/// store is prepared for `memory`, which they are from and to, and what both held is lost. 0 if the clock
+/// sees no computation, as one of a test's may.
+template <class Context>
+Result<double> measure_drag(Context& context, StoreRef store, Bytes memory, std::size_t bytes,
+                            const LinkCost& link, const LinkMeasurement& how) {
+  using Direction = StoreTransfer::Direction;
+  const auto depth = static_cast<std::size_t>(how.depth);
+  if (!how.clock || how.depth < 1 || !link.exists() || bytes == 0 || memory.size() < depth * bytes)
+    return Error::misuse(
+        "measuring what transfers take from computation takes a clock, a link, at ",
+        "least 1 transfer in flight, and memory for all of them");
+  detail::Spin spin(context.workers());
+  const auto timed = [&](std::size_t passes) {
+    const double start = how.clock();
+    spin.run(context, passes);
+    return how.clock() - start;
+  };
+  const double way[] = {how.depth * link.write_seconds(bytes),
+                        how.depth * link.read_seconds(bytes)};
+  // As long as the transfers, or as long as this may take.
+  std::size_t passes = 64;
+  for (double seconds = timed(passes); seconds < way[0] && passes < detail::Spin::most_passes;
+       seconds = timed(passes *= 2))
+    if (!(seconds > 0)) return 0.0;
+
+  double drag = 0;
+  for (const Direction direction : {Direction::write, Direction::read}) {
+    Array<double> alone, beside;
+    for (int i = 0; i < 2 * how.repeats + 1; ++i) {
+      alone.push_back(timed(passes));
+      for (int t = 0; t < how.depth; ++t) {
+        const std::size_t at = static_cast<std::size_t>(t) * bytes;
+        store.begin(t, {direction, at, Bytes(memory.data() + at, Shape(bytes))});
+      }
+      beside.push_back(timed(passes));
+      Error failed;
+      for (int t = 0; t < how.depth; ++t)
+        if (const Error why = store.wait(t); why && !failed) failed = why;
+      if (failed) return failed;
+    }
+    const double together = detail::median_of(static_cast<Array<double>&&>(beside));
+    const double longer = together - detail::median_of(static_cast<Array<double>&&>(alone));
+    const double whole = way[static_cast<std::size_t>(direction)];
+    const double travelled =
+        static_cast<double>(depth * bytes) * (together < whole ? together / whole : 1);
+    if (longer > 0) drag += longer / travelled / 2;  // the mean of both directions
+  }
+  return drag;
+}
+
+/// measure_link() at the sizes of the activations of `graph`, with what transfers take from `context`.
+template <class Context>
+Result<LinkCost> measure_link(Context& context, StoreRef store, Bytes memory, const Graph& graph,
+                              const LinkMeasurement& how) {
+  Result<LinkCost> link = measure_link(store, memory, graph, how);
+  if (!link) return link;
+  const detail::LinkSizes sizes(store, graph, how,
+                                memory.size() / static_cast<std::size_t>(how.depth));
+  const Result<double> drag = measure_drag(context, store, memory, sizes.longer, *link, how);
+  if (!drag) return drag.error;
+  link->begin_per_byte = *drag;
+  return link;
+}
+
+}}  // namespace adacc::v0_1
