@@ -227,6 +227,8 @@ MUTATIONS = [
      "layer/pictures_test.cpp", "a mask's bits are read in the order that they are written in"),
     ("layer/group_norm.hpp", "return out <= 0 ? T(0) : above;", "return above;",
      "layer/pictures_test.cpp", "a norm's ReLU passes no gradient where it is 0"),
+    ("io/gpt2_safetensors.hpp", "wanted_of, problems);", "wanted_of, nullptr);",
+     "io/gpt2_safetensors_test.cpp", "all that keeps a GPT-2 from being loaded is listed"),
     ("io/int8_tensors.hpp", "rows, elems / rows,", "1, elems,", "io/weights_header_test.cpp",
      "each row in int8 has its own scale"),
     ("examples/job_system/executor.hpp", "i < all.count; i = all.next++", "i + 1 < all.count; i = all.next++",

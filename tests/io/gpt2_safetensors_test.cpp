@@ -107,6 +107,14 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(read_gpt2_parameters(folder / "", wider, 2, block), "28 of 28 tensors"));
   CHECK(
       says(read_gpt2_parameters(folder / "", deeper, 3, block), "\"h.2.ln_1.weight\" is missing"));
+  std::vector<std::string> problems;
+  CHECK(read_gpt2_parameters(folder / "", deeper, 3, block, &problems));
+  REQUIRE(problems.size() == 12);
+  CHECK(problems[0] == "\"h.2.ln_1.weight\" is missing");
+  CHECK(problems[11] == "\"h.2.mlp.c_proj.bias\" is missing");
+  CHECK(read_gpt2_parameters(folder / "", wider, 2, block, &problems));
+  REQUIRE(problems.size() == 28);
+  CHECK(problems[6] == "\"h.0.attn.c_attn.weight\" is (4, 12), not (8, 24)");
   CHECK(says(read_gpt2_parameters(folder / "", deeper, 2, block), "not that of a GPT-2"));
   CHECK(larger == std::vector<float>(larger.size(), -1));
   std::vector<float> broken = numbers(1);
@@ -126,11 +134,16 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(with("gelu_new", "relu"), "activation_function is \"relu\""));
   CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon is 1e-06"));
   CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "n_head 3 does not divide n_embd 4"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"), "n_layer is 2.5, and has to be a whole number"));
+  CHECK(
+      says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"),
+             "n_layer is 2.5, and has to be a whole number"));
   const Error two = with("\"n_head\": 2", "\"n_layer\": 0");
   CHECK(says(two, "n_layer is 0"));
   CHECK(says(two, "n_head is missing"));
+  CHECK(read_gpt2_config(folder / "", &problems).error);
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0] == "n_layer is 0, and has to be a whole number from 1 to 2147483647");
   CHECK(says(with("}", ""), "JSON lacks"));
   CHECK(says(read_gpt2_config(folder / "nowhere/").error, "cannot be opened"));
 }

@@ -238,6 +238,7 @@ TEST_CASE("all that does not fit is listed, and nothing is loaded then") {
   CHECK(problems[0] == "\"a\" is (2, 3), not (3, 2)");
   CHECK(problems[1] == "\"c\" is missing");
   CHECK(says(load_tensors(*file, wrong), "2 of 3 tensors"));
+  CHECK(says(load_tensors(*file, wrong), "not (3, 2), and 1 more"));
   CHECK(to == std::vector<float>(6, -1));
   CHECK(!load_tensors(*file, Wanted{{"a", View<float>(to.data(), Shape(3, 2)), true}}));
   CHECK(to == std::vector<float>{1, 4, 2, 5, 3, 6});

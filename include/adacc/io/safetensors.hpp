@@ -321,14 +321,17 @@ std::vector<std::string> problems_of(const SafeTensors& file,
   return problems;
 }
 
-/// Loads all of `wanted`, or nothing: the error counts the problems and says the first of them.
+/// Loads all of `wanted`, or nothing: the error counts the problems and says the first of them;
+/// problems_of() lists all.
 template <class T>
 Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
   const std::vector<std::string> problems = problems_of(file, wanted);
+  const std::string others =
+      problems.size() > 1 ? ", and " + std::to_string(problems.size() - 1) + " more" : "";
   if (!problems.empty())
     return Error::say(problems.size(), " of ", wanted.size(),
                       " tensors are not there as they should be: ", problems[0].c_str(),
-                      problems.size() > 1 ? "; problems_of() lists all" : "");
+                      others.c_str());
   constexpr std::size_t at_once = std::size_t{1} << 20;  // elements that the file takes memory for
   for (const WantedTensor<T>& want : wanted) {
     const StoredTensor& stored = *file.find(want.name);
