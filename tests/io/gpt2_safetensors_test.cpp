@@ -133,6 +133,27 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(with("\"model_type\"", "\"type\""), "model_type is missing"));
   CHECK(says(with("gelu_new", "relu"), "activation_function is \"relu\""));
   CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon is 1e-06"));
+  // What would be computed otherwise than it was trained, and what makes no difference.
+  const auto setting = [&](const char* text) {
+    return with("\"n_head\"", std::string(text) + ", \"n_head\"");
+  };
+  CHECK(says(with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+             "tie_word_embeddings is false, and has to be true"));
+  CHECK(says(setting("\"scale_attn_by_inverse_layer_idx\": true"),
+             "scale_attn_by_inverse_layer_idx is true, and has to be false"));
+  CHECK(says(setting("\"scale_attn_weights\": false"),
+             "scale_attn_weights is false, and has to be true"));
+  CHECK(says(setting("\"is_causal\": false"), "is_causal is false, and has to be true"));
+  CHECK(says(setting("\"add_cross_attention\": true"),
+             "add_cross_attention is true, and has to be false"));
+  CHECK(
+      says(setting("\"quantization_config\": {\"quant_method\": \"fp8\"}"), "and has to be null"));
+  CHECK(says(setting("\"n_inner\": 17"), "n_inner is 17, and has to be 4 n_embd"));
+  for (const char* same :
+       {"\"n_inner\": null", "\"n_inner\": 16", "\"reorder_and_upcast_attn\": true",
+        "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false",
+        "\"quantization_config\": null, \"add_cross_attention\": false"})
+    CHECK_MESSAGE(!setting(same), setting(same).text());
   CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "n_head 3 does not divide n_embd 4"));
   CHECK(
       says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));

@@ -409,6 +409,51 @@ TEST_CASE("configurations are read, and everything that is wrong with one is lis
   CHECK(problems[1].find("rope_scaling is {") == 0);
   CHECK(problems[2] == "rms_norm_eps is -1, and has to be a number above 0");
   CHECK(problems[3].find("do not divide one another") != std::string::npos);
+  // What would be computed otherwise than it was trained, and what makes no difference.
+  const auto one_problem = [&](const char* type, const std::string& setting) {
+    put(type, (", " + setting).c_str());
+    const Error why = type == std::string("bert")
+                          ? bert::read_config(folder / "", &problems).error
+                          : llama::read_config(folder / "", &problems).error;
+    REQUIRE_MESSAGE(problems.size() == 1, setting);
+    CHECK(train_test::says(why.text(), problems[0].c_str()));
+    return problems[0];
+  };
+  const std::vector<std::pair<std::string, std::string>> refused_by_llama{
+      {R"("hidden_act": "gelu")", R"(hidden_act is "gelu", and has to be "silu")"},
+      {R"("attention_bias": true)", "attention_bias is true, and has to be false"},
+      {R"("is_causal": false)", "is_causal is false, and has to be true"},
+      {R"("mlp_bias": true)", "mlp_bias is true, and has to be false"},
+      {R"("tie_word_embeddings": 1)", "tie_word_embeddings is 1, and has to be false or true"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor is 0.5, and has to be 1.0 or 1"},
+      {R"("head_dim": 16)", "head_dim is 16, and has to be hidden_size / heads"}};
+  for (const auto& [setting, problem] : refused_by_llama)
+    CHECK(one_problem("llama", setting) == problem);
+  for (const char* scaled :
+       {R"("rope_scaling": {"rope_type": "llama3"})",
+        R"("rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4})",
+        R"("rope_parameters": {"rope_type": "linear", "type": "default"})",
+        R"("rope_parameters": {"type": "linear", "factor": 2, "rope_theta": 1e4})",
+        R"("rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 1e4})"})
+    CHECK(train_test::says(one_problem("llama", scaled).c_str(), "and has to"));
+  const std::vector<std::pair<std::string, std::string>> refused_by_bert{
+      {R"("hidden_act": "gelu_new")", R"(hidden_act is "gelu_new", and has to be "gelu")"},
+      {R"("position_embedding_type": "relative_key")",
+       R"(position_embedding_type is "relative_key", and has to be "absolute")"},
+      {R"("is_decoder": true)", "is_decoder is true, and has to be false"},
+      {R"("add_cross_attention": true)", "add_cross_attention is true, and has to be false"}};
+  for (const auto& [setting, problem] : refused_by_bert)
+    CHECK(one_problem("bert", setting) == problem);
+  for (const char* type : {"bert", "llama"})
+    CHECK(train_test::says(
+        one_problem(type, R"("quantization_config": {"quant_method": "fp8"})").c_str(),
+        "quantization_config is {"));
+  put("bert", R"(, "is_decoder": false, "add_cross_attention": false, "use_cache": true)");
+  CHECK(bert::read_config(folder / ""));
+  put("llama",
+      R"(, "pretraining_tp": 2, "partial_rotary_factor": 1.0, "rope_scaling": null, "head_dim": 8,)"
+      R"( "rope_parameters": {"type": "default", "partial_rotary_factor": 1.0, "rope_theta": 1e4})");
+  CHECK(llama::read_config(folder / ""));
   // Numbers that no float is.
   put("llama", ", \"rms_norm_eps\": 1e-60, \"rope_parameters\": {\"rope_theta\": 1e400}");
   CHECK(llama::read_config(folder / "", &problems).error);

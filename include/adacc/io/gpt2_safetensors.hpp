@@ -73,6 +73,11 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
   json->expect("model_type", {"\"gpt2\""});
   if (!json->has("model_type")) json->complain("model_type is missing, and has to be \"gpt2\"");
   json->expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""});
+  json->expect("scale_attn_weights", {"true"});
+  json->expect("scale_attn_by_inverse_layer_idx", {"false"});
+  json->expect("is_causal", {"true"});
+  json->expect("add_cross_attention", {"false"});
+  json->expect("tie_word_embeddings", {"true"});
   LlmcHeader header;
   header.layers = json->size("n_layer");
   header.heads = json->size("n_head");
@@ -83,6 +88,8 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
   if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // our layers have no other
     json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
                    ", and has to be 1e-05");
+  if (json->has("n_inner") && json->size("n_inner") != 4 * header.channels)
+    json->complain("n_inner is " + one_line(json->raw("n_inner"), 40) + ", and has to be 4 n_embd");
   if (header.heads != 0 && header.channels % header.heads != 0)
     json->complain("n_head " + std::to_string(header.heads) + " does not divide n_embd " +
                    std::to_string(header.channels));
