@@ -2,7 +2,8 @@
 /// Trains a GPT-2 on text, on the CPU or on a CUDA device, with a policy for every activation.
 ///
 /// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, or something asked for could
-/// not be written, with one line that says what; 128 and the number of the signal (SIGINT, SIGTERM,
+/// not be written, with one line that says what, and before it a line for each fault of a --model that
+/// has several; 128 and the number of the signal (SIGINT, SIGTERM,
 /// SIGHUP, SIGPIPE) that interrupted it. Where --save asks for a checkpoint, one is written in all
 /// cases but bad input.
 #include <csignal>
@@ -17,6 +18,7 @@
 #include "train_gpt/command_line.hpp"
 #include "train_gpt/device_trainer.hpp"
 #include "train_gpt/may_freeze.hpp"
+#include "train_gpt/model_file.hpp"
 #include "train_gpt/pipeline.hpp"
 #include "train_gpt/ranks.hpp"
 #include "train_gpt/report.hpp"
@@ -104,9 +106,7 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
                         "\"; a GPT-2 alone can be started from (--merge writes one)");
     options.network = *config;
   } else if (!options.model.empty()) {
-    const auto header = adacc::is_gpt2_safetensors(options.model)
-                            ? adacc::read_gpt2_config(options.model)
-                            : adacc::read_llmc_header(options.model);
+    const auto header = read_model_shape(options, ranks.rank() == 0);
     if (!header) return header.error;
     options.network = {static_cast<int>(header->layers), header->heads, header->channels,
                        header->max_seq_len, header->vocab_size};

@@ -1,17 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What GPT-2, a Llama and a BERT encoder compute, in numpy and double: writes what tests compare with.
+"""What GPT-2, Llamas and a BERT encoder compute, in numpy and double: writes what tests compare with.
 
     python3 bench/peers/model_reference.py > tests/io/models_reference.hpp
+    python3 bench/peers/model_reference.py --torch tests/io/models_reference.hpp
 
 The models are tiny, their weights drawn by name, so that the test can draw the same. Gradients are
 directional: of each tensor, along two vectors of signs. They are exact to rounding, since they come from
 a step of 1e-30 into the complex plane. With --torch, nothing is written: PyTorch computes the same in
-double by its own functions and autograd, and the largest relative differences are printed.
+double by its own functions and autograd, and both numpy's numbers and those of the header have to agree
+with that.
+
+Exit status: 0 done; 1 numbers differ by more than FORWARD or GRADIENTS; 2 bad usage; 77 there is no numpy,
+or no torch.
 """
+import re
 import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}; the reference is computed by numpy")
+    sys.exit(77)
+
+MODELS = "gpt2", "llama", "llama_tied", "bert"
+SHOWN = [0, 5, 11]  # positions of which a header has logits
+FORWARD, GRADIENTS = 1e-4, 1e-3  # relative differences of outputs and losses, of slopes
 
 LAYERS, HEADS, KV_HEADS, CHANNELS, HIDDEN, VOCAB, CONTEXT, TYPES = 2, 4, 2, 32, 48, 50, 16, 2
 BATCH, TIME = 2, 12
@@ -69,7 +83,7 @@ def shapes_of(model):
                                 ("mlp.c_proj.weight", (4 * c, c)), ("mlp.c_proj.bias", (c,))):
                 out[f"h.{i}.{name}"] = shape
         out["ln_f.weight"], out["ln_f.bias"] = (c,), (c,)
-    elif model == "llama":
+    elif model.startswith("llama"):
         kv = c // HEADS * KV_HEADS
         out["model.embed_tokens.weight"] = (VOCAB, c)
         for i in range(LAYERS):
@@ -79,7 +93,9 @@ def shapes_of(model):
                                 ("mlp.gate_proj", (h, c)), ("mlp.up_proj", (h, c)),
                                 ("mlp.down_proj", (c, h))):
                 out[f"model.layers.{i}.{name}.weight"] = shape
-        out["model.norm.weight"], out["lm_head.weight"] = (c,), (VOCAB, c)
+        out["model.norm.weight"] = (c,)
+        if model == "llama":
+            out["lm_head.weight"] = (VOCAB, c)
     else:
         for name, rows in (("word", VOCAB), ("position", CONTEXT), ("token_type", TYPES)):
             out[f"embeddings.{name}_embeddings.weight"] = (rows, c)
@@ -164,7 +180,7 @@ class Torch:
         self.rms_norm = lambda x, w, e: f.rms_norm(x, (x.shape[-1],), w, e)
 
     def array(self, values):
-        return self.torch.as_tensor(np.asarray(values))
+        return self.torch.tensor(np.asarray(values))
 
     def attention(self, q, k, v, visible):
         return self.f.scaled_dot_product_attention(q, k, v, self.array(visible))
@@ -205,7 +221,7 @@ def output_of(model, w, lib):
             x = x + linear(together(lib.attention(q, k, v, causal)), h + "attn.c_proj")
             x = x + linear(lib.gelu_tanh(linear(norm(x, h + "ln_2"), h + "mlp.c_fc")), h + "mlp.c_proj")
         return norm(x, "ln_f") @ w["wte.weight"].T
-    if model == "llama":
+    if model.startswith("llama"):
         x = w["model.embed_tokens.weight"][ids]
         for i in range(LAYERS):
             h = f"model.layers.{i}."
@@ -218,7 +234,8 @@ def output_of(model, w, lib):
             y = lib.rms_norm(x, w[h + "post_attention_layernorm.weight"], 1e-5)
             y = lib.silu(y @ w[h + "mlp.gate_proj.weight"].T) * (y @ w[h + "mlp.up_proj.weight"].T)
             x = x + y @ w[h + "mlp.down_proj.weight"].T
-        return lib.rms_norm(x, w["model.norm.weight"], 1e-5) @ w["lm_head.weight"].T
+        head = w["lm_head.weight" if model == "llama" else "model.embed_tokens.weight"]
+        return lib.rms_norm(x, w["model.norm.weight"], 1e-5) @ head.T
 
     def linear(x, name):
         return x @ w[name + ".weight"].T + w[name + ".bias"]
@@ -272,23 +289,68 @@ def compute_by_torch(model):
     loss.backward()
     slopes = {name: [float((w.grad.numpy() * direction(name, k, w.shape)).sum()) for k in range(2)]
               for name, w in weights.items()}
-    return output.detach().numpy(), float(loss), slopes
+    return output.detach().numpy(), loss.item(), slopes
 
 
-def compare():
-    for model in ("gpt2", "llama", "bert"):
-        ours, theirs = compute(model), compute_by_torch(model)
-        output = np.abs(ours[0] - theirs[0]).max() / np.abs(theirs[0]).max()
-        slope = max(abs(a - b) / max(1e-6, abs(b)) for name in ours[2]
-                    for a, b in zip(ours[2][name], theirs[2][name]))
-        print(f"{model}: outputs {output:.1e}, loss {abs(ours[1] / theirs[1] - 1):.1e}, "
-              f"gradients {slope:.1e}")
+def shown(model, output):
+    """What of an output a header has, in rows of 4: of each sequence's mean, or of some logits."""
+    return (output if model == "bert" else output[:, SHOWN]).reshape(-1, output.shape[-1])[:, :4]
+
+
+def numbers_of(header):
+    """For each model, the numbers of a header as compute() has them; of outputs, what is shown."""
+    out = {}
+    for model, rows in re.findall(r"double (\w+)_output\[\] = {(.*?)};", header, re.S):
+        out[model] = [np.array([float(v) for v in rows.split(",")]).reshape(-1, 4), None, {}]
+    for model, loss in re.findall(r"double (\w+)_loss = (\S+);", header):
+        out[model][1] = float(loss)
+    for model, rows in re.findall(r"Slopes (\w+)_slopes\[\] = {(.*?)};", header, re.S):
+        for name, *along in re.findall(r'{"(.*?)", {(\S+), (\S+)}}', rows):
+            out[model][2][name] = [float(v) for v in along]
+    return out
+
+
+def agree(model, whose, ours, theirs):
+    """Prints how far `ours` are from PyTorch's numbers, and whether that is near enough."""
+    output = np.abs(ours[0] - theirs[0]).max() / np.abs(theirs[0]).max()
+    loss = abs(ours[1] / theirs[1] - 1)
+    slopes = [abs(a - b) / max(1e-6, abs(b)) for name in theirs[2]
+              for a, b in zip(ours[2][name], theirs[2][name])]
+    near = bool(output <= FORWARD and loss <= FORWARD and all(s <= GRADIENTS for s in slopes))
+    print(f"{model}, {whose}: outputs {output:.1e}, loss {loss:.1e}, gradients {max(slopes):.1e}"
+          + ("" if near else f": MORE THAN {FORWARD:g}, {FORWARD:g} AND {GRADIENTS:g}"))
+    return near
+
+
+def compare(path):
+    """The exit status."""
+    try:
+        Torch()
+    except ImportError as missing:
+        print(f"skipped: {missing}; numbers are compared with those of PyTorch")
+        return 77
+    with open(path, encoding="utf-8") as file:
+        header = numbers_of(file.read())
+    if sorted(header) != sorted(MODELS):
+        print(f"{path} has numbers of {sorted(header)}, not of {sorted(MODELS)}")
+        return 1
+    near = True
+    for model in MODELS:
+        theirs = compute_by_torch(model)
+        near &= agree(model, "numpy", compute(model), theirs)
+        if header[model][2].keys() != theirs[2].keys():
+            print(f"{path}: gradients of {model} are of other tensors")
+            near = False
+            continue
+        near &= agree(model, "header", header[model], (shown(model, theirs[0]), *theirs[1:]))
+    return 0 if near else 1
 
 
 def write():
     print("""// SPDX-License-Identifier: MIT
-/// What three small models compute: outputs, losses, and the loss's derivatives along two directions of
-/// each tensor. Written by bench/peers/model_reference.py, in double.
+/// What small models compute: of outputs 4 elements in a row (of BERT, of each sequence's mean; of the
+/// others, the first logits at positions 0, 5 and 11 of each sequence), losses, and the loss's derivatives
+/// along two directions of each tensor. Written by bench/peers/model_reference.py, in double.
 #pragma once
 
 namespace models_reference {
@@ -299,14 +361,11 @@ struct Slopes {
 };
 
 // clang-format off""")
-    for model in ("gpt2", "llama", "bert"):
+    for model in MODELS:
         output, loss, slopes = compute(model)
-        shown = output.reshape(-1, output.shape[-1])[:, :4].ravel()
-        if model == "bert":
-            rows = (", ".join(f"{v:.12g}" for v in shown[i:i + 4]) for i in range(0, len(shown), 4))
-            print("/// The first 4 channels of each sequence's mean.")
-            print(f"inline constexpr double {model}_output[] = {{")
-            print("    " + ",\n    ".join(rows) + "};")
+        rows = (", ".join(f"{v:.12g}" for v in row) for row in shown(model, output))
+        print(f"inline constexpr double {model}_output[] = {{")
+        print("    " + ",\n    ".join(rows) + "};")
         print(f"inline constexpr double {model}_loss = {loss:.15g};")
         print(f"inline constexpr Slopes {model}_slopes[] = {{")
         lines = (f'    {{"{name}", {{{a:.12g}, {b:.12g}}}}}' for name, (a, b) in slopes.items())
@@ -315,4 +374,9 @@ struct Slopes {
 
 
 if __name__ == "__main__":
-    compare() if "--torch" in sys.argv[1:] else write()
+    if len(sys.argv) == 3 and sys.argv[1] == "--torch":
+        sys.exit(compare(sys.argv[2]))
+    if len(sys.argv) > 1:
+        print("usage: model_reference.py [--torch HEADER]", file=sys.stderr)
+        sys.exit(2)
+    write()

@@ -15,9 +15,27 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
+#include <string>
 #include <vector>
 
 #include "options.hpp"
+
+/// Of a model of which several things are wrong, a line for each; a single one is in the error itself.
+inline void print_problems(const std::vector<std::string>& problems) {
+  if (problems.size() < 2) return;
+  for (const std::string& problem : problems)
+    std::fprintf(stderr, "train_gpt: %s\n", problem.c_str());
+}
+
+/// The shape of what --model names, which is no checkpoint of ours. `speaks`: problems are printed.
+inline adacc::Result<adacc::LlmcHeader> read_model_shape(const Options& options, bool speaks) {
+  if (!adacc::is_gpt2_safetensors(options.model)) return adacc::read_llmc_header(options.model);
+  std::vector<std::string> problems;
+  auto header = adacc::read_gpt2_config(options.model, &problems);
+  if (speaks) print_problems(problems);
+  return header;
+}
 
 /// Of the same model without adapters, all of it trained: as checkpoints have it.
 inline adacc::Result<adacc::Graph> plain_graph(const Options& options) {
@@ -47,6 +65,7 @@ inline adacc::Error read_checkpoint_parameters(const Options& options, const ada
 }
 
 /// What --model names, to where `graph` has it, whose block is `params`; its adapters stay as they are.
+/// Tensors that are missing or of another shape are all printed.
 inline adacc::Error read_model(const Options& options, const adacc::Graph& graph,
                                adacc::View<float> params) {
   const adacc::Graph plain = adacc::without_adapters(graph);
@@ -54,8 +73,11 @@ inline adacc::Error read_model(const Options& options, const adacc::Graph& graph
     return read_checkpoint_parameters(options, plain, params);
   if (!adacc::is_gpt2_safetensors(options.model))
     return adacc::read_llmc_parameters(options.model, plain, params);
-  return adacc::read_gpt2_parameters(options.model, plain,
-                                     static_cast<std::size_t>(options.network.layers), params);
+  std::vector<std::string> problems;
+  const adacc::Error why = adacc::read_gpt2_parameters(
+      options.model, plain, static_cast<std::size_t>(options.network.layers), params, &problems);
+  print_problems(problems);
+  return why;
 }
 
 /// Writes the model whose parameters are `params`, as `graph` has them, any adapters merged, to --export.

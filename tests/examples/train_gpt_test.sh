@@ -246,6 +246,18 @@ refuses hollow 'config.json' -- --model hollow
 cp exported/config.json hollow; refuses hollow 'neither model.safetensors' -- --model hollow
 head -c 1000 exported/model.safetensors >hollow/model.safetensors
 refuses hollow truncated -- --model hollow --text text --batch 2
+# All that is wrong with a model is listed: of its configuration, and of its tensors.
+cp exported/model.safetensors hollow
+sed 's/"gelu_new"/"relu"/; s/"n_layer": 1/"n_layer": 0/' exported/config.json >hollow/config.json
+"$train_gpt" --model hollow --text text --batch 2 >out 2>err && complain "a configuration that is none"
+for what in activation_function n_layer; do
+  grep -q "^train_gpt: $what is" err || complain "$what is not in: $(cat err)"
+done
+sed 's/"n_layer": 1/"n_layer": 2/; s/"n_positions": 16/"n_positions": 24/' exported/config.json >hollow/config.json
+"$train_gpt" --model hollow --text text --batch 2 >out 2>err && complain "a model with more layers than its file"
+[ "$(grep -c '^train_gpt: "h.1.*" is missing' err)" -eq 12 ] || complain "not all missing: $(cat err)"
+grep -q '^train_gpt: "wpe.weight" is (16, 16), not (24, 16)' err || complain "$(cat err)"
+tail -n 1 err | grep -q 'hollow: 13 of 28 tensors' || complain "no count: $(cat err)"
 refuses --export -- --steps 0 --export nowhere
 refuses 'cannot be written' -- --text text --steps 0 --export nowhere/weights.h
 "$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export weights.h \

@@ -84,7 +84,7 @@ TEST_CASE("names may have a front, and files more than is needed") {
       std::vector<float>& copy = copies.emplace_back(tensor.elems());
       const Shape as = tensor.shape.size() == 2 ? Shape(tensor.shape[0], tensor.shape[1])
                                                 : Shape(tensor.shape[0]);
-      copy_stored(tensor, View<float>(copy.data(), as));
+      REQUIRE(!copy_stored(tensor, View<float>(copy.data(), as)));
       renamed.push_back({"transformer." + tensor.name, View<const float>(copy.data(), as)});
     }
     renamed.push_back({"lm_head.weight", View<const float>(original.data(), Shape(5, 4))});
@@ -107,6 +107,14 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(read_gpt2_parameters(folder / "", wider, 2, block), "28 of 28 tensors"));
   CHECK(
       says(read_gpt2_parameters(folder / "", deeper, 3, block), "\"h.2.ln_1.weight\" is missing"));
+  std::vector<std::string> problems;
+  CHECK(read_gpt2_parameters(folder / "", deeper, 3, block, &problems));
+  REQUIRE(problems.size() == 12);
+  CHECK(problems[0] == "\"h.2.ln_1.weight\" is missing");
+  CHECK(problems[11] == "\"h.2.mlp.c_proj.bias\" is missing");
+  CHECK(read_gpt2_parameters(folder / "", wider, 2, block, &problems));
+  REQUIRE(problems.size() == 28);
+  CHECK(problems[6] == "\"h.0.attn.c_attn.weight\" is (4, 12), not (8, 24)");
   CHECK(says(read_gpt2_parameters(folder / "", deeper, 2, block), "not that of a GPT-2"));
   CHECK(larger == std::vector<float>(larger.size(), -1));
   std::vector<float> broken = numbers(1);
@@ -125,12 +133,38 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(with("\"model_type\"", "\"type\""), "model_type is missing"));
   CHECK(says(with("gelu_new", "relu"), "activation_function is \"relu\""));
   CHECK(says(with("1e-05", "1e-06"), "layer_norm_epsilon is 1e-06"));
+  // What would be computed otherwise than it was trained, and what makes no difference.
+  const auto setting = [&](const char* text) {
+    return with("\"n_head\"", std::string(text) + ", \"n_head\"");
+  };
+  CHECK(says(with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+             "tie_word_embeddings is false, and has to be true"));
+  CHECK(says(setting("\"scale_attn_by_inverse_layer_idx\": true"),
+             "scale_attn_by_inverse_layer_idx is true, and has to be false"));
+  CHECK(says(setting("\"scale_attn_weights\": false"),
+             "scale_attn_weights is false, and has to be true"));
+  CHECK(says(setting("\"is_causal\": false"), "is_causal is false, and has to be true"));
+  CHECK(says(setting("\"add_cross_attention\": true"),
+             "add_cross_attention is true, and has to be false"));
+  CHECK(
+      says(setting("\"quantization_config\": {\"quant_method\": \"fp8\"}"), "and has to be null"));
+  CHECK(says(setting("\"n_inner\": 17"), "n_inner is 17, and has to be 4 n_embd"));
+  for (const char* same :
+       {"\"n_inner\": null", "\"n_inner\": 16", "\"reorder_and_upcast_attn\": true",
+        "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false",
+        "\"quantization_config\": null, \"add_cross_attention\": false"})
+    CHECK_MESSAGE(!setting(same), setting(same).text());
   CHECK(says(with("\"n_head\": 2", "\"n_head\": 3"), "n_head 3 does not divide n_embd 4"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));
-  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"), "n_layer is 2.5, and has to be a whole number"));
+  CHECK(
+      says(with("\"n_layer\": 2", "\"n_layer\": 0"), "n_layer is 0, and has to be a whole number"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 2.5"),
+             "n_layer is 2.5, and has to be a whole number"));
   const Error two = with("\"n_head\": 2", "\"n_layer\": 0");
   CHECK(says(two, "n_layer is 0"));
   CHECK(says(two, "n_head is missing"));
+  CHECK(read_gpt2_config(folder / "", &problems).error);
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0] == "n_layer is 0, and has to be a whole number from 1 to 2147483647");
   CHECK(says(with("}", ""), "JSON lacks"));
   CHECK(says(read_gpt2_config(folder / "nowhere/").error, "cannot be opened"));
 }

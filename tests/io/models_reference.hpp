@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// What three small models compute: outputs, losses, and the loss's derivatives along two directions of
-/// each tensor. Written by bench/peers/model_reference.py, in double.
+/// What small models compute: of outputs 4 elements in a row (of BERT, of each sequence's mean; of the
+/// others, the first logits at positions 0, 5 and 11 of each sequence), losses, and the loss's derivatives
+/// along two directions of each tensor. Written by bench/peers/model_reference.py, in double.
 #pragma once
 
 namespace models_reference {
@@ -11,6 +12,13 @@ struct Slopes {
 };
 
 // clang-format off
+inline constexpr double gpt2_output[] = {
+    0.358376246857, -0.843136585216, 0.285943762222, 1.38100579518,
+    0.713082849714, -0.368295559182, -0.538524566209, -0.33402095354,
+    -0.918405001123, -0.22447098195, -0.85464464767, -0.0370533189252,
+    1.40439642988, 2.17915206942, 0.44810039058, -0.0636869374938,
+    0.681708192458, -0.352472021565, -0.120239120924, 0.702369463363,
+    0.0863121895824, 1.02065974982, -1.02039638722, 0.255612487073};
 inline constexpr double gpt2_loss = 4.40599341273925;
 inline constexpr Slopes gpt2_slopes[] = {
     {"wte.weight", {0.316010777703, -2.54768040059}},
@@ -42,6 +50,13 @@ inline constexpr Slopes gpt2_slopes[] = {
     {"ln_f.weight", {-0.270165517861, 0.23432911802}},
     {"ln_f.bias", {-0.29966100673, 0.193852191933}}};
 
+inline constexpr double llama_output[] = {
+    0.444660240717, -0.736492269809, 0.766383053379, -0.170957148628,
+    1.01208171351, -0.0640610912283, 1.61167554824, -0.44531752719,
+    0.13209878158, 1.09251480562, -0.429457313623, -1.40127704492,
+    1.98134163521, 0.109818064001, -0.763137090335, 1.55173340176,
+    -0.0224505772649, 0.360517600677, -0.594765890892, -0.164432267822,
+    2.00484453, 0.971156177714, -1.13635603262, 0.132947443667};
 inline constexpr double llama_loss = 4.09191573946017;
 inline constexpr Slopes llama_slopes[] = {
     {"model.embed_tokens.weight", {0.760459710958, 2.3871750187}},
@@ -66,7 +81,36 @@ inline constexpr Slopes llama_slopes[] = {
     {"model.norm.weight", {0.129295547061, 0.027279339202}},
     {"lm_head.weight", {0.708666358309, -0.887912858956}}};
 
-/// The first 4 channels of each sequence's mean.
+inline constexpr double llama_tied_output[] = {
+    -1.20487985523, 0.0351913496513, 1.2724508574, 1.16324700855,
+    -2.30590400131, 0.113589091453, 1.31629527816, -0.041920634087,
+    -1.49100696172, 1.36539672118, 1.18069800229, 1.00270910677,
+    -0.285910552915, 1.97889155801, -0.762176508467, -0.4479130807,
+    -1.38641172362, -0.433863664115, -0.288446578454, -0.806995478062,
+    1.58440162987, 1.52478797782, -0.422456739115, -1.76445785699};
+inline constexpr double llama_tied_loss = 3.87893525968672;
+inline constexpr Slopes llama_tied_slopes[] = {
+    {"model.embed_tokens.weight", {-1.04392236906, -1.90598802958}},
+    {"model.layers.0.input_layernorm.weight", {-0.0676034152026, -0.0269831935274}},
+    {"model.layers.0.self_attn.q_proj.weight", {0.0162496662276, -0.350126484175}},
+    {"model.layers.0.self_attn.k_proj.weight", {0.0468918133708, 0.817982069443}},
+    {"model.layers.0.self_attn.v_proj.weight", {0.128547654031, 1.18484572517}},
+    {"model.layers.0.self_attn.o_proj.weight", {-2.93363613183, 1.12639977851}},
+    {"model.layers.0.post_attention_layernorm.weight", {-0.199750628714, 0.0566133212407}},
+    {"model.layers.0.mlp.gate_proj.weight", {0.42187259513, -0.215302014643}},
+    {"model.layers.0.mlp.up_proj.weight", {-1.02493242759, 0.0713223648764}},
+    {"model.layers.0.mlp.down_proj.weight", {-1.77173473316, -0.597116839271}},
+    {"model.layers.1.input_layernorm.weight", {0.0568479826945, -0.21935358682}},
+    {"model.layers.1.self_attn.q_proj.weight", {0.0660064451686, 0.0372598144709}},
+    {"model.layers.1.self_attn.k_proj.weight", {0.0572533380207, 0.192126761197}},
+    {"model.layers.1.self_attn.v_proj.weight", {-1.50136522847, 1.0848960085}},
+    {"model.layers.1.self_attn.o_proj.weight", {-0.513398765821, 1.62075396928}},
+    {"model.layers.1.post_attention_layernorm.weight", {-0.0240325977051, 0.168474097353}},
+    {"model.layers.1.mlp.gate_proj.weight", {-0.156890046332, 0.759940354816}},
+    {"model.layers.1.mlp.up_proj.weight", {-0.250168509148, 0.33371294525}},
+    {"model.layers.1.mlp.down_proj.weight", {0.465232407235, 0.932746445359}},
+    {"model.norm.weight", {0.0890980064308, -0.202166779665}}};
+
 inline constexpr double bert_output[] = {
     0.303090768066, 0.691907150415, -0.702171987685, -0.479658065057,
     0.663061842626, 0.738931529159, -0.952105075454, -0.229365490499};

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,12 +136,12 @@ template <class T>
 constexpr double tolerance = sizeof(T) == 8 ? 1e-9 : 1e-4;
 
 /// Of each tensor, the derivatives along the reference's directions.
-template <class T, std::size_t count>
-void compare_slopes(const models_reference::Slopes (&slopes)[count],
+template <class T>
+void compare_slopes(std::span<const models_reference::Slopes> slopes,
                     const std::vector<Tensor>& tensors, View<const T> gradients) {
   std::map<std::string, Tensor> by_name;
   for (const Tensor& tensor : tensors) by_name[tensor.name] = tensor;
-  CHECK(by_name.size() == count);
+  CHECK(by_name.size() == slopes.size());
   for (const auto& [name, along] : slopes) {
     CAPTURE(name);
     REQUIRE(by_name.count(name) == 1);
@@ -175,43 +176,97 @@ std::vector<Tensor> gpt2_tensors(const Graph& graph) {
   return tensors;
 }
 
-template <class T>
-void check_gpt2() {
-  const auto net = gpt::make(gpt_config());
-  Run<T> run(net, *make_program(net, Shape(batch, time), {.scalar = dtype_of<T>}));
-  const Graph& graph = run.step().graph();
-  const Folder folder;
-  write_weights(folder, gpt2_tensors(graph), "transformer.");
-  const Error why = read_gpt2_parameters(folder / "", graph, layers, run.params.view());
-  REQUIRE_MESSAGE(!why, why.text());
-  const auto tokens = drawn_tokens("gpt2"), targets = drawn_tokens("gpt2 targets");
-  Cpu cpu;
+struct Reference {
+  const char* name;
+  std::span<const double> output;
+  double loss;
+  std::span<const models_reference::Slopes> slopes;
+};
+
+/// Loss, gradients and some logits of a decoder whose weights are tensors_of(graph), once they have been
+/// written as `prefix` and their names, and read(folder, graph, params) has read them.
+template <class T, class Network, class TensorsOf, class Read>
+void check_decoder(const Reference& reference, const Network& net, const TensorsOf& all_tensors,
+                   const Read& read, const std::string& prefix = "") {
   const Shape shape(batch, time);
-  const auto loss = run.step().run(cpu, View<const std::int32_t>(tokens.data(), shape),
-                                   View<const std::int32_t>(targets.data(), shape));
+  const GraphOptions options{.scalar = dtype_of<T>};
+  Run<T> run(net, *make_program(net, shape, options));
+  const Graph& graph = run.step().graph();
+  const std::vector<Tensor> tensors = all_tensors(graph);
+  const Folder folder;
+  write_weights(folder, tensors, prefix);
+  const Error why = read(folder, graph, run.params.view());
+  REQUIRE_MESSAGE(!why, why.text());
+  const std::string name = reference.name;
+  const auto tokens = drawn_tokens(name), targets = drawn_tokens(name + " targets");
+  const View<const std::int32_t> x(tokens.data(), shape), y(targets.data(), shape);
+  Cpu cpu;
+  const auto loss = run.step().run(cpu, x, y);
   REQUIRE_MESSAGE(loss, loss.error.text());
-  CHECK(*loss == doctest::Approx(models_reference::gpt2_loss).epsilon(tolerance<T>));
-  compare_slopes<T>(models_reference::gpt2_slopes, gpt2_tensors(graph), run.gradients.view());
+  CHECK(*loss == doctest::Approx(reference.loss).epsilon(tolerance<T>));
+  compare_slopes<T>(reference.slopes, tensors, run.gradients.view());
+
+  Run<T> infer(net, *make_program(net, shape, options, Mode::infer));
+  std::copy(run.params.view().begin(), run.params.view().end(), infer.params.view().begin());
+  REQUIRE(infer.step().run(cpu, x, y));
+  auto scratch = Block<std::byte>::make(
+      net.loss.logits_workspace_bytes(Shape(1, channels), dtype_of<T>, cpu.workers()), "scratch");
+  REQUIRE(scratch);
+  std::vector<T> logits(vocab);
+  std::size_t at = 0;
+  for (std::size_t b = 0; b < batch; ++b)
+    for (const std::size_t t : {0U, 5U, 11U}) {
+      net.loss.template logits<T>(
+          cpu, {infer.params.data(), graph.parameters.data() + graph.loss.first_parameter, 1},
+          View<const T>(infer.step().output().data() + (b * time + t) * channels,
+                        Shape(1, channels)),
+          View<T>(logits.data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
+      for (std::size_t v = 0; v < 4; ++v, ++at)
+        CHECK(std::fabs(static_cast<double>(logits[v]) - reference.output[at]) <= tolerance<T>);
+    }
+  CHECK(at == reference.output.size());
 }
 
 template <class T>
-void check_llama() {
-  const auto net = llama::make(llama_config());
-  Run<T> run(net, *make_program(net, Shape(batch, time), {.scalar = dtype_of<T>}));
-  const Graph& graph = run.step().graph();
-  const auto tensors = tensors_of(graph, llama::Naming(llama_config()));
+void check_gpt2() {
+  using namespace models_reference;
+  const auto read = [](const Folder& folder, const Graph& graph, View<T> params) {
+    return read_gpt2_parameters(folder / "", graph, layers, params);
+  };
+  check_decoder<T>({"gpt2", gpt2_output, gpt2_loss, gpt2_slopes}, gpt::make(gpt_config()),
+                   gpt2_tensors, read, "transformer.");
+}
+
+std::string config_of(const char* type, const char* more) {
+  return std::string("{\"model_type\": \"") + type +
+         "\", \"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+         "\"intermediate_size\": 48, \"max_position_embeddings\": 16, \"vocab_size\": 50" +
+         more + "}";
+}
+
+/// The network that a config.json describes, with a head of its own or without.
+template <class T>
+void check_llama(const Reference& reference, const char* tied) {
   const Folder folder;
-  write_weights(folder, tensors);
-  const Error why = llama::read_parameters(folder / "", llama_config(), graph, run.params.view());
-  REQUIRE_MESSAGE(!why, why.text());
-  const auto tokens = drawn_tokens("llama"), targets = drawn_tokens("llama targets");
-  Cpu cpu;
-  const Shape shape(batch, time);
-  const auto loss = run.step().run(cpu, View<const std::int32_t>(tokens.data(), shape),
-                                   View<const std::int32_t>(targets.data(), shape));
-  REQUIRE_MESSAGE(loss, loss.error.text());
-  CHECK(*loss == doctest::Approx(models_reference::llama_loss).epsilon(tolerance<T>));
-  compare_slopes<T>(models_reference::llama_slopes, tensors, run.gradients.view());
+  const std::string more =
+      R"(, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": )";
+  write_file(folder / "config.json", config_of("llama", (more + tied).c_str()));
+  const auto config = llama::read_config(folder / "");
+  REQUIRE_MESSAGE(config, config.error.text());
+  const auto tensors = [&](const Graph& graph) {
+    return tensors_of(graph, llama::Naming(*config));
+  };
+  const auto read = [&](const Folder& from, const Graph& graph, View<T> params) {
+    return llama::read_parameters(from / "", *config, graph, params);
+  };
+  check_decoder<T>(reference, llama::make(*config), tensors, read);
+}
+
+template <class T>
+void check_llamas() {
+  using namespace models_reference;
+  check_llama<T>({"llama", llama_output, llama_loss, llama_slopes}, "false");
+  check_llama<T>({"llama_tied", llama_tied_output, llama_tied_loss, llama_tied_slopes}, "true");
 }
 
 const std::int32_t lengths[batch] = {12, 7};
@@ -271,20 +326,13 @@ void check_bert() {
             doctest::Approx(models_reference::bert_output[4 * b + c]).epsilon(tolerance<T>));
 }
 
-std::string config_of(const char* type, const char* more) {
-  return std::string("{\"model_type\": \"") + type +
-         "\", \"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
-         "\"intermediate_size\": 48, \"max_position_embeddings\": 16, \"vocab_size\": 50" +
-         more + "}";
-}
-
 }  // namespace
 
 TEST_CASE("GPT-2, a Llama and BERT compute what another program computes, gradients too") {
   check_gpt2<double>();
   check_gpt2<float>();
-  check_llama<double>();
-  check_llama<float>();
+  check_llamas<double>();
+  check_llamas<float>();
   check_bert<double>();
   check_bert<float>();
 }
@@ -361,6 +409,51 @@ TEST_CASE("configurations are read, and everything that is wrong with one is lis
   CHECK(problems[1].find("rope_scaling is {") == 0);
   CHECK(problems[2] == "rms_norm_eps is -1, and has to be a number above 0");
   CHECK(problems[3].find("do not divide one another") != std::string::npos);
+  // What would be computed otherwise than it was trained, and what makes no difference.
+  const auto one_problem = [&](const char* type, const std::string& setting) {
+    put(type, (", " + setting).c_str());
+    const Error why = type == std::string("bert")
+                          ? bert::read_config(folder / "", &problems).error
+                          : llama::read_config(folder / "", &problems).error;
+    REQUIRE_MESSAGE(problems.size() == 1, setting);
+    CHECK(train_test::says(why.text(), problems[0].c_str()));
+    return problems[0];
+  };
+  const std::vector<std::pair<std::string, std::string>> refused_by_llama{
+      {R"("hidden_act": "gelu")", R"(hidden_act is "gelu", and has to be "silu")"},
+      {R"("attention_bias": true)", "attention_bias is true, and has to be false"},
+      {R"("is_causal": false)", "is_causal is false, and has to be true"},
+      {R"("mlp_bias": true)", "mlp_bias is true, and has to be false"},
+      {R"("tie_word_embeddings": 1)", "tie_word_embeddings is 1, and has to be false or true"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor is 0.5, and has to be 1.0 or 1"},
+      {R"("head_dim": 16)", "head_dim is 16, and has to be hidden_size / heads"}};
+  for (const auto& [setting, problem] : refused_by_llama)
+    CHECK(one_problem("llama", setting) == problem);
+  for (const char* scaled :
+       {R"("rope_scaling": {"rope_type": "llama3"})",
+        R"("rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4})",
+        R"("rope_parameters": {"rope_type": "linear", "type": "default"})",
+        R"("rope_parameters": {"type": "linear", "factor": 2, "rope_theta": 1e4})",
+        R"("rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 1e4})"})
+    CHECK(train_test::says(one_problem("llama", scaled).c_str(), "and has to"));
+  const std::vector<std::pair<std::string, std::string>> refused_by_bert{
+      {R"("hidden_act": "gelu_new")", R"(hidden_act is "gelu_new", and has to be "gelu")"},
+      {R"("position_embedding_type": "relative_key")",
+       R"(position_embedding_type is "relative_key", and has to be "absolute")"},
+      {R"("is_decoder": true)", "is_decoder is true, and has to be false"},
+      {R"("add_cross_attention": true)", "add_cross_attention is true, and has to be false"}};
+  for (const auto& [setting, problem] : refused_by_bert)
+    CHECK(one_problem("bert", setting) == problem);
+  for (const char* type : {"bert", "llama"})
+    CHECK(train_test::says(
+        one_problem(type, R"("quantization_config": {"quant_method": "fp8"})").c_str(),
+        "quantization_config is {"));
+  put("bert", R"(, "is_decoder": false, "add_cross_attention": false, "use_cache": true)");
+  CHECK(bert::read_config(folder / ""));
+  put("llama",
+      R"(, "pretraining_tp": 2, "partial_rotary_factor": 1.0, "rope_scaling": null, "head_dim": 8,)"
+      R"( "rope_parameters": {"type": "default", "partial_rotary_factor": 1.0, "rope_theta": 1e4})");
+  CHECK(llama::read_config(folder / ""));
   // Numbers that no float is.
   put("llama", ", \"rms_norm_eps\": 1e-60, \"rope_parameters\": {\"rope_theta\": 1e400}");
   CHECK(llama::read_config(folder / "", &problems).error);

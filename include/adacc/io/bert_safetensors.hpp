@@ -21,6 +21,8 @@ inline Result<Config> read_config(const std::string& path,
   json->expect("model_type", {"\"bert\""});
   json->expect("hidden_act", {"\"gelu\""});
   json->expect("position_embedding_type", {"\"absolute\""});
+  json->expect("is_decoder", {"false"});  // its attention would be causal
+  json->expect("add_cross_attention", {"false"});
   Config config;
   config.layers = static_cast<int>(json->size("num_hidden_layers"));
   config.heads = json->size("num_attention_heads");

@@ -64,14 +64,20 @@ inline bool is_gpt2_safetensors(const std::string& path) {
   return is_folder(path) || path.ends_with(".safetensors") || path.ends_with(".json");
 }
 
-/// The shape of the model at `path`, from the config.json in its folder. Everything that is wrong with
-/// it is in the error.
-inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
+/// The shape of the model at `path`, from the config.json in its folder; errors say what is not as it
+/// should be, and `problems`, if given, gets a line for each such thing.
+inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
+                                           std::vector<std::string>* problems = nullptr) {
   auto json = ModelConfig::open(path);
   if (!json) return json.error;
   json->expect("model_type", {"\"gpt2\""});
   if (!json->has("model_type")) json->complain("model_type is missing, and has to be \"gpt2\"");
   json->expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""});
+  json->expect("scale_attn_weights", {"true"});
+  json->expect("scale_attn_by_inverse_layer_idx", {"false"});
+  json->expect("is_causal", {"true"});
+  json->expect("add_cross_attention", {"false"});
+  json->expect("tie_word_embeddings", {"true"});
   LlmcHeader header;
   header.layers = json->size("n_layer");
   header.heads = json->size("n_head");
@@ -82,42 +88,40 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path) {
   if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // our layers have no other
     json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
                    ", and has to be 1e-05");
+  if (json->has("n_inner") && json->size("n_inner") != 4 * header.channels)
+    json->complain("n_inner is " + one_line(json->raw("n_inner"), 40) + ", and has to be 4 n_embd");
   if (header.heads != 0 && header.channels % header.heads != 0)
     json->complain("n_head " + std::to_string(header.heads) + " does not divide n_embd " +
                    std::to_string(header.channels));
-  if (const Error why = json->error()) return why;
+  if (const Error why = json->error(problems)) return why;
   return header;
 }
 
 /// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph,
-/// of `layers` layers. NaN and infinities are refused. After an error `params` is as it was, but if a
-/// number was one of these.
+/// of `layers` layers. Errors and `problems` as in load_pretrained().
 template <class Graph, class T>
 Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::size_t layers,
-                           View<T> params) {
-  const auto file = SafeTensors::open(path);
-  if (!file) return file.error;
-  const bool prefixed = file->find("wte.weight") == nullptr;
-  std::vector<WantedTensor<T>> wanted;
+                           View<T> params, std::vector<std::string>* problems = nullptr) {
   bool fits = true;
-  const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
+  const auto look = [&](const std::string&, const auto& parameter, bool) {
     fits = fits && parameter.offset + parameter.shape.elems() <= params.size();
-    wanted.push_back({(prefixed ? "transformer." : "") + name,
-                      View<T>(params.data() + parameter.offset, parameter.shape), transposed});
   };
-  if (!detail::each_gpt2_parameter(graph, layers, want))
+  if (!detail::each_gpt2_parameter(graph, layers, look))
     return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
   if (!fits)
     return Error::misuse("the block for parameters has ", params.size(),
                          " elements, too few for this model");
-  if (const Error why = load_tensors(*file, wanted))
-    return Error::say(one_line(path, 80).c_str(), ": ", why.text());
-  for (const WantedTensor<T>& tensor : wanted)
-    for (std::size_t i = 0; i < tensor.to.size(); ++i)
-      if (!std::isfinite(static_cast<double>(tensor.to[i])))
-        return Error::say(one_line(path, 80).c_str(), ": \"", tensor.name.c_str(),
-                          "\" has NaN or an infinity at element ", i);
-  return {};
+  const auto wanted_of = [&](const SafeTensors& file) {
+    const std::string prefix = file.find("wte.weight") == nullptr ? "transformer." : "";
+    std::vector<WantedTensor<T>> wanted;
+    const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
+      wanted.push_back(
+          {prefix + name, View<T>(params.data() + parameter.offset, parameter.shape), transposed});
+    };
+    detail::each_gpt2_parameter(graph, layers, want);
+    return wanted;
+  };
+  return read_pretrained(path, wanted_of, problems);
 }
 
 /// Writes config.json and model.safetensors into the folder, which must be there.

@@ -14,16 +14,20 @@ namespace adacc { inline namespace v0_1 { namespace llama {
 
 /// The shape of the model in the folder of `path`; errors say what is not as it should be, and
 /// `problems`, if given, gets a line for each such thing.
-/// Positions that are scaled (rope_scaling), biases and a head_dim of its own are refused.
+/// Positions that are scaled (rope_scaling), heads of which a part is rotated, biases, and a head_dim of
+/// its own are refused.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   auto json = ModelConfig::open(path);
   if (!json) return json.error;
   json->expect("model_type", {"\"llama\""});
   json->expect("hidden_act", {"\"silu\""});
+  json->expect("is_causal", {"true"});
   json->expect("attention_bias", {"false"});
   json->expect("mlp_bias", {"false"});
   json->expect("rope_scaling", {});
+  json->expect("partial_rotary_factor", {"1.0", "1"});
+  json->expect("tie_word_embeddings", {"false", "true"});
   Config config;
   config.layers = static_cast<int>(json->size("num_hidden_layers"));
   config.heads = json->size("num_attention_heads");
@@ -38,16 +42,19 @@ inline Result<Config> read_config(const std::string& path,
   if (json->has("rope_parameters")) {  // newer configurations have the base in there
     const std::string text = json->raw("rope_parameters");
     JsonReader rope(text);
-    std::string base, type = "default";
+    std::string base, type = "default", old_type = type, rotated = "1";
     if (!rope.object([&](const std::string& name) {
-          return name == "rope_theta"  ? rope.number(base)
-                 : name == "rope_type" ? rope.string(type)
-                                       : rope.skip();
+          return name == "rope_theta"              ? rope.number(base)
+                 : name == "rope_type"             ? rope.string(type)
+                 : name == "type"                  ? rope.string(old_type)
+                 : name == "partial_rotary_factor" ? rope.number(rotated)
+                                                   : rope.skip();
         }) ||
-        type != "default" ||
+        type != "default" || old_type != type || std::strtod(rotated.c_str(), nullptr) != 1 ||
         (!base.empty() && !ModelConfig::is_number(std::strtod(base.c_str(), nullptr))))
       json->complain("rope_parameters is " + one_line(text, 60) +
-                     ", and has to have rope_type default and a rope_theta above 0");
+                     ", and has to have rope_type default, a rope_theta above 0, and no part of a "
+                     "head that is not rotated");
     else if (!base.empty()) config.base = std::strtod(base.c_str(), nullptr);
   }
   if (config.heads != 0 && config.kv_heads != 0) {

@@ -28,7 +28,7 @@
 namespace adacc { inline namespace v0_1 {
 
 /// The config.json of a model of Hugging Face's: what its members are, and everything that is wrong
-/// with those that were asked for.
+/// with those that were asked for. One that has a quantization_config is wrong for every reader.
 class ModelConfig {
  public:
   /// `path` is the model's folder, or a file in it.
@@ -41,6 +41,8 @@ class ModelConfig {
     JsonReader json(std::string_view(static_cast<const char*>(text), file->bytes().size()));
     const auto member = [&](const std::string& name) { return json.value(config.members_[name]); };
     if (!json.object(member) || !json.end()) return file->fault(json.fault().text());
+    // The tensors of a model that was quantized are no weights without the scales beside them.
+    config.expect("quantization_config", {});
     return config;
   }
 

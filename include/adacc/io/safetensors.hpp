@@ -38,7 +38,7 @@ struct StoredTensor {
   std::vector<std::size_t> shape;  ///< empty: a single element
   ConstBytes bytes;                ///< at any address: not aligned to anything
 
-  std::size_t elems() const { return bytes.size() / bytes_of(type); }
+  std::size_t elems() const { return bytes.size() * 8 / bits_of(type); }
 };
 
 /// "(3, 4)".
@@ -187,9 +187,14 @@ class SafeTensors {
     if (!json.object(member)) return false;
     if (!place.has_type || !place.has_shape || !place.has_offsets)
       return complain("less than its dtype, shape and data_offsets");
-    std::size_t bytes = bytes_of(place.tensor.type);
+    std::size_t bits = bits_of(place.tensor.type);
     for (const std::size_t extent : place.tensor.shape)
-      if (!multiply(bytes, extent, bytes)) return complain("a shape that is too large to address");
+      if (!multiply(bits, extent, bits)) return complain("a shape that is too large to address");
+    if (bits % 8 != 0)
+      return complain("that it is " + text_of(place.tensor.shape) + " of " +
+                      name_of(place.tensor.type) + ", which are " + std::to_string(bits) +
+                      " bits; the format has whole bytes only");
+    const std::size_t bytes = bits / 8;
     if (bytes != place.end - place.begin)
       return complain("that " + text_of(place.tensor.shape) + " of " + name_of(place.tensor.type) +
                       " have " + std::to_string(place.end - place.begin) + " bytes; they have " +
@@ -274,24 +279,36 @@ class SafeTensors {
   std::string problem_;  // while reading: one that is not about JSON
 };
 
+namespace detail {
+
+/// Why a tensor of this type is not copied: behind its name.
+inline std::string no_numbers(StoredType type) {
+  return std::string("is of type ") + name_of(type) +
+         ", whose elements are complex numbers: none is a single number";
+}
+
+}  // namespace detail
+
 /// Copies a tensor into `to`, element by element converted to T: float, double or bfloat16, rounded to
 /// the nearest (bfloat16 by way of float). `to` has as many elements; its shape is not looked at.
-/// With `transposed`, the file has (cols, rows) where `to` has (rows, cols).
+/// With `transposed`, the file has (cols, rows) where `to` has (rows, cols). An error, and nothing is
+/// copied, if the file's elements are complex numbers.
 template <class T>
-void copy_stored(const StoredTensor& from, View<T> to, bool transposed = false) {
-  const std::size_t width = bytes_of(from.type);
+Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false) {
   const std::size_t rows = to.rows(), cols = to.cols();
-  detail::with_reader(from.type, [&](const auto& read) {
+  const bool numbers = detail::with_reader(from.type, [&](const auto& read) {
     const std::byte* data = from.bytes.data();
     if (!transposed) {
-      for (std::size_t i = 0; i < to.size(); ++i)
-        to[i] = detail::converted<T>(read(data + i * width));
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = detail::converted<T>(read(data, i));
       return;
     }
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t c = 0; c < cols; ++c)
-        to[r * cols + c] = detail::converted<T>(read(data + (c * rows + r) * width));
+        to[r * cols + c] = detail::converted<T>(read(data, c * rows + r));
   });
+  if (numbers) return {};
+  return Error::say("\"", one_line(from.name, 80).c_str(), "\" ",
+                    detail::no_numbers(from.type).c_str());
 }
 
 /// A tensor that a model wants from a file.
@@ -302,8 +319,8 @@ struct WantedTensor {
   bool transposed = false;  ///< the file has it the other way round; `to` has two extents then
 };
 
-/// What keeps the tensors from being loaded, one line for each: those that are missing, and those of
-/// another shape.
+/// What keeps the tensors from being loaded, one line for each: those that are missing, those of another
+/// shape, and those of complex numbers.
 template <class T>
 std::vector<std::string> problems_of(const SafeTensors& file,
                                      const std::vector<WantedTensor<T>>& wanted) {
@@ -317,29 +334,36 @@ std::vector<std::string> problems_of(const SafeTensors& file,
     if (found == nullptr) problems.push_back(name + " is missing");
     else if (found->shape != shape)
       problems.push_back(name + " is " + text_of(found->shape) + ", not " + text_of(shape));
+    else if (!is_number(found->type))
+      problems.push_back(name + " " + detail::no_numbers(found->type));
   }
   return problems;
 }
 
-/// Loads all of `wanted`, or nothing: the error counts the problems and says the first of them.
+/// Loads all of `wanted`, or nothing: the error counts the problems and says the first of them;
+/// problems_of() lists all.
 template <class T>
 Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
   const std::vector<std::string> problems = problems_of(file, wanted);
+  const std::string others =
+      problems.size() > 1 ? ", and " + std::to_string(problems.size() - 1) + " more" : "";
   if (!problems.empty())
     return Error::say(problems.size(), " of ", wanted.size(),
                       " tensors are not there as they should be: ", problems[0].c_str(),
-                      problems.size() > 1 ? "; problems_of() lists all" : "");
-  constexpr std::size_t at_once = std::size_t{1} << 20;  // elements that the file takes memory for
+                      others.c_str());
+  // Elements that the file takes memory for: of any type, whole bytes.
+  constexpr std::size_t at_once = std::size_t{1} << 20;
   for (const WantedTensor<T>& want : wanted) {
     const StoredTensor& stored = *file.find(want.name);
-    const std::size_t elems = want.to.size(), width = bytes_of(stored.type);
+    const std::size_t elems = want.to.size(), bits = bits_of(stored.type);
     const std::size_t most = want.transposed ? elems : at_once;
     for (std::size_t first = 0; first < elems; first += most) {
       const std::size_t count = elems - first < most ? elems - first : most;
       const Shape shape = count == elems ? want.to.shape() : Shape(count);
-      const StoredTensor part{
-          {}, stored.type, {count}, {stored.bytes.data() + first * width, Shape(count * width)}};
-      copy_stored(part, View<T>(want.to.data() + first, shape), want.transposed);
+      const ConstBytes bytes(stored.bytes.data() + first * bits / 8, Shape(count * bits / 8));
+      const StoredTensor part{want.name, stored.type, {count}, bytes};
+      const View<T> to(want.to.data() + first, shape);
+      if (const Error why = copy_stored(part, to, want.transposed)) return why;
       MappedFile::forget(part.bytes);
     }
   }

@@ -36,7 +36,7 @@ struct NamedTensor {
                                                   : StoredType::i32;
   }
 
-  std::size_t bytes() const { return shape.elems() * bytes_of(type); }
+  std::size_t bytes() const { return shape.elems() * bits_of(type) / 8; }
 
   std::string name;  ///< in UTF-8
   StoredType type;
@@ -66,7 +66,7 @@ inline std::string json_string(const std::string& text) {
 inline Error write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                                const std::map<std::string, std::string>& metadata = {}) {
   std::sort(tensors.begin(), tensors.end(), [](const NamedTensor& a, const NamedTensor& b) {
-    const std::size_t x = bytes_of(a.type), y = bytes_of(b.type);
+    const std::size_t x = bits_of(a.type), y = bits_of(b.type);
     return x != y ? x > y : a.name < b.name;
   });
   std::string header = "{";
