@@ -85,8 +85,6 @@ MUTATIONS = [
      "segments know the stages that carry a gradient"),
     ("program/segments.hpp", "(stage ? stage_end : last + 1)", "last + 1", "plan/stash_graphs_test.cpp",
      "segments know where a gradient that is carried goes on behind them"),
-    ("plan/chain/segments.hpp", "!(complete == count && segment.has_reader)", "true", "plan/stash_graphs_test.cpp",
-     "what is carried behind a segment alone takes none of its bytes"),
     ("plan/chain/patterns.hpp", "node < 0 ? gradient.complete < 0 : gradient.begun >= node", "false",
      "plan/stash_graphs_test.cpp", "what is carried is stored by no segment"),
     ("model/graph.hpp", "all.mix(static_cast<std::uint64_t>(gradient.complete));", "", "stash/carried_test.cpp",
