@@ -157,6 +157,20 @@ int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes) {
   });
 }
 
+int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_stage,
+                int last_stage) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_open(stash, "adacc_carry")) return misuse(why);
+    if (name == nullptr) return misuse(Error::say("adacc_carry: the name is null"));
+    stash->names.emplace_back(name);
+    const int code = change(stash, [&](StashModel<>& model) {
+      return model.carry(stash->names.back().c_str(), StashBytes{bytes}, first_stage, last_stage);
+    });
+    if (code < 0) stash->names.pop_back();
+    return code;
+  });
+}
+
 int adacc_measure(adacc_stash* stash, double step_seconds) {
   return guarded(int{ADACC_FAILED}, [&] {
     if (const Error why = check_idle(stash, "adacc_measure")) return misuse(why);
@@ -399,6 +413,16 @@ void* adacc_stage_memory(adacc_stash* stash) {
       return misuse(Error::say(
                  "adacc_stage_memory: adacc_stage_bytes gave the stage that is on none")),
              nullptr;
+    return memory->data();
+  });
+}
+
+void* adacc_carried(adacc_stash* stash, int id) {
+  return guarded<void*>(nullptr, [&]() -> void* {
+    if (const Error why = check_planned(stash, "adacc_carried")) return misuse(why), nullptr;
+    const Result<Bytes> memory =
+        with_stash(stash, [&](auto& any) -> Result<Bytes> { return any.carried_bytes(id); });
+    if (!memory) return misuse(memory.error), nullptr;
     return memory->data();
   });
 }

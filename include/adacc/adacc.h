@@ -146,6 +146,13 @@ int adacc_made_from(adacc_stash* stash, int id, const int* sources, size_t sourc
 /* Backward stage `stage` needs `bytes` for itself: gradients, scratch. adacc_stage_memory() is where. */
 int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes);
 
+/* A gradient of `bytes` that goes from stage to stage: adacc_carried() is where, from `first_stage`, the first
+ * to write to it, until `last_stage`, the last to read it, is over. Backward runs from the highest stage to
+ * the lowest, so `first_stage` is the higher number. Its id, which counts from 0 among those that are
+ * carried. With ADACC_OWN_STAGE, kernels come before. `name` is copied. */
+int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_stage,
+                int last_stage);
+
 /* ---- What it costs. ---- */
 
 /* Times all kernels and codecs on this machine, on made-up values, in memory that it allocates and
@@ -262,6 +269,10 @@ const void* adacc_get(adacc_stash* stash, int id);
 /* The memory of the stage that is on, as large as adacc_stage_bytes said, 64-byte aligned; it holds
  * anything. */
 void* adacc_stage_memory(adacc_stash* stash);
+
+/* Gradient `id` of those that are carried, 64-byte aligned: one place from adacc_enter of its first stage
+ * until the last one ends, also between two stages. At first it holds anything. */
+void* adacc_carried(adacc_stash* stash, int id);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,7 @@ TEST_CASE("a step with a stash allocates nothing") {
     if (i % 2 == 0) model.hold(id);
     model.stage_bytes(i, 1000);
   }
+  const int carried = model.carry("dx", Shape(32, 64), 5, 0);
   const auto graph = model.graph();
   REQUIRE_MESSAGE(graph, graph.error.text());
   Plan plan = retain_all(*graph);
@@ -43,9 +44,10 @@ TEST_CASE("a step with a stash allocates nothing") {
     for (int id = 0; id < 6; ++id) fine = fine && !stash->put(id, View<const float>(x, {32, 64}));
     for (int id = 5; id >= 0; --id) {
       fine = fine && !stash->enter(id) && stash->get(id) && stash->stage_memory();
-      fine = fine && !stash->leave(id);
+      fine = fine && stash->carried(carried) && !stash->leave(id);
     }
-    fine = fine && !stash->get(17) && stash->put(0, View<const float>(x, {32, 64}));
+    fine = fine && !stash->carried(carried) && !stash->get(17) &&
+           stash->put(0, View<const float>(x, {32, 64}));
   }
   CHECK(allocations == before);
   CHECK(fine);

@@ -77,6 +77,7 @@ class NoStash {
     return ConstBytes(kept_[static_cast<std::size_t>(id)]->data, Shape(elems));
   }
   Result<Bytes> stage_memory() { return Bytes(own_.data, Shape(own_.size)); }
+  Result<View<float>> carried(int) { return View<float>(own_gradient_.data, shape_); }
 
  private:
   float* at(int id) const {
@@ -84,6 +85,7 @@ class NoStash {
   }
   std::vector<std::unique_ptr<Device<std::byte>>> kept_;
   Device<std::byte> own_{2 * align_up(elems * sizeof(float))};
+  Device<float> own_gradient_{elems};
   Shape shape_;
   Cuda* cuda_ = nullptr;
 };
@@ -208,6 +210,7 @@ class Watched {
   Error enter(int stage) { return stash_.enter(stage); }
   Error leave(int stage) { return stash_.leave(stage); }
   Result<Bytes> stage_memory() { return stash_.stage_memory(); }
+  Result<View<float>> carried(int id) { return stash_.carried(id); }
   Result<ConstBytes> get_bytes(int id) { return stash_.get_bytes(id); }
   Result<View<const float>> get(int id) {
     const auto got = stash_.get(id);

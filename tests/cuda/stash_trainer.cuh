@@ -132,6 +132,7 @@ class Trainer {
     int h, n, rstd, z, keep;
   } ids[layers + 1];
   StashModel<float, Cuda> model;
+  int carried = -1;  ///< dh; -1: it is this trainer's own
 
   // Forward's kernels, as forward calls them and as they are called again.
   struct Norm {
@@ -168,7 +169,8 @@ class Trainer {
 
   static bool smooth(int layer) { return layer % 2 != 0; }
 
-  /// `holds`: forward's values and the gradients of a stage live in the arena, too. Stage `layers` is the loss.
+  /// `holds`: forward's values and all gradients of activations live in the arena, too. Stage `layers` is the
+  /// loss.
   template <class Mask, class Lossy>
   void register_all(bool holds) {
     const Shape shape(rows, channels);
@@ -197,6 +199,7 @@ class Trainer {
         for (const int value : {id.n, id.rstd, id.z, id.keep}) model.hold(value);
       model.stage_bytes(l, 2 * align_up(elems * sizeof(float)));
     }
+    if (holds) carried = model.carry("dh", shape, layers, 0);
   }
 
   /// One step, queued; nobody waits for it. Writes where the stash says if `placed`.
@@ -239,7 +242,9 @@ class Trainer {
     if (const Error why = stash.enter(layers)) return why;
     const auto last = stash.get(ids[layers].h);
     if (!last) return last.error;
-    loss_gradient<<<blocks(elems), 128, 0, stream>>>(last->data(), target.data, dh.data,
+    const auto d = residual_gradient(stash);
+    if (!d) return d.error;
+    loss_gradient<<<blocks(elems), 128, 0, stream>>>(last->data(), target.data, d->data(),
                                                      loss.data + steps_ % loss.size);
     for (int l = layers - 1; l >= 0; --l)
       if (const Error why = backward(stash, l)) return why;
@@ -250,6 +255,12 @@ class Trainer {
 
  private:
   template <class AnyStash>
+  Result<View<float>> residual_gradient(AnyStash& stash) {
+    if (carried >= 0) return stash.carried(carried);
+    return View<float>(dh.data, Shape(rows, channels));
+  }
+
+  template <class AnyStash>
   Error backward(AnyStash& stash, int l) {
     if (const Error why = stash.enter(l)) return why;
     const auto n = stash.get(ids[l].n), rstd = stash.get(ids[l].rstd), z = stash.get(ids[l].z);
@@ -257,14 +268,16 @@ class Trainer {
       if (!*got) return got->error;
     const auto keep = stash.get_bytes(ids[l].keep);
     const auto memory = stash.stage_memory();
+    const auto d = residual_gradient(stash);
     if (!keep) return keep.error;
     if (!memory) return memory.error;
+    if (!d) return d.error;
     auto* const dz = reinterpret_cast<float*>(memory->data());
     auto* const dn = reinterpret_cast<float*>(memory->data() + align_up(elems * sizeof(float)));
-    slopes<<<blocks(elems), 128, 0, stream>>>(dh.data, z->data(), keep->data(), smooth(l), dz);
+    slopes<<<blocks(elems), 128, 0, stream>>>(d->data(), z->data(), keep->data(), smooth(l), dz);
     weight_gradient<<<blocks(weights), 128, 0, stream>>>(n->data(), dz, dw.data + l * weights);
     input_gradient<<<blocks(elems), 128, 0, stream>>>(dz, w.data + l * weights, dn);
-    norm_gradient<<<blocks(rows), 128, 0, stream>>>(n->data(), rstd->data(), dn, dh.data);
+    norm_gradient<<<blocks(rows), 128, 0, stream>>>(n->data(), rstd->data(), dn, d->data());
     return stash.leave(l);
   }
 

@@ -24,7 +24,7 @@ enum { L = 4, N = 256, STAGE_FLOATS = 512 };
 
 /* h(0) is given; z(l) = 2 h(l) + l; h(l + 1) = h(l) + z(l)^2 / 64. Backward of layer l reads both. */
 static float start[N], gradient[N];
-static int h_id[L], z_id[L], mask_id;
+static int h_id[L], z_id[L], mask_id, sum_id, bits_id;
 static float offset[L];
 static unsigned char mask[N];
 static adacc_stash* stash;
@@ -61,6 +61,13 @@ static void slow_z(void* user, const void* const* x, void* const* y, void* works
   hours += z_seconds;
 }
 
+/* The gradient, which all stages carry, and bytes that stages 2 and 1 carry. */
+static void carries(adacc_stash* made) {
+  sum_id = adacc_carry(made, "sum", sizeof gradient, L - 1, 0);
+  bits_id = adacc_carry(made, "bits", N / 8 + 1, 2, 1);
+  CHECK(sum_id == 0 && bits_id == 1);
+}
+
 static adacc_stash* described(adacc_kernel z_kernel, int held) {
   adacc_stash* made = adacc_create();
   CHECK(made != NULL);
@@ -81,6 +88,7 @@ static adacc_stash* described(adacc_kernel z_kernel, int held) {
   const int first = 0;
   mask_id = adacc_add_bytes(made, "mask", N, &first, 1);
   CHECK(mask_id == 2 * L);
+  carries(made);
   return made;
 }
 
@@ -114,11 +122,12 @@ static adacc_stash* described_by_kernels(adacc_kernel z_kernel, int held) {
   CHECK(adacc_add_kernel(made, 0, &(adacc_kernel_call){.backward_reads = ADACC_IDS(mask_id)}) ==
         ADACC_OK);
   CHECK(mask_id == 2 * L);
+  carries(made);
   return made;
 }
 
 /* Forward and backward; 0 if every call succeeded. */
-static int keep_too_long;
+static int keep_too_long, write_bits_late;
 static int step(void* user) {
   static float scratch_h[N], scratch_z[N], workspace[N];
   float *h = NULL, *z = NULL;
@@ -141,20 +150,37 @@ static int step(void* user) {
     if (adacc_put(stash, z_id[l], z) < 0) return 5;
   }
   if (adacc_put(stash, mask_id, mask) < 0) return 6;
-  memset(gradient, 0, sizeof gradient);
   const float* kept = NULL;
+  float* sum = NULL;
+  unsigned char* bits = NULL;
   for (int l = L - 1; l >= 0; --l) {
     if (adacc_enter(stash, l) < 0) return 7;
     const float *hs = adacc_get(stash, h_id[l]), *zs = adacc_get(stash, z_id[l]);
     float* scratch = adacc_stage_memory(stash);
     if (hs == NULL || zs == NULL || scratch == NULL) return 8;
     for (int i = 0; i < STAGE_FLOATS; ++i) scratch[i] = (float)i;
-    for (int i = 0; i < N; ++i) gradient[i] += hs[i] * zs[i] + scratch[i] - (float)i;
-    if (keep_too_long && kept != NULL) gradient[0] += kept[0];
+    if (l == L - 1) {
+      sum = adacc_carried(stash, sum_id); /* one place for all stages */
+      if (sum == NULL) return 11;
+      memset(sum, 0, sizeof gradient);
+    }
+    if (adacc_carried(stash, sum_id) != sum) return 12;
+    for (int i = 0; i < N; ++i) sum[i] += hs[i] * zs[i] + scratch[i] - (float)i;
+    if (keep_too_long && kept != NULL) sum[0] += kept[0];
     kept = zs;
+    if (l == 2) {
+      bits = adacc_carried(stash, bits_id);
+      if (bits == NULL) return 13;
+      memset(bits, 0x3C, N / 8 + 1);
+    }
+    if (l == 1)
+      for (int i = 0; i <= N / 8; ++i)
+        if (bits[i] != 0x3C) return 14;
+    if (l == 0 && write_bits_late) bits[0] = 1;
+    if (l == 0) memcpy(gradient, sum, sizeof gradient);
     if (l == 0) {
-      const unsigned char* bits = adacc_get(stash, mask_id);
-      if (bits == NULL || memcmp(bits, mask, sizeof mask) != 0) return 9;
+      const unsigned char* masked = adacc_get(stash, mask_id);
+      if (masked == NULL || memcmp(masked, mask, sizeof mask) != 0) return 9;
     }
     if (adacc_leave(stash, l) < 0) return 10;
   }
@@ -172,6 +198,8 @@ static void registration(void) {
   MISUSE(adacc_made_from(NULL, 0, NULL, 0), "null");
   NOTHING(adacc_scratch(NULL, 0), "null");
   MISUSE(adacc_stage_bytes(NULL, 0, 1), "null");
+  MISUSE(adacc_carry(NULL, "d", 1, 0, 0), "null");
+  NOTHING(adacc_carried(NULL, 0), "null");
   MISUSE(adacc_measure(NULL, 0), "null");
   MISUSE(adacc_probe(NULL, step, NULL, NULL, 0), "null");
   MISUSE(adacc_check(NULL, step, NULL, NULL, 0), "null");
@@ -217,6 +245,12 @@ static void registration(void) {
   MISUSE(adacc_fix(made, a, 9), "no codec 9");
   MISUSE(adacc_stage_bytes(made, -1, 1), "negative");
   MISUSE(adacc_stage_bytes(made, 0, (size_t)-1), "addressed");
+  MISUSE(adacc_carry(made, NULL, 1, 1, 0), "adacc_carry: the name is null");
+  MISUSE(adacc_carry(made, "d", 0, 1, 0), "stages carry as d has no elements");
+  MISUSE(adacc_carry(made, "d", (size_t)-1, 1, 0), "too many to address");
+  MISUSE(adacc_carry(made, "d", 4, 0, 1), "its first stage is the higher one");
+  MISUSE(adacc_carry(made, "d", 4, 0, -1), "negative");
+  NOTHING(adacc_carried(made, 0), "no plan yet");
   MISUSE(adacc_plan(made, 1000, 0, NULL), "adacc_measure");
   MISUSE(adacc_begin(made), "no plan yet");
   MISUSE(adacc_bind(made, &failures, 8), "no plan yet");
@@ -394,6 +428,7 @@ static void steps(int held) {
   const adacc_gradient all = {gradient, N};
   CHECK(adacc_check(stash, step, NULL, &all, 1) == ADACC_OK);
   MISUSE(adacc_add(stash, "late", 1, 1, NULL, 0), "fixed");
+  MISUSE(adacc_carry(stash, "late", 4, 1, 0), "fixed");
   MISUSE(adacc_probe(stash, step, NULL, &all, 1), "adacc_measure");
   CHECK(adacc_measure(stash, 0) == ADACC_OK);
   MISUSE(adacc_probe(stash, NULL, NULL, &all, 1), "step is null");
@@ -424,6 +459,9 @@ static void steps(int held) {
   NOTHING(adacc_get(stash, 0), "no backward stage is on");
   NOTHING(adacc_get(stash, 99), "activations 0 to 8");
   NOTHING(adacc_stage_memory(stash), "no backward stage is on");
+  NOTHING(adacc_carried(stash, sum_id), "(sum) begins with backward stage 3, and none was entered");
+  NOTHING(adacc_carried(stash, 2), "no carried gradient 2: the model has 0 to 1");
+  NOTHING(adacc_carried(stash, -1), "no carried gradient -1");
   MISUSE(adacc_put(stash, 1, start), "in the order");
   MISUSE(adacc_put(stash, 99, start), "no activation 99");
   MISUSE(adacc_put(stash, 0, NULL), "values are null");
@@ -444,10 +482,15 @@ static void steps(int held) {
   MISUSE(adacc_leave(stash, 1), "stage 2 is on");
   NOTHING(adacc_get(stash, z_id[1]), "not registered to read it");
   CHECK(adacc_get(stash, z_id[2]) != NULL);
+  CHECK(adacc_carried(stash, sum_id) != NULL && adacc_carried(stash, bits_id) != NULL);
   CHECK(adacc_leave(stash, 2) == ADACC_OK);
   MISUSE(adacc_leave(stash, 2), "no stage is on");
   MISUSE(adacc_enter(stash, 2), "over");
   NOTHING(adacc_get(stash, z_id[2]), "none of the backward stages that are left");
+  CHECK(adacc_enter(stash, 0) == ADACC_OK && adacc_carried(stash, sum_id) != NULL);
+  NOTHING(adacc_carried(stash, bits_id), "(bits) is gone: backward stage 1");
+  CHECK(adacc_leave(stash, 0) == ADACC_OK);
+  NOTHING(adacc_carried(stash, sum_id), "(sum) is gone: backward stage 0");
 
   /* Every budget, between steps, in the memory that is bound; the same bits. */
   for (size_t budget = retain; budget >= smallest; budget -= (retain - smallest) / 7 + 1) {
@@ -530,6 +573,10 @@ static void checks(void) {
   keep_too_long = 1;
   MISUSE(adacc_check(stash, step, NULL, &all, 1), "not finite");
   keep_too_long = 0;
+  write_bits_late = 1;
+  MISUSE(adacc_check(stash, step, NULL, &all, 1),
+         "bits, which backward stages 2 to 1 carry, was written to after the last of them");
+  write_bits_late = 0;
   CHECK(adacc_measure(stash, 0) == ADACC_OK);
   REFUSED(adacc_probe(stash, gives_up, &code, &all, 1), ADACC_FAILED, "returned 5");
   CHECK(adacc_probe(stash, step, NULL, &all, 1) == ADACC_OK);

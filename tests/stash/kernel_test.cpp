@@ -55,6 +55,8 @@ void check_same(const Graph& a, const Graph& b) {
     CHECK(numbers(a.backward_reads(k)) == numbers(b.backward_reads(k)));
   }
   for (std::size_t i = 0; i < a.candidates.size(); ++i) CHECK(a.candidates[i] == b.candidates[i]);
+  REQUIRE(a.gradients.size() == b.gradients.size());
+  for (std::size_t i = 0; i < a.gradients.size(); ++i) CHECK(a.gradients[i] == b.gradients[i]);
 }
 
 /// The model of `trainer`, by descriptions of its kernels, with the callables that it has.
@@ -175,6 +177,7 @@ TEST_CASE("trainers drawn at random are the same by kernels as by activations") 
         call.backward_bytes = drawn.stage_bytes[static_cast<std::size_t>(stage)];
       if (!call.backward_reads.empty() || call.backward_bytes > 0) model.kernel(call);
     }
+    for (const Carried& one : drawn.carried) carry(model, one);
     CAPTURE(seed);
     REQUIRE_MESSAGE(model.graph(), model.graph().error.text());
     check_same(*model.graph(), expected);

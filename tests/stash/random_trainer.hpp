@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Trainers drawn at random, whose activations a stash keeps: sources, stages, codecs, callables that
-/// make several activations, values that lie in the arena, stages that need bytes for themselves.
+/// make several activations, values that lie in the arena, stages that need bytes for themselves, gradients
+/// that go from stage to stage.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -87,6 +88,15 @@ struct MixTogether {
   }
 };
 
+/// A gradient that stages `first` to `last` carry, as floats or as bytes.
+struct Carried {
+  std::size_t bytes = 0;
+  bool raw = false;
+  int first = 0, last = 0;
+
+  bool lives_in(int stage) const { return last <= stage && stage <= first; }
+};
+
 /// A trainer drawn at random: activations with random sources, stages and codecs.
 struct Drawn {
   StashModel<> model;
@@ -96,8 +106,14 @@ struct Drawn {
   std::vector<Shape> shapes;
   std::vector<bool> again, held;
   std::vector<std::size_t> stage_bytes;
+  std::vector<Carried> carried;
   int stage_count = 0;
 };
+
+inline void carry(StashModel<>& model, const Carried& one) {
+  if (one.raw) model.carry("d", StashBytes{one.bytes}, one.first, one.last);
+  else model.carry("d", Shape(one.bytes / 4), one.first, one.last);
+}
 
 inline void draw(unsigned seed, Drawn& drawn, unsigned most = 12) {
   std::mt19937 random(seed);
@@ -158,6 +174,15 @@ inline void draw(unsigned seed, Drawn& drawn, unsigned most = 12) {
   for (int stage = 0; stage < drawn.stage_count && seed % 5 < 2; ++stage) {
     drawn.stage_bytes.push_back(below(3) == 0 ? 0 : random() % 700);
     drawn.model.stage_bytes(stage, drawn.stage_bytes.back());
+  }
+  for (int i = seed % 7 < 4 ? below(4) : 0; i > 0; --i) {
+    Carried one;
+    one.raw = below(2) == 0;
+    one.bytes = one.raw ? 1 + random() % 900 : 4 * (1 + random() % 200);
+    one.first = below(static_cast<unsigned>(drawn.stage_count));
+    one.last = below(static_cast<unsigned>(one.first) + 1);
+    carry(drawn.model, one);
+    drawn.carried.push_back(one);
   }
 }
 

@@ -50,6 +50,58 @@ bool lists(const std::vector<int>& list, int value) {
   return false;
 }
 
+/// The gradients that stages carry, and what they are in a trainer without a stash.
+class CarriedGradients {
+ public:
+  explicit CarriedGradients(const Drawn& drawn)
+      : drawn_(drawn), places_(drawn.carried.size()), expected_(drawn.carried.size()) {}
+
+  /// Where gradient i is to be by now, if it is there at all: at one place, with the bytes that it had.
+  void look(Stash<>& stash, int stage, bool left) {
+    for (std::size_t i = 0; i < drawn_.carried.size(); ++i) {
+      const Carried& one = drawn_.carried[i];
+      const int id = static_cast<int>(i);
+      const Result<Bytes> there = stash.carried_bytes(id);
+      const Result<View<float>> floats = stash.carried(id);
+      const bool lives = one.lives_in(stage) && !(left && stage == one.last);
+      CHECK(static_cast<bool>(there) == lives);
+      CHECK(static_cast<bool>(floats) == (lives && !one.raw));
+      if (!lives || !there) continue;
+      CHECK(there->size() == one.bytes);
+      if (floats) CHECK(static_cast<void*>(floats->data()) == there->data());
+      if (stage == one.first && !left) {
+        places_[i] = there->data();
+        expected_[i].assign(one.bytes, static_cast<unsigned char>(17 * i + 1));
+        std::memset(places_[i], static_cast<int>(17 * i + 1), one.bytes);
+      }
+      CHECK(there->data() == places_[i]);
+      CHECK(std::memcmp(places_[i], expected_[i].data(), one.bytes) == 0);
+    }
+  }
+
+  /// What a stage adds: to those that live in it, of `got` and of `expected`, what that is to be.
+  void add(int stage, const float* got, const float* expected, std::size_t count) {
+    for (std::size_t i = 0; i < drawn_.carried.size(); ++i) {
+      if (!drawn_.carried[i].lives_in(stage)) continue;
+      grow(reinterpret_cast<unsigned char*>(places_[i]), got, stage, drawn_.carried[i].bytes,
+           count);
+      grow(expected_[i].data(), expected, stage, drawn_.carried[i].bytes, count);
+    }
+  }
+
+ private:
+  static void grow(unsigned char* to, const float* from, int stage, std::size_t bytes,
+                   std::size_t count) {
+    const auto* seen = reinterpret_cast<const unsigned char*>(from);
+    for (std::size_t b = 0; b < bytes; ++b)
+      to[b] = static_cast<unsigned char>(3 * to[b] + seen[b % (4 * count)] + stage);
+  }
+
+  const Drawn& drawn_;
+  std::vector<std::byte*> places_;
+  std::vector<std::vector<unsigned char>> expected_;
+};
+
 /// One step; checks every value that a stage gets. Forward lives in memory of its own, which is
 /// overwritten as soon as the stash has it.
 enum class Place { no, next, ahead };
@@ -110,9 +162,12 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     for (std::size_t id = 0; id < count; ++id) put(id);
   for (const Mix& function : drawn.functions) function.calls = 0;
   for (const MixTogether& function : drawn.together) function.calls = 0;
+  CarriedGradients carried(drawn);
+  carried.look(stash, drawn.stage_count, true);
   for (int stage = stash.graph().node_count() - static_cast<int>(count); stage-- > 0;) {
     const Error why = stash.enter(stage);
     REQUIRE_MESSAGE(!why, why.text());
+    carried.look(stash, stage, false);
     std::vector<View<const float>> all;
     for (std::size_t id = 0; id < count; ++id) {
       if (!lists(drawn.stages[id], stage)) continue;
@@ -131,9 +186,13 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     // All of them are there until the next stage begins, however many others were asked for.
     std::size_t i = 0;
     for (std::size_t id = 0; id < count; ++id)
-      if (lists(drawn.stages[id], stage))
-        CHECK(std::memcmp(all[i++].data(), backward[id].data(), 4 * backward[id].size()) == 0);
-    if (stage % 2 == 0) REQUIRE_FALSE(stash.leave(stage));
+      if (lists(drawn.stages[id], stage)) {
+        CHECK(std::memcmp(all[i].data(), backward[id].data(), 4 * backward[id].size()) == 0);
+        carried.add(stage, all[i++].data(), backward[id].data(), backward[id].size());
+      }
+    if (stage % 2 != 0) continue;
+    REQUIRE_FALSE(stash.leave(stage));
+    carried.look(stash, stage, true);
   }
   for (const Mix& function : drawn.functions) CHECK(function.calls <= 1);
   for (const MixTogether& function : drawn.together) CHECK(function.calls <= 1);

@@ -183,7 +183,7 @@ TEST_CASE("gradients are announced when they are complete and their parameters' 
     CHECK(program->layout.live_bytes == separate->layout.live_bytes);
     const std::size_t told = program->graph.gradients.size();
     looped += !program->schedule.loops.empty();
-    for (const ParameterGradient& gradient : program->graph.gradients)
+    for (const LastingGradient& gradient : program->graph.gradients)
       shared += gradient.begun != gradient.complete;
 
     Bound plain(net, *separate, workers), announced(net, *program, workers);
@@ -238,7 +238,7 @@ TEST_CASE("gradients in the arena have the bits of those in a block, and the pea
     REQUIRE_MESSAGE(program, program.error.text());
     const Graph& graph = program->graph;
     std::size_t room = 0;
-    for (const ParameterGradient& gradient : graph.gradients) room += align_up(gradient.bytes);
+    for (const LastingGradient& gradient : graph.gradients) room += align_up(gradient.bytes);
     CHECK(room == graph.gradient_elems * sizeof(float));
     CHECK(program->layout.live_bytes >= separate->layout.live_bytes);
     CHECK(program->layout.live_bytes <= separate->layout.live_bytes + room);

@@ -293,6 +293,70 @@ TEST_CASE("what is held and what a stage has for itself are looked at, too") {
   CHECK(says(stash->leave(0), "beyond the memory that it was said to need"));
 }
 
+TEST_CASE("what stages carry is looked at from the first of them to the last") {
+  StashModel<> model;
+  const int x = model.add("x", Shape(16), {3, 2, 1, 0});
+  const int d = model.carry("d", Shape(5), 2, 1), bits = model.carry("bits", StashBytes{7}, 3, 0);
+  auto stash = CheckedStash<>::make(model, retain_all(*model.graph()));
+  REQUIRE_MESSAGE(stash, std::string(stash.error.text()));
+  testing::GuardedBlock arena(stash->arena_bytes());
+  REQUIRE_FALSE(stash->bind(arena.bytes()));
+  const std::vector<float> ones(16, 1.0F);
+  Cpu cpu;
+  const auto forward = [&] {
+    const Error why = stash->begin(cpu);
+    REQUIRE_MESSAGE(!why, std::string(why.text()));
+    REQUIRE_FALSE(stash->put(x, {ones.data(), Shape(16)}));
+  };
+  // As it should be used.
+  forward();
+  REQUIRE_FALSE(stash->enter(3));
+  CHECK(says(stash->carried(d).error, "enter(2) is the first"));
+  const Result<Bytes> seen = stash->carried_bytes(bits);
+  REQUIRE(seen);
+  CHECK(seen->size() == 7);
+  CHECK(seen->data()[6] == std::byte{0xFF});  // nobody wrote to it yet
+  std::memset(seen->data(), 3, 7);
+  REQUIRE_FALSE(stash->enter(2));
+  const Result<View<float>> at = stash->carried(d);
+  REQUIRE(at);
+  CHECK(std::isnan((*at)[4]));
+  for (float& value : *at) value = 2;
+  REQUIRE_FALSE(stash->leave(2));
+  REQUIRE_FALSE(stash->enter(1));
+  CHECK(stash->carried(d)->data() == at->data());
+  CHECK((*at)[4] == 2);
+  REQUIRE_FALSE(stash->enter(0));
+  CHECK(std::isnan((*at)[4]));
+  CHECK(says(stash->carried(d).error, "is gone"));
+  CHECK(seen->data()[6] == std::byte{3});
+  REQUIRE_FALSE(stash->leave(0));
+  CHECK(seen->data()[6] == std::byte{0xFF});
+
+  // As it should not.
+  const auto to_stage = [&](int last) {
+    forward();
+    for (int stage = 3; stage >= last; --stage) {
+      REQUIRE_FALSE(stash->enter(stage));
+      if (stage == 2) REQUIRE(stash->carried(d));
+    }
+  };
+  to_stage(0);
+  at->data()[0] = 1;
+  CHECK(says(stash->leave(0),
+             "d, which backward stages 2 to 1 carry, was written to after the last"));
+  forward();
+  at->data()[4] = 1;  // where it was in the step before
+  CHECK(says(stash->enter(3),
+             "d, which backward stages 2 to 1 carry, was written to after the last"));
+  to_stage(2);
+  stash->carried(d)->data()[5] = 1;
+  CHECK(says(stash->enter(1),
+             "backward wrote beyond d, which its stages 2 to 1 carry, and which has 20"));
+  to_stage(0);
+  CHECK_FALSE(stash->end());
+}
+
 TEST_CASE("a stash fills what has died if it is asked to") {
   for (const bool poison : {false, true}) {
     Held held;

@@ -110,6 +110,9 @@ struct Node {
   std::size_t parameter_count = 0;
   std::size_t first_candidate = 0;  ///< into Graph::candidates
   std::size_t candidate_count = 0;
+
+  /// Whether it is a stage of a caller's backward, and makes nothing.
+  constexpr bool is_stage() const { return value_outside && output_bytes == 0; }
 };
 
 /// When an optimizer, or who sums gradients over ranks, may use the gradients of parameters.
@@ -124,17 +127,18 @@ constexpr const char* name_of(Updates updates) {
   return names[static_cast<int>(updates)];
 }
 
-/// The gradient of a parameter that is trained: from where to where backward adds to it. Tied layers
-/// have one in common. Nodes run backward from the last to the first; the loss, which comes before
-/// them all, has the number of nodes as its own.
-struct ParameterGradient {
-  int parameter = 0;  ///< into Graph::parameters: the one that owns the storage
-  int begun = 0;      ///< the node whose backward is the first to add to it
+/// A gradient that may outlive the backward of a node: that of a parameter that is trained, which tied
+/// layers have in common, or one that a caller's stages of backward hand on from each to the next. Nodes
+/// run backward from the last to the first; the loss, which comes before them all, has the number of
+/// nodes as its own.
+struct LastingGradient {
+  int parameter = 0;  ///< into Graph::parameters: the one that owns the storage; -1: a caller's
+  int begun = 0;      ///< the node whose backward is the first to write to it
   int complete =
       0;  ///< the node whose backward is the last; -1: one in front of this part of a graph
   std::size_t bytes = 0;
 
-  friend constexpr bool operator==(const ParameterGradient&, const ParameterGradient&) = default;
+  friend constexpr bool operator==(const LastingGradient&, const LastingGradient&) = default;
 };
 
 /// The loss that ends the network; it reads the last activation.
@@ -177,9 +181,10 @@ struct Graph {
   std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
   ParameterForm parameter_form = ParameterForm::full;  ///< of the block; see set_parameters()
   Updates updates = Updates::separate;
-  /// Unless updates are separate, in the order of their parameters: those that one backward completes
-  /// follow each other, and so do their places in the block of gradients.
-  Array<ParameterGradient> gradients;
+  /// Unless updates are separate, those of parameters, in the order of these: those that one backward
+  /// completes follow each other, and so do their places in the block of gradients. If the caller runs
+  /// backward, those that go from stage to stage.
+  Array<LastingGradient> gradients;
   /// Of a stage (program/stage.hpp): the numbers of its first node and parameter in the whole network.
   /// Random numbers are drawn by those.
   int first_node = 0;
@@ -239,6 +244,10 @@ struct Graph {
   }
 
   constexpr bool fuses_updates() const { return updates == Updates::fused; }
+  /// Whether `gradients` are buffers of the step's arena.
+  constexpr bool has_lasting_gradients() const {
+    return updates != Updates::announced && !gradients.empty();
+  }
   /// Elements of the block of gradients that a training step adds to: none if they are in its arena.
   constexpr std::size_t lent_gradient_elems() const { return fuses_updates() ? 0 : gradient_elems; }
 
@@ -290,7 +299,7 @@ constexpr void set_updates(Graph& graph, Updates updates) {
           {static_cast<int>(i), node, node, mine.shape.elems() * bytes_of(wide(graph.scalar))});
       continue;
     }
-    for (ParameterGradient& gradient : graph.gradients) {
+    for (LastingGradient& gradient : graph.gradients) {
       const auto owner = static_cast<std::size_t>(gradient.parameter);
       if (graph.parameters[owner].offset != mine.offset) continue;
       mine.gradient = graph.parameters[owner].gradient;
@@ -366,6 +375,12 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     }
   }
   for (const CodecInfo* codec : graph.candidates) all.mix(codec->id);
+  for (const LastingGradient& gradient : graph.gradients) {
+    if (gradient.parameter >= 0) continue;
+    all.mix(static_cast<std::uint64_t>(gradient.begun));
+    all.mix(static_cast<std::uint64_t>(gradient.complete));
+    all.mix(gradient.bytes);
+  }
   if (graph.gradient_elems != graph.parameter_elems)  // nobody asks for some gradients
     for (std::size_t i = 0; i < graph.parameters.size(); ++i)
       if (graph.parameters[i].frozen) all.mix(i);
@@ -434,6 +449,16 @@ constexpr Error check(const Graph& graph) {
     if (graph.node(k).gradient_outside || layers[place] > 0 || sums[place] == 1) continue;
     return fault(k, "makes an activation that no layer reads and ", sums[place],
                  " sums add: its gradient could only be that of one sum");
+  }
+  for (const LastingGradient& gradient : graph.gradients) {
+    const auto of_stage = [&](int k) {
+      return k >= 0 && k < graph.node_count() && graph.node(k).is_stage();
+    };
+    if (gradient.parameter < 0 && !(of_stage(gradient.begun) && of_stage(gradient.complete) &&
+                                    gradient.begun >= gradient.complete))
+      return Error::say("the graph has a gradient of a caller's that goes from node ",
+                        gradient.begun, " to node ", gradient.complete,
+                        ", which have to be stages of backward, the second none behind the first");
   }
   const CodecInfo* known[Graph::most_codecs] = {};
   std::size_t count = 0;

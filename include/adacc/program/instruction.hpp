@@ -70,20 +70,20 @@ enum class BufferKind : std::uint8_t {
   encoded,
   aux,
   workspace,
-  packed,              ///< what is made of parameters once for all parts of an instruction
-  parameter_gradient,  ///< of a parameter, if updates are fused: buffer i is Graph::gradients[i]
+  packed,            ///< what is made of parameters once for all parts of an instruction
+  lasting_gradient,  ///< if the graph has_lasting_gradients(): buffer i is Graph::gradients[i]
 };
 
 constexpr const char* name_of(BufferKind kind) {
-  constexpr const char* names[] = {"activation", "gradient", "encoded",           "aux",
-                                   "workspace",  "packed",   "parameter_gradient"};
+  constexpr const char* names[] = {"activation", "gradient", "encoded",         "aux",
+                                   "workspace",  "packed",   "lasting_gradient"};
   return names[static_cast<int>(kind)];
 }
 
 /// Lives from instruction `first` to instruction `last`, both included.
 struct Buffer {
   BufferKind kind = BufferKind::activation;
-  int activation = 0;  ///< of the gradient of a parameter: none, and 0
+  int activation = 0;  ///< of a lasting gradient: none, and 0
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;

@@ -311,7 +311,7 @@ class LoopPass {
     // Every part adds to the gradients of parameters: they live as long as the loop.
     for (std::size_t id = 0; id < schedule_.buffers.size(); ++id) {
       const Buffer& used = schedule_.buffers[id];
-      if (used.kind != BufferKind::parameter_gradient) break;  // they come first
+      if (used.kind != BufferKind::lasting_gradient) break;  // they come first
       if (used.first >= 0 && used.first <= loop.last && used.last >= loop.first)
         named_.push_back(static_cast<int>(id));
     }

@@ -23,7 +23,8 @@
 ///     any along residual sums from there;
 ///   - the loss writes its gradient over its input if it may;
 ///   - if updates are fused, the gradient of a parameter lives from the first backward that adds to it
-///     to the last, and the update right behind that (updates.hpp);
+///     to the last, and the update right behind that (updates.hpp); so does a gradient that goes from
+///     stage to stage of a caller's backward, from the first of them to the last;
 ///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
 ///     its last reader in forward, and there again, without an instruction, for its readers in
 ///     backward. Whatever is decided later takes more bytes at some instructions, and at none
@@ -87,7 +88,7 @@ class Scheduler {
         state(graph.ids[edge]).first_add = static_cast<int>(edge);
       }
     }
-    if (mode == Mode::train && graph.fuses_updates()) list_parameter_gradients();
+    if (mode == Mode::train && graph.has_lasting_gradients()) list_lasting_gradients();
   }
 
   Scheduler(const Scheduler&) = delete;
@@ -102,9 +103,9 @@ class Scheduler {
     const int last = graph_.node_count() - 1;
     if (last < 0) return;
     if (mode_ == Mode::train) mark_needed();
-    if (!of_parameters_.empty())
-      for (const ParameterGradient& gradient : graph_.gradients)
-        sink_.add_buffer(BufferKind::parameter_gradient, 0, gradient.bytes);
+    if (!lasting_.empty())
+      for (const LastingGradient& gradient : graph_.gradients)
+        sink_.add_buffer(BufferKind::lasting_gradient, 0, gradient.bytes);
     // What a caller made last, in a part of a graph that has no stage behind it, is just put.
     const Node& end = node_of(last);
     const bool finishes = !end.value_outside && (!end.gradient_outside || end.output_bytes == 0);
@@ -123,7 +124,7 @@ class Scheduler {
     if (mode_ != Mode::train) return;
     for (int k = last; k >= 0; --k) backward(k);
     if (graph_.gives_input_gradient) sink_.touch(state(step_input).gradient);
-    touch_parameter_gradients(-1);
+    touch_lasting_gradients(-1);
   }
 
   /// In the run before: whether some backward step, or a recomputation for one, reads `id`.
@@ -314,7 +315,7 @@ class Scheduler {
       }
     }
     sink_.append(loss);
-    touch_parameter_gradients(last + 1);
+    touch_lasting_gradients(last + 1);
     retire(last);
   }
 
@@ -370,8 +371,9 @@ class Scheduler {
     const Node& node = node_of(k);
     if (!node.runs_backward) return;
     const IdSpan reads = list(node.backward_reads);
-    if (node.gradient_outside && reads.empty() && node.backward_workspace == 0)
-      return touch_parameter_gradients(k);
+    if (node.gradient_outside && reads.empty() && node.backward_workspace == 0 &&
+        !(node.is_stage() && touches_lasting_gradients(k)))
+      return touch_lasting_gradients(k);
     for (const int id : reads) materialize(id);
     State& mine = state(k);
     if (mine.gradient < 0 && mine.first_add >= 0) take_gradient_of_sum(k);
@@ -394,7 +396,7 @@ class Scheduler {
     run.workspace = workspace(k, node.backward_workspace);
     sink_.append(run);
     for (const int id : reads) sink_.touch(state(id).value);
-    touch_parameter_gradients(k);
+    touch_lasting_gradients(k);
     if (others >= 0) add_gradient(from, others, run.dx);
     if (wants_dx && state(from).first_layer == k) add_residual_gradients(from);
   }
@@ -408,23 +410,27 @@ class Scheduler {
   }
 
   /// By the nodes that begin and complete them, of which -1 is in front of all.
-  constexpr void list_parameter_gradients() {
-    if (graph_.gradients.empty()) return;
-    of_parameters_.resize(graph_.nodes.size() + 2);
-    for (int& entry : of_parameters_) entry = -1;
-    for (const ParameterGradient& gradient : graph_.gradients)
+  constexpr void list_lasting_gradients() {
+    lasting_.resize(graph_.nodes.size() + 2);
+    for (int& entry : lasting_) entry = -1;
+    for (const LastingGradient& gradient : graph_.gradients)
       for (const int node : {gradient.begun, gradient.complete}) {
-        int& first = of_parameters_[static_cast<std::size_t>(node + 1)];
-        next_of_parameters_.push_back(first);
-        first = static_cast<int>(next_of_parameters_.size()) - 1;
+        int& first = lasting_[static_cast<std::size_t>(node + 1)];
+        next_lasting_.push_back(first);
+        first = static_cast<int>(next_lasting_.size()) - 1;
       }
   }
 
+  /// Whether node k begins or completes any.
+  constexpr bool touches_lasting_gradients(int k) const {
+    return !lasting_.empty() && lasting_[static_cast<std::size_t>(k + 1)] >= 0;
+  }
+
   /// Those that node k begins or completes live in the instruction told last.
-  constexpr void touch_parameter_gradients(int k) {
-    if (of_parameters_.empty()) return;
-    for (int entry = of_parameters_[static_cast<std::size_t>(k + 1)]; entry >= 0;
-         entry = next_of_parameters_[static_cast<std::size_t>(entry)])
+  constexpr void touch_lasting_gradients(int k) {
+    if (lasting_.empty()) return;
+    for (int entry = lasting_[static_cast<std::size_t>(k + 1)]; entry >= 0;
+         entry = next_lasting_[static_cast<std::size_t>(entry)])
       sink_.touch(entry / 2);
   }
 
@@ -481,9 +487,9 @@ class Scheduler {
   Array<int> add_node_;  ///< by place in Graph::ids: the node whose list it is in
   Array<int> stack_;
   Array<int> together_;  ///< buffers of what one forward makes
-  /// If updates are fused: by node, from -1 on, the first entry of a list through the other array. An
+  /// Of lasting gradients: by node, from -1 on, the first entry of a list through the other array. An
   /// entry is twice a gradient's number, or 1 more.
-  Array<int> of_parameters_, next_of_parameters_;
+  Array<int> lasting_, next_lasting_;
   int output_ = -1;
   int output_gradient_ = -1;
 };

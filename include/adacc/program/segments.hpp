@@ -30,15 +30,22 @@ struct GraphSegment {
     const int id = first - (has_input ? 1 : 0) + node;
     return id <= last ? id : first_stage + id - last - 1;
   }
+  /// The other way round: the node of its own graph that activation or stage `k` of `graph` is; -1 if that
+  /// lies in front of it, and the number of its nodes if behind.
+  constexpr int place_of(const Graph& graph, int k) const {
+    const bool stage = k < graph.node_count() && graph.node(k).is_stage();
+    const int outputs = last + 1 - original(0);
+    if (k < (stage ? first_stage : first)) return -1;
+    if (k >= (stage ? stage_end : last + 1)) return outputs + stage_end - first_stage;
+    return stage ? outputs + k - first_stage : k - original(0);
+  }
 };
 
 /// The segments of `graph` in order, as small as they can be.
 constexpr Array<GraphSegment> segments_of(const Graph& graph) {
   const int count = graph.node_count();
   int outputs = count;  // the number of activations; all behind them are stages
-  while (outputs > 1 && graph.node(outputs - 1).value_outside &&
-         graph.node(outputs - 1).output_bytes == 0)
-    --outputs;
+  while (outputs > 1 && graph.node(outputs - 1).is_stage()) --outputs;
   struct Place {        // behind an activation
     int crossed = 0;    // by so many more reads than the place before
     int stage_end = 0;  // the stages up to here cannot be on the right

@@ -21,7 +21,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// As Graph::updates asks for, into a training step's `schedule` before anything is sent to a store.
 constexpr void insert_updates(const Graph& graph, Schedule& schedule) {
-  if (graph.gradients.empty()) return;
+  if (graph.updates == Updates::separate || graph.gradients.empty()) return;
   const auto index = [](int i) { return static_cast<std::size_t>(i); };
   Array<int> first(graph.nodes.size() + 1);  // by node, the loss behind them: what it completes
   for (int& gradient : first) gradient = -1;

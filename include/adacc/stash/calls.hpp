@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "../model/graph.hpp"
+#include "registry.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -85,6 +86,27 @@ class StashCalls {
     return Error::misuse("get of ", name(id), ": backward stage ", at_.stage,
                          " is on, and was not registered to read it; enter(", stage,
                          ") begins the next that was, and ends what stage ", at_.stage, " got");
+  }
+
+  Error check_carried(const Array<StashCarried>& carried, int id) const {
+    if (at_.failed) return at_.failed;
+    if (!at_.under_way)
+      return Error::misuse("carried gradient ", id, " before begin(): no step is under way");
+    const int count = static_cast<int>(carried.size());
+    if (count == 0)
+      return Error::misuse("there is no carried gradient ", id, ": the model has none (carry)");
+    if (id < 0 || id >= count)
+      return Error::misuse("there is no carried gradient ", id, ": the model has 0 to ", count - 1);
+    const StashCarried& of = carried[static_cast<std::size_t>(id)];
+    if (at_.stage == none || at_.stage > of.first_stage)
+      return Error::misuse("carried gradient ", id, " (", of.name, ") begins with backward stage ",
+                           of.first_stage, ", and ",
+                           at_.stage == none ? "none was entered" : "that is yet to come",
+                           ": enter(", of.first_stage, ") is the first that has it");
+    if (at_.stage < of.last_stage || (at_.stage == of.last_stage && at_.left))
+      return Error::misuse("carried gradient ", id, " (", of.name, ") is gone: backward stage ",
+                           of.last_stage, ", which is over, was the last that had it");
+    return {};
   }
 
  private:

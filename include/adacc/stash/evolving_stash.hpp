@@ -98,6 +98,8 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::watch_bytes;
 
   /// A step's.
+  using Plain::carried;
+  using Plain::carried_bytes;
   using Plain::end;
   using Plain::enter;
   using Plain::get;

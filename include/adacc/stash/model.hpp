@@ -10,7 +10,7 @@
 ///
 /// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
 /// them from the highest to the lowest. All that a stage reads is in memory together, beside the
-/// bytes that it needs for itself (stage_bytes).
+/// bytes that it needs for itself (stage_bytes) and the gradients that go from stage to stage (carry).
 ///
 /// Forward's values are the trainer's own memory unless it has the arena hold() them: then they come
 /// and go there, so that the budget is that of values, kept activations and a stage's gradients.
@@ -190,6 +190,21 @@ class StashModel {
     registry_.stage_bytes[static_cast<std::size_t>(stage)] = bytes;
   }
 
+  /// A gradient of T that backward hands on from stage to stage, as that of a residual stream, lies in the
+  /// arena from stage `first_stage`, whose backward is the first to write to it, to `last_stage`, the last
+  /// to read it: Stash::carried() says where. Backward runs from the highest stage to the lowest, so
+  /// `first_stage` is the higher number, or they are one. Its id; these count from 0 by themselves. `name`
+  /// must outlive all that is made of the model. As with stage_bytes(), stages up to `first_stage` are
+  /// there from then on: kernels that have a stage of their own come before.
+  constexpr int carry(const char* name, Shape shape, int first_stage, int last_stage) {
+    return carry({name, shape, bytes_of(dtype_of<T>), first_stage, last_stage});
+  }
+
+  /// The same for bytes of anything, such as gradients of another type: Stash::carried_bytes().
+  constexpr int carry(const char* name, StashBytes bytes, int first_stage, int last_stage) {
+    return carry({name, Shape(bytes.count), 1, first_stage, last_stage});
+  }
+
   /// Activation `id` may be kept encoded by `Codec`. What a lossy one costs is yet to be probed
   /// (stash/probe.hpp); until then an estimate stands in.
   template <class Codec>
@@ -235,6 +250,9 @@ class StashModel {
   constexpr const Error& error() const { return error_; }
 
   constexpr int activation_count() const { return registry_.count(); }
+
+  /// What carry() was told.
+  constexpr const Array<detail::StashCarried>& carried() const { return registry_.carried; }
 
   /// Whether activation `id` was registered as bytes.
   constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
@@ -293,6 +311,27 @@ class StashModel {
       if (stage >= registry_.stages) registry_.stages = stage + 1;
     }
     return id;
+  }
+
+  constexpr int carry(const detail::StashCarried& said) {
+    const auto refuse = [&](const auto&... why) {
+      if (!error_)
+        error_ = Error::say("the gradient that stages carry as ", said.name, " ", why...);
+    };
+    std::size_t bytes = 0;
+    if (said.shape.elems() == 0 || !multiply(said.shape.elems(), said.elem_bytes, bytes) ||
+        bytes > static_cast<std::size_t>(-1) >> 16)
+      refuse("has no elements, or too many to address");
+    if (said.last_stage < 0 || said.first_stage < 0 || said.first_stage >= most_stages)
+      refuse("goes from stage ", said.first_stage, " to stage ", said.last_stage,
+             ": one of them is negative, or a million and more");
+    else if (said.first_stage < said.last_stage)
+      refuse("goes from stage ", said.first_stage, " to stage ", said.last_stage,
+             ", and backward runs from the highest number to the lowest: its first stage is the "
+             "higher one");
+    else if (said.first_stage >= registry_.stages) registry_.stages = said.first_stage + 1;
+    registry_.carried.push_back(said);
+    return static_cast<int>(registry_.carried.size()) - 1;
   }
 
   static constexpr StashList from(int first, std::size_t count) {

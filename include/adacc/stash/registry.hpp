@@ -34,6 +34,18 @@ struct StashActivation {
   RecomputeNeeds needs;
 };
 
+/// What was said of a gradient that goes from stage to stage.
+struct StashCarried {
+  const char* name = "";
+  Shape shape;
+  std::size_t elem_bytes = 0;
+  int first_stage = 0,
+      last_stage = 0;  ///< in the order of backward: the first has the higher number
+
+  constexpr bool raw() const { return elem_bytes == 1; }
+  constexpr std::size_t bytes() const { return shape.elems() * elem_bytes; }
+};
+
 /// All of that, in the order in which forward makes them.
 template <class T>
 class StashRegistry {
@@ -41,6 +53,7 @@ class StashRegistry {
   Array<StashActivation<T>> activations;
   int stages = 0;
   Array<std::size_t> stage_bytes;  ///< by stage; as many as were said
+  Array<StashCarried> carried;
 
   constexpr int count() const { return static_cast<int>(activations.size()); }
   constexpr const StashActivation<T>& activation(int id) const {
@@ -52,7 +65,8 @@ class StashRegistry {
     return activation(made_by < 0 ? id : made_by);
   }
 
-  /// One node per activation and, behind them, one without output per stage; nothing is checked.
+  /// One node per activation and, behind them, one without output per stage; what is carried as gradients,
+  /// in the order in which it was registered. Nothing is checked.
   constexpr Graph graph() const {
     Graph graph;
     graph.has_loss = false;
@@ -62,6 +76,9 @@ class StashRegistry {
     for (const StashActivation<T>& said : activations) lower(graph, said, kinds);
     for (int stage = 0; stage < stages; ++stage)
       lower_stage(graph, stage, static_cast<int>(kinds.size()) + stage);
+    for (const StashCarried& said : carried)
+      graph.gradients.push_back(
+          {-1, count() + said.first_stage, count() + said.last_stage, said.bytes()});
     return graph;
   }
 

@@ -12,8 +12,10 @@
 /// before. Uses out of order are mistakes of the calling code (Error::misuse), and change nothing.
 ///
 /// What `get` gives is valid until leave(), the next enter() or begin(): memory that a stage has read
-/// is used again by the stages that follow. In debug builds, or where poison_dead(true) asked for it,
-/// what has died is NaN from then on; testing/checked_stash.hpp looks at more.
+/// is used again by the stages that follow. A gradient that goes from stage to stage, which the model
+/// said that they carry, stays where carried() says until the last of its stages ends. In debug builds,
+/// or where poison_dead(true) asked for it, what has died is NaN from then on; testing/checked_stash.hpp
+/// looks at more.
 ///
 /// Forward keeps its own memory, but for what the model hold()s. If it can write wherever it is told,
 /// place() saves the copy of what is retained.
@@ -228,6 +230,24 @@ class Stash {
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;
     return memory < 0 ? Bytes() : bytes(memory);
+  }
+
+  /// The gradient `id` that the model was told its stages carry: one place, to be read and written, from
+  /// enter() of the first of its stages until the last one ends, also between two of them. At first it
+  /// holds anything.
+  Result<View<T>> carried(int id) const {
+    if (const Error why = calls().check_carried(tables_.carried, id)) return why;
+    const detail::StashCarried& of = tables_.carried[static_cast<std::size_t>(id)];
+    if (of.raw())
+      return Error::misuse("carried gradient ", id, " (", of.name,
+                           ") was registered as bytes: carried_bytes() has it");
+    return View<T>(static_cast<T*>(address(id)), of.shape);
+  }
+
+  /// The same as bytes, whether it was registered so or not.
+  Result<Bytes> carried_bytes(int id) const {
+    if (const Error why = calls().check_carried(tables_.carried, id)) return why;
+    return bytes(id);
   }
 
   /// Activation `id` for the backward stage that is on, which was registered to read it; valid

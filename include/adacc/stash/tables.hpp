@@ -17,6 +17,8 @@ struct StashTables {
   Array<bool> raw;     ///< registered as bytes
   Array<int> place;    ///< the buffer in which it is retained; -1: none
   Array<int> scratch;  ///< forward's workspace; -1: none
+  // By gradient that is carried, whose buffer has the same number:
+  Array<StashCarried> carried;
   // By stage:
   Array<int> stage_at;  ///< its instruction; -1: none
 
@@ -28,6 +30,7 @@ struct StashTables {
   template <class Context>
   StashTables(const StashModel<T, Context>& model, const Program& program) {
     const Graph& graph = program.graph;
+    carried = model.carried();
     const int activations = model.activation_count();
     const auto count = static_cast<std::size_t>(activations);
     recompute.resize(count);

@@ -139,7 +139,10 @@ class Step {
   void unbind() { bound_ = false; }
 
   /// Whether its program says when gradients are complete: someone must then be lent to be told.
-  bool announces() const { return at_.program.mode == Mode::train && !graph().gradients.empty(); }
+  bool announces() const {
+    return at_.program.mode == Mode::train && graph().updates != Updates::separate &&
+           !graph().gradients.empty();
+  }
   /// Who is told of complete gradients in the steps that follow; outlives them. What is told in the
   /// middle of a step may change values of the parameters that it is told of, and of no others. Not
   /// while a step is under way.

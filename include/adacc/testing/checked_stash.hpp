@@ -13,9 +13,10 @@
 ///     sources, or beyond outputs and workspace;
 ///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
 ///     0xFF) as soon as the stage is left or the next one is entered, and is looked at for late
-///     writes; so do the memory of a stage, and what is held once all that is made from it is put;
-///   - backward that writes to what it was given to read, or beyond the memory of its stage, and
-///     forward that writes beyond its place.
+///     writes; so do the memory of a stage, what stages carry once the last of them is over, and what is
+///     held once all that is made from it is put;
+///   - backward that writes to what it was given to read, or beyond the memory of its stage or what stages
+///     carry, and forward that writes beyond its place.
 ///
 /// Each is a misuse (Error::misuse) in the words of the activation that it is about, returned by the
 /// call that noticed. check_stash() runs a whole step under two plans.
@@ -54,6 +55,8 @@ class CheckedStash {
       mine.raw = model.is_raw(id);
       mine.recompute = model.recompute_of(id);
     }
+    for (const adacc::detail::StashCarried& said : model.carried())
+      checked.carried_.push_back({said, GuardedBlock(said.bytes(), poison)});
     checked.find_last_uses();
     for (int k = 0; k < graph.node_count(); ++k)
       for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
@@ -106,6 +109,7 @@ class CheckedStash {
     if (entered_ && stage == stage_) return stash_.enter(stage);
     if (const Error why = stash_.enter(stage)) return why;
     end_stage();
+    end_carried(stage);
     if (const Error why = check_callables(stage)) return why;
     entered_ = true;
     stage_ = stage;
@@ -125,12 +129,25 @@ class CheckedStash {
     if (const Error why = check_stage_memory()) return why;
     if (const Error why = stash_.leave(stage)) return why;
     end_stage();
+    end_carried(stage - 1);
     return {};
   }
 
   Result<Bytes> stage_memory() {
     const Result<Bytes> memory = stash_.stage_memory();
     return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
+  }
+
+  /// In memory of its own, valid until the last of its stages ends.
+  Result<View<T>> carried(int id) {
+    const Result<View<T>> there = stash_.carried(id);
+    if (!there) return there.error;
+    return View<T>(hand_on(id).template as<T>(), there->shape());
+  }
+  Result<Bytes> carried_bytes(int id) {
+    const Result<Bytes> there = stash_.carried_bytes(id);
+    if (!there) return there.error;
+    return hand_on(id).bytes();
   }
 
   /// In memory of its own, valid until the next enter(), begin() or end().
@@ -149,6 +166,7 @@ class CheckedStash {
   Error end() {
     if (const Error why = check_stage_memory()) return why;
     end_stage();
+    end_carried(-1);
     return stash_.end();
   }
 
@@ -167,6 +185,13 @@ class CheckedStash {
     int last_use = -1;  ///< the last stage at which some plan may run its callable; -1: none does
     int last_forward_reader = -1;  ///< the last activation that is made from it; -1: none is
     StashRecompute<T> recompute;
+  };
+
+  /// A gradient that stages carry.
+  struct Carried {
+    adacc::detail::StashCarried said;
+    GuardedBlock memory;  ///< poison but from carried() on to the last of its stages
+    bool is_given = false;
   };
 
   int activations() const { return static_cast<int>(copies_.size()); }
@@ -316,6 +341,21 @@ class CheckedStash {
       return Error::misuse("backward stage ", stage_,
                            " wrote beyond the memory that it was said to ", "need for itself");
     }
+    for (Carried& mine : carried_) {
+      if (!mine.memory.intact()) {
+        mine.memory = GuardedBlock(mine.memory.size(), poison);
+        mine.is_given = false;
+        return Error::misuse("backward wrote beyond ", mine.said.name, ", which its stages ",
+                             mine.said.first_stage, " to ", mine.said.last_stage,
+                             " carry, and which has ", mine.said.bytes(), " bytes");
+      }
+      if (mine.is_given || is_poison(mine.memory)) continue;
+      mine.memory.fill(poison);
+      return Error::misuse(mine.said.name, ", which backward stages ", mine.said.first_stage,
+                           " to ", mine.said.last_stage,
+                           " carry, was written to after the last of them was over, or before the "
+                           "first of them asked for it");
+    }
     for (int id = 0; id < activations(); ++id) {
       Copies& mine = copies(id);
       if (mine.is_placed && next_ > id && difference(id, mine.placed.data()) < mine.placed.size())
@@ -351,8 +391,24 @@ class CheckedStash {
     stage_memory_.fill(poison);
   }
 
+  GuardedBlock& hand_on(int id) {
+    Carried& mine = carried_[static_cast<std::size_t>(id)];
+    mine.is_given = true;
+    return mine.memory;
+  }
+
+  /// What no stage from `stage` down carries is the caller's no more.
+  void end_carried(int stage) {
+    for (Carried& mine : carried_)
+      if (mine.is_given && mine.said.last_stage > stage) {
+        mine.memory.fill(poison);
+        mine.is_given = false;
+      }
+  }
+
   Stash<T, Context> stash_;
   std::vector<Copies> copies_;
+  std::vector<Carried> carried_;
   GuardedBlock stage_memory_{0};
   int next_ = 0;
   int stage_ = -1;

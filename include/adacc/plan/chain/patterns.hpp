@@ -13,7 +13,8 @@
 /// need over all segments is the step's peak of live bytes. A pair of segments is in one loop in
 /// backward (program/loops.hpp): the replay lives in it part by part, and what lives as a whole in either
 /// segment does so beside what the other one needs. If updates are fused, gradients of shared
-/// parameters may live through many segments: each counts them among its own needs, and none as stored.
+/// parameters may live through many segments, as may those that a caller's backward hands from stage to
+/// stage: each segment counts them among its own needs, and none as stored.
 #pragma once
 
 #include <cstddef>
@@ -290,10 +291,10 @@ class PatternLister {
       auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
       const bool of_input = segment.has_input && run.node == 0;
       if (pattern.to == paired && !read && in_loop(at))
-        live -= gradient_at(at) + of_parameters(schedule, i, reader);
+        live -= gradient_at(at) + of_lasting(schedule, i, reader);
       if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
         replaying = pattern.to != at_hand;
-        if (segment.has_reader) out.stored = live - of_parameters(schedule, i, reader);
+        if (segment.has_reader) out.stored = live - of_lasting(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
         // The next segment has counted this moment: it reads the outgoing activation and has made
@@ -306,13 +307,13 @@ class PatternLister {
           const bool gradient = !form_.nodes[out_.nodes()].gradient_outside &&
                                 form_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
-          out.held = live - of_parameters(schedule, i, reader) -
+          out.held = live - of_lasting(schedule, i, reader) -
                      (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }
         replaying = false;
       } else if (of_input && run.op == Op::backward) {  // belongs to the segment in front
         if (pattern.from == paired)
-          out.beside = live - held - others - gradient_at(at) - of_parameters(schedule, i, -1);
+          out.beside = live - held - others - gradient_at(at) - of_lasting(schedule, i, -1);
         break;
       } else if (of_input && run.op == Op::forward && run.again) {
         const SignedBytes value = pattern.from == paired ? room(joint.value) : bytes_of_node(0);
@@ -342,11 +343,11 @@ class PatternLister {
     return bytes;
   }
 
-  /// Whether a buffer is the gradient of a parameter that was begun by the reader or, if `node` is -1, that is
-  /// complete in front of the segment.
+  /// Whether a buffer is a lasting gradient that was begun by the reader or, if `node` is -1, that is complete in
+  /// front of the segment.
   bool counted_elsewhere(const Schedule& schedule, std::size_t id, int node) const {
-    if (schedule.buffers[id].kind != BufferKind::parameter_gradient) return false;
-    const ParameterGradient& gradient = form_.gradients[id];  // they come first
+    if (schedule.buffers[id].kind != BufferKind::lasting_gradient) return false;
+    const LastingGradient& gradient = form_.gradients[id];  // they come first
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
@@ -367,9 +368,9 @@ class PatternLister {
     return bytes;
   }
 
-  /// Of the gradients of parameters at instruction i, those that another segment counts: the one behind the
+  /// Of the lasting gradients at instruction i, those that another segment counts: the one behind the
   /// reader, or, if `node` is -1, the one in front.
-  SignedBytes of_parameters(const Schedule& schedule, std::size_t i, int node) const {
+  SignedBytes of_lasting(const Schedule& schedule, std::size_t i, int node) const {
     const int at = static_cast<int>(i);
     SignedBytes bytes = 0;
     for (std::size_t id = 0; id < form_.gradients.size() && id < schedule.buffers.size(); ++id) {

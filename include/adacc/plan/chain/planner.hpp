@@ -142,6 +142,8 @@ class ChainPlanner {
       for (const Policy& policy : policies_of(graph_, k))
         if (policy.keeps()) add(policy.form().bytes(node.output, graph_.scalar));
     }
+    if (graph_.has_lasting_gradients())
+      for (const LastingGradient& gradient : graph_.gradients) add(gradient.bytes);
     add(graph_.loss.backward_workspace);
     add(graph_.input.elems() * bytes_of(graph_.scalar));
     return most;

@@ -101,19 +101,14 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     }
     append(reader, {});
   }
-  if (!graph.fuses_updates()) return out;
+  if (!graph.has_lasting_gradients()) return out;
   // Gradients that come in from behind are there once the reader has run, those that are completed in
   // front stay to the end.
-  for (ParameterGradient gradient : graph.gradients) {
-    if (gradient.begun < segment.first) continue;
-    if (gradient.complete > segment.last && segment.has_reader) continue;
-    const auto place = [&](int k) {
-      return k < segment.first  ? -1
-             : k > segment.last ? out.node_count() - (segment.has_reader ? 1 : 0)
-                                : k - offset;
-    };
-    gradient = {0, place(gradient.begun), place(gradient.complete), gradient.bytes};
-    out.gradients.push_back(gradient);
+  for (const LastingGradient& gradient : graph.gradients) {
+    const int begun = segment.place_of(graph, gradient.begun);
+    const int complete = segment.place_of(graph, gradient.complete);
+    if (begun >= 0 && !(complete == count && segment.has_reader))
+      out.gradients.push_back({0, begun, complete, gradient.bytes});
   }
   return out;
 }
