@@ -32,7 +32,7 @@ inline std::size_t band_of(adacc::BufferKind kind) {
     case adacc::BufferKind::activation: return 0;
     case adacc::BufferKind::encoded: return 1;
     case adacc::BufferKind::gradient:
-    case adacc::BufferKind::parameter_gradient: return 2;
+    case adacc::BufferKind::lasting_gradient: return 2;
     default: return 3;
   }
 }
