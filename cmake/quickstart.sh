@@ -450,7 +450,11 @@ test_stages() {
     local options=() build=(cmake --build --preset "$stage" -j "$jobs")
     case $stage in
       cuda | tidy) build=(true) ;;  # these tests are the compilations
-      torch) build=(cmake --build --preset quick --target adacc_torch_tests -j "$jobs") ;;
+      torch)
+        build=(cmake --build --preset quick --target adacc_torch_tests -j "$jobs")
+        "${PYTHON:-python3}" -c 'import torch' 2>/dev/null ||
+          summaries+=("torch: ${PYTHON:-python3} has no torch, so examples/python is not tested; PYTHON names another")
+        ;;
     esac
     if ! "${build[@]}"; then
       summaries+=("$stage: does not build")
