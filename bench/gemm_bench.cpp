@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Matrix products at the shapes of a GPT: ours beside Eigen's, and both beside the bound.
+/// Matrix products at the shapes of a GPT: ours beside Eigen's and MKL's, and all beside the bound.
 ///
-/// Every repetition of a pair runs ours and Eigen's in turn, so that a noisy machine disturbs
-/// both. Counters: GFLOP/s of each (medians), their ratio, and ours over the multiply-add peak that
-/// the same run measures. With two threads Eigen multiplies one block of rows on each.
+/// Every repetition of a pair runs ours, Eigen's and that of a BLAS in turn, so that a noisy machine
+/// disturbs all. Counters: GFLOP/s of each (medians), ratios, and ours over the multiply-add peak
+/// that the same run measures. With two threads Eigen and the BLAS multiply one block of rows on each.
+/// The BLAS is MKL or one that is named, if there is one; blas.hpp says how to get it. Products that
+/// differ by more than rounding are an error.
 ///
 /// cut_*: the same product in so many parts of its rows, as layers in parts call it, in processor time
 /// of one thread: time over that of the product in one, and the share of that which packing B takes.
@@ -22,11 +24,15 @@
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/layer/gemm.hpp>
 
+#include "blas.hpp"
+
 namespace {
 
 using adacc::Accumulate;
 using adacc::Operand;
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+bool alike(const Matrix& a, const Matrix& b) { return (a - b).norm() <= 1e-4F * b.norm(); }
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -113,7 +119,8 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
   adacc::Cpu ctx(threads);
   const Matrix a = kind == Kind::tn ? Matrix::Random(k, m) : Matrix::Random(m, k);
   const Matrix b = kind == Kind::nt ? Matrix::Random(n, k) : Matrix::Random(k, n);
-  Matrix ours = Matrix::Zero(m, n), eigens = Matrix::Zero(m, n);
+  Matrix ours = Matrix::Zero(m, n), eigens = ours, blases = ours;
+  const bench::Blas& blas = bench::Blas::get();
   const auto rows = static_cast<std::size_t>(m), cols = static_cast<std::size_t>(n),
              depth = static_cast<std::size_t>(k);
   const Operand<float> left =
@@ -131,7 +138,14 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
     if (kind == Kind::nn) c.noalias() = a.middleRows(first, count) * b;
     if (kind == Kind::tn) c.noalias() = a.middleCols(first, count).transpose() * b;
   };
-  std::vector<double> our_times, eigen_times, ratios;
+  const auto blas_tile = [&](std::size_t i, int) {
+    const long first = m * static_cast<long>(i) / workers;
+    const long count = m * static_cast<long>(i + 1) / workers - first;
+    const float* const from = kind == Kind::tn ? a.data() + first : a.data() + first * k;
+    blas.sgemm(kind == Kind::tn, kind == Kind::nt, count, n, k, from, a.cols(), b.data(), b.cols(),
+               blases.data() + first * n, n);
+  };
+  std::vector<double> our_times, eigen_times, ratios, blas_times, blas_ratios;
   for (auto _ : state) {
     const double start = adacc::steady_seconds();
     adacc::gemm<float>(ctx, rows, cols, depth, left, right, ours.data(), cols, Accumulate::no,
@@ -142,14 +156,25 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));
+    if (blas) {
+      ctx.parallel(static_cast<std::size_t>(workers), blas_tile);
+      const double last = adacc::steady_seconds();
+      blas_times.push_back(last - end);
+      blas_ratios.push_back((last - end) / (middle - start));
+    }
     state.SetIterationTime(middle - start);
   }
-  if ((ours - eigens).norm() > 1e-4F * eigens.norm()) state.SkipWithError("results differ");
+  if (!alike(ours, eigens)) state.SkipWithError("results differ from Eigen's");
+  if (blas && !alike(ours, blases)) state.SkipWithError("results differ from the BLAS's");
   const double flop =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   state.counters["ours_GFLOPs"] = flop / median(our_times) * 1e-9;
   state.counters["eigen_GFLOPs"] = flop / median(eigen_times) * 1e-9;
   state.counters["ours_over_eigen"] = median(ratios);
+  if (!blas_times.empty()) {
+    state.counters["blas_GFLOPs"] = flop / median(blas_times) * 1e-9;
+    state.counters["ours_over_blas"] = median(blas_ratios);
+  }
   state.counters["ours_over_peak"] = flop / median(our_times) / (peak_flops() * workers);
   state.counters["workspace_KiB"] = static_cast<double>(bytes) / 1024;
 }
@@ -158,7 +183,8 @@ void pair(benchmark::State& state, Kind kind, long m, long n, long k, int worker
 void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
   const Matrix a = kind == Kind::tn ? Matrix::Random(k, m) : Matrix::Random(m, k);
   const Matrix b = kind == Kind::nt ? Matrix::Random(n, k) : Matrix::Random(k, n);
-  Matrix ours = Matrix::Zero(m, n), eigens = Matrix::Zero(m, n);
+  Matrix ours = Matrix::Zero(m, n), eigens = ours, blases = ours;
+  const bench::Blas& blas = bench::Blas::get();
   const auto rows = static_cast<std::size_t>(m), cols = static_cast<std::size_t>(n),
              depth = static_cast<std::size_t>(k);
   const Operand<float> left =
@@ -169,7 +195,7 @@ void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
   const std::unique_ptr<std::byte, void (*)(void*)> scratch(
       static_cast<std::byte*>(std::aligned_alloc(64, adacc::align_up(bytes))), std::free);
   constexpr int rounds = 50;
-  std::vector<double> our_times, eigen_times, ratios;
+  std::vector<double> our_times, eigen_times, ratios, blas_times, blas_ratios;
   for (auto _ : state) {
     const double start = adacc::steady_seconds();
     for (int i = 0; i < rounds; ++i)
@@ -185,14 +211,27 @@ void tile_pair(benchmark::State& state, Kind kind, long m, long n, long k) {
     our_times.push_back(middle - start);
     eigen_times.push_back(end - middle);
     ratios.push_back((end - middle) / (middle - start));
+    if (blas) {
+      for (int i = 0; i < rounds; ++i)
+        blas.sgemm(kind == Kind::tn, kind == Kind::nt, m, n, k, a.data(), a.cols(), b.data(),
+                   b.cols(), blases.data(), n);
+      const double last = adacc::steady_seconds();
+      blas_times.push_back(last - end);
+      blas_ratios.push_back((last - end) / (middle - start));
+    }
     state.SetIterationTime(middle - start);
   }
-  if ((ours - eigens).norm() > 1e-4F * eigens.norm()) state.SkipWithError("results differ");
+  if (!alike(ours, eigens)) state.SkipWithError("results differ from Eigen's");
+  if (blas && !alike(ours, blases)) state.SkipWithError("results differ from the BLAS's");
   const double flop =
       2.0 * rounds * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   state.counters["ours_GFLOPs"] = flop / median(our_times) * 1e-9;
   state.counters["eigen_GFLOPs"] = flop / median(eigen_times) * 1e-9;
   state.counters["ours_over_eigen"] = median(ratios);
+  if (!blas_times.empty()) {
+    state.counters["blas_GFLOPs"] = flop / median(blas_times) * 1e-9;
+    state.counters["ours_over_blas"] = median(blas_ratios);
+  }
   state.counters["ours_over_peak"] = flop / median(our_times) / peak_flops();
 }
 
@@ -299,5 +338,6 @@ int main(int argc, char** argv) {
     }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("blas", bench::Blas::get().words());
   benchmark::RunSpecifiedBenchmarks();
 }

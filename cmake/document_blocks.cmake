@@ -47,6 +47,11 @@ function(adacc_document_blocks document name)
       endif()
       add_test(NAME ${program} COMMAND ${program})
       set_tests_properties(${program} PROPERTIES TIMEOUT 300)
+      if(needs_torch)
+        set_tests_properties(${program} PROPERTIES LABELS torch
+                             ENVIRONMENT "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive")  # as torch_test
+        add_dependencies(adacc_torch_tests ${program})
+      endif()
     endif()
   endwhile()
 endfunction()

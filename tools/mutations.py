@@ -68,6 +68,8 @@ MUTATIONS = [
      "what transfers take from computation is the mean of both directions"),
     ("store/transfers_under_way.hpp", "mine.stalled = !store_.done(transfer);", "mine.stalled = false;",
      "cost/stall_test.cpp", "stalls are measured"),
+    ("adapter/torch/step_memory.hpp", "waiting_bytes(id, choice) >= record_.least_sent_bytes &&", "",
+     "torch/step_plan_test.cpp", "what waits in less than a page is not planned to be sent"),
     ("cost/link.hpp", "free = (now > free ? now : free) + seconds", "free = now + seconds",
      "cost/stall_test.cpp", "one transfer follows the other over the link"),
     ("evolve/drift.hpp", "const double limit = 1 + options.drift;", "const double limit = 1;",

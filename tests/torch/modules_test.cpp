@@ -97,7 +97,9 @@ Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& ov
       } catch (const c10::Error& why) {
         INFO(why.what());
         REQUIRE(std::string(why.what()).find("is below the least") != std::string::npos);
-        budget.emplace(budget->report().least_bytes, options);
+        // Some more: threads of libtorch's take a few bytes more or less each time, and which plans are
+        // found depends on measured times.
+        budget.emplace(budget->report().least_bytes * 11 / 10, options);
         for (int again = 0; again < 2; ++again) run();
       }
     }

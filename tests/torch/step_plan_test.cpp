@@ -24,6 +24,8 @@ struct Block {
   std::vector<Operator> operators;
 };
 
+constexpr std::ptrdiff_t least_sent = 128 * 1024;
+
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 /// A training step on imaginary memory: carried out plainly it writes its record, and under a choice
@@ -45,6 +47,7 @@ class Step {
       record.blocks.push_back(block);
     }
     record.seconds = 0.1;
+    record.least_sent_bytes = static_cast<std::size_t>(least_sent);
     record_ = &record;
     run(guest::StepChoice(record));
     record_ = nullptr;
@@ -103,6 +106,7 @@ class Step {
     return form(id, choice) >= 0 ? form(id, choice) : raw(id);
   }
   void leave(int id, const guest::StepChoice& choice) {
+    if (waiting(id, choice) < least_sent) return;  // as hooks find out
     take(-waiting(id, choice));
     here_[at(id)] = false;
   }

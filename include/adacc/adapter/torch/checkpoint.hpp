@@ -8,11 +8,13 @@
 /// In forward, hooks keep a number in place of each saved tensor. The first of them that backward
 /// asks for runs fn again, under hooks that collect the tensors in the same order and end the run at
 /// the last one. So gradients have the bits of a run without a checkpoint, if fn computes the same
-/// when it is called again: random numbers (of the CPU's default generator) and autocast are as they
-/// were. Checkpoints nest, work with torch::autograd::grad, with retain_graph and create_graph, and
-/// with inputs of which none asks for a gradient. The inputs are saved as any operator would save
-/// them: under a SavedTensors outside they are encoded, too. Hooks inside of fn keep what they are
-/// given.
+/// when it is called again. Random numbers and autocast are as they were, on the CPU and on every
+/// device that an input is on, each by its default generator; where they cannot be kept, checkpoint()
+/// throws. Of a device that no input is on, and of generators of its own, fn has to take care itself.
+///
+/// Checkpoints nest, work with torch::autograd::grad, with retain_graph and create_graph, and with
+/// inputs of which none asks for a gradient. The inputs are saved as any operator would save them:
+/// under a SavedTensors outside they are encoded, too. Hooks inside of fn keep what they are given.
 ///
 /// fn and what it refers to must live until backward is over. It may be called several times; what
 /// it changes besides (running statistics of batch norm, counters) is changed each time. It must let
@@ -47,7 +49,7 @@ class Recomputation {
   using Inputs = std::vector<at::Tensor>;
 
   Recomputation(const Inputs& inputs, std::function<void(const Inputs&)> again)
-      : again_(std::move(again)) {
+      : again_(std::move(again)), surroundings_(Surroundings::devices_of(inputs)) {
     for (const at::Tensor& input : inputs) {
       // Detached, as nobody else keeps a leaf's accumulator for us.
       inputs_.emplace_back(input.defined() ? input.detach() : input, /*is_output=*/false);

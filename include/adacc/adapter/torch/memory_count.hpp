@@ -49,6 +49,8 @@ class MemoryCount {
     return storage.data_ptr().get_deleter() == &Allocator::give_back &&
            storage.nbytes() >= least_paged;
   }
+  /// What is smaller has no page of its own, and stays.
+  static constexpr std::size_t least_paged = 64 * KiB;
 
   /// What was in use since the last lap, apart from peak_bytes(), which is the program's own.
   struct Lap {
@@ -68,8 +70,6 @@ class MemoryCount {
     static Counts* const all = new Counts;  // memory comes back after static objects have died
     return *all;
   }
-
-  static constexpr std::size_t least_paged = 64 * KiB;
 
   /// Before every block there are 64 bytes with its size, and before those what is left of a page.
   class Allocator final : public c10::Allocator {

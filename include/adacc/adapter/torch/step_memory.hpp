@@ -153,7 +153,8 @@ class StepMemory {
   /// Whether storage `id` may wait in a store under `choice`.
   bool may_be_sent(int id, const StepChoice& choice) const {
     const StepStorage& mine = storage(id);
-    return mine.may_travel && mine.packed.bytes == 0 && !gone(id, choice) &&
+    return mine.may_travel && mine.packed.bytes == 0 &&
+           waiting_bytes(id, choice) >= record_.least_sent_bytes && !gone(id, choice) &&
            (mine.saved || feeds_again(id, choice)) && released(id, choice) >= 0 &&
            first_use(id, choice) > released(id, choice);
   }

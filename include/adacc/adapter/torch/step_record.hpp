@@ -67,6 +67,8 @@ struct StepRecord {
   std::vector<StepBlock> blocks;
   /// What a block keeps besides its inputs, to run again as it ran: the state of the random numbers.
   std::size_t surroundings_bytes = 0;
+  /// What waits in fewer bytes stays, whatever a plan wants: no store can read and write it.
+  std::size_t least_sent_bytes = 0;
   double seconds = 0;  ///< of forward and backward
 
   std::size_t peak() const {

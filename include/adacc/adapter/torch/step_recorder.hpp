@@ -87,6 +87,7 @@ class StepRecorder {
     }
     step_.record.seconds = seconds;
     step_.record.surroundings_bytes = Surroundings::bytes();
+    step_.record.least_sent_bytes = MemoryCount::least_paged;
     return std::exchange(step_, {});
   }
 

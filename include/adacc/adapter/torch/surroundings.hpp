@@ -2,63 +2,129 @@
 /// What a forward depends on besides its arguments: the state of the random numbers, and autocast.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
-#include <utility>
+#include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
 #include <torch/version.h>
 
 #include "../../core/config.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// As they are on this thread at its construction. Of generators the CPU's default one.
+/// As they are on this thread at its construction: of the CPU, and of other devices that are named. Of
+/// generators the default one of each device.
 class Surroundings {
  public:
-  Surroundings() : random_(random_state()) {}
+  /// Throws c10::Error if those of a device cannot be kept.
+  explicit Surroundings(const std::vector<at::Device>& devices = {}) {
+    keep(at::kCPU);
+    for (const at::Device& device : devices) keep(device);
+  }
 
-  /// Of tensors that one holds.
-  static std::size_t bytes() { return random_state().nbytes(); }
+  /// The devices, other than the CPU, where `tensors` are and something is computed.
+  static std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Device> devices;
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined() || tensor.is_cpu() || tensor.is_meta()) continue;
+      if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+        devices.push_back(tensor.device());
+    }
+    return devices;
+  }
+
+  /// Of tensors that one without other devices holds.
+  static std::size_t bytes() { return random_state(at::kCPU).nbytes(); }
 
  private:
   friend class InSurroundings;
 
-  static at::Tensor random_state() {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+  struct OfDevice {
+    at::Device device;
+    at::Tensor random;
+    bool autocast;
+    at::ScalarType autocast_type;
+  };
+
+  static at::Tensor random_state(at::Device device) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     return generator.get_state();
   }
 
-  void apply() const {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    {
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_state(random_);
+  void keep(at::Device device) {
+    OfDevice of{device, {}, false, at::kFloat};
+    try {
+      of.random = random_state(device);
+    } catch (const c10::Error& why) {
+      TORCH_CHECK(
+          false, "adacc: checkpoint: the state of random numbers on ", device,
+          ", where an input is, cannot be kept, so a function that draws some could not be run "
+          "again as it ran: ",
+          why.what_without_backtrace());
     }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 204
-    at::autocast::set_autocast_enabled(at::kCPU, autocast_);
-    at::autocast::set_autocast_dtype(at::kCPU, autocast_type_);
+    if (at::autocast::is_autocast_available(device.type())) {
+      of.autocast = at::autocast::is_autocast_enabled(device.type());
+      of.autocast_type = at::autocast::get_autocast_dtype(device.type());
+    }
 #else
-    at::autocast::set_cpu_enabled(autocast_);
-    at::autocast::set_autocast_cpu_dtype(autocast_type_);
+    if (device.is_cpu()) {
+      of.autocast = at::autocast::is_cpu_enabled();
+      of.autocast_type = at::autocast::get_autocast_cpu_dtype();
+    } else {
+      TORCH_CHECK(device.is_cuda(),
+                  "adacc: checkpoint: of libtorch before 2.4 autocast can be kept on the "
+                  "CPU and on CUDA devices, and an input is on ",
+                  device);
+      of.autocast = at::autocast::is_enabled();
+      of.autocast_type = at::autocast::get_autocast_gpu_dtype();
+    }
 #endif
+    devices_.push_back(of);
   }
 
-  at::Tensor random_;
+  void apply() const {
+    for (const OfDevice& of : devices_) {
+      at::Generator generator = at::globalContext().defaultGenerator(of.device);
+      {
+        const std::lock_guard<std::mutex> lock(generator.mutex());
+        generator.set_state(of.random);
+      }
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 204
-  bool autocast_ = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType autocast_type_ = at::autocast::get_autocast_dtype(at::kCPU);
+      if (!at::autocast::is_autocast_available(of.device.type())) continue;
+      at::autocast::set_autocast_enabled(of.device.type(), of.autocast);
+      at::autocast::set_autocast_dtype(of.device.type(), of.autocast_type);
 #else
-  bool autocast_ = at::autocast::is_cpu_enabled();
-  at::ScalarType autocast_type_ = at::autocast::get_autocast_cpu_dtype();
+      if (of.device.is_cpu()) {
+        at::autocast::set_cpu_enabled(of.autocast);
+        at::autocast::set_autocast_cpu_dtype(of.autocast_type);
+      } else {
+        at::autocast::set_enabled(of.autocast);
+        at::autocast::set_autocast_gpu_dtype(of.autocast_type);
+      }
 #endif
+    }
+  }
+
+  std::vector<at::Device> devices() const {
+    std::vector<at::Device> others;
+    for (const OfDevice& of : devices_)
+      if (!of.device.is_cpu()) others.push_back(of.device);
+    return others;
+  }
+
+  std::vector<OfDevice> devices_;  // the CPU first
 };
 
 /// While one lives, all is as it was `there`; then as it was before.
 class InSurroundings {
  public:
-  explicit InSurroundings(const Surroundings& there) {
+  explicit InSurroundings(const Surroundings& there) : before_(there.devices()) {
     at::autocast::increment_nesting();
     there.apply();
   }
