@@ -5,49 +5,22 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/layer/gelu.hpp>
-#include <adacc/layer/linear.hpp>
-#include <adacc/layer/mean_squared_error.hpp>
-#include <adacc/store/memory_store.hpp>
 #include <adacc/train/save.hpp>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "../store/made_up_clock.hpp"
 #include "../test_size.hpp"
+#include "offload_net.hpp"
 #include "support.hpp"
 
 namespace offload_training_test {
 
-using namespace adacc;
+using namespace offload_net;
 using sample::MadeUpClock;
 
 namespace {
-
-using Hidden = Sequential<Layer<Linear>, Layer<Gelu>>;
-using Net = Network<Sequential<Repeat<Hidden>, Layer<Linear>>, MeanSquaredError>;
-const Shape shape(256, 64);
-const Net net{{{6, {{Linear{.out = 64}}, {}}}, {Linear{.out = 1}}}, {}};
-
-struct Batch {
-  std::vector<float> x = std::vector<float>(shape.elems()), y = std::vector<float>(256);
-  explicit Batch(std::uint32_t number) {
-    for (std::size_t i = 0; i < x.size(); ++i)
-      x[i] = 2 * unit_float(random_word({.seed = 5, .step = number}, i)) - 1;
-    for (std::size_t r = 0; r < y.size(); ++r) y[r] = x[64 * r] * x[64 * r + 1];
-  }
-  View<const float> input() const { return {x.data(), shape}; }
-  View<const float> targets() const { return {y.data(), Shape(256, 1)}; }
-};
-
-/// A store that does everything as late as it may, with room for all.
-struct Hostile {
-  Block<std::byte> memory = *Block<std::byte>::make(4 * MiB, "a store", huge_page);
-  MemoryStore store{memory.view()};
-  Hostile() { store.hostile = true; }
-};
 
 constexpr LinkCost fast{.write_rate = 1e13, .read_rate = 1e13};
 
@@ -61,11 +34,6 @@ Training<>::Options options(std::size_t percent, StoreRef store) {
   how.store = store;
   how.link = fast;
   return how;
-}
-
-bool same(Training<>& a, Training<>& b) {
-  const View<float> x = a.params(), y = b.params();
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
 }
 
 void train(Training<>& training, std::uint32_t from, std::uint32_t to) {
