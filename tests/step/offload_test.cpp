@@ -2,146 +2,15 @@
 /// Steps that send activations to a store: whatever is sent, the bits are those of retaining, and
 /// the arena is not exceeded by a byte.
 #include <doctest/doctest.h>
+#include <adacc/codec/int8_outlier.hpp>
 #include <adacc/store/memory_store.hpp>
 
 #include "../test_size.hpp"
-#include "step_run.hpp"
+#include "offload_case.hpp"
 
 namespace offload_test { namespace {
 
-using namespace adacc;
-using step_run::Backwards;
-
-/// Memory that starts where transfers can.
-struct Paged {
-  explicit Paged(std::size_t bytes)
-      : size((bytes / transfer_alignment + 2) * transfer_alignment),
-        data(static_cast<std::byte*>(std::aligned_alloc(transfer_alignment, size))) {}
-  ~Paged() { std::free(data); }
-  Paged(const Paged&) = delete;
-  Paged& operator=(const Paged&) = delete;
-  std::size_t size;
-  std::byte* data;
-};
-
-/// Any mixture of policies that lose nothing.
-Plan draw_plan(std::mt19937& random, const Graph& graph) {
-  Plan plan = retain_all(graph);
-  for (Policy& policy : plan.policies) {
-    const Policy choices[] = {retain(), offload(),
-                              keep({&codec_info<random_model::Verbatim>, Place::store}),
-                              compress(&codec_info<random_model::Verbatim>), recompute()};
-    policy = choices[random() % 5];
-  }
-  return plan;
-}
-
-struct Ran {
-  Result<double> loss;
-  std::vector<float> gradients;
-  std::size_t used = 0;
-  bool guard_intact = true;
-};
-
-/// A step with memory of its own, that may run more than once.
-class Bound {
- public:
-  Bound(const random_model::Network& network, const Program& program, ExecutorRef executor,
-        int pattern, StoreRef store)
-      : cpu_{executor}, pattern_(static_cast<std::byte>(pattern)),
-        arena_(program.peak_bytes() + guard), params_(program.graph.parameter_elems * 4),
-        gradients_(params_.size), input_(program.graph.input.elems()),
-        targets_(program.graph.loss.targets.elems(), 0.3F) {
-    cpu_.key.seed = 7;
-    auto dispatch = make_dispatch<float, Cpu>(network);
-    dispatch.add_codec<random_model::Verbatim>();
-    auto step = Step<>::make(dispatch, program);
-    REQUIRE_MESSAGE(step, step.error.text());
-    step_ = std::move(*step);
-    std::memset(arena_.data, pattern, arena_.size);
-    const std::size_t elems = step_.graph().parameter_elems;
-    auto* p = reinterpret_cast<float*>(params_.data);
-    for (std::size_t i = 0; i < elems; ++i) p[i] = 0.01F * static_cast<float>(i % 13) - 0.05F;
-    for (std::size_t i = 0; i < input_.size(); ++i)
-      input_[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
-    const Error bound =
-        step_.bind({arena_.data, Shape(step_.arena_bytes())}, {p, Shape(elems)},
-                   {reinterpret_cast<float*>(gradients_.data), Shape(elems)}, store);
-    REQUIRE_MESSAGE(!bound, bound.text());
-  }
-
-  Step<>& step() { return step_; }
-  Cpu& cpu() { return cpu_; }
-  View<const float> input() const { return {input_.data(), step_.graph().input}; }
-  View<const float> targets() const { return {targets_.data(), step_.graph().loss.targets}; }
-
-  /// `drive(step, cpu, input, targets)` runs a step, from gradients that are zero.
-  template <class Drive>
-  Ran run(const Drive& drive) {
-    std::memset(gradients_.data, 0, gradients_.size);
-    Ran ran;
-    ran.loss = drive(step_, cpu_, input(), targets());
-    const auto* g = reinterpret_cast<const float*>(gradients_.data);
-    ran.gradients.assign(g, g + step_.graph().parameter_elems);
-    const std::size_t bytes = step_.arena_bytes();
-    for (std::size_t i = 0; i < bytes + guard; ++i) {
-      if (arena_.data[i] == pattern_) continue;
-      if (i < bytes) ran.used = i + 1;
-      else ran.guard_intact = false;
-    }
-    return ran;
-  }
-  Ran run() { return run(step_run::whole); }
-
- private:
-  static constexpr std::size_t guard = 4096;
-  Cpu cpu_;
-  std::byte pattern_;
-  Paged arena_;
-  step_run::Aligned params_, gradients_;
-  std::vector<float> input_, targets_;
-  Step<> step_;  ///< goes before its memory
-};
-
-Ran run(const random_model::Network& network, const Program& program, int workers, int pattern,
-        StoreRef store) {
-  const Backwards executor{workers};
-  return Bound(network, program, ExecutorRef(executor), pattern, store).run();
-}
-
-bool same_bits(const Ran& a, const Ran& b) {
-  return a.loss && b.loss && std::memcmp(&*a.loss, &*b.loss, sizeof(double)) == 0 &&
-         a.gradients.size() == b.gradients.size() &&
-         (a.gradients.empty() || std::memcmp(a.gradients.data(), b.gradients.data(),
-                                             a.gradients.size() * sizeof(float)) == 0);
-}
-
-/// One random network under one random plan with room for as much as `share` of what it could send.
-struct Case {
-  random_model::Network network;
-  Program retained, sent;
-
-  Case(unsigned seed, int workers) : network(random_model::draw(seed, false)) {
-    std::mt19937 random(seed);
-    const Shape shape(2 + seed % 7, 8 * (1 + seed % 60));
-    const auto graph =
-        make_graph(network, shape, {.workers = workers, .parts = 1 + static_cast<int>(seed % 3)});
-    REQUIRE(graph);
-    retained = *make_program(*graph, retain_all(*graph));
-    Plan plan = draw_plan(random, *graph);
-    const std::size_t least = make_program(*graph, plan)->layout.live_bytes;
-    const std::size_t most = live_bytes(make_schedule(*graph, plan));
-    if (most > least && random() % 3 != 0)
-      plan.room_bytes = (least + random() % (most - least)) / 64 * 64 + 64;
-    auto made = make_program(*graph, plan);
-    if (!made) {  // a room between two that can be kept may itself be too small
-      plan.room_bytes = 0;
-      made = make_program(*graph, plan);
-    }
-    sent = *made;
-    if (plan.room_bytes != 0) CHECK(sent.layout.live_bytes <= plan.room_bytes);
-  }
-};
+using namespace offload_case;
 
 TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over") {
   unsigned with_transfers = 0, with_loops = 0;
@@ -212,9 +81,7 @@ TEST_CASE("a missing wait is noticed") {
 TEST_CASE("what a store can be wrong in") {
   const Case one(5003, 1);
   REQUIRE(one.sent.schedule.store_bytes > 0);
-  auto dispatch = make_dispatch<float, Cpu>(one.network);
-  dispatch.add_codec<random_model::Verbatim>();
-  auto step = Step<>::make(dispatch, one.sent);
+  auto step = Step<>::make(dispatch_of(one.network), one.sent);
   REQUIRE(step);
   Paged arena(step->arena_bytes()), room(step->store_bytes());
   const std::size_t elems = step->graph().parameter_elems;
@@ -268,6 +135,40 @@ TEST_CASE(
       CHECK_FALSE(sent.step().error());
     }
   }
+}
+
+/// Three layers, repeated, under one policy, written in types.
+template <class Kept>
+struct Typed {
+  using Block = Sequential<Layer<random_model::Bump, Kept>, Layer<random_model::Shift, Kept>,
+                           Layer<random_model::Softsign, Kept>>;
+  Network<Sequential<Repeat<Block>, Layer<random_model::Shift>>, random_model::HalfSquare> net{
+      {{16, {{}, {}, {}}}, {}}, {}};
+  Program program = *make_program(net, Shape(16, 192), {.workers = 2, .parts = 2});
+};
+
+TEST_CASE("what is encoded and sent has the bits of what is encoded and kept") {
+  const Backwards executor{2};
+  const Typed<Compress<Int8Outlier>> kept;
+  const Typed<Offload<Compress<Int8Outlier>>> sent;
+  const Typed<Retain> retained;
+  REQUIRE(sent.program.schedule.transfers.size() >= 6);
+  for (const Transfer& transfer : sent.program.schedule.transfers)
+    CHECK(transfer.bytes < 16 * 192 * sizeof(float) / 2);  // blobs travel
+  CHECK(sent.program.peak_bytes() < kept.program.peak_bytes());
+  Paged room(sent.program.schedule.store_bytes);
+  MemoryStore store(Bytes(room.data, Shape(sent.program.schedule.store_bytes)));
+  store.hostile = true;
+  const auto ran = [&](const auto& typed, StoreRef lent) {
+    return Bound(make_dispatch<float, Cpu>(typed.net), typed.program, ExecutorRef(executor), 0x5A,
+                 lent)
+        .run();
+  };
+  const Ran expected = ran(kept, {}), got = ran(sent, store);
+  CHECK(same_bits(expected, got));
+  CHECK(got.guard_intact);
+  CHECK(got.used <= sent.program.peak_bytes());
+  CHECK_FALSE(same_bits(expected, ran(retained, {})));  // there is something to be seen
 }
 
 TEST_CASE("a room that is too small is refused, with what it takes") {
