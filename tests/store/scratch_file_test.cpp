@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// The store on a disk: contract, page cache, and what a folder can be wrong in.
 #include <doctest/doctest.h>
+#include <adacc/core/random.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/testing/store_check.hpp>
 
@@ -91,35 +92,49 @@ TEST_CASE("large transfers, more of them than the kernel's queue holds") {
   std::free(memory);
 }
 
+/// Writes until it is killed; says on `ready` that it begins to.
+[[noreturn]] void write_for_ever(const char* name, FileEngine engine, int ready) {
+  constexpr std::size_t bytes = 8 << 20;
+  auto file = ScratchFile::make(name, bytes, engine);
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
+  if (!file || memory == nullptr || file->prepare(2, Bytes(memory, Shape(bytes)))) ::_exit(1);
+  std::memset(memory, 1, bytes);
+  if (::write(ready, "x", 1) != 1) ::_exit(1);
+  for (;;) {
+    for (int half = 0; half < 2; ++half) {
+      const std::size_t at = static_cast<std::size_t>(half) * bytes / 2;
+      file->begin(half,
+                  {StoreTransfer::Direction::write, at, Bytes(memory + at, Shape(bytes / 2))});
+    }
+    if (file->wait(0) || file->wait(1)) ::_exit(1);
+  }
+}
+
 TEST_CASE("nothing is left behind when the process is killed while it writes" *
           doctest::test_suite("one_thread")) {
   if (!possible()) return;
+  const bool uring = static_cast<bool>(ScratchFile::make(folder(), 4096, FileEngine::io_uring));
+  if (!uring) MESSAGE("io_uring is refused here: threads alone write");
   char name[] = "scratch_XXXXXX";
   REQUIRE(::mkdtemp(name) != nullptr);
   const int before = entries(name);
-  for (int round = 0; round < 5; ++round) {
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    CAPTURE(round);
+    const FileEngine engine = uring && round % 2 == 0 ? FileEngine::io_uring : FileEngine::thread;
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
     const pid_t child = ::fork();
-    if (child == 0) {
-      auto file = ScratchFile::make(name, 8 << 20);
-      auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 8 << 20));
-      if (!file || memory == nullptr || file->prepare(1, Bytes(memory, Shape(8 << 20)))) ::_exit(1);
-      std::memset(memory, 1, 8 << 20);
-      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
-      for (;;) {
-        file->begin(0, {StoreTransfer::Direction::write, 0, Bytes(memory, Shape(8 << 20))});
-        if (file->wait(0)) ::_exit(1);
-      }
-    }
+    if (child == 0) write_for_ever(name, engine, ready[1]);
+    ::close(ready[1]);
     char byte = 0;
-    REQUIRE(::read(ready[0], &byte, 1) == 1);
-    ::usleep(static_cast<useconds_t>(1000 * round));
+    CHECK(::read(ready[0], &byte, 1) == 1);
+    // Anywhere in the first writes, or in one of those that follow.
+    ::usleep(static_cast<useconds_t>(random_word({.seed = 9}, round) % 5000));
     REQUIRE(::kill(child, SIGKILL) == 0);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
-    ::close(ready[0]), ::close(ready[1]);
+    ::close(ready[0]);
     CHECK(entries(name) == before);
   }
   CHECK(::rmdir(name) == 0);
