@@ -5,7 +5,6 @@
 
 #include <adacc/adacc.hpp>
 #include <adacc/step/cursor.hpp>
-#include <adacc/store/scratch_file.hpp>
 #include <adacc/train/make.hpp>
 
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../store/on_disk.hpp"
 #include "../test_size.hpp"
 #include "offload_net.hpp"
 #include "support.hpp"
@@ -185,11 +185,7 @@ TEST_CASE("fused updates: what was updated before stays, is said, and nothing el
 }
 
 TEST_CASE("a disk that is full in the middle of a step") {
-  const auto possible = ScratchFile::make(".", 1 << 20);
-  if (!possible) {
-    MESSAGE(std::string(possible.error.text()));
-    return;
-  }
+  if (!sample::scratch_files_possible()) return;
   auto* const handler = ::signal(SIGXFSZ, SIG_IGN);
   rlimit most{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &most) == 0);
