@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../store/counting_store.hpp"
 #include "../store/made_up_clock.hpp"
 #include "../test_size.hpp"
 #include "offload_net.hpp"
@@ -126,6 +127,29 @@ TEST_CASE("a training that ends in the middle of a step leaves nothing under way
     REQUIRE(cursor->run(mine.context(), half));
     CHECK(away.store.begun() > 0);
   }  // the address sanitizer sees transfers into an arena that is gone
+}
+
+TEST_CASE("another program comes when nothing is under way") {
+  Block<std::byte> memory = *Block<std::byte>::make(4 * MiB, "a store", huge_page);
+  sample::CountingStore away(memory.view());
+  auto training = Training<>::make(net, shape, options(45, away));
+  auto retained = Training<>::make(net, shape, {.seed = 3});
+  REQUIRE_MESSAGE(training, training.error.text());
+  auto cursor = Cursor<>::make(training->compiled());
+  REQUIRE(cursor);
+  const Batch batch(0);
+  REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
+  while (away.under_way() == 0) REQUIRE(cursor->run(training->context(), 1));
+  const Program same_program = training->compiled().program();
+  const Error refused = training->switch_to(same_program);
+  CHECK(std::string(refused.text()).find("a step is under way") != std::string::npos);
+  CHECK(away.under_way() > 0);
+  training->compiled().abandon();
+  CHECK(away.under_way() == 0);
+  REQUIRE_FALSE(training->switch_to(same_program));
+  train(*training, 0, 2);
+  train(*retained, 0, 2);
+  CHECK(same(*training, *retained));
 }
 
 TEST_CASE("what a store can lack") {
