@@ -2,6 +2,7 @@
 /// Steps that send activations to a store: whatever is sent, the bits are those of retaining, and
 /// the arena is not exceeded by a byte.
 #include <doctest/doctest.h>
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/store/memory_store.hpp>
 
@@ -13,7 +14,7 @@ namespace offload_test { namespace {
 using namespace offload_case;
 
 TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over") {
-  unsigned with_transfers = 0, with_loops = 0;
+  unsigned with_transfers = 0, with_loops = 0, on_threads = 0;
   std::size_t transfers = 0;
   double waste = 0;
   for (unsigned seed = 5000; seed < 5000 + test_networks; ++seed) {
@@ -28,11 +29,20 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
     const Ran b = run(one.network, one.sent, workers, 0xC3, store);
     CHECK(same_bits(expected, a));
     CHECK(same_bits(expected, b));
+    if (seed % 21 ==
+        0) {  // which has all numbers of workers by turns: on as many threads, for once
+      EigenPool pool(workers);
+      const Ran threaded = Bound(one.network, one.sent, ExecutorRef(pool), 0x5A, store).run();
+      CHECK(same_bits(expected, threaded));
+      CHECK(threaded.guard_intact);
+      CHECK(threaded.used <= one.sent.peak_bytes());
+      on_threads |= 1U << static_cast<unsigned>(workers);
+    }
     CHECK(a.guard_intact);
     CHECK(b.guard_intact);
     CHECK(std::max(a.used, b.used) <= one.sent.peak_bytes());
     const std::size_t count = one.sent.schedule.transfers.size();
-    CHECK(store.begun() == 4 * count);
+    CHECK(store.begun() == (seed % 21 == 0 ? 6 : 4) * count);
     transfers += count;
     with_transfers += count > 0;
     with_loops += count > 0 && !one.sent.schedule.loops.empty();
@@ -46,6 +56,7 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
   CHECK(with_transfers > test_networks / 2);
   CHECK(waste < 1.05 * test_networks);
   CHECK(with_loops > test_networks / 20);
+  if (!test_sanitized) CHECK(on_threads == 0x1FFFE);  // 1 to 16
 }
 
 constexpr int often = 20;
