@@ -190,17 +190,18 @@ constexpr double forward_seconds = 1e-3;
 struct Timed {
   static constexpr auto backward_reads = reads::input;
   MadeUpClock* clock = nullptr;
+  double seconds = forward_seconds;
 
   void forward(Cpu&, View<const float> x, View<float> y) const {
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] / (1 + x[i] * x[i]);
-    clock->time += forward_seconds;
+    clock->time += seconds;
   }
   void backward(Cpu&, View<const float> x, View<const float> dy, View<float> dx) const {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const float square = x[i] * x[i], d = 1 + square;
       dx[i] = dy[i] * (1 - square) / (d * d);
     }
-    clock->time += 2 * forward_seconds;
+    clock->time += 2 * seconds;
   }
 };
 using TimedNet =
@@ -213,14 +214,19 @@ constexpr double fast_rate = 1650e5, slow_rate = 350e5;
 /// A training whose layers and whose link take time on a clock of the test's.
 struct TimedRun {
   MadeUpClock clock;
-  TimedNet net{{{Linear{.out = 64}}, {timed_layers, {Timed{&clock}}}, {Linear{.out = 1}}}, {}};
+  int layers;
+  double layer_seconds;  ///< of a forward
+  TimedNet net{{{Linear{.out = 64}}, {layers, {Timed{&clock, layer_seconds}}}, {Linear{.out = 1}}},
+               {}};
   Hostile away;
   Training<> training;
   std::vector<double> seconds;         ///< of the steps so far
   std::vector<std::uint64_t> drifted;  ///< steps before which the link was found to be another
   std::vector<std::uint64_t> changed;  ///< and the plan changed
 
-  explicit TimedRun(std::size_t percent, bool watch = true, double rate = fast_rate) {
+  explicit TimedRun(std::size_t percent, bool watch = true, double rate = fast_rate,
+                    int count = timed_layers, double of_layer = forward_seconds)
+      : layers(count), layer_seconds(of_layer) {
     const auto graph = make_graph(net, shape);
     REQUIRE(graph);
     Training<>::Options how = options(percent, away.store);
@@ -231,8 +237,8 @@ struct TimedRun {
     how.profile = empty_profile(*graph);
     for (NodeCost& cost : how.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
     for (CodecCost& cost : how.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
-    for (int k = 1; k <= timed_layers; ++k)
-      how.profile.nodes[static_cast<std::size_t>(k)] = {forward_seconds, 2 * forward_seconds, 0, 0};
+    for (int k = 1; k <= layers; ++k)
+      how.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
     set_rate(rate);
     how.evolution.measure_link_every = 400;
     auto made = Training<>::make(net, shape, how);
@@ -265,7 +271,8 @@ struct TimedRun {
 }  // namespace
 
 TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within two windows") {
-  TimedRun run(35);
+  // Twice as deep as the other runs: what is recomputed then fits into 30 % of what retaining takes.
+  TimedRun run(30, true, fast_rate, 2 * timed_layers);
   run.run(150);
   CHECK(run.drifted.empty());  // steady: nothing to see
   CHECK(run.changed.empty());
@@ -276,7 +283,7 @@ TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within t
   run.set_rate(slow_rate);
   run.run(1);
   const double slowed = run.seconds.back();
-  CHECK(slowed > 1.1 * before.seconds);
+  CHECK(slowed > 1.15 * before.retain_seconds);
   const std::uint64_t window = run.training.evolution()->options().window;
   run.run(static_cast<int>(2 * window));
   REQUIRE(run.drifted.size() == 1);
@@ -290,6 +297,7 @@ TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within t
   CHECK(after.written_bytes < before.written_bytes);
   CHECK(after.peak_bytes <= run.training.evolution()->budget_bytes());
   CHECK(run.seconds.back() < 0.98 * slowed);
+  CHECK(run.seconds.back() <= 1.10 * after.retain_seconds);
   CHECK(run.seconds.back() == doctest::Approx(after.seconds).epsilon(0.01));
   CHECK(run.training.evolution()->request().link.write_rate ==
         doctest::Approx(slow_rate).epsilon(0.01));
