@@ -116,6 +116,8 @@ MUTATIONS = [
      "step/step_test.cpp", "the first error of a codec is reported"),
     ("step/step.hpp", "if (error_ && !updates_.even_if_failed()) return;", "",
      "train/offload_failure_test.cpp", "nothing is updated behind a transfer that failed"),
+    ("plan/planner.hpp", "  planner.note_unused();\n", "", "plan/offload_test.cpp",
+     "a store that is of no use is not passed over in silence"),
     ("step/step.hpp", "if (active_) note(transfers_.finish());", "", "step/offload_slices_test.cpp",
      "a step that is given up waits for its transfers"),
     ("step/step.hpp", "~Step() { abandon(); }", "~Step() {}", "step/offload_slices_test.cpp",

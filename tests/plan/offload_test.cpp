@@ -41,6 +41,9 @@ void check_promises(const Graph& graph, const CostProfile& profile, const PlanRe
   CHECK(sent == found.written_bytes);
   if (request.most_written_bytes != 0) CHECK(sent <= request.most_written_bytes);
   CHECK(found.bound_seconds <= found.seconds);
+  // A store that is of no use is not passed over in silence.
+  const bool unused = found.written_bytes == 0 && found.retain_peak_bytes > request.budget_bytes;
+  CHECK(static_cast<bool>(found.note) == unused);
 }
 
 TEST_CASE("random graphs: no plan that sends something away is faster than the bound") {
@@ -123,6 +126,33 @@ TEST_CASE("a GPT without loss: less memory than recomputing takes, and faster, b
   check_promises(graph, profile, request, *tight);
   --request.budget_bytes;
   CHECK_FALSE(make_plan(graph, profile, request));
+}
+
+TEST_CASE("a store that is of no use: a note says why") {
+  const Graph graph = gpt_graphs::make(6);
+  const CostProfile profile = gpt_graphs::costs(graph);
+  PlanRequest request = gpt_graphs::at_percent(graph, 50);
+  request.tolerance = 0;
+  const auto says = [&](const char* words) {
+    const auto found = make_plan(graph, profile, request);
+    REQUIRE_MESSAGE(found, found.error.text());
+    check_promises(graph, profile, request, *found);
+    MESSAGE(std::string(found->note.text()));
+    return std::string(found->note.text()).find(words) != std::string::npos;
+  };
+  request.link = link_for(graph, profile, 0.2);
+  CHECK(says(""));
+  CHECK_FALSE(make_plan(graph, profile, request)->note);
+  request.most_written_bytes = 64;  // less than any activation
+  CHECK(says("at most the 64 bytes that a step may write"));
+  request.most_written_bytes = 0;
+  request.link = link_for(graph, profile, 1000);
+  request.link.write_rate = 2.06e6;
+  request.link.read_rate = 1e5;
+  CHECK(says("which writes 2.0 and reads 0.1 MB/s: "));
+  CHECK(says(" times as long as this one"));
+  request.budget_bytes = peak_bytes(graph, plan_from_types(graph));
+  CHECK_FALSE(make_plan(graph, profile, request)->note);  // nothing has to be sent
 }
 
 TEST_CASE("what a step may write to the store is kept") {
