@@ -47,11 +47,13 @@ void check_promises(const Graph& graph, const CostProfile& profile, const PlanRe
 }
 
 TEST_CASE("random graphs: no plan that sends something away is faster than the bound") {
-  int offloaded = 0, plans = 0, below = 0;
-  for (unsigned seed = 0; seed < 120; ++seed) {
+  int offloaded = 0, plans = 0, below = 0, looped = 0, in_parts = 0;
+  for (unsigned seed = 0; seed < 220; ++seed) {
     CAPTURE(seed);
     random_graph::Source random(seed);
-    const Graph graph = random_graph::draw(random, 4, 512);
+    Graph graph = random_graph::draw(random, 4, 512);
+    const bool cut = seed >= 120;  // into parts, so that schedules have loops
+    if (cut) random_graph::cut(random, graph, 2 << seed % 2);
     const CostProfile profile = random_graph::draw_profile(random, graph, random.one_in(2));
     PlanRequest request = gpt_graphs::at_percent(graph, 40 + random.below(55));
     request.tolerance = random.one_in(2) ? 0 : 0.5;
@@ -65,6 +67,8 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
     below += *smallest > request.budget_bytes;
     check_promises(graph, profile, request, *found);
     offloaded += found->written_bytes > 0;
+    looped += cut && found->written_bytes > 0 &&
+              !make_program(graph, found->plan)->schedule.loops.empty();
     // All choices, each with what it keeps here or there.
     std::vector<Array<Policy>> options;
     for (int k = 0; k < graph.node_count(); ++k) {
@@ -82,11 +86,15 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
       const PlanCost cost = evaluate(graph, profile, plan, request.link);
       if (cost.error > request.tolerance) continue;
       ++plans;
+      in_parts += cut && cost.written_bytes > 0;
       CHECK(cost.seconds >= found->bound_seconds * (1 - 1e-9));
     }
   }
-  MESSAGE(offloaded, " plans send something away; ", plans, " others compared");
+  MESSAGE(offloaded, " plans send something away, ", looped, " of them with loops; ", plans,
+          " others compared, ", in_parts, " of them in parts and sending");
   CHECK(offloaded > 20);
+  CHECK(looped > 5);
+  CHECK(in_parts > 200);
   CHECK(below <= 1);  // of the smallest known
   CHECK(plans > 1000);
 }
