@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "throttled_store.hpp"
+
 namespace contest {
 
 namespace gpt = adacc::gpt;
@@ -41,6 +43,29 @@ struct Setting {
   bool loops = true;            ///< over these parts, as programs have them
   bool processor_time = false;  ///< instead of time by the clock
   std::string store;            ///< folder of scratch files for what plans offload
+  Throttle throttle{};          ///< or memory as slow as this, in place of a folder
+};
+
+/// The store that a setting says.
+struct Away {
+  adacc::ScratchFile file;
+  ThrottledStore memory;
+  adacc::StoreRef store;  ///< lend it once Away stays where it is
+
+  adacc::Error make(const Setting& setting, std::size_t bytes) {
+    if (setting.throttle) {
+      auto made = ThrottledStore::make(bytes, setting.throttle);
+      if (!made) return made.error;
+      memory = std::move(*made);
+      store = memory.store();
+      return {};
+    }
+    auto made = adacc::ScratchFile::make(setting.store, bytes);
+    if (!made) return made.error;
+    file = std::move(*made);
+    store = file;
+    return {};
+  }
 };
 
 /// Declares the options that say which step is timed.
@@ -116,15 +141,10 @@ class Contestant {
     auto dispatch = make_dispatch<float, Cpu>(network_);
     dispatch.add_codec<Int8Outlier>();
     dispatch.add_codec<Int4Outlier>();
-    StoreRef store;
-    if (const std::size_t bytes = program->schedule.store_bytes; bytes > 0) {
-      auto file = ScratchFile::make(setting.store, bytes);
-      if (!file) return file.error;
-      file_ = std::move(*file);
-      store = file_;
-    }
-    auto made =
-        adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_, 0, {}, {}, store);
+    if (const std::size_t bytes = program->schedule.store_bytes; bytes > 0)
+      if (const Error why = away_.make(setting, bytes)) return why;
+    auto made = adacc::Training<>::make(std::move(dispatch), std::move(*program), cpu_, 0, {}, {},
+                                        away_.store);
     if (!made) return made.error;
     training_ = std::move(*made);
     training_.clip = 1;
@@ -145,7 +165,7 @@ class Contestant {
   adacc::Cpu cpu_;
   adacc::Shape shape_;
   double (*now_)();
-  adacc::ScratchFile file_;  // outlives the training
+  Away away_;  // outlives the training
   adacc::Training<> training_;
   adacc::Block<std::int32_t> inputs_, targets_;
   adacc::Error error_;

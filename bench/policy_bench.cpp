@@ -45,10 +45,14 @@ struct Options : contest::Setting {
 
 double now() { return 1e-3 * contest::now_ms(); }
 
-/// Lines of the picture: the same policy everywhere, planned, planned with tolerance 0, and that with
+/// Lines of the picture: the same policy everywhere, planned, planned with tolerance 0, and both with
 /// a store.
-enum class Series { uniform, planned, lossless, stored };
-constexpr const char* series_names[] = {"", "auto", "lossless", "lossless, store"};
+enum class Series { uniform, planned, lossless, stored_lossless, stored };
+constexpr const char* series_names[] = {"", "auto", "lossless", "lossless, store", "auto, store"};
+constexpr bool uses_store(Series series) { return series >= Series::stored_lossless; }
+constexpr bool loses_nothing(Series series) {
+  return series == Series::lossless || series == Series::stored_lossless;
+}
 
 /// One plan in the race.
 struct Entry {
@@ -77,17 +81,29 @@ const Entry& best_uniform(const std::vector<Entry>& entries, std::size_t bytes) 
   return best == nullptr ? entries[0] : *best;
 }
 
-/// What a store of `bytes` bytes in `folder` costs, at the sizes of the activations of `graph`.
-adacc::Result<adacc::LinkCost> measure_store(adacc::Cpu cpu, const std::string& folder,
-                                             std::size_t bytes, const adacc::Graph& graph) {
+/// What a store of `bytes` bytes costs, at the sizes of the activations of `graph`.
+adacc::Result<adacc::LinkCost> measure_store(const Options& o, adacc::Cpu cpu, std::size_t bytes,
+                                             const adacc::Graph& graph) {
   using namespace adacc;
   const LinkMeasurement how{.clock = now};
-  auto file = ScratchFile::make(folder, bytes);
-  if (!file) return file.error;
-  auto memory = Block<std::byte>::make(link_memory_bytes(*file, graph, how), "measuring the store",
-                                       huge_page);
+  contest::Away away;
+  if (const Error why = away.make(o, bytes)) return why;
+  auto memory = Block<std::byte>::make(link_memory_bytes(away.store, graph, how),
+                                       "measuring the store", huge_page);
   if (!memory) return memory.error;
-  return measure_link(cpu, *file, memory->view(), graph, how);
+  return measure_link(cpu, away.store, memory->view(), graph, how);
+}
+
+/// `350,320`: megabytes a second to and from a store.
+std::string parse_throttle(const std::string& text, contest::Throttle& throttle) {
+  char behind = 0;
+  double write = 0, read = 0;
+  if (std::sscanf(text.c_str(), "%lf,%lf%c", &write, &read, &behind) != 2 || !(write > 0) ||
+      !(read > 0) || write > 1e9 || read > 1e9)
+    return "\"" + text +
+           "\" is not two rates above 0 in MB/s, such as 350,320: of writing and of reading";
+  throttle = {1e6 * write, 1e6 * read};
+  return {};
 }
 
 std::string picture(const std::vector<Entry>& entries) {
@@ -95,7 +111,8 @@ std::string picture(const std::vector<Entry>& entries) {
   draw::Curve planned[] = {{},
                            {series_names[1], "#e15759", {}, false, {}},
                            {series_names[2], "#59a14f", {}, false, {}},
-                           {series_names[3], "#b07aa1", {}, false, {}}};
+                           {series_names[3], "#b07aa1", {}, false, {}},
+                           {series_names[4], "#9c755f", {}, false, {}}};
   draw::Curve others{"the same policy in every block", "#4e79a7", {}, true, {}};
   for (const Entry& entry : entries) {
     const double x = 100 * static_cast<double>(entry.peak()) / retain, y = entry.throughput();
@@ -137,8 +154,15 @@ int main(int argc, char** argv) {
       "--budgets", o.budgets,
       "as 50% of retain's peak, as 96MiB, or: recompute (its peak), smallest; what a kind of "
       "plan cannot meet is left out");
-  app.add_option("--store", o.store,
-                 "folder of a disk: plans without loss that may offload are timed, too");
+  CLI::Option* const folder =
+      app.add_option("--store", o.store,
+                     "folder of a disk: plans that may offload are timed, too, without loss and "
+                     "within the tolerance");
+  std::string throttle;
+  app.add_option("--throttle", throttle,
+                 "MB/s of writing and of reading, as 350,320: the same with memory that is as slow "
+                 "as that, instead of a disk")
+      ->excludes(folder);
   app.add_option("--tolerance", o.tolerance, "largest relative squared error of the gradient")
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--measure-steps", o.measure.steps, "steps of each kind that are measured first");
@@ -146,6 +170,9 @@ int main(int argc, char** argv) {
   app.add_option("--svg", o.svg, "draw them into this file");
   CLI11_PARSE(app, argc, argv);
   o.network.context = o.seq;
+  if (!throttle.empty())
+    if (const std::string why = parse_throttle(throttle, o.throttle); !why.empty())
+      return fail(adacc::Error::say("--throttle: ", why.c_str()));
 
   using namespace adacc;
   EigenPool pool(o.threads);
@@ -175,12 +202,13 @@ int main(int argc, char** argv) {
 
   PlanRequest request;
   request.clock = now;
-  for (const Series series : {Series::planned, Series::lossless, Series::stored}) {
-    if (series == Series::stored && o.store.empty()) continue;
-    request.tolerance = series == Series::planned ? o.tolerance : 0;
+  for (const Series series :
+       {Series::planned, Series::lossless, Series::stored_lossless, Series::stored}) {
+    if (uses_store(series) && o.store.empty() && !o.throttle) continue;
+    request.tolerance = loses_nothing(series) ? 0 : o.tolerance;
     request.budget_bytes = entries[0].peak();
-    if (series == Series::stored) {
-      const auto link = measure_store(cpu, o.store, entries[0].peak(), *graph);
+    if (uses_store(series) && !request.link.exists()) {
+      const auto link = measure_store(o, cpu, entries[0].peak(), *graph);
       if (!link) return fail(link.error);
       request.link = *link;
     }
@@ -246,6 +274,7 @@ int main(int argc, char** argv) {
       line["predicted_throughput"] = predicted;
       line["gap"] = entry.outcome.gap;
       line["error"] = entry.outcome.error;
+      line["written_bytes"] = entry.outcome.written_bytes;
     }
     std::printf("\n");
     figures.push_back(line);

@@ -81,6 +81,23 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
                                     {.context = Cpu(ExecutorRef(pool)), .evolving = false});
     REQUIRE_MESSAGE(planned, planned.error.text());
     CHECK(count(*planned) == 0);
+    // Nor one that sends activations to a store, as they are or encoded.
+    Plan away = retain_all(*graph);
+    for (std::size_t k = 0; k + 1 < graph->nodes.size(); ++k)
+      away.policies[k] =
+          k % 3 == 0 ? keep(Form{&codec_info<Int8Outlier>, Place::store}) : offload();
+    auto sends = make_program(*graph, away);
+    REQUIRE_MESSAGE(sends, sends.error.text());
+    CHECK(sends->schedule.transfers.size() > 10);
+    auto large = Block<std::byte>::make(sends->schedule.store_bytes, "a store", huge_page);
+    MemoryStore far(large->view());
+    far.hostile = true;
+    auto dispatch = make_dispatch<float, Cpu>(net);
+    dispatch.add_codec<Int8Outlier>();
+    auto sending = Training<>::make(dispatch, *sends, cpu, 0, AdamW{}, {}, far);
+    REQUIRE_MESSAGE(sending, sending.error.text());
+    CHECK(count(*sending) == 0);
+    CHECK(far.begun() == 9 * 2 * sends->schedule.transfers.size());
     // Nor one whose moments are in a store.
     auto room = Block<std::byte>::make(2 * MiB, "a store", huge_page);
     MemoryStore store(room->view());

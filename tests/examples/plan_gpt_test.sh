@@ -73,6 +73,11 @@ refuses --budget --total -- "${shape[@]}" --budget 1MiB --total 2MiB
 awk -F'[ ,]+' '/parameter_bytes|gradient_bytes|moment_bytes|"peak_bytes/ { sum += $3 }
      /"total_bytes/ { total = $3 } END { exit !(total > 0 && sum == total) }' out ||
   complain "what is held does not add up: $(cat out)"
+# A link that is too slow to be of use is not passed over in silence.
+"$plan_gpt" "${shape[@]}" --budget 60% --tolerance 0 --link 0.0001 >out 2>err || complain "a slow link: $(cat err)"
+grep -q '^note: nothing is sent to the store, which writes 0.1 and reads 0.1 MB/s: .* times as long' out ||
+  complain "no note says that the link is too slow: $(cat out)"
+
 # Moments in a store: less in memory, more waiting, and the link must be known.
 "$plan_gpt" "${shape[@]}" --fused --budget 100% --json >out 2>err || complain "--fused: $(cat err)"
 inside=$(number total_bytes) quick=$(number predicted_ms)

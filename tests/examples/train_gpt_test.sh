@@ -530,6 +530,10 @@ if "$train_gpt" "${larger[@]}" --steps 5 "${offload[@]}" --log sent.jsonl >out 2
   grep -q '"offload_stall_ms":[0-9]' sent.jsonl || complain "no stalls are logged: $(tail -n 1 sent.jsonl)"
   "$train_gpt" "${larger[@]}" --steps 5 --budget 90% --tolerance 0 --offload . --offload-limit 64KiB \
     --log limited.jsonl >out 2>err || complain "a limit of what is sent: $(cat err)"
+  "$train_gpt" "${larger[@]}" --steps 1 --budget 90% --tolerance 0 --offload . --offload-limit 48KiB >out 2>err ||
+    complain "the least limit: $(cat err)"
+  grep -q 'nothing is sent to the store: .* at most the 48.0 KiB' out ||
+    complain "no note says that the store is of no use: $(cat out)"
   sed -n 's/.*"offload_written_bytes":\([0-9]*\).*/\1/p' limited.jsonl | awk '$1 > 65536' | grep -q . &&
     complain "more was sent than --offload-limit: $(tail -n 1 limited.jsonl)"
 else

@@ -41,14 +41,19 @@ void check_promises(const Graph& graph, const CostProfile& profile, const PlanRe
   CHECK(sent == found.written_bytes);
   if (request.most_written_bytes != 0) CHECK(sent <= request.most_written_bytes);
   CHECK(found.bound_seconds <= found.seconds);
+  // A store that is of no use is not passed over in silence.
+  const bool unused = found.written_bytes == 0 && found.retain_peak_bytes > request.budget_bytes;
+  CHECK(static_cast<bool>(found.note) == unused);
 }
 
 TEST_CASE("random graphs: no plan that sends something away is faster than the bound") {
-  int offloaded = 0, plans = 0, below = 0;
-  for (unsigned seed = 0; seed < 150; ++seed) {
+  int offloaded = 0, plans = 0, below = 0, looped = 0, in_parts = 0;
+  for (unsigned seed = 0; seed < 220; ++seed) {
     CAPTURE(seed);
     random_graph::Source random(seed);
-    const Graph graph = random_graph::draw(random, 4, 512);
+    Graph graph = random_graph::draw(random, 4, 512);
+    const bool cut = seed >= 120;  // into parts, so that schedules have loops
+    if (cut) random_graph::cut(random, graph, 2 << seed % 2);
     const CostProfile profile = random_graph::draw_profile(random, graph, random.one_in(2));
     PlanRequest request = gpt_graphs::at_percent(graph, 40 + random.below(55));
     request.tolerance = random.one_in(2) ? 0 : 0.5;
@@ -63,6 +68,8 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
     below += *smallest > request.budget_bytes;
     check_promises(graph, profile, request, *found);
     offloaded += found->written_bytes > 0;
+    looped += cut && found->written_bytes > 0 &&
+              !make_program(graph, found->plan)->schedule.loops.empty();
     // All choices, each with what it keeps here or there.
     std::vector<Array<Policy>> options;
     for (int k = 0; k < graph.node_count(); ++k) {
@@ -80,11 +87,15 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
       const PlanCost cost = evaluate(graph, profile, plan, request.link);
       if (cost.error > request.tolerance) continue;
       ++plans;
+      in_parts += cut && cost.written_bytes > 0;
       CHECK(cost.seconds >= found->bound_seconds * (1 - 1e-9));
     }
   }
-  MESSAGE(offloaded, " plans send something away; ", plans, " others compared");
+  MESSAGE(offloaded, " plans send something away, ", looped, " of them with loops; ", plans,
+          " others compared, ", in_parts, " of them in parts and sending");
   CHECK(offloaded > 20);
+  CHECK(looped > 5);
+  CHECK(in_parts > 200);
   CHECK(below <= 1);  // of the smallest known
   CHECK(plans > 1000);
 }
@@ -144,6 +155,33 @@ TEST_CASE("a GPT without loss: less memory than recomputing takes, and faster, b
   check_promises(graph, profile, request, *tight);
   --request.budget_bytes;
   CHECK_FALSE(make_plan(graph, profile, request));
+}
+
+TEST_CASE("a store that is of no use: a note says why") {
+  const Graph graph = gpt_graphs::make(6);
+  const CostProfile profile = gpt_graphs::costs(graph);
+  PlanRequest request = gpt_graphs::at_percent(graph, 50);
+  request.tolerance = 0;
+  const auto says = [&](const char* words) {
+    const auto found = make_plan(graph, profile, request);
+    REQUIRE_MESSAGE(found, found.error.text());
+    check_promises(graph, profile, request, *found);
+    MESSAGE(std::string(found->note.text()));
+    return std::string(found->note.text()).find(words) != std::string::npos;
+  };
+  request.link = link_for(graph, profile, 0.2);
+  CHECK(says(""));
+  CHECK_FALSE(make_plan(graph, profile, request)->note);
+  request.most_written_bytes = 64;  // less than any activation
+  CHECK(says("at most the 64 bytes that a step may write"));
+  request.most_written_bytes = 0;
+  request.link = link_for(graph, profile, 1000);
+  request.link.write_rate = 2.06e6;
+  request.link.read_rate = 1e5;
+  CHECK(says("which writes 2.0 and reads 0.1 MB/s: "));
+  CHECK(says(" times as long as this one"));
+  request.budget_bytes = peak_bytes(graph, plan_from_types(graph));
+  CHECK_FALSE(make_plan(graph, profile, request)->note);  // nothing has to be sent
 }
 
 TEST_CASE("what a step may write to the store is kept") {

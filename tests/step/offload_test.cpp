@@ -2,120 +2,19 @@
 /// Steps that send activations to a store: whatever is sent, the bits are those of retaining, and
 /// the arena is not exceeded by a byte.
 #include <doctest/doctest.h>
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/codec/int8_outlier.hpp>
 #include <adacc/store/memory_store.hpp>
 
 #include "../test_size.hpp"
-#include "step_run.hpp"
+#include "offload_case.hpp"
 
 namespace offload_test { namespace {
 
-using namespace adacc;
-using step_run::Backwards;
-
-/// Memory that starts where transfers can.
-struct Paged {
-  explicit Paged(std::size_t bytes)
-      : size((bytes / transfer_alignment + 2) * transfer_alignment),
-        data(static_cast<std::byte*>(std::aligned_alloc(transfer_alignment, size))) {}
-  ~Paged() { std::free(data); }
-  Paged(const Paged&) = delete;
-  Paged& operator=(const Paged&) = delete;
-  std::size_t size;
-  std::byte* data;
-};
-
-/// Any mixture of policies that lose nothing.
-Plan draw_plan(std::mt19937& random, const Graph& graph) {
-  Plan plan = retain_all(graph);
-  for (Policy& policy : plan.policies) {
-    const Policy choices[] = {retain(), offload(),
-                              keep({&codec_info<random_model::Verbatim>, Place::store}),
-                              compress(&codec_info<random_model::Verbatim>), recompute()};
-    policy = choices[random() % 5];
-  }
-  return plan;
-}
-
-struct Ran {
-  Result<double> loss;
-  std::vector<float> gradients;
-  std::size_t used = 0;
-  bool guard_intact = true;
-};
-
-Ran run(const random_model::Network& network, const Program& program, int workers, int pattern,
-        StoreRef store) {
-  Backwards executor{workers};
-  Cpu cpu{ExecutorRef(executor)};
-  cpu.key.seed = 7;
-  auto dispatch = make_dispatch<float, Cpu>(network);
-  dispatch.add_codec<random_model::Verbatim>();
-  auto step = Step<>::make(dispatch, program);
-  REQUIRE_MESSAGE(step, step.error.text());
-  constexpr std::size_t guard = 4096;
-  const std::size_t bytes = step->arena_bytes(), elems = step->graph().parameter_elems;
-  Paged arena(bytes + guard);
-  step_run::Aligned params(elems * 4), gradients(elems * 4);
-  std::memset(arena.data, pattern, arena.size);
-  std::memset(gradients.data, 0, gradients.size);
-  auto* p = reinterpret_cast<float*>(params.data);
-  for (std::size_t i = 0; i < elems; ++i) p[i] = 0.01F * static_cast<float>(i % 13) - 0.05F;
-  const Shape shape = step->graph().input;
-  std::vector<float> input(shape.elems()), targets(step->graph().loss.targets.elems(), 0.3F);
-  for (std::size_t i = 0; i < input.size(); ++i)
-    input[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
-  const Error bound = step->bind({arena.data, Shape(bytes)}, {p, Shape(elems)},
-                                 {reinterpret_cast<float*>(gradients.data), Shape(elems)}, store);
-  REQUIRE_MESSAGE(!bound, bound.text());
-  Ran ran;
-  ran.loss = step->run(cpu, View<const float>(input.data(), shape),
-                       View<const float>(targets.data(), step->graph().loss.targets));
-  const auto* g = reinterpret_cast<const float*>(gradients.data);
-  ran.gradients.assign(g, g + elems);
-  for (std::size_t i = 0; i < bytes + guard; ++i) {
-    if (arena.data[i] == static_cast<std::byte>(pattern)) continue;
-    if (i < bytes) ran.used = i + 1;
-    else ran.guard_intact = false;
-  }
-  return ran;
-}
-
-bool same_bits(const Ran& a, const Ran& b) {
-  return a.loss && b.loss && std::memcmp(&*a.loss, &*b.loss, sizeof(double)) == 0 &&
-         a.gradients.size() == b.gradients.size() &&
-         (a.gradients.empty() || std::memcmp(a.gradients.data(), b.gradients.data(),
-                                             a.gradients.size() * sizeof(float)) == 0);
-}
-
-/// One random network under one random plan with room for as much as `share` of what it could send.
-struct Case {
-  random_model::Network network;
-  Program retained, sent;
-
-  Case(unsigned seed, int workers) : network(random_model::draw(seed, false)) {
-    std::mt19937 random(seed);
-    const Shape shape(2 + seed % 7, 8 * (1 + seed % 60));
-    const auto graph =
-        make_graph(network, shape, {.workers = workers, .parts = 1 + static_cast<int>(seed % 3)});
-    REQUIRE(graph);
-    retained = *make_program(*graph, retain_all(*graph));
-    Plan plan = draw_plan(random, *graph);
-    const std::size_t least = make_program(*graph, plan)->layout.live_bytes;
-    const std::size_t most = live_bytes(make_schedule(*graph, plan));
-    if (most > least && random() % 3 != 0)
-      plan.room_bytes = (least + random() % (most - least)) / 64 * 64 + 64;
-    auto made = make_program(*graph, plan);
-    if (!made) {  // a room between two that can be kept may itself be too small
-      plan.room_bytes = 0;
-      made = make_program(*graph, plan);
-    }
-    sent = *made;
-    if (plan.room_bytes != 0) CHECK(sent.layout.live_bytes <= plan.room_bytes);
-  }
-};
+using namespace offload_case;
 
 TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over") {
-  unsigned with_transfers = 0, with_loops = 0;
+  unsigned with_transfers = 0, with_loops = 0, on_threads = 0;
   std::size_t transfers = 0;
   double waste = 0;
   for (unsigned seed = 5000; seed < 5000 + test_networks; ++seed) {
@@ -130,11 +29,20 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
     const Ran b = run(one.network, one.sent, workers, 0xC3, store);
     CHECK(same_bits(expected, a));
     CHECK(same_bits(expected, b));
+    if (seed % 21 ==
+        0) {  // which has all numbers of workers by turns: on as many threads, for once
+      EigenPool pool(workers);
+      const Ran threaded = Bound(one.network, one.sent, ExecutorRef(pool), 0x5A, store).run();
+      CHECK(same_bits(expected, threaded));
+      CHECK(threaded.guard_intact);
+      CHECK(threaded.used <= one.sent.peak_bytes());
+      on_threads |= 1U << static_cast<unsigned>(workers);
+    }
     CHECK(a.guard_intact);
     CHECK(b.guard_intact);
     CHECK(std::max(a.used, b.used) <= one.sent.peak_bytes());
     const std::size_t count = one.sent.schedule.transfers.size();
-    CHECK(store.begun() == 4 * count);
+    CHECK(store.begun() == (seed % 21 == 0 ? 6 : 4) * count);
     transfers += count;
     with_transfers += count > 0;
     with_loops += count > 0 && !one.sent.schedule.loops.empty();
@@ -148,6 +56,7 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
   CHECK(with_transfers > test_networks / 2);
   CHECK(waste < 1.05 * test_networks);
   CHECK(with_loops > test_networks / 20);
+  if (!test_sanitized) CHECK(on_threads == 0x1FFFE);  // 1 to 16
 }
 
 constexpr int often = 20;
@@ -183,9 +92,7 @@ TEST_CASE("a missing wait is noticed") {
 TEST_CASE("what a store can be wrong in") {
   const Case one(5003, 1);
   REQUIRE(one.sent.schedule.store_bytes > 0);
-  auto dispatch = make_dispatch<float, Cpu>(one.network);
-  dispatch.add_codec<random_model::Verbatim>();
-  auto step = Step<>::make(dispatch, one.sent);
+  auto step = Step<>::make(dispatch_of(one.network), one.sent);
   REQUIRE(step);
   Paged arena(step->arena_bytes()), room(step->store_bytes());
   const std::size_t elems = step->graph().parameter_elems;
@@ -211,6 +118,7 @@ TEST_CASE("what a store can be wrong in") {
 
 TEST_CASE(
     "a transfer that fails ends the step as an error value; the next step is as good as new") {
+  const Backwards executor{1};
   for (unsigned seed = 5000; seed < (test_sanitized ? 5010 : 5030); ++seed) {
     const Case one(seed, 1);
     const std::size_t count = one.sent.schedule.transfers.size();
@@ -218,16 +126,60 @@ TEST_CASE(
     Paged room(one.sent.schedule.store_bytes);
     MemoryStore store(Bytes(room.data, Shape(one.sent.schedule.store_bytes)));
     store.failure = Error::say("the link broke");
+    const Ran expected = run(one.network, one.retained, 1, 0x5A, {});
+    // The same step all along.
+    Bound sent(one.network, one.sent, ExecutorRef(executor), 0x5A, store);
     for (std::uint64_t fail_from = 0; fail_from < 2 * count; ++fail_from) {
+      CAPTURE(seed);
+      CAPTURE(fail_from);
+      store.failure = Error::say("the link broke");
       store.fail_from = store.begun() + fail_from;
-      const Ran failed = run(one.network, one.sent, 1, 0x5A, store);
+      store.fail_to = fail_from % 2 == 0 ? store.fail_from + 1 : ~std::uint64_t{0};
+      const Ran failed = sent.run();
       REQUIRE_FALSE(failed.loss);
       CHECK(std::string(failed.loss.error.text()) == "the link broke");
+      CHECK(std::string(sent.step().error().text()) == "the link broke");
+      store.failure = {};
+      const Ran next = sent.run();
+      CHECK(same_bits(expected, next));
+      CHECK(next.guard_intact);
+      CHECK_FALSE(sent.step().error());
     }
-    store.failure = {};
-    CHECK(same_bits(run(one.network, one.retained, 1, 0x5A, {}),
-                    run(one.network, one.sent, 1, 0x5A, store)));
   }
+}
+
+/// Three layers, repeated, under one policy, written in types.
+template <class Kept>
+struct Typed {
+  using Block = Sequential<Layer<random_model::Bump, Kept>, Layer<random_model::Shift, Kept>,
+                           Layer<random_model::Softsign, Kept>>;
+  Network<Sequential<Repeat<Block>, Layer<random_model::Shift>>, random_model::HalfSquare> net{
+      {{16, {{}, {}, {}}}, {}}, {}};
+  Program program = *make_program(net, Shape(16, 192), {.workers = 2, .parts = 2});
+};
+
+TEST_CASE("what is encoded and sent has the bits of what is encoded and kept") {
+  const Backwards executor{2};
+  const Typed<Compress<Int8Outlier>> kept;
+  const Typed<Offload<Compress<Int8Outlier>>> sent;
+  const Typed<Retain> retained;
+  REQUIRE(sent.program.schedule.transfers.size() >= 6);
+  for (const Transfer& transfer : sent.program.schedule.transfers)
+    CHECK(transfer.bytes < 16 * 192 * sizeof(float) / 2);  // blobs travel
+  CHECK(sent.program.peak_bytes() < kept.program.peak_bytes());
+  Paged room(sent.program.schedule.store_bytes);
+  MemoryStore store(Bytes(room.data, Shape(sent.program.schedule.store_bytes)));
+  store.hostile = true;
+  const auto ran = [&](const auto& typed, StoreRef lent) {
+    return Bound(make_dispatch<float, Cpu>(typed.net), typed.program, ExecutorRef(executor), 0x5A,
+                 lent)
+        .run();
+  };
+  const Ran expected = ran(kept, {}), got = ran(sent, store);
+  CHECK(same_bits(expected, got));
+  CHECK(got.guard_intact);
+  CHECK(got.used <= sent.program.peak_bytes());
+  CHECK_FALSE(same_bits(expected, ran(retained, {})));  // there is something to be seen
 }
 
 TEST_CASE("a room that is too small is refused, with what it takes") {

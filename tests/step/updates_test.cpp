@@ -279,6 +279,19 @@ TEST_CASE("gradients in the arena have the bits of those in a block, and the pea
   CHECK(smaller > test_networks / 5);
 }
 
+namespace {
+
+/// Wants to be told of all gradients, worth something or not; the second time it fails.
+struct Waiting {
+  static constexpr bool even_if_failed = true;
+  int calls = 0;
+  Error operator()(Cpu&, const CompleteGradients<float>&) {
+    return ++calls == 2 ? Error::say("the other rank is gone") : Error();
+  }
+};
+
+}  // namespace
+
 TEST_CASE("nobody to tell is a mistake; what he reports is the step's error") {
   const Net net{{{{0, 0}, {2, 0}, {2, 0}}}, {}};
   const auto program = make_program(net, Shape(4, 8), {.updates = Updates::announced});
@@ -293,7 +306,13 @@ TEST_CASE("nobody to tell is a mistake; what he reports is the step's error") {
   REQUIRE_FALSE(bound.made->lend_updates(use));
   const auto failed = bound.run();
   CHECK(says(failed.error, "the other rank is gone"));
-  CHECK(calls == 4);  // the loss shares nothing here; the tied pair tells in its first layer
+  CHECK(calls == 2);  // what is computed behind an error is no news to anybody
+
+  Waiting waiting;
+  REQUIRE_FALSE(bound.made->lend_updates(waiting));
+  CHECK(says(bound.run().error, "the other rank is gone"));
+  CHECK(waiting.calls ==
+        4);  // the loss shares nothing here; the tied pair tells in its first layer
 
   // Evaluation has no gradients.
   auto evaluate = make_program(net, Shape(4, 8), {.updates = Updates::announced}, Mode::evaluate);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// The store on a disk: contract, page cache, and what a folder can be wrong in.
 #include <doctest/doctest.h>
+#include <adacc/core/random.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/testing/store_check.hpp>
 
@@ -13,9 +14,12 @@
 #include <cstdlib>
 #include <string>
 
+#include "on_disk.hpp"
+
 namespace scratch_file_test { namespace {
 
 using namespace adacc;
+using sample::scratch_files_possible;
 
 /// A folder on a disk, where the build runs.
 std::string folder() { return "."; }
@@ -24,13 +28,6 @@ bool says(const Error& error, const char* words) {
   const bool found = std::strstr(error.text(), words) != nullptr;
   if (!found) MESSAGE(std::string(error.text()));
   return found;
-}
-
-/// Whether this machine's working folder can hold scratch files at all.
-bool possible() {
-  const auto file = ScratchFile::make(folder(), 1 << 20);
-  if (!file) MESSAGE(std::string(file.error.text()));
-  return static_cast<bool>(file);
 }
 
 int entries(const std::string& path) {
@@ -43,7 +40,7 @@ int entries(const std::string& path) {
 }
 
 TEST_CASE("a scratch file keeps the contract, by io_uring and by a thread") {
-  if (!possible()) return;
+  if (!scratch_files_possible()) return;
   for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
     auto file = ScratchFile::make(folder(), 24 << 20, engine);
     REQUIRE_MESSAGE(file, file.error.text());
@@ -59,7 +56,7 @@ TEST_CASE("a scratch file keeps the contract, by io_uring and by a thread") {
 }
 
 TEST_CASE("large transfers, more of them than the kernel's queue holds") {
-  if (!possible()) return;
+  if (!scratch_files_possible()) return;
   auto file = ScratchFile::make(folder(), 96 << 20);
   REQUIRE(file);
   const std::size_t bytes = std::size_t{96} << 20;
@@ -91,35 +88,49 @@ TEST_CASE("large transfers, more of them than the kernel's queue holds") {
   std::free(memory);
 }
 
+/// Writes until it is killed; says on `ready` that it begins to.
+[[noreturn]] void write_for_ever(const char* name, FileEngine engine, int ready) {
+  constexpr std::size_t bytes = 8 << 20;
+  auto file = ScratchFile::make(name, bytes, engine);
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
+  if (!file || memory == nullptr || file->prepare(2, Bytes(memory, Shape(bytes)))) ::_exit(1);
+  std::memset(memory, 1, bytes);
+  if (::write(ready, "x", 1) != 1) ::_exit(1);
+  for (;;) {
+    for (int half = 0; half < 2; ++half) {
+      const std::size_t at = static_cast<std::size_t>(half) * bytes / 2;
+      file->begin(half,
+                  {StoreTransfer::Direction::write, at, Bytes(memory + at, Shape(bytes / 2))});
+    }
+    if (file->wait(0) || file->wait(1)) ::_exit(1);
+  }
+}
+
 TEST_CASE("nothing is left behind when the process is killed while it writes" *
           doctest::test_suite("one_thread")) {
-  if (!possible()) return;
+  if (!scratch_files_possible()) return;
+  const bool uring = static_cast<bool>(ScratchFile::make(folder(), 4096, FileEngine::io_uring));
+  if (!uring) MESSAGE("io_uring is refused here: threads alone write");
   char name[] = "scratch_XXXXXX";
   REQUIRE(::mkdtemp(name) != nullptr);
   const int before = entries(name);
-  for (int round = 0; round < 5; ++round) {
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    CAPTURE(round);
+    const FileEngine engine = uring && round % 2 == 0 ? FileEngine::io_uring : FileEngine::thread;
     int ready[2];
     REQUIRE(::pipe(ready) == 0);
     const pid_t child = ::fork();
-    if (child == 0) {
-      auto file = ScratchFile::make(name, 8 << 20);
-      auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, 8 << 20));
-      if (!file || memory == nullptr || file->prepare(1, Bytes(memory, Shape(8 << 20)))) ::_exit(1);
-      std::memset(memory, 1, 8 << 20);
-      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
-      for (;;) {
-        file->begin(0, {StoreTransfer::Direction::write, 0, Bytes(memory, Shape(8 << 20))});
-        if (file->wait(0)) ::_exit(1);
-      }
-    }
+    if (child == 0) write_for_ever(name, engine, ready[1]);
+    ::close(ready[1]);
     char byte = 0;
-    REQUIRE(::read(ready[0], &byte, 1) == 1);
-    ::usleep(static_cast<useconds_t>(1000 * round));
+    CHECK(::read(ready[0], &byte, 1) == 1);
+    // Anywhere in the first writes, or in one of those that follow.
+    ::usleep(static_cast<useconds_t>(random_word({.seed = 9}, round) % 5000));
     REQUIRE(::kill(child, SIGKILL) == 0);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
-    ::close(ready[0]), ::close(ready[1]);
+    ::close(ready[0]);
     CHECK(entries(name) == before);
   }
   CHECK(::rmdir(name) == 0);
@@ -130,31 +141,55 @@ TEST_CASE("folders that are none, or no disk, or full") {
   CHECK(says(ScratchFile::make("/dev/null", 1 << 20).error, "Not a directory"));
   if (::access("/dev/shm", W_OK) == 0)
     CHECK(says(ScratchFile::make("/dev/shm", 1 << 20).error, "it lies in memory (tmpfs)"));
-  if (!possible()) return;
+  if (!scratch_files_possible()) return;
   const auto huge = ScratchFile::make(folder(), std::size_t{1} << 50);
   CHECK(says(huge.error, "it needs 1048576.0 GiB"));
   CHECK(says(huge.error, "are free"));
   CHECK(says(ScratchFile::make(folder(), std::size_t(-1) / 2 + 1).error, "larger than any can be"));
-  if (::geteuid() == 0) return;  // root may write anywhere
-  CHECK(says(ScratchFile::make("/", 1 << 20).error, "Permission denied"));
 }
 
-/// Runs `body` in a process of its own that may write no file beyond `limit` bytes.
+/// Whether `body` says so in a process of its own.
 template <class Body>
-bool holds_with_limit(std::size_t limit, const Body& body) {
+bool holds_in_child(const Body& body) {
   const pid_t child = ::fork();
-  if (child == 0) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit most{limit, limit};
-    ::_exit(::setrlimit(RLIMIT_FSIZE, &most) == 0 && body() ? 0 : 1);
-  }
+  if (child == 0) ::_exit(body() ? 0 : 1);
   int status = 0;
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/// The same where no file may be written beyond `limit` bytes.
+template <class Body>
+bool holds_with_limit(std::size_t limit, const Body& body) {
+  return holds_in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit most{limit, limit};
+    return ::setrlimit(RLIMIT_FSIZE, &most) == 0 && body();
+  });
+}
+
+TEST_CASE("a folder that may not be written" * doctest::test_suite("one_thread")) {
+  if (!scratch_files_possible()) return;
+  char name[] = "folder_XXXXXX";
+  REQUIRE(::mkdtemp(name) != nullptr);
+  // Root may write anywhere, so it becomes nobody; from inside, whatever the folders above allow.
+  const auto error_is = [&](const char* words) {
+    return holds_in_child([&] {
+      if (::chdir(name) != 0) return false;
+      if (::geteuid() == 0 && (::setegid(65534) != 0 || ::seteuid(65534) != 0)) return false;
+      const Error why = ScratchFile::make(".", 1 << 20).error;
+      return *words == 0 ? !why : std::strstr(why.text(), words) != nullptr;
+    });
+  };
+  REQUIRE(::chmod(name, 0777) == 0);
+  CHECK(error_is(""));
+  REQUIRE(::chmod(name, 0555) == 0);
+  CHECK(error_is("Permission denied"));
+  CHECK(::rmdir(name) == 0);
+}
+
 TEST_CASE("a write that the system refuses is an error value, and the store can be used on" *
           doctest::test_suite("one_thread")) {
-  if (!possible()) return;
+  if (!scratch_files_possible()) return;
   for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
     auto file = ScratchFile::make(folder(), 4 << 20, engine);
     REQUIRE(file);

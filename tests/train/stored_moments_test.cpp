@@ -9,7 +9,6 @@
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/step/cursor.hpp>
 #include <adacc/store/memory_store.hpp>
-#include <adacc/store/scratch_file.hpp>
 #include <adacc/train/adafactor.hpp>
 #include <adacc/train/any_optimizer.hpp>
 #include <adacc/train/lion.hpp>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "../store/made_up_clock.hpp"
+#include "../store/on_disk.hpp"
 #include "support.hpp"
 
 namespace stored_moments_test {
@@ -404,11 +404,9 @@ TEST_CASE("steps are predicted to take as long as they do") {
 
 TEST_CASE("a real file holds it as well") {
   const Graph graph = graph_of(Updates::fused);
+  if (!sample::scratch_files_possible()) return;
   auto file = ScratchFile::make(".", 4 * MiB);
-  if (!file) {
-    MESSAGE("not here: ", std::string(file.error.text()));
-    return;
-  }
+  REQUIRE_MESSAGE(file, file.error.text());
   Trained in_memory = made(graph, AdamW{}),
           stored = made(graph, AdamW{}, {*file, least_window(graph, AdamW{})});
   for (std::size_t i = 0; i < 3; ++i) {

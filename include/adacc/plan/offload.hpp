@@ -10,7 +10,10 @@
 /// B + S, so it computes for at least L(B + S) seconds, L being what the planner proved for that
 /// budget, and for what transfers of S bytes in both directions take of computation, and keeps the link
 /// busy with them. L falls with S, the rest rises: over the intervals between the budgets that were
-/// planned for, the least of the larger of both bounds every plan. (Layouts may cost a plan some bytes over its live ones, which this leaves out.)
+/// planned for, the least of the larger of both bounds every plan. (Layouts may cost a plan some bytes
+/// over its live ones, which this leaves out.)
+///
+/// If the best plan sends nothing, though there is a store, a note says why.
 #pragma once
 
 #include <cstddef>
@@ -76,11 +79,35 @@ class OffloadPlanner {
     proposals_.raise_bound(bound(), name);
   }
 
+  /// There is a store: if the best plan does without, though retaining everything does not fit, whoever
+  /// lent it wants to know why.
+  [[gnu::cold]] void note_unused() {
+    if (proposals_.found() && proposals_.best().cost.written_bytes == 0 &&
+        proposals_.retain_arena_bytes() > request_.budget_bytes)
+      proposals_.note(why_nothing_is_sent());
+  }
+
   /// Partial plans that its searches without a store looked at.
   std::size_t extensions() const { return arena_.extensions(); }
 
  private:
   static constexpr int rounds = 3;
+
+  /// A number with so many digits behind its point, cut.
+  template <int digits>
+  struct Decimal {
+    double value = 0;
+    void append_to(Error& error) const {
+      unsigned long long unit = 1;
+      for (int i = 0; i < digits; ++i) unit *= 10;
+      const auto units =
+          static_cast<unsigned long long>(value < 1e9 ? value * static_cast<double>(unit) : 1e12);
+      error.append(units / unit);
+      error.append(".");
+      for (unsigned long long digit = unit / 10; digit > 0; digit /= 10)
+        error.append(units / digit % 10);
+    }
+  };
 
   struct Trial {
     std::size_t bytes = 0;      ///< that were planned for
@@ -129,7 +156,10 @@ class OffloadPlanner {
     // A layout may take more than the bytes that live: the room is then smaller by as much.
     for (int tries = 0; tries < 6 && room > 0; ++tries) {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
-      if (proposals_.meets(sent)) return sent.cost.seconds;
+      if (proposals_.meets(sent)) {
+        if (sent.cost.written_bytes > 0) lower(sending_, sent.cost.seconds);
+        return sent.cost.seconds;
+      }
       if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)
         return infinite;
       // Below what lives now: a room that is nearly as large would hold the same.
@@ -138,6 +168,24 @@ class OffloadPlanner {
       room = beyond < room ? room - beyond : 0;
     }
     return infinite;
+  }
+
+  [[gnu::cold]] Error why_nothing_is_sent() const {
+    const LinkCost& link = request_.link;
+    if (sending_ < infinite) {
+      return Error::say(
+          "nothing is sent to the store, which writes ", Decimal<1>{link.write_rate / 1e6},
+          " and reads ", Decimal<1>{link.read_rate / 1e6},
+          " MB/s: the fastest plan found that sends something takes ",
+          Decimal<2>{sending_ / proposals_.best().cost.seconds}, " times as long as this one");
+    }
+    if (request_.most_written_bytes != 0)
+      return Error::say(
+          "nothing is sent to the store: no plan was found that sends something, but "
+          "at most the ",
+          shown(request_.most_written_bytes), " that a step may write");
+    return Error::say(
+        "nothing is sent to the store: no plan was found that sends something, and fits");
   }
 
   [[gnu::cold]] double bound() const {
@@ -160,7 +208,8 @@ class OffloadPlanner {
   const PlanRequest& request_;
   ArenaPlanner arena_;
   Proposals& proposals_;
-  Array<Trial> trials_;  ///< by bytes
+  Array<Trial> trials_;        ///< by bytes
+  double sending_ = infinite;  ///< seconds of the fastest plan found that sends something
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -23,6 +23,7 @@ namespace adacc { inline namespace v0_1 {
   detail::OffloadPlanner planner(graph, profile, request, proposals);
   if (!proposals.retain_fits()) planner.search();
   if (!proposals.found()) planner.propose_smallest();
+  planner.note_unused();
   return proposals.outcome();
 }
 

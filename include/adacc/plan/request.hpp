@@ -81,7 +81,7 @@ struct PlanOutcome {
   /// or "offload" (on top of one of these).
   const char* solver = "";
   const char* bound_by = "";  ///< what proved the bound, likewise
-  Error note;                 ///< what fell back, and why; empty if nothing did
+  Error note;                 ///< what fell back or was of no use, and why; empty if nothing
   Array<PlanReason> reasons;  ///< one per activation
 };
 

@@ -36,6 +36,9 @@ struct DataParallel<T, Context, Optimizer>::State {
   Error failed;                    ///< why the update will fail
   Error broken;                    ///< why nothing goes on
 
+  /// The other ranks sum theirs, and learn of the error when all is summed.
+  static constexpr bool even_if_failed = true;
+
   const Graph& graph() const { return training.compiled().graph(); }
   int mine() const { return shards / group.size(); }
   /// This rank's i-th shard.

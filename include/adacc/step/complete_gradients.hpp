@@ -72,7 +72,11 @@ class CompleteGradients {
 /// A reference to a callable (Context&, const CompleteGradients<T>&), which returns an Error or nothing;
 /// by default there is none. It finds the key of the step in the context, may set `key.activation`, and
 /// allocates nothing if steps are not to. An error ends no step, but is what the step returns in the
-/// end. Two words, no ownership.
+/// end. No ownership.
+///
+/// Once something has failed in a step (a codec, a transfer, the callable itself) gradients are worth
+/// nothing, and it is called no more until the next step. One that must be called all the same, because
+/// others wait for it, says so: `static constexpr bool even_if_failed = true;`.
 template <class T, class Context>
 class UpdateRef {
  public:
@@ -89,9 +93,12 @@ class UpdateRef {
           if constexpr (std::is_void_v<decltype(call(context, complete))>)
             return call(context, complete), Error();
           else return call(context, complete);
-        }) {}
+        }) {
+    if constexpr (requires { Use::even_if_failed; }) even_if_failed_ = Use::even_if_failed;
+  }
 
   constexpr explicit operator bool() const { return call_ != nullptr; }
+  constexpr bool even_if_failed() const { return even_if_failed_; }
   Error operator()(Context& context, const CompleteGradients<T>& complete) const {
     return call_(object_, context, complete);
   }
@@ -99,6 +106,7 @@ class UpdateRef {
  private:
   void* object_ = nullptr;
   Error (*call_)(void*, Context&, const CompleteGradients<T>&) = nullptr;
+  bool even_if_failed_ = false;
 };
 
 namespace detail {

@@ -2,8 +2,9 @@
 /// The runner: executes a compiled step inside the arena that the caller lends it.
 ///
 /// Set-up (make, bind) validates everything and reports errors as values. A step itself allocates
-/// nothing, throws nothing and cannot fail but by a result that is not finite, which is the
-/// caller's to judge.
+/// nothing and throws nothing. What fails in the middle of it, a codec or a transfer to or from the
+/// store, ends it as an error value; nothing is updated from what it computes after that. A result
+/// that is not finite is no error, and the caller's to judge.
 #pragma once
 
 #include <cstddef>
@@ -358,7 +359,10 @@ class Step {
       case Op::forward: return forward(context, run, part);
       case Op::backward: return backward(context, run, part);
       case Op::hand_over: return;  // what happens here is the caller's
-      case Op::update: return note(updates_(context, complete(run)));
+      case Op::update:
+        // What is computed behind an error is finite more often than not, and never worth anything.
+        if (error_ && !updates_.even_if_failed()) return;
+        return note(updates_(context, complete(run)));
       case Op::write_begin:
       case Op::write_wait:
       case Op::read_begin:

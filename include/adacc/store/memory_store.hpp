@@ -38,8 +38,9 @@ class MemoryStore {
   /// From the next prepare() on.
   StoreSpeed speed;
   bool hostile = false;
-  /// Transfers from number `fail_from` on, counted from 0, fail with `failure`, if it is an error.
-  std::uint64_t fail_from = 0;
+  /// Transfers from number `fail_from` on, counted from 0, and before number `fail_to`, fail with
+  /// `failure`, if it is an error.
+  std::uint64_t fail_from = 0, fail_to = ~std::uint64_t{0};
   Error failure;
 
   std::size_t bytes() const { return memory_.size(); }
@@ -54,7 +55,7 @@ class MemoryStore {
   void begin(int ticket, const StoreTransfer& what) {
     Transfer& mine = transfer(ticket);
     mine.what = what;
-    mine.fails = static_cast<bool>(failure) && begun_ >= fail_from;
+    mine.fails = static_cast<bool>(failure) && begun_ >= fail_from && begun_ < fail_to;
     ++begun_;
     const bool write = what.direction == StoreTransfer::Direction::write;
     if (speed.clock) {

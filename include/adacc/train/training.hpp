@@ -112,8 +112,15 @@ class Training {
   }
 
   /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
-  /// update at the rate `lr`. If updates are fused each parameter is updated on the way; after an
-  /// error in the middle of it those that backward had come to are, and the others are not.
+  /// update at the rate `lr`. After an error in the middle of it (a codec's, the store's) nothing is
+  /// updated, and once its cause is gone the next step goes on with the bits of a run in which it
+  /// never happened.
+  ///
+  /// If updates are fused each parameter is updated on the way, and an error may come behind some of
+  /// them. Those were made from right gradients and stay; all others keep their values, and so do
+  /// their moments. The error then says how many there were ("after updates of 3 of 12 parameters"),
+  /// and updates() has grown by one. It is as if the step had been abandoned there: the training can go
+  /// on, but only a checkpoint leads back to the bits of a run that did not fail.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
     rate_ = lr;
     if (const Result<double> loss = run_batch(input, targets); !loss) return loss.error;
@@ -158,9 +165,12 @@ class Training {
 
   /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
   /// rate `lr`. If it, or a loss, is not finite nothing is updated, and the gradients are given
-  /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it.
+  /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it. Behind
+  /// a step in slices that failed it is that step's error.
   Result<Outcome> update(double lr) {
+    const Error failed = slices_ended() ? said_of_updates(step_.error()) : Error();
     if (const Error why = settle()) return why;
+    if (failed) return failed;
     if (batches_ == 0)
       return Error::misuse("there are no gradients to update from: accumulate() some first");
     if (fused()) return outcome_of_step(lr);
@@ -403,6 +413,19 @@ class Training {
   /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
   /// else has left who knows what in the gradients.
   Error settle();
+
+  /// Whether the step that begin() began has run to its end, and is not accounted for.
+  bool slices_ended() const {
+    return sliced_ && step_.begun() == begun_ + 1 && step_.ended() == ended_ + 1;
+  }
+
+  /// `why` a step failed, with what it had updated until then.
+  Error said_of_updates(const Error& why) const {
+    // State that is lost says itself what follows.
+    if (!why || in_step_.updated == 0 || (stored_ != nullptr && stored_->failure())) return why;
+    return Error::say("after updates of ", in_step_.updated, " of ", table_.owners(),
+                      " parameters, which stay: ", why.text());
+  }
 
   void note_steps() {
     begun_ = step_.begun();

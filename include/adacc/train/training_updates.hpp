@@ -21,8 +21,9 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
   ran_ = step_.begun() != begun_;
   note_steps();
   if (!loss) {
+    const Error why = said_of_updates(loss.error);
     if (ran_) give_up();
-    return loss.error;
+    return why;
   }
   count(*loss, clock ? clock() - start : 0);
   return loss;
@@ -52,7 +53,7 @@ Error Training<T, Context, Optimizer>::settle() {
     return Error::misuse(
         "a step is under way: run it to its end, or abandon() it, before the training goes on");
   if (step_.begun() == begun_) return {};
-  const bool whole = sliced_ && step_.begun() == begun_ + 1 && step_.ended() == ended_ + 1;
+  const bool whole = slices_ended();
   note_steps();
   if (whole && !step_.error()) count(step_.loss(), 0);
   else give_up();
