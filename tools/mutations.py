@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Breaks lines of the library, one at a time, and sees whether a test notices.
 
     python3 tools/mutations.py [-j JOBS] [WORD...]     all, or those in whose lines all words occur

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The folders of include/adacc in the order in which data flows; no header includes one of a folder
 # further down this list, nor an umbrella, which has them all. Nor do examples, benchmarks and tests include
 # one another's files. Run as a test: cmake -P layers.cmake
