@@ -3,9 +3,9 @@
 ///
 /// A wait that takes time says exactly when its transfer ended; one that takes none says by when.
 /// As one transfer follows the other over the link (cost/link.hpp), both follow from when each began
-/// and from one number a direction: how many times the planned seconds a byte takes. Where waits take
+/// and from one number a direction: how many times the planned seconds a byte takes. If waits take
 /// time it is the number for which the transfers behind them end when they did, by the sum of their
-/// ends. Where none does, the link may only be found to be faster: it is at least so fast that all
+/// ends. If none does, the link may only be found to be faster: it is at least so fast that all
 /// ended in time. What a plan does not send says nothing.
 ///
 /// Medians over some steps are compared with the link that was planned with.

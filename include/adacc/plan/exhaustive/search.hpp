@@ -147,7 +147,8 @@ class Search {
     return seconds < StorageFrontier::none;
   }
 
-  /// Below the current node: decides what leaves no choice, then lists the children of what does.
+  /// Below the current node: fixes every activation that has one option, then branches on the next
+  /// that has several.
   constexpr void branch() {
     while (partial_.first_decided() > 0) {
       const int k = partial_.first_decided() - 1;
