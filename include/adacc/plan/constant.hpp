@@ -5,7 +5,7 @@
 ///     static_assert(plan, "no plan fits");
 ///     auto step = adacc::make_program(graph, plan);
 ///
-/// The exact search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
+/// The exhaustive search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
 /// activations: compilers count the steps of a constant expression and stop at a million or so.
 #pragma once
 
@@ -72,6 +72,29 @@ constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& pro
   return smallest;
 }
 
+/// What a search found, if it meets the request: its layout, cost and error are held against that here,
+/// as other planners' are by Proposals, which would take more steps than compilers allow.
+template <std::size_t Size>
+constexpr ConstantPlan<Size> constant_plan(const Graph& graph, const CostProfile& profile,
+                                           const PlanRequest& request, const SearchResult& found) {
+  ConstantPlan<Size> result;
+  PlanCost cost;
+  bool meets =
+      found.found && found.arena_bytes <= request.budget_bytes && !check(graph, found.plan);
+  if (meets) cost = evaluate(graph, profile, found.plan);
+  meets =
+      meets && cost.error <= request.tolerance && cost.live_bytes <= align_up(request.budget_bytes);
+  if (!meets) {
+    result.error = over_budget(graph, request, smallest_known(graph, profile, request.tolerance));
+    return result;
+  }
+  for (std::size_t i = 0; i < Size; ++i) result.policies[i] = found.plan.policies[i];
+  result.made_for = graph.fingerprint;
+  result.seconds = cost.seconds;
+  result.proven = found.finished;
+  return result;
+}
+
 template <class Network>
 constexpr std::size_t layer_count() {
   LayerCounter counter;
@@ -104,18 +127,8 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   limits.budget_bytes = budget_bytes;
   limits.tolerance = tolerance;
   limits.most_nodes = 100000;
-  const detail::SearchResult found = detail::Search(*graph, profile, limits).run();
-  PlanCost cost;
-  if (found.found) result.error = check(*graph, found.plan);
-  if (found.found && !result.error) cost = evaluate(*graph, profile, found.plan);
-  if (!found.found || cost.error > tolerance)
-    result.error = over_budget(*graph, request, detail::smallest_known(*graph, profile, tolerance));
-  if (result.error) return result;
-  for (std::size_t i = 0; i < result.size(); ++i) result.policies[i] = found.plan.policies[i];
-  result.made_for = graph->fingerprint;
-  result.seconds = cost.seconds;
-  result.proven = found.finished;
-  return result;
+  return detail::constant_plan<detail::layer_count<Network>()>(
+      *graph, profile, request, detail::Search(*graph, profile, limits).run());
 }
 
 }}  // namespace adacc::v0_1
