@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # header below include/adacc, or a source of the examples; text; what takes its place; test source below
 # tests; what is broken
 MUTATIONS = [
-    ("core/random.hpp", "round < 10", "round < 9", "core/random_test.cpp", "Philox has ten rounds"),
+    ("core/random.hpp", "rounds = 10", "rounds = 9", "core/random_test.cpp", "Philox has ten rounds"),
     ("core/bfloat16.hpp", "0x7FFF + (upper & 1)", "0x8000", "core/bfloat16_test.cpp",
      "rounding to bfloat16 takes the even one of two"),
     ("codec/quant/quantize.hpp", "(magnitude - threshold) >> 23", "(magnitude - threshold) >> 24",

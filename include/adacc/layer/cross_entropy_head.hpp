@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "../core/extremes.hpp"
 #include "../model/contract.hpp"
 #include "gemm.hpp"
 #include "rows.hpp"
@@ -68,7 +69,7 @@ struct CrossEntropyHead {
   /// products need.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     if (vocab == 0) return 0;
-    const std::size_t rows = smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
+    const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
     const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
     const bool sums_dx = pass == Pass::backward && vocab > block_words;
     return align_up(rows * block() * elem) + align_up(rows * state) +
@@ -116,16 +117,15 @@ struct CrossEntropyHead {
     T target_logit = std::numeric_limits<T>::quiet_NaN();  // a target beyond the vocabulary shows
   };
 
-  static constexpr std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
   constexpr std::size_t weight_rows() const { return padded_vocab == 0 ? vocab : padded_vocab; }
-  constexpr std::size_t block() const { return smaller(vocab, block_words); }
+  constexpr std::size_t block() const { return detail::smaller(vocab, block_words); }
 
   /// The largest workspace of the products; tiles and blocks at the end are smaller, but their
   /// products need not need less.
   constexpr std::size_t products_bytes(std::size_t rows, std::size_t channels, Dtype scalar,
                                        int workers, Pass pass) const {
     std::size_t most = 0;
-    const std::size_t tiles[] = {smaller(rows, tile_rows), rows % tile_rows};
+    const std::size_t tiles[] = {detail::smaller(rows, tile_rows), rows % tile_rows};
     const std::size_t blocks[] = {block(), vocab % block()};
     for (const std::size_t m : tiles)
       for (const std::size_t n : blocks) {
@@ -144,7 +144,7 @@ struct CrossEntropyHead {
            View<T> dx, Params<T> dparams, Bytes workspace, Cpu::Loss& loss) const {
     const std::size_t total_rows = x.rows(), channels = x.cols();
     const bool one_block = vocab <= block_words;
-    const std::size_t scratch_rows = smaller(total_rows, tile_rows);
+    const std::size_t scratch_rows = detail::smaller(total_rows, tile_rows);
     T* const logits = carve<T>(workspace, scratch_rows * block()).data();
     Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
     T* const dx_sum =
@@ -152,7 +152,7 @@ struct CrossEntropyHead {
     const std::size_t all_rows = detail::mean_rows(ctx, total_rows);
     const T share = T(1) / static_cast<T>(all_rows);
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
-      const std::size_t rows = smaller(tile_rows, total_rows - first);
+      const std::size_t rows = detail::smaller(tile_rows, total_rows - first);
       const T* const x_tile = x.data() + first * channels;
       const std::int32_t* const words = targets.data() + first;
       // Returns the weights of these words, which stay until the next call.
@@ -166,7 +166,7 @@ struct CrossEntropyHead {
       const T* block_weight = nullptr;
       for (std::size_t r = 0; r < rows; ++r) states[r] = {};
       for (std::size_t word = 0; word < vocab; word += block_words) {
-        const std::size_t count = smaller(block_words, vocab - word);
+        const std::size_t count = detail::smaller(block_words, vocab - word);
         block_weight = multiply_block(word, count);
         detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
           states[r].softmax.include(logits + r * count, count);
@@ -181,7 +181,7 @@ struct CrossEntropyHead {
       T* const dx_tile = dx.data() + first * channels;
       T* const dx_to = one_block ? dx_tile : dx_sum;
       for (std::size_t word = 0; word < vocab; word += block_words) {
-        const std::size_t count = smaller(block_words, vocab - word);
+        const std::size_t count = detail::smaller(block_words, vocab - word);
         if (!one_block) block_weight = multiply_block(word, count);
         detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
           T* const row = logits + r * count;
