@@ -101,7 +101,7 @@ class LinkWatch {
     write_.add(written);
     read_.add(reads.empty() ? 1 : reads.slowdown(1));
     if (write_.count() < static_cast<std::size_t>(options.timed_steps)) return;
-    const bool write_off = write_.check(options), read_off = read_.check(options);
+    const bool write_off = write_.judge(options), read_off = read_.judge(options);
     off_ = write_off || read_off ? off_ + 1 : 0;
     drifted_ = drifted_ || off_ >= options.checks;
   }
@@ -134,8 +134,8 @@ class LinkWatch {
 
     std::size_t count() const { return seen.size(); }
     void add(double slowdown) { seen.push_back(slowdown); }
-    /// Whether it is off.
-    bool check(const EvolutionOptions& options) {
+    /// Ends a check: whether it is off.
+    bool judge(const EvolutionOptions& options) {
       median = detail::take_median(seen);
       return detail::is_off(median, options);
     }

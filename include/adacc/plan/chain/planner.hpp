@@ -2,7 +2,7 @@
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
 /// A graph is cut into a chain of segments (segments.hpp), each segment's patterns are listed once
-/// per form (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
+/// per structure (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
 /// bound for all plans (tune_prices.hpp); a search from the end, exact in bytes, places patterns
 /// under both constraints, guided by the bounds (placement.hpp), and its own bound is the better one
 /// if few segments leave no room for averages. Time grows linearly with the number of segments.
@@ -151,12 +151,12 @@ class ChainPlanner {
     Plan plan = plan_from_types(graph_);
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const Segment& segment = chain_.segments[j];
-      const Patterns& form = patterns_[static_cast<std::size_t>(segment.form)];
-      const Pattern& pattern = form.all[static_cast<std::size_t>(patterns[j])];
-      for (std::size_t k = 0; k < form.nodes(); ++k)
-        if (!segment.has_output || k != form.outgoing())
+      const Patterns& mine = patterns_[static_cast<std::size_t>(segment.structure)];
+      const Pattern& pattern = mine.all[static_cast<std::size_t>(patterns[j])];
+      for (std::size_t k = 0; k < mine.nodes(); ++k)
+        if (!segment.has_output || k != mine.outgoing())
           plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
-              form.options[k][form.choice(pattern, k).option];
+              mine.options[k][mine.choice(pattern, k).option];
     }
     return plan;
   }
@@ -224,10 +224,10 @@ class ChainPlanner {
     reduced.settle();
     CountProgram program(reduced, static_cast<double>(budget()), tolerance_, tuning_);
     program.add_all();
-    if (!program.exact() || program.columns() > tuning_.most_whole) return;
+    if (!program.holds_all_plans() || program.columns() > tuning_.most_whole) return;
     const LinearSolution whole =
         request_.linear_solver->solve(program.program(true), {deadline_, tuning_.most_whole_polls});
-    if (whole.status != LinearSolution::Outcome::optimal) return;
+    if (whole.status != LinearSolution::Status::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
     lower(proven, best_seconds());

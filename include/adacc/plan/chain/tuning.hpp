@@ -12,7 +12,7 @@ namespace adacc { inline namespace v0_1 {
 
 struct ChainTuning {
   // What is listed.
-  std::size_t most_patterns = 6000;   ///< of a form; then options are left out
+  std::size_t most_patterns = 6000;   ///< of a structure; then options are left out
   std::size_t classes_compared = 16;  ///< the latest ones, with which a segment may be equal
 
   // Prices.
@@ -22,7 +22,7 @@ struct ChainTuning {
 
   // Prices by a linear solver.
   std::size_t most_kinds = 64;     ///< of segments; if there are more, as many neighbours are
-  std::size_t merged_kinds = 16;   ///< taken for equal as leave so many kinds of each form
+  std::size_t merged_kinds = 16;   ///< taken for equal as leave so many kinds of each structure
   int most_programs = 40;          ///< each with more columns than the one before
   double column_slack = 1e-4;      ///< columns this share of a step longer than the shortest path
   std::size_t most_polls = 20000;  ///< of the solver, for one program
