@@ -51,7 +51,6 @@ struct ChainTuning {
   std::size_t effort_count = most_efforts;
   std::size_t wide = 2;                   ///< from this effort on a search may take long:
   std::size_t most_extensions = 1500000;  ///< it gives up after so many partial plans
-  std::size_t late_arcs = 4;              ///< times as many arcs of the last segments
   std::size_t groups_sampled = 8;         ///< of equal segments, to see which arcs are close
   int layouts = 16;                       ///< tried of the plans that one search finds
 
