@@ -65,7 +65,8 @@ struct LayerCounter {
 /// As far as a compiler looks, and the plan of the types if it finds none.
 constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& profile,
                                       double tolerance) {
-  SmallestPlan smallest = smallest_plan(graph, profile, tolerance, 80);
+  SmallestPlan smallest =
+      smallest_plan(graph, profile, tolerance, ExhaustiveTuning::constant_smallest_nodes);
   if (!smallest.plan.policies.empty()) return smallest;
   smallest.plan = plan_from_types(graph);
   smallest.arena_bytes = peak_bytes(graph, smallest.plan);
@@ -126,7 +127,7 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   detail::SearchLimits limits;
   limits.budget_bytes = budget_bytes;
   limits.tolerance = tolerance;
-  limits.most_nodes = 100000;
+  limits.most_nodes = ExhaustiveTuning::constant_nodes;
   return detail::constant_plan<detail::layer_count<Network>()>(
       *graph, profile, request, detail::Search(*graph, profile, limits).run());
 }

@@ -9,8 +9,8 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "prices.hpp"
-#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

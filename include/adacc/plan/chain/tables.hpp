@@ -5,8 +5,8 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "arcs.hpp"
-#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

@@ -20,6 +20,7 @@
 #include "../../program/layout.hpp"
 #include "../../program/schedule.hpp"
 #include "../outcome.hpp"
+#include "../tuning.hpp"
 #include "partial.hpp"
 #include "storage_frontier.hpp"
 
@@ -209,7 +210,7 @@ class Search {
   constexpr std::size_t arena_of(const Schedule& schedule, const Plan& plan) const {
     if (limits_.goal != Goal::arena_bytes) {
       const Timeline timeline(schedule);
-      for (const int threshold : {16, 4})
+      for (const int threshold : ExhaustiveTuning::thresholds)
         if (const std::size_t arena = place(schedule, timeline, threshold).arena_bytes;
             arena <= limits_.budget_bytes)
           return arena;
@@ -220,7 +221,8 @@ class Search {
   constexpr void count_node() {
     ++nodes_;
     if (nodes_ >= limits_.most_nodes) stopped_ = true;
-    if (nodes_ % 64 == 0 && (result_.found ? limits_.deadline : limits_.give_up).passed())
+    if (nodes_ % ExhaustiveTuning::nodes_a_look == 0 &&
+        (result_.found ? limits_.deadline : limits_.give_up).passed())
       stopped_ = true;
   }
 
