@@ -227,7 +227,7 @@ class EvolvingStash : private Stash<T, Context> {
       }
       boundary_.looked = true;
       Result<CostProfile> profile =
-          measure_stash(*model_, context, arena_, {.now = options_.clock, .repeats = repeats});
+          measure_stash(*model_, context, arena_, {.clock = options_.clock, .repeats = repeats});
       measuring_ += options_.clock() - now;
       if (profile) profile->rest = evolution_.profile().rest;
       const Error why = profile ? evolution_.observe_profile(static_cast<CostProfile&&>(*profile))
