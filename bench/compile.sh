@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # What adacc costs a compiler, as a table:
 #
 #   bash bench/compile.sh [runs]     # 5 by default; the fastest of them counts

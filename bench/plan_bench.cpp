@@ -60,7 +60,6 @@ constexpr Ablation ablations[] = {
      [](Tuning& t) {
        for (Tuning::Effort& effort : t.efforts) effort.arcs = 100000;
      }},
-    {"more arcs of the last segments", [](Tuning& t) { t.late_arcs = 1; }},
     {"wider searches",
      [](Tuning& t) {
        for (Tuning::Effort& effort : t.efforts) effort = t.efforts[0];

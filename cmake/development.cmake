@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # What the tests, examples and benchmarks share: dependencies, warnings, sanitizers. None of it
 # reaches those who only include adacc.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Every program in README.md and docs/ is a test: the ```cpp blocks that contain `int main` are
 # compiled and run, so that what a reader copies works.
 

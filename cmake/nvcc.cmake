@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # What the tests and benchmarks build with nvcc. They call it themselves: no CUDA language is
 # enabled, so that the project builds alike where there is no CUDA.
 

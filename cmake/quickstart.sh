@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # From a fresh Debian 12 clone to a result in one command:
 #
 #   bash cmake/quickstart.sh train            build, train one model under several policies and

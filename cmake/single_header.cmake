@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Writes headers of adacc, and all of adacc that they include, into one file:
 #
 #   cmake -DOUTPUT=adacc.hpp ["-DHEADERS=adacc.hpp;codec/bf16.hpp"] -P cmake/single_header.cmake

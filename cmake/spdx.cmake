@@ -1,29 +1,48 @@
-# The licence as the first line of every C++ and CUDA source of ours, for tools that look for it there:
+# SPDX-License-Identifier: MIT
+# The licence as the first line of every source and script of ours, or the second behind a "#!", for tools
+# that look for it there:
 #
 #   cmake [-DCHECK=ON] -P cmake/spdx.cmake
 #
-# With CHECK nothing is written: a source without the line is an error.
+# With CHECK nothing is written: a file without the line is an error.
 cmake_minimum_required(VERSION 3.25)
 
 set(root "${CMAKE_CURRENT_LIST_DIR}/..")
 cmake_path(NORMAL_PATH root)
-set(line "// SPDX-License-Identifier: MIT\n")
+set(licence "SPDX-License-Identifier: MIT")
 
-foreach(folder IN ITEMS include tests bench examples support)
-  foreach(extension IN ITEMS hpp cpp cuh cu)
-    list(APPEND patterns "${root}${folder}/*.${extension}")
+set(sources "${root}CMakeLists.txt" "${root}.ci/run")
+foreach(folder IN ITEMS include tests bench examples support cmake tools)
+  foreach(name IN ITEMS *.hpp *.cpp *.cuh *.cu *.h *.c *.sh *.py *.pyi *.cmake *.cmake.in CMakeLists.txt)
+    file(GLOB_RECURSE found "${root}${folder}/${name}")
+    list(APPEND sources ${found})
   endforeach()
 endforeach()
-file(GLOB_RECURSE sources ${patterns})
+list(FILTER sources EXCLUDE REGEX "^${root}examples/python/build/")  # made by setup.py
+
 foreach(source IN LISTS sources)
+  if(source MATCHES "\\.(hpp|cpp|cuh|cu)$")
+    set(line "// ${licence}\n")
+  elseif(source MATCHES "\\.(h|c)$")
+    set(line "/* ${licence} */\n")
+  else()
+    set(line "# ${licence}\n")
+  endif()
   file(READ "${source}" text)
+  set(first "")
+  if(text MATCHES "^#!")
+    string(FIND "${text}" "\n" end)
+    math(EXPR end "${end} + 1")
+    string(SUBSTRING "${text}" 0 ${end} first)
+    string(SUBSTRING "${text}" ${end} -1 text)
+  endif()
   string(FIND "${text}" "${line}" at)
   if(at EQUAL 0)
     continue()
   elseif(CHECK)
-    message(SEND_ERROR "${source}: its first line is not the licence; run cmake -P cmake/spdx.cmake")
+    message(SEND_ERROR "${source} does not begin with its licence; run cmake -P cmake/spdx.cmake")
   else()
     message(STATUS "${source}")
-    file(WRITE "${source}" "${line}${text}")
+    file(WRITE "${source}" "${first}${line}${text}")
   endif()
 endforeach()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # clang-tidy with the checks of .clang-tidy: the test tidy_headers sees every header once, and the
 # target adacc_tidy also the examples, in which templates are instantiated and analysed (minutes).
 

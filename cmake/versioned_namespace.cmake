@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Puts the version into the namespace of every header, `namespace adacc { inline namespace v0_1 {`, so
 # that two shared libraries that were built with different versions can live in one program. Users write
 # adacc:: all the same. Run it after changing the version in core/config.hpp, or adding a header:

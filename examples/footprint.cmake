@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # States what a program costs a device: bytes of text and data, and a bound of its stack. Fails where
 # either is above what is promised.
 #

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/io/weights_header.hpp>
 
@@ -46,9 +47,7 @@ class Clock {
 
   std::int64_t operator()() {
     if (virtual_) return ticks_ += 7'000;  // whatever is done between two looks takes 7 us
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
+    return static_cast<std::int64_t>(1e9 * adacc::steady_seconds());
   }
 
   void wait_until(std::int64_t time) {

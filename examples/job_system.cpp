@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/adacc.hpp>
+#include <adacc/core/steady_clock.hpp>
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
@@ -20,7 +21,6 @@
 #include <support/command_line.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -41,11 +41,7 @@ struct Options {
   double slice_ms = 2;
 };
 
-std::int64_t nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t nanoseconds() { return static_cast<std::int64_t>(1e9 * adacc::steady_seconds()); }
 
 /// The acceleration at a place: two vortices.
 void wind(float x, float y, float* out) {

@@ -137,7 +137,7 @@ int main() {
   const adacc::Graph graph = *model.graph();
   adacc::Cpu cpu;
   const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)},
-                                     {.now = adacc::steady_seconds, .step_seconds = step_seconds});
+                                     {.clock = adacc::steady_seconds, .step_seconds = step_seconds});
   if (!profile) return printf("%s\n", profile.error.text()), 1;
   for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
     const auto plan = adacc::plan_exhaustively(graph, *profile,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The compilers that tests call themselves, whatever compiler the build uses; label `compile`.
 
 # Version suffixes first: the toolchain floor is what a user may have.

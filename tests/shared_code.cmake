@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The sanitizers multiply the time that optimizing takes, and most of it goes into the same inline
 # functions of our headers, in every source anew. With ADACC_SHARED_CODE they are compiled once: those
 # that the precompiled header shared_code.hpp reaches are left out of all sources that include it, and

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """Breaks lines of the library, one at a time, and sees whether a test notices.
 
     python3 tools/mutations.py [-j JOBS] [WORD...]     all, or those in whose lines all words occur
@@ -23,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # header below include/adacc, or a source of the examples; text; what takes its place; test source below
 # tests; what is broken
 MUTATIONS = [
-    ("core/random.hpp", "round < 10", "round < 9", "core/random_test.cpp", "Philox has ten rounds"),
+    ("core/random.hpp", "rounds = 10", "rounds = 9", "core/random_test.cpp", "Philox has ten rounds"),
     ("core/bfloat16.hpp", "0x7FFF + (upper & 1)", "0x8000", "core/bfloat16_test.cpp",
      "rounding to bfloat16 takes the even one of two"),
     ("codec/quant/quantize.hpp", "(magnitude - threshold) >> 23", "(magnitude - threshold) >> 24",
@@ -207,6 +208,20 @@ MUTATIONS = [
      "train/bf16_parameters_test.cpp", "parameters in bf16 are rounded by a stream of their own"),
     ("model/parameter.hpp", "window_ + first * cols % (alignment / sizeof(T))", "window_",
      "train/bf16_parameters_test.cpp", "decoded rows are aligned as they would be in full"),
+    ("plan/constant.hpp", "found.found && found.arena_bytes <= request.budget_bytes && !check", "found.found && !check",
+     "plan/constant_test.cpp", "the compiler's plan is held against the budget"),
+    ("plan/constant.hpp", "cost.live_bytes <= align_up(request.budget_bytes)", "true", "plan/constant_test.cpp",
+     "the compiler's plan is held against the budget"),
+    ("policy/form.hpp", "<< 1 | (travels() ? 1U : 0U)", "<< 1", "io/plan_text_test.cpp",
+     "every form has a number of its own"),
+    ("policy/form.hpp", "for (const Place place : {Place::arena, Place::store})", "for (const Place place : {Place::arena})",
+     "io/plan_text_test.cpp", "every form is read by its name"),
+    ("model/graph_builder.hpp", "times <= (most - there) / more", "times <= most / more", "model/graph_test.cpp",
+     "copies of a block have room beside what is there"),
+    ("model/graph_builder.hpp", "if (!has_room(1, 1, 3))", "if (!has_room(1, 0, 3))", "model/graph_test.cpp",
+     "a layer has room in its graph"),
+    ("model/graph_builder.hpp", "if (!has_room(1, 0, 1))", "if (!has_room(1, 0, 0))", "model/graph_test.cpp",
+     "a sum has room in its graph"),
     ("model/graph.hpp", "return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));",
      "return parameter_elems * bytes_of(scalar);", "train/bf16_parameters_test.cpp",
      "parameters in bf16 take two bytes"),

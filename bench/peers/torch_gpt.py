@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
 """The benchmark's GPT in plain PyTorch (fp32, CPU), with and without torch.utils.checkpoint.
 
 The same model as examples/train_gpt and bench/step_bench: pre-LN GPT-2 blocks, tanh GELU, byte

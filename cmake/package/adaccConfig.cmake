@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # find_package(adacc [COMPONENTS c eigen lp_solve cuda torch mpi]): adacc::adacc, and a target for each
 # component that was asked for. A component that nobody asks for is not looked for.
 

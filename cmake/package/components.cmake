@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The targets that need another library, found and made by the same lines in a source tree and from
 # an installed package. What was found is named by target, never by path, so a package can be moved
 # and the library be somewhere else on the machine that uses it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Headers, the CMake package and pkg-config files. Nothing installed names a folder of this machine.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

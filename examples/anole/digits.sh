@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # Fetches the digits set that scikit-learn's package carries (BSD licence; 13 MB from PyPI, of which 57 KB
 # are kept), for anole --digits:
 #

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -129,9 +128,9 @@ class Progress {
   Progress(std::uint64_t first, std::uint64_t last) : first_(first), last_(last) {}
 
   void show(const StepRecord& record) {
-    const auto now = std::chrono::steady_clock::now();
+    const double now = adacc::steady_seconds();
     const bool final = record.step + 1 == last_ || record.val_loss.has_value();
-    const double since = std::chrono::duration<double>(now - shown_).count();
+    const double since = now - shown_;
     smooth_ = smooth_ == 0 ? record.tokens_per_s : 0.9 * smooth_ + 0.1 * record.tokens_per_s;
     ms_ = ms_ == 0 ? record.ms : 0.9 * ms_ + 0.1 * record.ms;
     if (!final && since < (terminal_ ? 0.1 : 5.0) && record.step != first_) return;
@@ -203,7 +202,7 @@ class Progress {
   }
 
   std::uint64_t first_, last_;
-  std::chrono::steady_clock::time_point shown_{};
+  double shown_ = 0;
   double smooth_ = 0, ms_ = 0;
   /// Launchers of ranks give each a terminal of its own, whatever their own output goes to.
   static bool launched() {

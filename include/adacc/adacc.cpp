@@ -182,7 +182,7 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
     if (!scratch) return failed(scratch.error);
     Result<CostProfile> profile =
         measure_stash(stash->model, stash->cpu, scratch->view(),
-                      {.now = stash->measuring_clock(), .step_seconds = step_seconds});
+                      {.clock = stash->measuring_clock(), .step_seconds = step_seconds});
     if (!profile) return failed(profile.error);
     stash->profile = static_cast<CostProfile&&>(*profile);
     stash->errors.write(stash->graph, stash->profile);  // what was probed before holds

@@ -296,7 +296,7 @@ void check_costs(cudaStream_t stream) {
   // Nobody has written to the scratch, so that the executor sees who reads what is no sample.
   const Device<std::byte> scratch(stash_measure_bytes(graph));
   const Bytes lent(scratch.data, Shape(scratch.size));
-  const StashMeasurement how{.now = clock, .repeats = 3};
+  const StashMeasurement how{.clock = clock, .repeats = 3};
   auto profile = measure_stash(trainer.model, trainer.cuda, lent, how);
   if (!fine(profile.error)) return;
   for (int l = 0; l < layers; ++l)
@@ -362,7 +362,7 @@ void check_bf16(cudaStream_t stream) {
   if (!fine(stash.error)) return;
   GuardedArena arena(stream, stash->arena_bytes() + stash_measure_bytes(*model.graph()), 0x5A);
   StreamClock clock(stream);
-  fine(measure_stash(model, cuda, arena.bytes(), {.now = clock, .repeats = 1}).error);
+  fine(measure_stash(model, cuda, arena.bytes(), {.clock = clock, .repeats = 1}).error);
   fine(stash->bind(arena.bytes()));
   fine(stash->begin(cuda));
   fine(stash->put(x, {odd.data, shape}));

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # train_gpt on a device, on the executor: its losses are the CPU's, checkpoints go from one to the other,
 # plans keep budgets, and what is missing is said in words. Arguments: the program with the device, and
 # that without.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The army in a tiny setting: it stays within its bytes, takes nothing from the heap online, gives the
 # same answers twice, and is saved and loaded; and what is wrong with bad input.
 # Usage: anole_test.sh ANOLE

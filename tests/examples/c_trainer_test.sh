@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # c_trainer_test.sh BEFORE AFTER SOURCE: the trainer in C prints the same losses with adacc as without,
 # under every lossless plan, and stays within the budget; what adacc takes of its source is little.
 set -u

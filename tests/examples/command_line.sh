@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # What tests of a command line share. `source` it with the path of the program: it goes to a folder
 # of its own, and defines $program, complain, refuses, explains and finish.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The table that the compiler made: ten rows, of which the marked one fits the budget with the least
 # work, and a step ran in just its bytes.
 # Usage: compile_time_policies_test.sh COMPILE_TIME_POLICIES

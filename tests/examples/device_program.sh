@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Checks of programs for devices: to be sourced. The arguments are those of both tests:
 # PROGRAM [COUNT_MALLOC_LIBRARY [SOME_PROGRAM_THAT_ALLOCATES]]
 program=$1 counter=${2:-} allocates=${3:-}

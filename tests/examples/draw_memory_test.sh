@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The picture of a small GPT, and what is wrong on the command line in one line.
 # Usage: draw_memory_test.sh DRAW_MEMORY
 source "$(dirname "$0")/command_line.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # A tiny encoder tuned under several budgets, saved and read again; and what is wrong with files, named.
 # Usage: finetune_test.sh FINETUNE WRITE_ENCODER
 write_encoder=$(realpath "$2")

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The game on a virtual clock: the player learns, a seed makes one game however the steps are cut, and
 # players are saved and loaded.
 # Usage: game_loop_test.sh GAME_LOOP

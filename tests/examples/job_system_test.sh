@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # Learning on an engine's job system: the bits do not depend on how many workers there are, nor on
 # where frames cut the steps.
 # Usage: job_system_test.sh JOB_SYSTEM

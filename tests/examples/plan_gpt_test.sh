@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # plan_gpt as a user meets it: its numbers agree with each other, and bad input gets one clear line.
 source "$(dirname "$0")/command_line.sh" "$1"
 plan_gpt=$program

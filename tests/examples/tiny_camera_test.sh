@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The camera on a device: it adapts by the points that it states, in places that the offline half never saw,
 # and never calls malloc.
 # Usage: tiny_camera_test.sh TINY_CAMERA [COUNT_MALLOC_LIBRARY [SOME_PROGRAM_THAT_ALLOCATES]]

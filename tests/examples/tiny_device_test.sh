@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT
 # The device-sized example: it learns to the accuracy that it states, and never calls malloc.
 # Usage: tiny_device_test.sh TINY_DEVICE [COUNT_MALLOC_LIBRARY [SOME_PROGRAM_THAT_ALLOCATES]]
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # train_gpt on several ranks: a checkpoint of one rank is, byte for byte, that of 2 and 4, sharded moments
 # or not, at once or resumed on another number of them; and what goes wrong on one is an error on all.
 launcher=$2

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # train_gpt as a user meets it: every bad input gets one clear line and status 2, nothing is left
 # half-written, and a run that is killed and resumed gives the losses of one that was not.
 seal_profile=$(realpath "$2")

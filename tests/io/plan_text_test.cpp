@@ -59,6 +59,30 @@ TEST_CASE("a plan that sends activations away survives with its room") {
   for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
 }
 
+TEST_CASE("every form has a name and a number of its own, and is read by its name") {
+  const auto graph = make_graph(Net{}, Shape(2, 4));
+  REQUIRE(graph);
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Halve>);
+  Array<Policy> policies;
+  policies.push_back(recompute());
+  for (const CodecInfo* codec : {static_cast<const CodecInfo*>(nullptr), codecs[0]})
+    each_form(codec, [&](const Form& form) { policies.push_back(keep(form)); });
+  CHECK(policies.size() == 5);
+  for (const Policy& policy : policies) {
+    CAPTURE(std::string(name_of(policy)));
+    const std::string line = std::string("plain ") + name_of(policy) + "\n";
+    const auto parsed =
+        parse_plan("0 " + line + "1 plain retain\n2 plain retain\n", *graph, codecs);
+    REQUIRE_MESSAGE(parsed, parsed.error.text());
+    CHECK((*parsed)[0] == policy);
+    for (const Policy& other : policies) {
+      CHECK((std::string(name_of(policy)) == name_of(other)) == (policy == other));
+      CHECK((policy.number() == other.number()) == (policy == other));
+    }
+  }
+}
+
 TEST_CASE("text that is no plan of this graph is refused with its line") {
   const auto graph = make_graph(Net{}, Shape(2, 4));
   const Array<const CodecInfo*> none;

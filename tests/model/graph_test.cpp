@@ -133,6 +133,49 @@ TEST_CASE("what cannot be lowered says which layer, and what it needs") {
         "layer 1 (lookup): takes tokens, so it must be the first layer");
 }
 
+TEST_CASE("a model that is too large for a graph is refused before it takes memory") {
+  using Pair = Sequential<Layer<Plain>, Layer<Dense>>;
+  const auto lower = [](const auto& model, std::size_t most) {
+    GraphBuilder<> builder(Shape(2, 4), {}, most);
+    model.visit(builder);
+    builder.loss(Loss{});
+    return builder.finish();
+  };
+  constexpr int huge = 1 << 30;
+  const Network<Repeat<Pair>, Loss> net{{huge, {}}, {}};
+  CHECK(
+      why(make_graph(net, Shape(2, 4))) ==
+      "Repeat: asks for 1073741824 copies of a block with 2 layers, which is too many: a model may "
+      "have at most 16777216 layers, which read at most 268435456 activations");
+  using Repeated = Repeat<Pair>;
+  CHECK(lower(Repeated{50, {}}, 100)->node_count() == 100);
+  CHECK(why(lower(Repeated{51, {}}, 101)).find("asks for 51 copies") != std::string::npos);
+  // Also where each Repeat has room by itself.
+  CHECK(lower(Repeat<Repeated>{4, {5, {}}}, 40)->node_count() == 40);
+  CHECK(why(lower(Repeat<Repeated>{huge, {5, {}}}, 40))
+            .find("asks for 1073741824 copies of a block with "
+                  "10 layers") != std::string::npos);
+  CHECK(lower(Sequential<Layer<Plain>, Repeated>{{}, {2, {}}}, 5)->node_count() == 5);
+  CHECK(
+      why(lower(Sequential<Layer<Plain>, Repeated>{{}, {2, {}}}, 4)) ==
+      "Repeat: asks for 2 copies of a block with 2 layers, which is too many: a model may have at "
+      "most 4 layers, which read at most 64 activations");
+  CHECK(why(lower(Pair{}, 1)) ==
+        "dense: is one layer too many: a model may have at most 1 layers, which read at most 16 "
+        "activations");
+  // Sums read activations, too.
+  using One = Residual<Layer<Plain>>;
+  using Four = Residual<Residual<Residual<One>>>;
+  using Sixteen = Residual<Residual<Residual<Residual<
+      Residual<Residual<Residual<Residual<Residual<Residual<Residual<Residual<Four>>>>>>>>>>>>;
+  CHECK(why(lower(Sixteen{}, 1)) ==
+        "Residual: is one sum too many: a model may have at most 1 layers, which read at most 16 "
+        "activations");
+  CHECK(
+      why(lower(Repeat<Sixteen>{3, {}}, 3)).find("Repeat: asks for 3 copies of a block with 1 ") ==
+      0);
+}
+
 TEST_CASE("tokens are an input type of their own") {
   const Network<Sequential<Layer<Lookup>, Layer<Plain>>, Loss> net{};
   const auto graph = make_graph(net, Shape(2, 3), {.scalar = Dtype::f64});

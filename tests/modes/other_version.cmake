@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Makes HEADER, the umbrella in one file, that of another version: its namespace says so, and its
 # errors hold less.
 cmake_minimum_required(VERSION 3.25)

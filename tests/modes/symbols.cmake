@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # adacc keeps no state and calls nobody: judged by the symbols of two objects.
 #
 # UMBRELLA is a program of the host library alone: of others it may need the heap, where set-up keeps

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # Two hosts on one machine: network namespaces that a pair of virtual links connects, with two ranks in
 # each. Over TCP they leave the checkpoint of one rank, byte for byte.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Compiles a SOURCE by a compiler's command line and runs it:
 #
 #   cmake -DCXX=g++ -DSOURCE=main.cpp -DFLAGS=-Iinclude -DOUTPUT=program -P compile.cmake

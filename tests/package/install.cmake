@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Installs the build in BUILD to a folder below WORK, and moves that folder.
 file(REMOVE_RECURSE "${WORK}/installed" "${WORK}/moved")
 execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/installed"

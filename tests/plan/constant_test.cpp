@@ -95,6 +95,37 @@ TEST_CASE("the compiler's plan is the one that the planner finds at run time") {
   CHECK(std::string(none.error.text()).find("no plan fits into a budget of 64.0 KiB") == 0);
 }
 
+TEST_CASE("what the compiler's search finds is checked before it is a plan") {
+  const auto graph = make_graph(Mlp{}, shape);
+  REQUIRE(graph);
+  const CostProfile profile = estimated_profile(*graph);
+  PlanRequest request;
+  request.budget_bytes = retained;
+  const auto checked = [&](const detail::SearchResult& found) {
+    const auto plan = detail::constant_plan<11>(*graph, profile, request, found);
+    if (!plan) CHECK(std::string(plan.error.text()).find("no plan fits into a budget of") == 0);
+    return static_cast<bool>(plan);
+  };
+  detail::SearchResult found;
+  found.found = true;
+  found.plan = plan_from_types(*graph);
+  found.arena_bytes = retained;
+  CHECK(checked(found));
+  // As if the search had counted wrongly: in laying out, in summing, in errors, in activations.
+  found.arena_bytes = retained + 1;
+  CHECK_FALSE(checked(found));
+  found.arena_bytes = request.budget_bytes = retained / 2;
+  CHECK_FALSE(checked(found));
+  found.arena_bytes = request.budget_bytes = retained;
+  found.plan.policies[1] = compress(&codec_info<Int4Outlier>);
+  CHECK(checked(found));
+  request.tolerance = 1e-12;
+  CHECK_FALSE(checked(found));
+  request.tolerance = 1e9;
+  found.plan.policies.pop_back();
+  CHECK_FALSE(checked(found));
+}
+
 TEST_CASE("the compiler's plan is as fast as the fastest of all plans") {
   const auto graph = make_graph(Small{}, shape);
   REQUIRE(graph);

@@ -72,7 +72,7 @@ struct Seen {
 void check(const Graph& graph, const CostProfile& profile, Source& random, int count, Seen& seen) {
   const ChainTables tables(graph, profile, ChainTuning{});
   const auto form = [&](std::size_t j) -> const Patterns& {
-    return tables.patterns[static_cast<std::size_t>(tables.chain.segments[j].form)];
+    return tables.patterns[static_cast<std::size_t>(tables.chain.segments[j].structure)];
   };
   for (int i = 0; i < count; ++i) {
     Path path(tables.chain.size());

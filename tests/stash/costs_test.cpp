@@ -84,7 +84,7 @@ struct Layers {
   }
   Bytes scratch() { return {memory[0].bytes, Shape(stash_measure_bytes(*model.graph()))}; }
   Result<CostProfile> measured(double step_seconds = 0) {
-    return measure_stash(model, cpu, scratch(), {.now = hours, .step_seconds = step_seconds});
+    return measure_stash(model, cpu, scratch(), {.clock = hours, .step_seconds = step_seconds});
   }
 };
 
@@ -172,9 +172,9 @@ TEST_CASE("measuring says what it needs, and runs on the machine's clock") {
     const auto profile = measure_stash(layers.model, layers.cpu, memory, how);
     CHECK_MESSAGE(says(profile.error, what), profile.error.text());
   };
-  const StashMeasurement how{.now = steady_seconds};
+  const StashMeasurement how{.clock = steady_seconds};
   refused(scratch, {}, "a clock");
-  refused(scratch, {.now = steady_seconds, .repeats = 0}, "at least 1 repeat");
+  refused(scratch, {.clock = steady_seconds, .repeats = 0}, "at least 1 repeat");
   refused({scratch.data(), Shape(scratch.size() - 1)}, how, "of scratch, and got");
   refused({nullptr, scratch.shape()}, how, "no address");
   refused({scratch.data() + 8, scratch.shape()}, how, "aligned");

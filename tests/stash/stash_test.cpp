@@ -433,7 +433,7 @@ TEST_CASE("what a stash asks of a store") {
   CHECK(one.stash.place(0, {one.data, Shape(64, 64)}).data() == one.data);
 }
 
-TEST_CASE("the exact planner finds the best plan of a stash, as brute force does") {
+TEST_CASE("the exhaustive planner finds the best plan of a stash, as brute force does") {
   std::size_t found = 0, squeezed = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);

@@ -18,7 +18,7 @@
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
-///                                                    // where its bits do not tell (estimate.hpp)
+///                                                    // if its bits do not tell (estimate.hpp)
 ///
 /// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
 /// It is 0 if the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has

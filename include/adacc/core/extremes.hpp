@@ -2,6 +2,8 @@
 /// The least and the most of some values, one by one.
 #pragma once
 
+#include "config.hpp"
+
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr double infinite = 1e300;  ///< seconds, bytes or errors beyond all others
@@ -15,7 +17,11 @@ constexpr void raise(T& most, T value) {
   if (value > most) most = value;
 }
 template <class T>
-constexpr T larger(T a, T b) {
+ADACC_HD constexpr T smaller(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+ADACC_HD constexpr T larger(T a, T b) {
   return a > b ? a : b;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How kernels of a CUDA device move tensors: packets of consecutive elements, of 16 bytes where pointers
+/// How kernels of a CUDA device move tensors: packets of consecutive elements, of 16 bytes if pointers
 /// are aligned for it.
 ///
 /// A kernel that waits for memory is as fast as the bytes that its threads have on their way, and an access

@@ -19,17 +19,31 @@ struct PhiloxBlock {
   std::uint32_t word[4];
 };
 
+namespace detail {
+
+/// Philox4x32's numbers. Its rounds are written three times, because they have little more than these
+/// in common: here for one block, in constant expressions and on devices; in layer/dropout.hpp over
+/// arrays of 32-bit lanes, which every compiler makes vectors of; in codec/quant/host/codes.hpp over
+/// vectors of 64-bit lanes, in which products have room. Tests hold the others to this one.
+struct Philox {
+  static constexpr int rounds = 10;
+  static constexpr std::uint32_t factor_0 = 0xD2511F53, factor_1 = 0xCD9E8D57;
+  static constexpr std::uint32_t step_0 = 0x9E3779B9, step_1 = 0xBB67AE85;  ///< of the key, a round
+};
+
+}  // namespace detail
+
 /// Philox4x32 with ten rounds: `counter` encrypted under the 64-bit key (k0, k1).
 ADACC_HD constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t k0, std::uint32_t k1) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter.word[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * counter.word[2];
+  for (int round = 0; round < detail::Philox::rounds; ++round) {
+    const std::uint64_t p0 = std::uint64_t{detail::Philox::factor_0} * counter.word[0];
+    const std::uint64_t p1 = std::uint64_t{detail::Philox::factor_1} * counter.word[2];
     counter = {{static_cast<std::uint32_t>(p1 >> 32) ^ counter.word[1] ^ k0,
                 static_cast<std::uint32_t>(p1),
                 static_cast<std::uint32_t>(p0 >> 32) ^ counter.word[3] ^ k1,
                 static_cast<std::uint32_t>(p0)}};
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    k0 += detail::Philox::step_0;
+    k1 += detail::Philox::step_1;
   }
   return counter;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
-/// What is read across an activation would have to be kept beside it, so only those are kept that
-/// everything after them is made from, and of these not all. Which share of them to keep is a trade
-/// (Chen et al., arXiv:1604.06174, keep about a square root of them); here the shares 1, 1/2, 1/4, ... are tried on the very schedule. These plans are not the planner's: they
-/// give measurements, which come before any plan, a step that fits into little memory.
+/// Only activations that no residual sum crosses are candidates, since what is read across one would
+/// have to be kept beside it; every n-th of them is kept. Which n is a trade (Chen et al.,
+/// arXiv:1604.06174, keep about a square root of them); here 1, 2, 4, ... are tried on the very
+/// schedule. These plans are not the planner's: they give measurements, which come before any plan,
+/// a step that fits into little memory.
 #pragma once
 
 #include <cstddef>

@@ -47,17 +47,6 @@ constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const Codec
   return false;
 }
 
-/// By layer of the model, the last node that is a copy of it.
-constexpr Array<int> last_copies(const Graph& graph) {
-  Array<int> last;
-  for (int k = 0; k < graph.node_count(); ++k) {
-    const auto layer = static_cast<std::size_t>(graph.node(k).layer);
-    if (last.size() <= layer) last.resize(layer + 1);
-    last[layer] = k;
-  }
-  return last;
-}
-
 enum class Copies : bool { all, last };
 
 /// `plans`, and for each codec `base` with that codec wherever it may be used.

@@ -77,6 +77,21 @@ constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
   return codecs;
 }
 
+namespace detail {
+
+/// By layer of the model, the last node that is a copy of it.
+constexpr Array<int> last_copies(const Graph& graph) {
+  Array<int> last;
+  for (int k = 0; k < graph.node_count(); ++k) {
+    const auto layer = static_cast<std::size_t>(graph.node(k).layer);
+    if (last.size() <= layer) last.resize(layer + 1);
+    last[layer] = k;
+  }
+  return last;
+}
+
+}  // namespace detail
+
 /// A profile of the right size for `graph`, all zeros.
 constexpr CostProfile empty_profile(const Graph& graph) {
   CostProfile profile;

@@ -107,7 +107,7 @@ class ErrorWatch {
   }
   const Array<bool>& failing() const { return failing_; }
 
-  /// What fails was seen to: it has to fail in as many checks again.
+  /// A failure was handled: reset the count of consecutive failing checks.
   void restart() { high_ = 0; }
 
   /// visit(name, field) for all that it remembers.
@@ -153,7 +153,8 @@ class ErrorWatch {
     for (std::size_t i = 0; i < failing_.size(); ++i) {
       const int k = static_cast<int>(i), column = profile.column(plan[k].codec());
       const bool misfit = column >= 0 && of(k, column).misfit();
-      // What only others are made from has no error of its own: theirs is its doing.
+      // An activation used only as a source of recomputation has no error term; its damage shows in
+      // its dependents.
       if (failing_[i] && now.of[i] > 0 && !misfit) order.push_back(i);
     }
     sort(order, [&](std::size_t a, std::size_t b) {

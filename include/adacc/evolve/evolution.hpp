@@ -7,8 +7,8 @@
 ///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
 ///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
 ///     leaves its codec; others change only if the budget forces them to;
-///   - it falls below half of what was planned in two checks running, or a new probe shows half of
-///     the error that a codec was left for: what was lost may return;
+///   - it falls below half of what was planned in two checks running, or a codec rejected earlier now
+///     shows half the error that got it rejected: it becomes a candidate again;
 ///   - the budget changes, to be met at the next step;
 ///   - steps take another time than the profile says, and a new profile is there;
 ///   - the link to the store is slower or faster than it was when the plan was made. Whether it has
@@ -331,7 +331,7 @@ class Evolution {
     return update;
   }
 
-  /// The same, and run() where the plan changed, which goes over to it: if that fails, all is as it was.
+  /// The same, and if the plan changed, run() goes over to it: if that fails, all is as it was.
   template <class Run>
   EvolutionUpdate advance(std::uint64_t step, const Run& run) {
     EvolutionUpdate update = advance(step);

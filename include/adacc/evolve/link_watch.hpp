@@ -3,9 +3,9 @@
 ///
 /// A wait that takes time says exactly when its transfer ended; one that takes none says by when.
 /// As one transfer follows the other over the link (cost/link.hpp), both follow from when each began
-/// and from one number a direction: how many times the planned seconds a byte takes. Where waits take
+/// and from one number a direction: how many times the planned seconds a byte takes. If waits take
 /// time it is the number for which the transfers behind them end when they did, by the sum of their
-/// ends. Where none does, the link may only be found to be faster: it is at least so fast that all
+/// ends. If none does, the link may only be found to be faster: it is at least so fast that all
 /// ended in time. What a plan does not send says nothing.
 ///
 /// Medians over some steps are compared with the link that was planned with.
@@ -101,7 +101,7 @@ class LinkWatch {
     write_.add(written);
     read_.add(reads.empty() ? 1 : reads.slowdown(1));
     if (write_.count() < static_cast<std::size_t>(options.timed_steps)) return;
-    const bool write_off = write_.check(options), read_off = read_.check(options);
+    const bool write_off = write_.judge(options), read_off = read_.judge(options);
     off_ = write_off || read_off ? off_ + 1 : 0;
     drifted_ = drifted_ || off_ >= options.checks;
   }
@@ -134,8 +134,8 @@ class LinkWatch {
 
     std::size_t count() const { return seen.size(); }
     void add(double slowdown) { seen.push_back(slowdown); }
-    /// Whether it is off.
-    bool check(const EvolutionOptions& options) {
+    /// Ends a check: whether it is off.
+    bool judge(const EvolutionOptions& options) {
       median = detail::take_median(seen);
       return detail::is_off(median, options);
     }

@@ -17,7 +17,7 @@ struct EvolutionOptions {
   std::uint64_t window = 100;  ///< steps in which a tensor changes policy at most once
   int checks = 2;              ///< running, that have to agree
   double above = 2;            ///< times the planned error: a codec fails
-  double below = 0.5;          ///< times the planned error: what was lost may return
+  double below = 0.5;          ///< times the planned error: a rejected codec is a candidate again
   /// Share by which steps get slower or faster before times are measured anew, and by which the
   /// link to the store does before the plan follows.
   double drift = 0.25;

@@ -217,7 +217,7 @@ class AtomicFile {
       fd_ = detail::FileDescriptor(
           ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
       if (!fd_.is_open()) return fail("cannot be written", errno);
-      // Where the file system has no locks, two savers at once are the user's own affair.
+      // If the file system has no locks, two savers at once are the user's own affair.
       if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         fd_.close();
         return Error::say(one_line(path).c_str(), ": somebody else is saving to it just now");

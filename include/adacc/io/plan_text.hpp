@@ -59,14 +59,13 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                         "\"; expected \"", start.c_str(), "POLICY\"");
     const std::string word = line.substr(start.size());
     Policy policy;
-    if (word == "retain") policy = retain();
-    if (word == "recompute") policy = recompute();
-    if (word == "offload") policy = offload();
-    for (const CodecInfo* codec : codecs) {
-      if (codec == nullptr) continue;
-      if (word == codec->name) policy = compress(codec);
-      if (word == codec->offloaded_name) policy = keep(Form{codec, Place::store});
-    }
+    const auto read_form = [&](const Form& form) {
+      if (word == form.name()) policy = keep(form);
+    };
+    each_form(nullptr, read_form);
+    if (word == name_of(recompute())) policy = recompute();
+    for (const CodecInfo* codec : codecs)
+      if (codec != nullptr) each_form(codec, read_form);
     if (policy.planned())
       return Error::say("line ", id + 1, " of the plan names the policy \"",
                         word.substr(0, 60).c_str(),

@@ -109,17 +109,6 @@ inline std::string profile_row(const CostProfile& profile, int id) {
   return row;
 }
 
-/// By layer, the last node that is a copy of it: the one whose row stands for the layer.
-inline Array<int> nodes_of_layers(const Graph& graph) {
-  Array<int> nodes;
-  for (int k = 0; k < graph.node_count(); ++k) {
-    const auto layer = static_cast<std::size_t>(graph.node(k).layer);
-    if (nodes.size() <= layer) nodes.resize(layer + 1);
-    nodes[layer] = k;
-  }
-  return nodes;
-}
-
 /// Reads the lines of a profile whose checksum is right.
 class ProfileReader {
  public:
@@ -195,7 +184,7 @@ class ProfileReader {
   }
 
   Error read_layers() {
-    const std::size_t layers = nodes_of_layers(graph_).size();
+    const std::size_t layers = last_copies(graph_).size();
     Array<Array<int>> copies(layers);
     for (int k = 0; k < graph_.node_count(); ++k)
       copies[static_cast<std::size_t>(graph_.node(k).layer)].push_back(k);
@@ -289,7 +278,7 @@ inline std::string profile_text(const Graph& graph, const CostProfile& profile,
   detail::append_number(text, profile.rest);
   text += '\n';
   Array<std::string> rows;
-  for (const int k : detail::nodes_of_layers(graph)) {
+  for (const int k : detail::last_copies(graph)) {
     rows.push_back(detail::profile_row(profile, k));
     text += "layer " + std::to_string(graph.node(k).layer) + ' ' + graph.node(k).name +
             rows.back() + '\n';

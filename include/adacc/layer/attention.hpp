@@ -128,21 +128,21 @@ struct Attention {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T>, View<const T> qkv, View<T> out, Bytes aux,
+  void forward(Cpu& cpu, Params<const T>, View<const T> qkv, View<T> out, Bytes aux,
                Bytes workspace) const {
     const Shape in = qkv.shape();
     const std::size_t query_blocks = div_up(in[1], block);
     const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = part_of(ctx, in);
-    ctx.parallel(part.count, [&](std::size_t index, int worker) {
+    const Part part = part_of(cpu, in);
+    cpu.parallel(part.count, [&](std::size_t index, int worker) {
       const std::size_t tile = part.first + index;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
       const std::size_t head = tile / query_blocks;
       // Under a causal mask the last queries see the most keys: they go first, so that no thread ends
       // alone with them.
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
-      const Head at = head_at(ctx, in, head);
+      const Head at = head_at(cpu, in, head);
       if (first < at.time)
         forward_block(at, first, qkv.data(), out.data(), sums.data() + head * in[1], own);
       for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
@@ -153,26 +153,26 @@ struct Attention {
   }
 
   template <class T>
-  void backward(Cpu& ctx, Params<const T>, View<const T> qkv, View<const T> out, View<const T> dout,
+  void backward(Cpu& cpu, Params<const T>, View<const T> qkv, View<const T> out, View<const T> dout,
                 View<T> dqkv, Params<T>, ConstBytes aux, Bytes workspace) const {
     const Shape in = qkv.shape();
     const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
-    const bool exact = ctx.exact_input && ctx.exact_output;
+    const bool exact = cpu.exact_input && cpu.exact_output;
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = part_of(ctx, in);
+    const Part part = part_of(cpu, in);
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
     // A tile is a head of keys and values with all query heads that it serves, or what the part has of
     // them: it alone writes their gradients, in a fixed order.
-    ctx.parallel(div_up(end, group_items) - first_group, [&](std::size_t tile, int worker) {
+    cpu.parallel(div_up(end, group_items) - first_group, [&](std::size_t tile, int worker) {
       const std::size_t begin = (first_group + tile) * group_items;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
       const std::size_t from = part.first > begin ? part.first : begin;
       const std::size_t to = end < begin + group_items ? end : begin + group_items;
       for (std::size_t item = from; item < to; ++item) {
         const std::size_t head = item / query_blocks, first = item % query_blocks * block;
-        const Head at = head_at(ctx, in, head);
+        const Head at = head_at(cpu, in, head);
         if (first < at.time)
           backward_block(at, first, qkv.data(), exact ? out.data() : nullptr, dout.data(),
                          dqkv.data(), sums.data() + head * in[1], own);
@@ -189,8 +189,8 @@ struct Attention {
 
  private:
   /// The blocks of queries to work on.
-  Part part_of(const Cpu& ctx, Shape in) const {
-    return ctx.part.whole != 0 ? ctx.part : Part{0, split_items(in), 0};
+  Part part_of(const Cpu& cpu, Shape in) const {
+    return cpu.part.whole != 0 ? cpu.part : Part{0, split_items(in), 0};
   }
 
   /// Where a head's numbers lie.
@@ -222,8 +222,8 @@ struct Attention {
   }
 
   /// The positions of an entry of the batch that are there.
-  static std::size_t length_of(const Cpu& ctx, std::size_t entry, std::size_t time) {
-    return causal ? time : ctx.length_of(entry, time);
+  static std::size_t length_of(const Cpu& cpu, std::size_t entry, std::size_t time) {
+    return causal ? time : cpu.length_of(entry, time);
   }
 
   constexpr std::size_t worker_elems(Shape in, Pass pass) const {
@@ -231,12 +231,12 @@ struct Attention {
     return pass == Pass::forward ? block * (size + block + 3) : block * (2 * size + 2 * block + 2);
   }
 
-  Head head_at(const Cpu& ctx, Shape in, std::size_t head) const {
+  Head head_at(const Cpu& cpu, Shape in, std::size_t head) const {
     const std::size_t size = head_size(in), width = in.cols(), channels = heads * size;
     const std::size_t entry = head / heads, query_head = head % heads;
     const std::size_t group = heads / key_heads(), row = entry * in[1];
     Head at{};
-    at.time = length_of(ctx, entry, in[1]);
+    at.time = length_of(cpu, entry, in[1]);
     at.padded_time = in[1];
     at.size = size;
     at.in_ld = width;

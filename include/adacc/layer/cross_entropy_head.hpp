@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "../core/extremes.hpp"
 #include "../model/contract.hpp"
 #include "gemm.hpp"
 #include "rows.hpp"
@@ -27,7 +28,7 @@ struct CrossEntropyHead {
   std::size_t vocab = 0;
   const char* tied = "wte";      ///< the name under which W is the token table's; may be null
   std::size_t padded_vocab = 0;  ///< rows of W if it has more than vocab; they get no gradient
-  float init = 0.02F;            ///< standard deviation of W before training
+  float init_stddev = 0.02F;     ///< standard deviation of W before training
 
   using target_type = std::int32_t;
   static constexpr const char* name = "cross_entropy_head";
@@ -43,8 +44,8 @@ struct CrossEntropyHead {
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 
   constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
-    return {
-        ParameterSpec{"weight", Shape(weight_rows(), in.cols()), Init::normal(init), true, tied}};
+    return {ParameterSpec{"weight", Shape(weight_rows(), in.cols()), Init::normal(init_stddev),
+                          true, tied}};
   }
 
   constexpr Error validate(Shape in) const {
@@ -68,7 +69,7 @@ struct CrossEntropyHead {
   /// products need.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     if (vocab == 0) return 0;
-    const std::size_t rows = smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
+    const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
     const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
     const bool sums_dx = pass == Pass::backward && vocab > block_words;
     return align_up(rows * block() * elem) + align_up(rows * state) +
@@ -82,16 +83,16 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
+  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
                Bytes workspace, Cpu::Loss& loss) const {
-    run(ctx, params, x, targets, View<T>(), Params<T>(), workspace, loss);
+    run(cpu, params, x, targets, View<T>(), Params<T>(), workspace, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& ctx, Params<const T> params, View<const T> x,
+  void forward_backward(Cpu& cpu, Params<const T> params, View<const T> x,
                         View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
                         Bytes workspace, Cpu::Loss& loss) const {
-    run(ctx, params, x, targets, dx, dparams, workspace, loss);
+    run(cpu, params, x, targets, dx, dparams, workspace, loss);
   }
 
   constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
@@ -101,10 +102,10 @@ struct CrossEntropyHead {
   /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of T: for
   /// sampling.
   template <class T>
-  void logits(Cpu& ctx, Params<const T> params, View<const T> x_rows, View<T> out,
+  void logits(Cpu& cpu, Params<const T> params, View<const T> x_rows, View<T> out,
               Bytes workspace) const {
     const std::size_t channels = x_rows.cols();
-    gemm<T>(ctx, x_rows.rows(), vocab, channels, {x_rows.data(), channels, 1},
+    gemm<T>(cpu, x_rows.rows(), vocab, channels, {x_rows.data(), channels, 1},
             {params[0].data(), 1, channels}, out.data(), vocab, Accumulate::no, workspace);
   }
 
@@ -116,16 +117,15 @@ struct CrossEntropyHead {
     T target_logit = std::numeric_limits<T>::quiet_NaN();  // a target beyond the vocabulary shows
   };
 
-  static constexpr std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
   constexpr std::size_t weight_rows() const { return padded_vocab == 0 ? vocab : padded_vocab; }
-  constexpr std::size_t block() const { return smaller(vocab, block_words); }
+  constexpr std::size_t block() const { return detail::smaller(vocab, block_words); }
 
   /// The largest workspace of the products; tiles and blocks at the end are smaller, but their
   /// products need not need less.
   constexpr std::size_t products_bytes(std::size_t rows, std::size_t channels, Dtype scalar,
                                        int workers, Pass pass) const {
     std::size_t most = 0;
-    const std::size_t tiles[] = {smaller(rows, tile_rows), rows % tile_rows};
+    const std::size_t tiles[] = {detail::smaller(rows, tile_rows), rows % tile_rows};
     const std::size_t blocks[] = {block(), vocab % block()};
     for (const std::size_t m : tiles)
       for (const std::size_t n : blocks) {
@@ -140,25 +140,25 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  void run(Cpu& ctx, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
+  void run(Cpu& cpu, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
            View<T> dx, Params<T> dparams, Bytes workspace, Cpu::Loss& loss) const {
     const std::size_t total_rows = x.rows(), channels = x.cols();
     const bool one_block = vocab <= block_words;
-    const std::size_t scratch_rows = smaller(total_rows, tile_rows);
+    const std::size_t scratch_rows = detail::smaller(total_rows, tile_rows);
     T* const logits = carve<T>(workspace, scratch_rows * block()).data();
     Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
     T* const dx_sum =
         carve<T>(workspace, dx.empty() || one_block ? 0 : scratch_rows * channels).data();
-    const std::size_t all_rows = detail::mean_rows(ctx, total_rows);
+    const std::size_t all_rows = detail::mean_rows(cpu, total_rows);
     const T share = T(1) / static_cast<T>(all_rows);
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
-      const std::size_t rows = smaller(tile_rows, total_rows - first);
+      const std::size_t rows = detail::smaller(tile_rows, total_rows - first);
       const T* const x_tile = x.data() + first * channels;
       const std::int32_t* const words = targets.data() + first;
       // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
-        const T* const weight = params.rows(ctx, 0, word, count);
-        gemm<T>(ctx, rows, count, channels, {x_tile, channels, 1}, {weight, 1, channels}, logits,
+        const T* const weight = params.rows(cpu, 0, word, count);
+        gemm<T>(cpu, rows, count, channels, {x_tile, channels, 1}, {weight, 1, channels}, logits,
                 count, Accumulate::no, workspace);
         return weight;
       };
@@ -166,9 +166,9 @@ struct CrossEntropyHead {
       const T* block_weight = nullptr;
       for (std::size_t r = 0; r < rows; ++r) states[r] = {};
       for (std::size_t word = 0; word < vocab; word += block_words) {
-        const std::size_t count = smaller(block_words, vocab - word);
+        const std::size_t count = detail::smaller(block_words, vocab - word);
         block_weight = multiply_block(word, count);
-        detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
+        detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
           states[r].softmax.include(logits + r * count, count);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
           if (target < count) states[r].target_logit = logits[r * count + target];
@@ -181,9 +181,9 @@ struct CrossEntropyHead {
       T* const dx_tile = dx.data() + first * channels;
       T* const dx_to = one_block ? dx_tile : dx_sum;
       for (std::size_t word = 0; word < vocab; word += block_words) {
-        const std::size_t count = smaller(block_words, vocab - word);
+        const std::size_t count = detail::smaller(block_words, vocab - word);
         if (!one_block) block_weight = multiply_block(word, count);
-        detail::for_each_row(ctx, rows, count, [&](std::size_t r) {
+        detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
           T* const row = logits + r * count;
           states[r].softmax.probabilities(row, count, share, row);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
@@ -191,13 +191,13 @@ struct CrossEntropyHead {
         });
         // The weight's gradient first: dx may overwrite x.
         if (!dparams[0].empty())
-          gemm<T>(ctx, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
+          gemm<T>(cpu, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
                   dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
-        gemm<T>(ctx, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
+        gemm<T>(cpu, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
                 channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }
       if (!one_block)
-        detail::for_each_row(ctx, rows, channels, [&](std::size_t r) {
+        detail::for_each_row(cpu, rows, channels, [&](std::size_t r) {
           for (std::size_t c = 0; c < channels; ++c)
             dx_tile[r * channels + c] = dx_sum[r * channels + c];
         });

@@ -20,7 +20,7 @@ inline constexpr unsigned softmax_threads = 512, softmax_warps = softmax_threads
 struct LogitSum {
   float top = -infinity_of<float>, sum = 0;
 
-  /// e^(x - top), where numbers are all -infinity: e^x.
+  /// e^(x - top); if numbers are all -infinity, e^x.
   static __device__ float relative(float x, float top) {
     return fast_power_of_2((x - (top == -infinity_of<float> ? 0.0F : top)) * log2_e);
   }

@@ -166,7 +166,7 @@ void add_partials(Cuda& cuda, const char* name, CudaChunks chunks, std::size_t c
   cuda.launched(name);
 }
 
-/// to[s][c] += the sums over rows of what body adds, where to[s] is not null; the workspace holds
+/// to[s][c] += the sums over rows of what body adds, if to[s] is not null; the workspace holds
 /// CudaChunks::bytes().
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Parameters as products on a CUDA device take them: as they are, or, where activations are in bfloat16, as
+/// Parameters as products on a CUDA device take them: as they are, or, if activations are in bfloat16, as
 /// copies in bfloat16 that a layer makes in its workspace for each call.
 ///
 /// A copy lives as long as the call, is counted in the step's peak, and is never older than the fp32 values:

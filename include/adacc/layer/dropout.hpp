@@ -35,17 +35,17 @@ void random_words(const RandomKey& key, std::uint64_t first, std::uint32_t* word
   }
   std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
   std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < Philox::rounds; ++round) {
     for (std::size_t i = 0; i < lanes; ++i) {
-      const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c0[i];
-      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * c2[i];
+      const std::uint64_t p0 = std::uint64_t{Philox::factor_0} * c0[i];
+      const std::uint64_t p1 = std::uint64_t{Philox::factor_1} * c2[i];
       c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
       c1[i] = static_cast<std::uint32_t>(p1);
       c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
       c3[i] = static_cast<std::uint32_t>(p0);
     }
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    k0 += Philox::step_0;
+    k1 += Philox::step_1;
   }
   for (std::size_t i = 0; i < lanes; ++i) {
     words[4 * i] = c0[i];

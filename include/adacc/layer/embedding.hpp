@@ -24,10 +24,10 @@ struct Embedding {
   std::size_t vocab = 0;
   std::size_t context = 0;  ///< the longest sequence
   std::size_t channels = 0;
-  const char* tied = "wte";  ///< the name under which a head shares the token table; may be null
-  float init = 0.02F;        ///< standard deviation of the tables before training
-  std::size_t types = 0;     ///< of tokens, as BERT's sentences A and B; 0: tokens have none
-  bool positions = true;     ///< learned ones; else a layer further on sees to them (rotary)
+  const char* tied = "wte";   ///< the name under which a head shares the token table; may be null
+  float init_stddev = 0.02F;  ///< standard deviation of the tables before training
+  std::size_t types = 0;      ///< of tokens, as BERT's sentences A and B; 0: tokens have none
+  bool positions = true;      ///< learned ones; else a layer further on sees to them (rotary)
 
   using input_type = std::int32_t;
   static constexpr auto backward_reads = reads::input;
@@ -76,7 +76,8 @@ struct Embedding {
   constexpr Specs parameters(Shape) const {
     Specs specs;
     const auto add = [&](const char* table, std::size_t rows, const char* shared) {
-      specs.spec[specs.count++] = {table, Shape(rows, channels), Init::normal(init), true, shared};
+      specs.spec[specs.count++] = {table, Shape(rows, channels), Init::normal(init_stddev), true,
+                                   shared};
     };
     add("wte", vocab, tied);
     if (positions) add("wpe", context, nullptr);

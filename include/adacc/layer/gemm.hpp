@@ -21,6 +21,7 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
+#include "../core/extremes.hpp"
 #include "../core/view.hpp"
 
 #if defined(__CUDACC__)
@@ -73,7 +74,7 @@ struct Simd {
   static constexpr std::size_t width = Bytes / sizeof(T);
 };
 
-constexpr std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
+constexpr std::size_t least(std::size_t a, std::size_t b) { return smaller(a, b); }
 constexpr std::size_t round_up(std::size_t whole, std::size_t part) {
   return div_up(whole, part) * part;
 }

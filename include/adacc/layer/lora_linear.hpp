@@ -106,39 +106,39 @@ struct LoraLinear {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
+  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
                Bytes workspace) const {
     const std::size_t rows = x.rows(), in = x.cols();
     const View<T> h = carve<T>(aux, rows * rank);
-    gemm<T>(ctx, rows, rank, in, {x.data(), in, 1}, {params[a_index()].data(), 1, in}, h.data(),
+    gemm<T>(cpu, rows, rank, in, {x.data(), in, 1}, {params[a_index()].data(), 1, in}, h.data(),
             rank, Accumulate::no, workspace);
-    scale(ctx, h);
-    linear().forward(ctx, params, x, y, {}, workspace);
-    gemm<T>(ctx, rows, out, rank, {h.data(), rank, 1}, {params[a_index() + 1].data(), 1, rank},
+    scale(cpu, h);
+    linear().forward(cpu, params, x, y, {}, workspace);
+    gemm<T>(cpu, rows, out, rank, {h.data(), rank, 1}, {params[a_index() + 1].data(), 1, rank},
             y.data(), out, Accumulate::yes, workspace);
   }
 
   template <class T>
-  void backward(Cpu& ctx, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
+  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
                 View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
     const std::size_t rows = dy.rows(), in = params[0].cols();
     const View<const T> h = carve<T>(aux, rows * rank);
     const View<T> dh = carve<T>(workspace, rows * rank);
     const View<T> da = dparams[a_index()], db = dparams[a_index() + 1];
-    linear().backward(ctx, params, x, {}, dy, dx, dparams, {}, workspace);
+    linear().backward(cpu, params, x, {}, dy, dx, dparams, {}, workspace);
     if (!dx.empty() || !da.empty()) {
-      gemm<T>(ctx, rows, rank, out, {dy.data(), out, 1}, {params[a_index() + 1].data(), rank, 1},
+      gemm<T>(cpu, rows, rank, out, {dy.data(), out, 1}, {params[a_index() + 1].data(), rank, 1},
               dh.data(), rank, Accumulate::no, workspace);
-      scale(ctx, dh);
+      scale(cpu, dh);
     }
     if (!dx.empty())
-      gemm<T>(ctx, rows, in, rank, {dh.data(), rank, 1}, {params[a_index()].data(), in, 1},
+      gemm<T>(cpu, rows, in, rank, {dh.data(), rank, 1}, {params[a_index()].data(), in, 1},
               dx.data(), in, Accumulate::yes, workspace);
     if (!da.empty())
-      gemm<T>(ctx, rank, in, rows, {dh.data(), 1, rank}, {x.data(), in, 1}, da.data(), in,
+      gemm<T>(cpu, rank, in, rows, {dh.data(), 1, rank}, {x.data(), in, 1}, da.data(), in,
               Accumulate::yes, workspace);
     if (!db.empty())
-      gemm<T>(ctx, out, rank, rows, {dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
+      gemm<T>(cpu, out, rank, rows, {dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
               Accumulate::yes, workspace);
   }
 
@@ -159,10 +159,10 @@ struct LoraLinear {
   constexpr std::size_t a_index() const { return bias ? 2 : 1; }
 
   template <class T>
-  void scale(const Cpu& ctx, View<T> h) const {
+  void scale(const Cpu& cpu, View<T> h) const {
     const T factor = static_cast<T>(alpha) / static_cast<T>(rank);
     detail::for_each_piece(
-        ctx, h.size(), detail::tile_elems,
+        cpu, h.size(), detail::tile_elems,
         [&](std::size_t first, std::size_t n) { detail::as_array(h.data() + first, n) *= factor; });
   }
 };

@@ -25,26 +25,26 @@ struct MeanSquaredError {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets, Bytes workspace,
+  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets, Bytes workspace,
                Cpu::Loss& loss) const {
-    run(ctx, x, targets, View<T>(), workspace, loss);
+    run(cpu, x, targets, View<T>(), workspace, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& ctx, Params<const T>, View<const T> x, View<const T> targets,
+  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets,
                         View<T> dx, Params<T>, Bytes workspace, Cpu::Loss& loss) const {
-    run(ctx, x, targets, dx, workspace, loss);
+    run(cpu, x, targets, dx, workspace, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& ctx, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
+  void run(Cpu& cpu, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
            Cpu::Loss& loss) const {
     const std::size_t cols = x.cols();
     const View<double> sums = carve<double>(workspace, x.rows());
-    const std::size_t elems = detail::mean_rows(ctx, x.rows()) * cols;
+    const std::size_t elems = detail::mean_rows(cpu, x.rows()) * cols;
     const T factor = T(2) / static_cast<T>(elems);
-    detail::for_each_row(ctx, x.rows(), cols, [&](std::size_t r) {
+    detail::for_each_row(cpu, x.rows(), cols, [&](std::size_t r) {
       const T* const a = x.data() + r * cols;
       const T* const b = targets.data() + r * cols;
       sums[r] = 0;

@@ -97,27 +97,27 @@ struct SoftmaxCrossEntropy {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T>, View<const T> x, View<const std::int32_t> targets,
+  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const std::int32_t> targets,
                Bytes workspace, Cpu::Loss& loss) const {
-    run(ctx, x, targets, View<T>(), workspace, loss);
+    run(cpu, x, targets, View<T>(), workspace, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& ctx, Params<const T>, View<const T> x,
+  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x,
                         View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes workspace,
                         Cpu::Loss& loss) const {
-    run(ctx, x, targets, dx, workspace, loss);
+    run(cpu, x, targets, dx, workspace, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& ctx, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
+  void run(Cpu& cpu, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
            Cpu::Loss& loss) const {
     const std::size_t rows = x.rows(), classes = x.cols();
     const View<double> losses = carve<double>(workspace, rows);
-    const std::size_t all_rows = detail::mean_rows(ctx, rows);
+    const std::size_t all_rows = detail::mean_rows(cpu, rows);
     const T share = T(1) / static_cast<T>(all_rows);
-    detail::for_each_row(ctx, rows, classes, [&](std::size_t r) {
+    detail::for_each_row(cpu, rows, classes, [&](std::size_t r) {
       losses[r] = detail::softmax_loss(x.data() + r * classes, classes,
                                        static_cast<std::size_t>(targets[r]), share,
                                        dx.empty() ? nullptr : dx.data() + r * classes);

@@ -180,7 +180,7 @@ constexpr std::size_t multiply_windows_bytes(std::size_t m, std::size_t n, std::
 /// Row i of `to`, n elements, becomes (row i of `windows`) B, plus `bias` (n) unless it is null.
 /// pack(first k, depth, first column, columns, to) packs a panel of B. Windows::zeros is set here.
 template <class T, class Pack>
-void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> windows,
+void multiply_windows(Cpu& cpu, std::size_t batch, std::size_t n, Windows<T> windows,
                       const PixelRows<T>& to, const T* bias, Bytes workspace, const Pack& pack) {
   constexpr std::size_t highest = GemmBlocks<T>::max_rows / 2;
   const std::size_t m = batch * windows.y.grid * windows.x.grid;
@@ -208,7 +208,7 @@ void multiply_windows(Cpu& ctx, std::size_t batch, std::size_t n, Windows<T> win
       }
     });
   };
-  multiply_in_blocks<T>(ctx, m, n, windows.cols(), least(round_up(m, kernel_rows), highest),
+  multiply_in_blocks<T>(cpu, m, n, windows.cols(), least(round_up(m, kernel_rows), highest),
                         zeros + zero_elems, {}, pack, multiply);
 }
 
@@ -271,12 +271,12 @@ void pack_windows(const Windows<T>& windows, std::size_t p, std::size_t depth, s
 /// `workspace` holds gemm_workspace_bytes of this product, which runs over all windows of `batch`
 /// pictures.
 template <class T>
-void accumulate_windows(Cpu& ctx, std::size_t m, std::size_t batch, Operand<T> a,
+void accumulate_windows(Cpu& cpu, std::size_t m, std::size_t batch, Operand<T> a,
                         const Windows<T>& windows, T* c, std::size_t ldc, Bytes workspace) {
   const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
     pack_windows(windows, p, depth, j, count, to);
   };
-  gemm_with<T>(ctx, m, windows.cols(), batch * windows.y.grid * windows.x.grid, a, pack, c, ldc,
+  gemm_with<T>(cpu, m, windows.cols(), batch * windows.y.grid * windows.x.grid, a, pack, c, ldc,
                Accumulate::yes, workspace);
 }
 

@@ -32,7 +32,7 @@
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
-///     constexpr double operations(Shape in) const;     // of forward, in products of matrices, where
+///     constexpr double operations(Shape in) const;     // of forward, in products of matrices, if
 ///                                                      // parameters do not tell (estimate.hpp)
 ///     constexpr Shape output_shape(Shape in) const;    // default: in
 ///     constexpr Error validate(Shape in) const;        // default: no error
@@ -43,7 +43,7 @@
 ///                                              // what is made of parameters alone, and would be made
 ///                                              // again in each part of a call: KernelCall::packed
 ///     constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const;
-///                                              // where parameters are in bfloat16 it has no copy of
+///                                              // if parameters are in bfloat16 it has no copy of
 ///                                              // them all, but reads them by Params::rows() or
 ///                                              // bf16_row(): the bytes that these rows take
 ///
@@ -54,7 +54,7 @@
 ///
 /// If parameters are frozen, backward is not asked for their gradients; nor, if nothing before the
 /// layer is trained, for dx. A layer that declares `reads_when` knows that: what it does not name is
-/// then empty and need not be kept, and where dparams[i] or dx are empty it does without the work
+/// then empty and need not be kept, and if dparams[i] or dx are empty it does without the work
 /// for them. All others get memory for every gradient, whether anybody reads it or not. What is
 /// wanted has the same bits either way. A loss may declare `reads_when`, too, for the sake of
 /// dparams alone: it always reads x, and its dx is always wanted.

@@ -158,8 +158,9 @@ struct LossNode {
 };
 
 struct Graph {
-  /// More than that many nodes, or ids in all lists, are refused.
+  /// More nodes than that, or more ids in all lists together than most_ids() of it, are refused.
   static constexpr std::size_t most_nodes = std::size_t{1} << 24;
+  static constexpr std::size_t most_ids(std::size_t nodes) { return 16 * nodes; }
   /// Codecs that candidates and types of one graph may name: sets of them are words of 64 bits.
   static constexpr std::size_t most_codecs = 64;
 
@@ -413,10 +414,11 @@ constexpr Error check(const Graph& graph) {
     return Error::say("the graph's node ", k, " (", graph.node(k).name, ") ", what...);
   };
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
-  if (graph.nodes.size() > Graph::most_nodes || graph.ids.size() > 16 * Graph::most_nodes)
+  if (graph.nodes.size() > Graph::most_nodes ||
+      graph.ids.size() > Graph::most_ids(Graph::most_nodes))
     return Error::say("the graph has ", graph.nodes.size(), " nodes that read ", graph.ids.size(),
-                      " activations; at most ", Graph::most_nodes, " and ", 16 * Graph::most_nodes,
-                      " are possible");
+                      " activations; at most ", Graph::most_nodes, " and ",
+                      Graph::most_ids(Graph::most_nodes), " are possible");
   Array<int> layers(graph.nodes.size() + 1), sums(graph.nodes.size() + 1);  // from step_input on
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);

@@ -37,7 +37,10 @@ struct GraphOptions {
 template <class Context = Cpu>
 class GraphBuilder {
  public:
-  constexpr GraphBuilder(Shape input, const GraphOptions& options) : shape_(input) {
+  /// A model of more than `most_nodes` layers, copies included, is refused before it takes memory.
+  constexpr GraphBuilder(Shape input, const GraphOptions& options,
+                         std::size_t most_nodes = Graph::most_nodes)
+      : shape_(input), most_nodes_(most_nodes) {
     graph_.input = input;
     graph_.parts = options.parts;
     graph_.scalar = graph_.input_dtype = options.scalar;
@@ -116,6 +119,7 @@ class GraphBuilder {
       return fail("Residual", Error::say("ends with ", last.name,
                                          ", whose backward reads its output, but the sum takes "
                                          "that output's place; end it with another layer"));
+    if (!has_room(1, 0, 1)) return fail_for_room("Residual", "is one sum");
     graph_.add(source);
   }
 
@@ -141,6 +145,7 @@ class GraphBuilder {
       return fail("Repeat", Error::say("needs at least 1 copy of its block, and got ", count));
     const int layer = layer_, outer = copy_;
     const Shape shape = shape_;
+    const std::size_t nodes = graph_.nodes.size(), ids = graph_.ids.size();
     ++depth_;
     for (int i = 0; i < count; ++i) {
       layer_ = layer;
@@ -151,6 +156,11 @@ class GraphBuilder {
         return fail("Repeat", Error::say("needs a block that keeps its input's shape; this one "
                                          "turns ",
                                          shape, " into ", shape_));
+      if (i > 0) continue;
+      const std::size_t layers = graph_.nodes.size() - nodes;
+      if (!has_room(static_cast<std::size_t>(count) - 1, layers, graph_.ids.size() - ids))
+        return fail_for_room("Repeat", "asks for ", count, " copies of a block with ", layers,
+                             " layers, which is");
     }
     copy_ = outer;
     --depth_;
@@ -215,6 +225,8 @@ class GraphBuilder {
     const int layer = layer_++;
     if (error_) return;
     const detail::LayerSignature& signature = *declared.signature;
+    // It reads one activation, and in backward up to two.
+    if (!has_room(1, 1, 3)) return fail_for_room(signature.name, "is one layer");
     const detail::LayerNeeds& needs = declared.needs;
     const int id = graph_.node_count();
     Node node;
@@ -336,6 +348,21 @@ class GraphBuilder {
   }
   constexpr void fail(const Node& node, const Error& why) {
     if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
+  }
+
+  /// Whether `times` as many nodes and ids of activations still fit into the graph.
+  constexpr bool has_room(std::size_t times, std::size_t nodes, std::size_t ids) const {
+    const auto fits = [&](std::size_t there, std::size_t more, std::size_t most) {
+      return there <= most && (more == 0 || times <= (most - there) / more);
+    };
+    return fits(graph_.nodes.size(), nodes, most_nodes_) &&
+           fits(graph_.ids.size(), ids, Graph::most_ids(most_nodes_));
+  }
+  template <class... What>
+  constexpr void fail_for_room(const char* who, const What&... what) {
+    fail(who,
+         Error::say(what..., " too many: a model may have at most ", most_nodes_,
+                    " layers, which read at most ", Graph::most_ids(most_nodes_), " activations"));
   }
 
   /// Of the products of a layer's input with its parameter matrices: what nearly all layers do.
@@ -484,8 +511,10 @@ class GraphBuilder {
     Parameter parameter;
     static_cast<ParameterSpec&>(parameter) = spec;
     parameter.node = node;
-    for (const Parameter& earlier : graph_.parameters) {
-      if (spec.tied == nullptr || !earlier.owner || !same(spec.tied, earlier.tied)) continue;
+    const std::size_t earlier_ones = spec.tied == nullptr ? 0 : graph_.parameters.size();
+    for (std::size_t i = 0; i < earlier_ones; ++i) {
+      const Parameter& earlier = graph_.parameters[i];
+      if (!earlier.owner || !same(spec.tied, earlier.tied)) continue;
       if (!(spec.shape == earlier.shape))
         return fail(who, Error::say("the tied parameter '", spec.tied, "' is ", earlier.shape,
                                     " in one layer and ", spec.shape, " in another"));
@@ -518,6 +547,7 @@ class GraphBuilder {
 
   Graph graph_;
   Shape shape_;
+  std::size_t most_nodes_;
   int layer_ = 0;
   int copy_ = 0;
   int depth_ = 0;            ///< of Repeats

@@ -41,7 +41,7 @@ struct ParameterSpec {
   Init init{};
   bool decay = true;           ///< whether weight decay applies
   const char* tied = nullptr;  ///< layers that give the same non-null name share storage
-  /// It keeps its value: it has no gradient. Where several layers share storage, the first says so.
+  /// It keeps its value: it has no gradient. If several layers share storage, the first says so.
   bool frozen = false;
 };
 
@@ -108,7 +108,7 @@ struct Parameter : ParameterSpec {
   int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
 };
 
-/// Elements that a parameter takes in a block in which each starts 64-byte aligned, where activations are
+/// Elements that a parameter takes in a block in which each starts 64-byte aligned, if activations are
 /// of `scalar`.
 constexpr std::size_t padded_elems(Shape shape, Dtype scalar) {
   const std::size_t elem = bytes_of(wide(scalar));

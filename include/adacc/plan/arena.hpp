@@ -7,17 +7,12 @@
 #include "chain/planner.hpp"
 #include "exhaustive/planner.hpp"
 
-namespace adacc { inline namespace v0_1 {
-
-/// Open activations up to which the exhaustive search is quick.
-inline constexpr std::size_t few_open_activations = 8;
-
-namespace detail {
+namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline bool searches_all(const Graph& graph, const PlanRequest& request) {
   std::size_t open = 0;
   for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
-  return open <= few_open_activations && request.solver != Solver::lp_solve &&
+  return open <= ExhaustiveTuning::open_activations && request.solver != Solver::lp_solve &&
          request.in_flight == 1;
 }
 
@@ -57,8 +52,9 @@ class ArenaPlanner {
   bool search_all(const PlanRequest& request, Proposals& proposals) const {
     return proposals.retain_fits() ||
            (searches_all(graph_, request) &&
-            search_exhaustively(graph_, profile_, request, proposals.deadline().part(0.5), 500000,
-                                proposals) &&
+            search_exhaustively(graph_, profile_, request,
+                                proposals.deadline().part(ExhaustiveTuning::share),
+                                ExhaustiveTuning::nodes_asked, proposals) &&
             (proposals.found() || proposals.smallest().proven()));
   }
 
@@ -82,5 +78,4 @@ class ArenaPlanner {
   double tolerance_ = 0;
 };
 
-}  // namespace detail
-}}  // namespace adacc::v0_1
+}}}  // namespace adacc::v0_1::detail

@@ -5,7 +5,7 @@
 ///     static_assert(plan, "no plan fits");
 ///     auto step = adacc::make_program(graph, plan);
 ///
-/// The exact search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
+/// The exhaustive search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
 /// activations: compilers count the steps of a constant expression and stop at a million or so.
 #pragma once
 
@@ -65,11 +65,35 @@ struct LayerCounter {
 /// As far as a compiler looks, and the plan of the types if it finds none.
 constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& profile,
                                       double tolerance) {
-  SmallestPlan smallest = smallest_plan(graph, profile, tolerance, 80);
+  SmallestPlan smallest =
+      smallest_plan(graph, profile, tolerance, ExhaustiveTuning::constant_smallest_nodes);
   if (!smallest.plan.policies.empty()) return smallest;
   smallest.plan = plan_from_types(graph);
   smallest.arena_bytes = peak_bytes(graph, smallest.plan);
   return smallest;
+}
+
+/// What a search found, if it meets the request: its layout, cost and error are held against that here,
+/// as other planners' are by Proposals, which would take more steps than compilers allow.
+template <std::size_t Size>
+constexpr ConstantPlan<Size> constant_plan(const Graph& graph, const CostProfile& profile,
+                                           const PlanRequest& request, const SearchResult& found) {
+  ConstantPlan<Size> result;
+  PlanCost cost;
+  bool meets =
+      found.found && found.arena_bytes <= request.budget_bytes && !check(graph, found.plan);
+  if (meets) cost = evaluate(graph, profile, found.plan);
+  meets =
+      meets && cost.error <= request.tolerance && cost.live_bytes <= align_up(request.budget_bytes);
+  if (!meets) {
+    result.error = over_budget(graph, request, smallest_known(graph, profile, request.tolerance));
+    return result;
+  }
+  for (std::size_t i = 0; i < Size; ++i) result.policies[i] = found.plan.policies[i];
+  result.made_for = graph.fingerprint;
+  result.seconds = cost.seconds;
+  result.proven = found.finished;
+  return result;
 }
 
 template <class Network>
@@ -103,19 +127,9 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   detail::SearchLimits limits;
   limits.budget_bytes = budget_bytes;
   limits.tolerance = tolerance;
-  limits.most_nodes = 100000;
-  const detail::SearchResult found = detail::Search(*graph, profile, limits).run();
-  PlanCost cost;
-  if (found.found) result.error = check(*graph, found.plan);
-  if (found.found && !result.error) cost = evaluate(*graph, profile, found.plan);
-  if (!found.found || cost.error > tolerance)
-    result.error = over_budget(*graph, request, detail::smallest_known(*graph, profile, tolerance));
-  if (result.error) return result;
-  for (std::size_t i = 0; i < result.size(); ++i) result.policies[i] = found.plan.policies[i];
-  result.made_for = graph->fingerprint;
-  result.seconds = cost.seconds;
-  result.proven = found.finished;
-  return result;
+  limits.most_nodes = ExhaustiveTuning::constant_nodes;
+  return detail::constant_plan<detail::layer_count<Network>()>(
+      *graph, profile, request, detail::Search(*graph, profile, limits).run());
 }
 
 }}  // namespace adacc::v0_1

@@ -24,6 +24,7 @@
 #include "arena.hpp"
 #include "outcome.hpp"
 #include "request.hpp"
+#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -65,11 +66,10 @@ class OffloadPlanner {
     const std::size_t most = proposals_.retain_arena_bytes();
     // The largest first: close to the smallest arena a search without a store takes long, and plans
     // that are slower than one that is known are of no interest.
-    for (const std::size_t part : {1U, 2U, 4U, 8U, 16U, 32U})
-      try_budget(budget + (most - budget) / part);
+    for (const std::size_t part : OffloadTuning::parts) try_budget(budget + (most - budget) / part);
     try_budget(budget);
     // Between the neighbours of the best so far.
-    for (int round = 0; round < rounds && !proposals_.deadline().passed(); ++round) {
+    for (int round = 0; round < OffloadTuning::rounds && !proposals_.deadline().passed(); ++round) {
       const std::size_t best = best_trial();
       const std::size_t low = best == 0 ? 0 : best - 1;
       const std::size_t high = best + 1 < trials_.size() ? best + 1 : best;
@@ -91,8 +91,6 @@ class OffloadPlanner {
   std::size_t extensions() const { return arena_.extensions(); }
 
  private:
-  static constexpr int rounds = 3;
-
   /// A number with so many digits behind its point, cut.
   template <int digits>
   struct Decimal {
@@ -134,7 +132,7 @@ class OffloadPlanner {
     without.link = {};
     without.most_written_bytes = 0;
     without.budget_bytes = bytes;
-    without.deadline_seconds = proposals_.deadline().left() / 8;
+    without.deadline_seconds = proposals_.deadline().left() / OffloadTuning::share;
     Proposals found(graph_, profile_, without);
     arena_.search_below(proposals_.found() ? proposals_.best().cost.seconds : infinite, without,
                         found);
@@ -154,7 +152,7 @@ class OffloadPlanner {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
     // A layout may take more than the bytes that live: the room is then smaller by as much.
-    for (int tries = 0; tries < 6 && room > 0; ++tries) {
+    for (int tries = 0; tries < OffloadTuning::send_tries && room > 0; ++tries) {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
       if (proposals_.meets(sent)) {
         if (sent.cost.written_bytes > 0) lower(sending_, sent.cost.seconds);

@@ -2,12 +2,14 @@
 /// How a kept activation waits from its last reader in forward to its first in backward: in which
 /// place, and as it is or encoded by a codec.
 ///
-/// A new form is a field here, an entry in forms_of() (plan/options.hpp) if planners are to choose
-/// it, and its instructions: where they are placed (program/scheduler.hpp, program/transfers.hpp)
-/// and where they are performed (step/step.hpp).
+/// A new form is a field here, with what names, numbers and lists forms below; an entry in forms_of()
+/// (plan/options.hpp) if planners are to choose it; and its instructions: where they are placed
+/// (program/scheduler.hpp, program/transfers.hpp) and where they are performed (step/step.hpp). Files of
+/// plans and ranks that compare theirs go by what is here.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "../codec/codec.hpp"
 
@@ -42,7 +44,18 @@ struct Form {
     return travels() ? codec->offloaded_name : codec->name;
   }
 
+  /// Another one for each form, the same in every process.
+  constexpr std::uint64_t number() const {
+    return std::uint64_t{codec == nullptr ? 0 : codec->id} << 1 | (travels() ? 1U : 0U);
+  }
+
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
+
+/// visit(form) for all forms with `codec`, or, if that is null, as it is.
+template <class Visit>
+constexpr void each_form(const CodecInfo* codec, const Visit& visit) {
+  for (const Place place : {Place::arena, Place::store}) visit(Form{codec, place});
+}
 
 }}  // namespace adacc::v0_1

@@ -35,6 +35,9 @@ class Policy {
   /// Whether it may leave the arena.
   constexpr bool travels() const { return keeps() && form_.travels(); }
 
+  /// Another one for each policy of a plan, the same in every process.
+  constexpr std::uint64_t number() const { return form_.number() << 1 | (recomputes() ? 1U : 0U); }
+
   friend constexpr bool operator==(const Policy&, const Policy&) = default;
 
   friend constexpr Policy keep(const Form& form);

@@ -52,7 +52,7 @@ class FixedProgram {
     std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
   };
   template <std::size_t... index>
-  static constexpr Sizes measure(std::index_sequence<index...>) {
+  static constexpr Sizes count(std::index_sequence<index...>) {
     Result<Program> result = Make{}();
     Sizes found;
     found.made = static_cast<bool>(result);
@@ -67,7 +67,7 @@ class FixedProgram {
     }
     return found;
   }
-  static constexpr Sizes sizes = measure(Indices{});
+  static constexpr Sizes sizes = count(Indices{});
   static_assert(sizes.made,
                 "adacc: make_program returns an error for this network, input and plan; print the "
                 "error of the same call to see which");

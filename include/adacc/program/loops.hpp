@@ -20,6 +20,7 @@
 
 #include <cstddef>
 
+#include "../core/extremes.hpp"
 #include "liveness.hpp"
 #include "scheduler.hpp"
 #include "segments.hpp"
@@ -52,8 +53,7 @@ struct Share {
 
 /// Whether segments a and b are a pair: `pairs` says so of each and the next one.
 constexpr bool are_pair(const Array<bool>& pairs, int a, int b) {
-  const int left = a < b ? a : b;
-  return (b - a == 1 || a - b == 1) && pairs[static_cast<std::size_t>(left)];
+  return (b - a == 1 || a - b == 1) && pairs[static_cast<std::size_t>(smaller(a, b))];
 }
 
 /// What may run in one loop, by graph and plan. Graph must outlive it.

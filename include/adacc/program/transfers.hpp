@@ -46,7 +46,7 @@ class TransferPass {
   /// Whether there is nothing that could be sent.
   constexpr bool empty() const { return items_.empty(); }
 
-  /// `out` with as much sent as it takes to stay within `aim` live bytes, or, where that cannot be,
+  /// `out` with as much sent as it takes to stay within `aim` live bytes, or, if that cannot be,
   /// within `limit`; false if not even that can be.
   constexpr bool run(std::size_t limit, std::size_t aim, Schedule& out) {
     if (!place(limit, aim)) return false;

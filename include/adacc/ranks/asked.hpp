@@ -53,10 +53,7 @@ std::size_t count_of_asked(const Optimizer& optimizer) {
 inline double number_of(const Plan& plan) {
   Mixer hash;
   hash.mix(plan.room_bytes);
-  for (const Policy& policy : plan.policies) {
-    const std::uint64_t codec = policy.codec() == nullptr ? 0 : policy.codec()->id;
-    hash.mix(codec << 2 | (policy.travels() ? 2U : 0U) | (policy.recomputes() ? 1U : 0U));
-  }
+  for (const Policy& policy : plan.policies) hash.mix(policy.number());
   return static_cast<double>(hash.value() >> 11);
 }
 

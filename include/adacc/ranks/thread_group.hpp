@@ -23,6 +23,7 @@
 
 #include "../core/clock.hpp"
 #include "../core/error.hpp"
+#include "../core/steady_clock.hpp"
 #include "group.hpp"
 #include "group_faults.hpp"
 
@@ -207,10 +208,7 @@ class ThreadGroup {
   }
 
   double now(int rank) const {
-    if (!simulated()) {
-      const auto now = std::chrono::steady_clock::now().time_since_epoch();
-      return std::chrono::duration<double>(now).count();
-    }
+    if (!simulated()) return steady_seconds();
     const Lock lock(mutex_);
     return rank_of(rank).now;
   }

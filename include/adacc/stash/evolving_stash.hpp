@@ -136,7 +136,7 @@ class EvolvingStash : private Stash<T, Context> {
     if (const Error why = Plain::bind(arena, store)) return why;
     arena_ = arena;
     store_ = store;
-    watched_ = watched;
+    watch_memory_ = watched;
     if (arena.size() < budget_bytes()) evolution_.limit_budget(arena.size());
     return {};
   }
@@ -179,10 +179,10 @@ class EvolvingStash : private Stash<T, Context> {
       observe(&context);
       measure(context);
       advance();
-      if (evolution_.wants_statistics(steps_) && (on_host || watched_.size() != 0)) {
+      if (evolution_.wants_statistics(steps_) && (on_host || watch_memory_.size() != 0)) {
         // What nobody encodes is read, too: it must not look like something that was.
-        if (!on_host) detail::fill_bytes(context, watched_, 0);
-        watching_ = !Plain::watch(watched_);
+        if (!on_host) detail::fill_bytes(context, watch_memory_, 0);
+        watching_ = !Plain::watch(watch_memory_);
       }
     }
     if (const Error why = Plain::begin(context)) return why;
@@ -201,7 +201,7 @@ class EvolvingStash : private Stash<T, Context> {
       if (!on_host && context != nullptr)
         // If it cannot be read, the step that follows says why.
         read = !detail::WatchedCopy<Context>::read(
-            *context, watched_, [&](ConstBytes copy) { Plain::read_watched(copy); });
+            *context, watch_memory_, [&](ConstBytes copy) { Plain::read_watched(copy); });
       for (int k = 0; read && k < graph().node_count(); ++k)
         if (plan()[k].codec() != nullptr) evolution_.observe_statistics(k, Plain::statistics(k));
       Plain::stop_watching();
@@ -229,7 +229,7 @@ class EvolvingStash : private Stash<T, Context> {
       }
       boundary_.looked = true;
       Result<CostProfile> profile =
-          measure_stash(*model_, context, arena_, {.now = options_.clock, .repeats = repeats});
+          measure_stash(*model_, context, arena_, {.clock = options_.clock, .repeats = repeats});
       measuring_ += options_.clock() - now;
       if (profile) profile->rest = evolution_.profile().rest;
       const Error why = profile ? evolution_.observe_profile(static_cast<CostProfile&&>(*profile))
@@ -285,7 +285,7 @@ class EvolvingStash : private Stash<T, Context> {
   WorkWatch work_;
   PlanBoundary boundary_;
   bool reported_ = true;  ///< what boundary() says is of steps before the next one
-  Bytes arena_, watched_;
+  Bytes arena_, watch_memory_;
   StoreRef store_;
   std::uint64_t steps_ = 0;  ///< begun so far
   bool ran_ = false;         ///< the last of them was not looked at yet

@@ -2,7 +2,7 @@
 /// Measuring a stash on a CUDA device: its samples in device memory.
 ///
 ///     StreamClock clock(stream);
-///     auto profile = measure_stash(model, cuda, scratch, {.now = clock});   // of device memory
+///     auto profile = measure_stash(model, cuda, scratch, {.clock = clock});   // of device memory
 #pragma once
 
 #include "../core/cuda.cuh"

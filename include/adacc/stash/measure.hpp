@@ -20,7 +20,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct StashMeasurement {
-  ClockRef now;     ///< needed
+  ClockRef clock;   ///< needed
   int repeats = 7;  ///< of each kind of callable and codec, at least 1; the median counts
   /// Of the trainer's own step, everything retained, by the same clock. If it is not known (0),
   /// backward is taken to last twice as long as forward of what can be recomputed.
@@ -126,9 +126,9 @@ class StashTimer {
 
   template <class Call>
   double seconds(const Call& call) const {
-    const double start = how_.now();
+    const double start = how_.clock();
     call();
-    return how_.now() - start;
+    return how_.clock() - start;
   }
 
   /// Of time(0), time(1), … as many as are asked for, behind one that pays for cold caches. At
@@ -165,7 +165,7 @@ Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& 
   const Result<Graph> made = model.graph();
   if (!made) return made.error;
   const Graph& graph = *made;
-  if (!how.now || how.repeats < 1)
+  if (!how.clock || how.repeats < 1)
     return Error::misuse("measuring a stash needs a clock and at least 1 repeat");
   const std::size_t bytes = stash_measure_bytes(graph);
   if (scratch.size() < bytes)

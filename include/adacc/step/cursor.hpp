@@ -3,7 +3,9 @@
 ///
 /// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says
 /// into how many of them these are cut, if they can be. Time is the caller's: a functor that
-/// returns the ticks of any clock, as std::int64_t. The cursor remembers how long the parts of each
+/// returns the ticks of any clock, as std::int64_t, and not the seconds that a ClockRef returns:
+/// tiny devices count cycles, have no fast doubles, and look at the clock in front of each part; in a
+/// game, frames have deadlines in ticks. The cursor remembers how long the parts of each
 /// instruction took at most, in this step and in those before, and starts none that would, by that,
 /// pass the deadline. A part that never ran starts whenever there is time left, so run one step
 /// without a deadline before the first that has one.

@@ -315,7 +315,7 @@ class Step {
   }
   const typename Context::Loss& lent_loss() const { return loss_; }
 
-  /// The steps that follow note what codecs see of what they encode. Where the host cannot read blobs, they
+  /// The steps that follow note what codecs see of what they encode. If the host cannot read blobs, they
   /// leave it in `memory`, watch_bytes() of the context's, which stays the caller's, and read_watched() is
   /// due after each. Not during a step.
   Error watch(Bytes memory = {}) {
@@ -323,7 +323,7 @@ class Step {
   }
   /// They do so no longer.
   void stop_watching() { watched_.stop(); }
-  /// 0 where the host reads blobs itself.
+  /// 0 if the host reads blobs itself.
   std::size_t watch_bytes() const {
     return detail::WatchedBlobs<T, Context>::bytes(graph(), at_.program.plan, dispatch_);
   }

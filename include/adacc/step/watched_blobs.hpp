@@ -26,7 +26,7 @@ class WatchedBlobs {
   using Codecs = Dispatch<T, Context>;
 
  public:
-  /// What steps under `plan`, or another one that a planner may choose, want to be lent: 0 where the host
+  /// What steps under `plan`, or another one that a planner may choose, want to be lent: 0 if the host
   /// reads blobs itself.
   static std::size_t bytes(const Graph& graph, const Plan& plan, const Codecs& codecs) {
     std::size_t sum = 0;

@@ -48,7 +48,7 @@ class LayerCheck : CheckBase {
     bool again = false;  ///< forward runs twice, and is told that aux holds
     Wanted wanted{};
   };
-  struct Outcome {
+  struct Computed {
     GuardedBlock y, aux, dx, gradients;
   };
 
@@ -114,18 +114,18 @@ class LayerCheck : CheckBase {
            within(aux, "forward", "aux");
   }
 
-  bool run(Cpu cpu, const How& how, Outcome& outcome) {
+  bool run(Cpu cpu, const How& how, Computed& computed) {
     const std::size_t y_bytes = out_.elems() * sizeof(double);
     const std::size_t dx_bytes = tokens ? 0 : in_.elems() * sizeof(double);
-    outcome.y = GuardedBlock(y_bytes, how.y_fill);
-    outcome.aux = GuardedBlock(Traits::aux_bytes(f_, in_, Dtype::f64));
-    outcome.dx = how.in_place ? copy(dy_) : GuardedBlock(dx_bytes, how.dx_fill);
-    outcome.gradients = gradient_block(how.gradient_start);
-    if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
+    computed.y = GuardedBlock(y_bytes, how.y_fill);
+    computed.aux = GuardedBlock(Traits::aux_bytes(f_, in_, Dtype::f64));
+    computed.dx = how.in_place ? copy(dy_) : GuardedBlock(dx_bytes, how.dx_fill);
+    computed.gradients = gradient_block(how.gradient_start);
+    if (!forward(cpu, computed.y, computed.aux, how.workspace_fill)) return false;
     if (how.again) {
-      outcome.y = GuardedBlock(y_bytes, how.y_fill);
+      computed.y = GuardedBlock(y_bytes, how.y_fill);
       cpu.aux_holds = true;
-      if (!forward(cpu, outcome.y, outcome.aux, how.workspace_fill)) return false;
+      if (!forward(cpu, computed.y, computed.aux, how.workspace_fill)) return false;
     }
 
     // What backward does not read is empty, and NaN to those that look nevertheless.
@@ -134,24 +134,24 @@ class LayerCheck : CheckBase {
     const bool reads_x = reads_input(reads), reads_y = reads_output(reads);
     const GuardedBlock no_x(in_.elems() * sizeof(X)), no_y(y_bytes);
     const View<const X> x(reads_x ? x_.as<X>() : no_x.as<X>(), reads_x ? in_ : Shape());
-    const View<const double> y(reads_y ? outcome.y.template as<double>() : no_y.as<double>(),
+    const View<const double> y(reads_y ? computed.y.template as<double>() : no_y.as<double>(),
                                reads_y ? out_ : Shape());
-    const View<const double> dy(how.in_place ? outcome.dx.template as<double>() : dy_.as<double>(),
+    const View<const double> dy(how.in_place ? computed.dx.template as<double>() : dy_.as<double>(),
                                 out_);
     const bool wants_dx = !tokens && !how.without_dx && how.wanted.dx;
     const View<double> dx =
-        wants_dx ? View<double>(outcome.dx.template as<double>(), in_) : View<double>();
-    const GuardedBlock y_before = copy(outcome.y), aux_before = copy(outcome.aux);
+        wants_dx ? View<double>(computed.dx.template as<double>(), in_) : View<double>();
+    const GuardedBlock y_before = copy(computed.y), aux_before = copy(computed.aux);
     GuardedBlock scratch = workspace(cpu, Pass::backward, how.workspace_fill);
     kernel<F, Cpu>::template backward<double>(
-        f_, cpu, parameters(), x, y, dy, dx, gradients(outcome.gradients),
-        static_cast<const GuardedBlock&>(outcome.aux).bytes(), scratch.bytes());
-    if (!within(scratch, "backward", "its workspace") || !within(outcome.dx, "backward", "dx") ||
-        !within(outcome.aux, "backward", "aux"))
+        f_, cpu, parameters(), x, y, dy, dx, gradients(computed.gradients),
+        static_cast<const GuardedBlock&>(computed.aux).bytes(), scratch.bytes());
+    if (!within(scratch, "backward", "its workspace") || !within(computed.dx, "backward", "dx") ||
+        !within(computed.aux, "backward", "aux"))
       return false;
-    if (!gaps_intact(outcome.gradients))
+    if (!gaps_intact(computed.gradients))
       return fail(Error::say("backward wrote outside a parameter's gradient"));
-    if (!(outcome.y == y_before) || !(outcome.aux == aux_before))
+    if (!(computed.y == y_before) || !(computed.aux == aux_before))
       return fail(Error::say("backward changed y or aux, which it may only read"));
     if (!(x_ == kept_x_) || !(values_ == kept_values_) || !(dy_ == kept_dy_) || !x_.intact() ||
         !values_.intact() || !dy_.intact())
@@ -161,8 +161,8 @@ class LayerCheck : CheckBase {
 
   bool check_mode(bool training) {
     const char* mode = training ? "" : " in evaluation";
-    Outcome base = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
-    Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Computed base = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
     const Cpu serial = context(training);
     if (!run(serial, {}, base)) return false;
 
@@ -223,10 +223,10 @@ class LayerCheck : CheckBase {
   }
 
   /// If some gradients are not wanted, the others are what they were, from what is read then.
-  bool check_wanted(const Cpu& cpu, const Outcome& base) {
+  bool check_wanted(const Cpu& cpu, const Computed& base) {
     if (Traits::reads_when(f_, Wanted{}) != Traits::backward_reads())
       return fail(Error::say("reads_when, with all gradients wanted, is not backward_reads"));
-    Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
     bool holds = true;
     for_each_choice([&](Wanted wanted) {
       const int read = static_cast<int>(Traits::reads_when(f_, wanted));
@@ -243,14 +243,14 @@ class LayerCheck : CheckBase {
     return holds;
   }
 
-  bool check_workers(bool training, const Outcome& base) {
+  bool check_workers(bool training, const Computed& base) {
     for (const int workers : {1, 2, options_.workers}) {
       PermutedExecutor executor(workers, options_.seed);
       Cpu cpu{ExecutorRef(executor)};
       cpu.training = training;
       cpu.key = key();
       cpu.lengths = options_.lengths;
-      Outcome other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
       if (!run(cpu, {}, other)) return false;
       if (executor.nested() > 0)
         return fail(Error::say("a tile called parallel, which the executor contract forbids"));
@@ -263,11 +263,11 @@ class LayerCheck : CheckBase {
 
   /// In parts, a layer computes what it does whole, but for the order of sums. What it keeps from part to
   /// part changes no bit.
-  bool check_split(bool training, const Outcome& base) {
+  bool check_split(bool training, const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
     for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
-      Outcome cut = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
-      Outcome kept = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      Computed cut = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      Computed kept = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
       if (!run_in_parts(training, parts, false, base, cut)) return false;
       const double *a = cut.gradients.template as<double>(),
                    *b = base.gradients.template as<double>();
@@ -287,8 +287,8 @@ class LayerCheck : CheckBase {
     return true;
   }
 
-  bool run_in_parts(bool training, std::size_t parts, bool keeps, const Outcome& base,
-                    Outcome& outcome) {
+  bool run_in_parts(bool training, std::size_t parts, bool keeps, const Computed& base,
+                    Computed& outcome) {
     outcome.y = GuardedBlock(base.y.size());
     outcome.dx = GuardedBlock(base.dx.size());
     outcome.gradients = gradient_block(0);
@@ -310,11 +310,11 @@ class LayerCheck : CheckBase {
     return nearly(a.as<double>(), b.as<double>(), b.size() / sizeof(double));
   }
 
-  static bool same(const Outcome& a, const Outcome& b) {
+  static bool same(const Computed& a, const Computed& b) {
     return a.y == b.y && a.aux == b.aux && a.dx == b.dx && a.gradients == b.gradients;
   }
 
-  void compare(Cpu cpu, const Outcome& base) {
+  void compare(Cpu cpu, const Computed& base) {
     GuardedBlock y(base.y.size()), aux(base.aux.size());
     // The objective is sum(dy * y), of which backward computes the gradient. Subtracting the
     // unchanged y first makes what did not change cancel exactly.

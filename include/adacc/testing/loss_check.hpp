@@ -35,7 +35,7 @@ class LossCheck : CheckBase {
     double gradient_start = 0;
     bool in_place = false;
   };
-  struct Outcome {
+  struct Computed {
     double evaluated = 0, loss = 0;
     GuardedBlock dx{0}, gradients{0};
   };
@@ -75,25 +75,25 @@ class LossCheck : CheckBase {
         Error::say("forward wrote outside its workspace, which has ", scratch.size(), " bytes"));
   }
 
-  bool run(Cpu cpu, const How& how, Outcome& outcome) {
-    if (!evaluate(cpu, how.workspace_fill, outcome.evaluated)) return false;
-    outcome.dx = how.in_place ? copy(x_) : GuardedBlock(in_.elems() * sizeof(double), how.dx_fill);
-    outcome.gradients = gradient_block(how.gradient_start);
+  bool run(Cpu cpu, const How& how, Computed& computed) {
+    if (!evaluate(cpu, how.workspace_fill, computed.evaluated)) return false;
+    computed.dx = how.in_place ? copy(x_) : GuardedBlock(in_.elems() * sizeof(double), how.dx_fill);
+    computed.gradients = gradient_block(how.gradient_start);
     GuardedBlock scratch(
         Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::backward),
         how.workspace_fill);
-    const View<double> dx(outcome.dx.template as<double>(), in_);
+    const View<double> dx(computed.dx.template as<double>(), in_);
     const View<const double> x =
         how.in_place ? View<const double>(dx) : View<const double>(x_.as<double>(), in_);
-    outcome.loss = kernel<L, Cpu>::template loss_gradient<double>(
-        loss_, cpu, parameters(), x, targets_, dx, gradients(outcome.gradients), scratch.bytes());
+    computed.loss = kernel<L, Cpu>::template loss_gradient<double>(
+        loss_, cpu, parameters(), x, targets_, dx, gradients(computed.gradients), scratch.bytes());
     if (!scratch.intact())
       return fail(Error::say("forward_backward wrote outside its workspace, which has ",
                              scratch.size(), " bytes"));
-    if (!outcome.dx.intact())
-      return fail(
-          Error::say("forward_backward wrote outside dx, which has ", outcome.dx.size(), " bytes"));
-    if (!gaps_intact(outcome.gradients))
+    if (!computed.dx.intact())
+      return fail(Error::say("forward_backward wrote outside dx, which has ", computed.dx.size(),
+                             " bytes"));
+    if (!gaps_intact(computed.gradients))
       return fail(Error::say("forward_backward wrote outside a parameter's gradient"));
     if (!(x_ == kept_x_) || !(values_ == kept_values_) || !x_.intact() || !values_.intact())
       return fail(Error::say("the loss changed x or a parameter"));
@@ -101,14 +101,14 @@ class LossCheck : CheckBase {
   }
 
   static bool same(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-  static bool same(const Outcome& a, const Outcome& b) {
+  static bool same(const Computed& a, const Computed& b) {
     return same(a.evaluated, b.evaluated) && same(a.loss, b.loss) && a.dx == b.dx &&
            a.gradients == b.gradients;
   }
 
   bool check() {
     const Cpu serial = context();
-    Outcome base, other;
+    Computed base, other;
     if (!run(serial, {}, base)) return false;
     if (!(std::fabs(base.loss - base.evaluated) <= 1e-9 * (1 + std::fabs(base.loss))))
       return fail(
@@ -183,7 +183,7 @@ class LossCheck : CheckBase {
   }
 
   /// In parts, a loss returns shares that add up to the whole, and the same gradients.
-  bool check_split(const Outcome& base) {
+  bool check_split(const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
     const Cut cut = make_cut(Traits::split(), Traits::split_items(loss_, in_), 3, 0, 0);
     if (targets_.size() % cut.items != 0)

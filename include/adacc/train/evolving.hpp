@@ -105,7 +105,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
         if (evolution_.plan()[k].codec() != nullptr)
           evolution_.observe_statistics(k, training.compiled().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
-      // Where waiting is not timed, it is taken to be as long as planned.
+      // If waiting is not timed, it is taken to be as long as planned.
       evolution_.observe_seconds(seconds, TrainingMemory<Context>::on_host
                                               ? transfers.stall_seconds()
                                               : evolution_.outcome().stall_seconds);

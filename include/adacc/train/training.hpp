@@ -261,7 +261,7 @@ class Training {
   /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
   /// updates are fused.
   View<Wide<T>> gradients() { return gradients_.view(); }
-  /// Tensor i of the optimizer's state, of all parameters: as T where it is kept as it is, and as
+  /// Tensor i of the optimizer's state, of all parameters: as T if it is kept as it is, and as
   /// bytes in any form. It lies as table() says. Empty if it is in a store: copy_state() then.
   template <class Element = Wide<T>>
   View<Element> state(std::size_t i) {

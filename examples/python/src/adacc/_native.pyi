@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 from typing import Callable, List, Optional, Union
 
 import torch

@@ -4,7 +4,7 @@
 /// Every tensor that an operator saves for backward passes the hooks that autograd's default engine
 /// hands out. libtorch's own engine hands out none, and the list that at::SavedTensorDefaultHooks
 /// keeps takes Python objects alone. So the first scope puts an engine of ours in the default's
-/// place, which differs in nothing but that it asks the scopes of the calling thread. Where Python
+/// place, which differs in nothing but that it asks the scopes of the calling thread. If Python
 /// runs, its engine is in place already, and stays: there torch.autograd.graph.saved_tensors_hooks
 /// leads to the same code (examples/python).
 ///

@@ -8,7 +8,7 @@
 /// What operators tolerate, as the relative squared error of the gradient under 4 bits, measured on a
 /// GPT (docs/codecs.md): q, k and v of attention 0.50, all of them together under 8 bits two orders
 /// of magnitude less; inputs of linear layers, norms and GELU 0.003 to 0.009. So attention's are
-/// sensitive. Where backward divides by what was saved, or takes a root or a logarithm of it, a
+/// sensitive. If backward divides by what was saved, or takes a root or a logarithm of it, a
 /// small number that decodes to 0 makes an infinity: those are kept without loss.
 #pragma once
 
@@ -169,7 +169,7 @@ inline Keep int8(const SavedTensor& tensor) {
 inline Keep int4(const SavedTensor& tensor) {
   return detail::lossy_unless_exact(tensor, Keep::as<Int4Outlier>());
 }
-/// 4 bits where every operator that saved it tolerates them (linear layers, norms, GELU), else 8.
+/// 4 bits if every operator that saved it tolerates them (linear layers, norms, GELU), else 8.
 inline Keep tolerated(const SavedTensor& tensor) {
   return detail::lossy_unless_exact(tensor, tolerance_of(tensor) == Tolerance::int4
                                                 ? Keep::as<Int4Outlier>()

@@ -207,7 +207,7 @@ class SavedStore {
     const std::lock_guard lock(mutex_);
     encode_released();
   }
-  /// The same where nothing may be thrown: what fails is thrown by the next unpack.
+  /// The same if nothing may be thrown: what fails is thrown by the next unpack.
   void settle_later() noexcept {
     try {
       settle();

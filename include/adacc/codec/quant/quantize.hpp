@@ -28,6 +28,7 @@
 
 #include "../../core/bfloat16.hpp"
 #include "../../core/config.hpp"
+#include "../../core/extremes.hpp"
 #include "../../core/random.hpp"
 #include "layout.hpp"
 
@@ -79,15 +80,12 @@ ADACC_HD constexpr std::size_t slice_begin(std::size_t n, std::size_t slice) {
 /// Groups of fewer elements tell nothing about what is typical.
 inline constexpr std::size_t fewest_for_outliers = 32;
 
-ADACC_HD constexpr std::int32_t smaller_of(std::int32_t a, std::int32_t b) { return b < a ? b : a; }
-ADACC_HD constexpr std::int32_t larger_of(std::int32_t a, std::int32_t b) { return a < b ? b : a; }
-
 /// ratio * typical, as a magnitude; no more than largest_magnitude, which is also the answer if
 /// nothing is typical.
 ADACC_HD constexpr std::int32_t outlier_threshold(std::int32_t typical, unsigned ratio) {
   if (typical == 0 || typical > largest_magnitude) return largest_magnitude;
   const float limit = static_cast<float>(ratio) * bits_as<float>(typical);
-  return smaller_of(bits_as<std::int32_t>(limit), largest_magnitude);
+  return smaller(bits_as<std::int32_t>(limit), largest_magnitude);
 }
 
 /// From the largest magnitudes of the four slices of a group of n elements: typical is the second
@@ -95,9 +93,9 @@ ADACC_HD constexpr std::int32_t outlier_threshold(std::int32_t typical, unsigned
 ADACC_HD constexpr std::int32_t group_threshold(std::int32_t m0, std::int32_t m1, std::int32_t m2,
                                                 std::int32_t m3, std::size_t n, unsigned ratio) {
   if (n < fewest_for_outliers) return largest_magnitude;
-  const std::int32_t least = smaller_of(larger_of(m0, m1), larger_of(m2, m3));
-  const std::int32_t most = larger_of(smaller_of(m0, m1), smaller_of(m2, m3));
-  return outlier_threshold(smaller_of(least, most), ratio);
+  const std::int32_t least = smaller(larger(m0, m1), larger(m2, m3));
+  const std::int32_t most = larger(smaller(m0, m1), smaller(m2, m3));
+  return outlier_threshold(smaller(least, most), ratio);
 }
 
 /// For channels: `counts[e]` columns of a tile of n have a largest magnitude with the exponent
@@ -153,7 +151,7 @@ ADACC_HD constexpr QuantGroup quant_group(std::int32_t lo, std::int32_t hi) {
   float scale = 0;
   bfloat16 minimum = {0};
   if (Symmetric) {
-    scale = bits_as<float>(larger_of(magnitude_of(lo), magnitude_of(hi))) * share;
+    scale = bits_as<float>(larger(magnitude_of(lo), magnitude_of(hi))) * share;
   } else {
     minimum = bfloat16_below(from_ordered(lo));
     if (minimum.bits == 0x8000) minimum.bits = 0;  // -0

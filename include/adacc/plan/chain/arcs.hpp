@@ -200,7 +200,7 @@ struct Chain {
   }
 };
 
-/// Puts seconds and errors to the patterns of a form.
+/// Puts seconds and errors to the patterns of a structure.
 class ArcMaker {
  public:
   ArcMaker(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}

@@ -73,7 +73,7 @@ struct Choice {
   std::uint64_t lossy = 0;  ///< columns of the lossy codecs inside the segment behind its value
 };
 
-/// The patterns of all segments of one form.
+/// The patterns of all segments of one structure.
 struct Patterns {
   Segment segment;               ///< one of them
   Array<Array<Policy>> options;  ///< of each node; of the outgoing activation, what is left of it
@@ -94,15 +94,15 @@ struct Patterns {
 /// Lists the patterns of one segment.
 class PatternLister {
  public:
-  /// `form` is the segment's own graph.
-  PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph form,
+  /// `own` is the segment's own graph.
+  PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph own,
                 std::size_t most, int in_flight = 1)
       : whole_(graph), profile_(profile), most_(most), in_flight_(in_flight),
-        form_(static_cast<Graph&&>(form)) {
+        own_(static_cast<Graph&&>(own)) {
     out_.segment = segment;
-    out_.options.resize(form_.nodes.size() - (segment.has_reader ? 1 : 0));
+    out_.options.resize(own_.nodes.size() - (segment.has_reader ? 1 : 0));
     for (std::size_t k = 0; k < out_.nodes(); ++k)
-      out_.options[k] = policies_of(form_, static_cast<int>(k));
+      out_.options[k] = policies_of(own_, static_cast<int>(k));
   }
 
   [[gnu::noinline]] Patterns list() {
@@ -114,7 +114,7 @@ class PatternLister {
       mine.push_back(outgoing.size() == 1 ? outgoing[0] : retain());
     }
     while (combinations() > most_) thin_out();
-    plan_.policies.resize(form_.nodes.size());
+    plan_.policies.resize(own_.nodes.size());
     if (out_.segment.has_reader) plan_.policies[out_.nodes()] = retain();
     list_all(false);
     for (const Policy& policy : outgoing)
@@ -148,7 +148,7 @@ class PatternLister {
   }
 
   /// Whether keeping activation `id` under `a` is as good as under `b`, as the first segment of the
-  /// form costs.
+  /// structure costs.
   bool as_good(int id, const Policy& a, const Policy& b) const {
     if (!a.keeps() || !b.keeps() || (b.form().keeps_values() && !a.form().keeps_values()))
       return false;
@@ -166,12 +166,12 @@ class PatternLister {
   /// Every combination of options, like the digits of a number.
   void list_all(bool gives_replay) {
     if (out_.segment.has_output) {
-      Node& reader = form_.nodes.back();
+      Node& reader = own_.nodes.back();
       reader.reads = gives_replay ? Reads::input : Reads::none;
       reader.backward_reads.count = gives_replay ? 1 : 0;
       if (gives_replay) out_.options[out_.outgoing()].push_back(recompute());
     }
-    const LoopRules rules(form_);
+    const LoopRules rules(own_);
     Array<std::uint8_t> digits(out_.nodes());
     const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
     if (gives_replay) digits[fixed] = 1;
@@ -188,7 +188,7 @@ class PatternLister {
 
   void add(const Array<std::uint8_t>& digits, bool gives_replay, const LoopRules& rules) {
     for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
-    const Array<bool> needed = needed_in_backward(form_, plan_);
+    const Array<bool> needed = needed_in_backward(own_, plan_);
     for (std::size_t k = 0; k < digits.size(); ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
     Pattern pattern;
@@ -220,7 +220,7 @@ class PatternLister {
 
   /// What a recomputed value is made from. False if one of these is kept without its values.
   bool inherit(int k, const Pattern& pattern, Choice& choice) const {
-    for (const IdSpan list : {form_.sources(k), form_.adds(k)})
+    for (const IdSpan list : {own_.sources(k), own_.adds(k)})
       for (const int id : list) {
         if (id == step_input) continue;
         const Choice& from = out_.choices[pattern.first_choice + static_cast<std::size_t>(id)];
@@ -236,7 +236,7 @@ class PatternLister {
     Array<bool> pairs(mine + 2);
     if (pattern.from == paired) pairs[mine - 1] = true;
     if (pattern.to == paired) pairs[mine] = true;
-    return detail::make_schedule(form_, plan_, Mode::train, rules, pairs, LoopPass::Pairs::always);
+    return detail::make_schedule(own_, plan_, Mode::train, rules, pairs, LoopPass::Pairs::always);
   }
 
   /// Where a pair's halves meet in the schedule of one of them.
@@ -265,7 +265,7 @@ class PatternLister {
     const SignedBytes held = in_flight_ > 1 ? hold(schedule) : 0, others = (in_flight_ - 1) * held;
     const LiveBytes live_bytes = live_bytes_of(schedule);
     const auto bytes_of_node = [&](std::size_t k) {
-      return static_cast<SignedBytes>(align_up(form_.nodes[k].output_bytes));
+      return static_cast<SignedBytes>(align_up(own_.nodes[k].output_bytes));
     };
     const int reader = static_cast<int>(out_.nodes());
     Joint joint;
@@ -304,8 +304,8 @@ class PatternLister {
           out.held = live - room(joint.value);
           out.beside = out.stored + begun_with(joint, schedule, reader);
         } else if (replaying) {
-          const bool gradient = !form_.nodes[out_.nodes()].gradient_outside &&
-                                form_.nodes[out_.outgoing()].runs_backward;
+          const bool gradient = !own_.nodes[out_.nodes()].gradient_outside &&
+                                own_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
           out.held = live - of_lasting(schedule, i, reader) -
                      (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
@@ -347,7 +347,7 @@ class PatternLister {
   /// front of the segment.
   bool counted_elsewhere(const Schedule& schedule, std::size_t id, int node) const {
     if (schedule.buffers[id].kind != BufferKind::lasting_gradient) return false;
-    const LastingGradient& gradient = form_.gradients[id];  // they come first
+    const LastingGradient& gradient = own_.gradients[id];  // they come first
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
@@ -373,7 +373,7 @@ class PatternLister {
   SignedBytes of_lasting(const Schedule& schedule, std::size_t i, int node) const {
     const int at = static_cast<int>(i);
     SignedBytes bytes = 0;
-    for (std::size_t id = 0; id < form_.gradients.size() && id < schedule.buffers.size(); ++id) {
+    for (std::size_t id = 0; id < own_.gradients.size() && id < schedule.buffers.size(); ++id) {
       const Buffer& buffer = schedule.buffers[id];
       if (counted_elsewhere(schedule, id, node) && buffer.first >= 0 && buffer.first <= at &&
           at <= buffer.last)
@@ -386,7 +386,7 @@ class PatternLister {
   const CostProfile& profile_;
   std::size_t most_;
   int in_flight_;
-  Graph form_;
+  Graph own_;
   Patterns out_;
   Plan plan_;
 };

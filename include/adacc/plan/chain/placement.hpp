@@ -230,7 +230,9 @@ class Placement {
     room_ = budget - least_[0];
     held_room_ = budget - least_[2];
     peak_room_ = budget - least_[4];
-    needs_ = !is_replay_ ? limits_.needs : limits_.smallest ? 16 : (limits_.needs + 1) / 2;
+    needs_ = !is_replay_        ? limits_.needs
+             : limits_.smallest ? ChainTuning::replay_needs
+                                : (limits_.needs + 1) / 2;
     slots_.clear();
     slots_.resize(needs_);
     pool_.clear();
@@ -279,8 +281,8 @@ class Placement {
       for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1]) {
         const Label& label = kept_[at - 1];
         bool best = true;
-        constexpr std::size_t looked_at = 64;
-        for (std::size_t i = out.size(), n = 0; i-- > 0 && n < looked_at && best; ++n)
+        for (std::size_t i = out.size(), n = 0; i-- > 0 && n < ChainTuning::labels_compared && best;
+             ++n)
           best = !as_good(out[i], label);
         if (best || (whole && !limits_.smallest)) out.push_back(label);
       }

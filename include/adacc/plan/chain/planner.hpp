@@ -2,7 +2,7 @@
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
 /// A graph is cut into a chain of segments (segments.hpp), each segment's patterns are listed once
-/// per form (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
+/// per structure (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
 /// bound for all plans (tune_prices.hpp); a search from the end, exact in bytes, places patterns
 /// under both constraints, guided by the bounds (placement.hpp), and its own bound is the better one
 /// if few segments leave no room for averages. Time grows linearly with the number of segments.
@@ -153,12 +153,12 @@ class ChainPlanner {
     Plan plan = plan_from_types(graph_);
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const Segment& segment = chain_.segments[j];
-      const Patterns& form = patterns_[static_cast<std::size_t>(segment.form)];
-      const Pattern& pattern = form.all[static_cast<std::size_t>(patterns[j])];
-      for (std::size_t k = 0; k < form.nodes(); ++k)
-        if (!segment.has_output || k != form.outgoing())
+      const Patterns& mine = patterns_[static_cast<std::size_t>(segment.structure)];
+      const Pattern& pattern = mine.all[static_cast<std::size_t>(patterns[j])];
+      for (std::size_t k = 0; k < mine.nodes(); ++k)
+        if (!segment.has_output || k != mine.outgoing())
           plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
-              form.options[k][form.choice(pattern, k).option];
+              mine.options[k][mine.choice(pattern, k).option];
     }
     return plan;
   }
@@ -196,8 +196,9 @@ class ChainPlanner {
   [[gnu::cold]] bool ask_solver() {
     const LinearSolver& solver = *request_.linear_solver;
     Error why;
-    const TunedPrices found = count_prices(chain_, static_cast<double>(budget()), tolerance_,
-                                           solver, deadline_.part(0.5), tuning_, why);
+    const TunedPrices found =
+        count_prices(chain_, static_cast<double>(budget()), tolerance_, solver,
+                     deadline_.part(ChainTuning::solver_share), tuning_, why);
     if (why) proposals_.note(Error::say(why.text(), ": prices were tuned without it"));
     if (why || (request_.solver != Solver::lp_solve && found.bound <= tuned_.bound)) return false;
     tuned_ = found;
@@ -226,10 +227,10 @@ class ChainPlanner {
     reduced.settle();
     CountProgram program(reduced, static_cast<double>(budget()), tolerance_, tuning_);
     program.add_all();
-    if (!program.exact() || program.columns() > tuning_.most_whole) return;
+    if (!program.holds_all_plans() || program.columns() > tuning_.most_whole) return;
     const LinearSolution whole =
         request_.linear_solver->solve(program.program(true), {deadline_, tuning_.most_whole_polls});
-    if (whole.status != LinearSolution::Outcome::optimal) return;
+    if (whole.status != LinearSolution::Status::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
     lower(proven, best_seconds());
@@ -254,11 +255,13 @@ class ChainPlanner {
 
   /// Wider and wider, until the gap is closed or time is up.
   [[gnu::cold]] void widen() {
+    constexpr ChainTuning::Reach early = ChainTuning::early, late = ChainTuning::late;
     const ChainReducer reducer(chain_, tuned_.prices, tuning_);
     for (std::size_t i = 0; i < tuning_.effort_count;) {
       if (i == tuning_.wide && !promising()) return;
       // Before it takes long, a plan must be known, if not a good one.
-      for (double reach = 2; i == tuning_.wide && !proposals_.found() && reach < 100; reach *= 2)
+      for (double reach = early.first;
+           i == tuning_.wide && !proposals_.found() && reach < early.end; reach *= early.factor)
         if (!place(reducer, i - 1, reach)) return;
       if (i == tuning_.wide && !proposals_.found()) propose_smallest();
       // The same search did not even find a plan just below the smallest one.
@@ -266,13 +269,14 @@ class ChainPlanner {
       const double before = bound_;
       if (!place(reducer, i, 1) || good_enough()) return;
       // If there is none that fast, the next search begins at a higher bound.
-      if (placed_ == 0 && bound_ - before > 0.1 * request_.gap * (chain_.base_seconds + bound_))
+      if (placed_ == 0 &&
+          bound_ - before > ChainTuning::raised * request_.gap * (chain_.base_seconds + bound_))
         continue;
       ++i;
     }
     // What is faster than the best plan known may only have layouts with gaps: the next may fit.
     double before = 0;
-    for (double reach = 4; reach < 1e8; reach *= 4) {
+    for (double reach = late.first; reach < late.end; reach *= late.factor) {
       const double limit = cutoff(reach);
       if (limit == before) return;  // as wide as it gets: nothing else would come of it
       before = limit;
@@ -301,7 +305,8 @@ class ChainPlanner {
     const Chain reduced = reducer.reduce(cutoff(reach) - tuned_.bound, how.arcs, left_out);
     Array<PrefixBounds::Weights> prices;
     const double typical = chain_.base_seconds / static_cast<double>(request_.budget_bytes);
-    const double byte = tuned_.prices.byte() > 0 ? tuned_.prices.byte() : 0.05 * typical;
+    const double byte =
+        tuned_.prices.byte() > 0 ? tuned_.prices.byte() : ChainTuning::least_byte * typical;
     for (std::size_t i = 0; i < tuning_.factor_count; ++i) {
       const ChainTuning::Factors& factor = tuning_.factors[i];
       if (factor.error == 1 || tuned_.prices.error > 0)

@@ -8,12 +8,13 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "arcs.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// The last segments, where most is stored: the need of each may be priced by itself.
-inline constexpr std::size_t most_rows = 8;
+inline constexpr std::size_t most_rows = ChainTuning::most_rows;
 
 /// In seconds. A byte is priced in rows: row i says that what the segments before the i-th from the
 /// end store, and what that one needs, shall fit into the budget.

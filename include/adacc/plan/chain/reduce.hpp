@@ -9,8 +9,8 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "prices.hpp"
-#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -46,21 +46,17 @@ class ChainReducer {
   }
 
   /// The chain with the arcs of plans that may be at most `reach` longer than the shortest path,
-  /// but no more than about `most_arcs` per segment, and some times as many of the last ones, where
-  /// needs bind one by one. No plan with an arc that is missing is less than `left_out` longer.
+  /// but no more than about `most_arcs` per segment. No plan with an arc that is missing is less
+  /// than `left_out` longer.
   [[gnu::noinline]] Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
-    const std::size_t groups = members_.size();
-    const std::size_t late = groups - (chain_.size() < most_rows ? chain_.size() : most_rows);
-    const double most_early = limit(0, late, reach, most_arcs);
-    const double most_late = limit(late, groups, reach, tuning_.late_arcs * most_arcs);
+    const double most = limit(reach, most_arcs);
     left_out = infinite;
     Chain out;
     out.segments = chain_.segments;
     out.base_seconds = chain_.base_seconds;
     for (std::size_t j = 0; j < chain_.size(); ++j)
       out.segments[j].cost = static_cast<int>(group_of_[j]);
-    for (std::size_t g = 0; g < groups; ++g) {
-      const double most = g < late ? most_early : most_late;
+    for (std::size_t g = 0; g < members_.size(); ++g) {
       const ArcSet& all = chain_.arcs_of(members_[g]);
       ArcSet arcs;
       arcs.complete = all.complete;
@@ -87,11 +83,12 @@ class ChainReducer {
   }
 
   /// The reduced cost below which about `most_arcs` per segment lie in some groups; at most `reach`.
-  double limit(std::size_t first, std::size_t end, double reach, std::size_t most_arcs) const {
-    const std::size_t stride = (end - first + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
+  double limit(double reach, std::size_t most_arcs) const {
+    const std::size_t end = members_.size();
+    const std::size_t stride = (end + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
     std::size_t left = 0;
     Array<double> costs;
-    for (std::size_t g = first; g < end; g += stride) {
+    for (std::size_t g = 0; g < end; g += stride) {
       left += most_arcs;
       const ArcSet& all = chain_.arcs_of(members_[g]);
       for (std::size_t pair = 0; pair + 1 < all.first.size(); ++pair)

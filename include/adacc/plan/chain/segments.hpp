@@ -19,10 +19,10 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// One of a graph's segments. Segments with equal `form` have equal bytes and equal options, those
+/// One of a graph's segments. Segments with equal `structure` have equal bytes and equal options, those
 /// with equal `cost` also equal seconds and errors.
 struct Segment : GraphSegment {
-  int form = -1, cost = -1;
+  int structure = -1, cost = -1;
   bool pairs_before = false, pairs_behind = false;  ///< it may be a pair with that one (loops.hpp)
 };
 
@@ -114,7 +114,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
 }
 
 /// Whether the graphs of two segments bring the same bytes, options and instructions.
-inline bool same_form(const Graph& a, const Graph& b) {
+inline bool same_structure(const Graph& a, const Graph& b) {
   if (a.nodes.size() != b.nodes.size() || a.ids.size() != b.ids.size() ||
       a.candidates.size() != b.candidates.size() || a.has_loss != b.has_loss ||
       a.gives_input_gradient != b.gives_input_gradient || !(a.input == b.input) ||
@@ -144,7 +144,7 @@ inline bool same_form(const Graph& a, const Graph& b) {
   return true;
 }
 
-/// Whether two segments of one form cost the same.
+/// Whether two segments of one structure cost the same.
 inline bool same_cost(const CostProfile& profile, const Segment& a, const Segment& b) {
   const int count = a.last + 1 - a.original(0);
   for (int i = 0; i < count; ++i) {
@@ -161,31 +161,32 @@ inline bool same_cost(const CostProfile& profile, const Segment& a, const Segmen
   return true;
 }
 
-/// The segments of a graph, in classes. Segment::form and Segment::cost count from 0, in the order
+/// The segments of a graph, in classes. Segment::structure and Segment::cost count from 0, in the order
 /// of the first segments of their kind.
 struct Segments {
   Array<Segment> all;
-  Array<Graph> forms;
+  Array<Graph> structures;
 
   Segments() = default;
   /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
   /// those in which everything does.
   [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared)
       : all(cut(graph)) {
-    Array<std::size_t> firsts, costs;  // the first segment of each form, and of each cost
+    Array<std::size_t> firsts, costs;  // the first segment of each structure, and of each cost
     for (std::size_t j = 0; j < all.size(); ++j) {
       Segment& mine = all[j];
-      Graph form = graph_of(graph, mine);
-      for (std::size_t i = forms.size(), n = 0; i-- > 0 && n < compared && mine.form < 0; ++n)
+      Graph own = graph_of(graph, mine);
+      for (std::size_t i = structures.size(), n = 0; i-- > 0 && n < compared && mine.structure < 0;
+           ++n)
         if (all[firsts[i]].pairs_before == mine.pairs_before &&
-            all[firsts[i]].pairs_behind == mine.pairs_behind && same_form(forms[i], form))
-          mine.form = static_cast<int>(i);
+            all[firsts[i]].pairs_behind == mine.pairs_behind && same_structure(structures[i], own))
+          mine.structure = static_cast<int>(i);
       for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && mine.cost < 0; ++n)
-        if (mine.form == all[costs[i]].form && same_cost(profile, all[costs[i]], mine))
+        if (mine.structure == all[costs[i]].structure && same_cost(profile, all[costs[i]], mine))
           mine.cost = static_cast<int>(i);
-      if (mine.form < 0) {
-        mine.form = static_cast<int>(forms.size());
-        forms.push_back(static_cast<Graph&&>(form));
+      if (mine.structure < 0) {
+        mine.structure = static_cast<int>(structures.size());
+        structures.push_back(static_cast<Graph&&>(own));
         firsts.push_back(j);
       }
       if (mine.cost < 0) {

@@ -5,14 +5,14 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "arcs.hpp"
-#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The patterns of each form, and the chain of their arcs.
+/// The patterns of each structure, and the chain of their arcs.
 struct ChainTables {
-  Array<Patterns> patterns;  ///< by form
+  Array<Patterns> patterns;  ///< by structure
   Chain chain;
 
   ChainTables() = default;
@@ -22,14 +22,14 @@ struct ChainTables {
     ArcMaker maker(graph, profile);
     chain.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
     for (const Segment& segment : segments.all) {
-      const auto form = static_cast<std::size_t>(segment.form);
-      if (form == patterns.size())
+      const auto structure = static_cast<std::size_t>(segment.structure);
+      if (structure == patterns.size())
         patterns.push_back(PatternLister(graph, profile, segment,
-                                         static_cast<Graph&&>(segments.forms[form]),
+                                         static_cast<Graph&&>(segments.structures[structure]),
                                          tuning.most_patterns, in_flight)
                                .list());
       if (static_cast<std::size_t>(segment.cost) == chain.arcs.size())
-        chain.arcs.push_back(maker.make(patterns[form], segment));
+        chain.arcs.push_back(maker.make(patterns[structure], segment));
     }
     chain.segments = static_cast<Array<Segment>&&>(segments.all);
     chain.settle();

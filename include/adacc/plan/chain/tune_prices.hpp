@@ -9,8 +9,8 @@
 
 #include <cstddef>
 
+#include "../tuning.hpp"
 #include "prices.hpp"
-#include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -42,7 +42,7 @@ class PricePlanes {
     if (low.error_slope <= 0) return low;
     if (high.error_slope >= 0) return high;
     Top best = low.value > high.value ? low : high;
-    for (int i = 0; i < most_steps_; ++i) {
+    for (int i = 0; i < ChainTuning::most_cuts; ++i) {
       const double from = low.error, to = high.error;
       const double cut = (high.value - low.value + low.error_slope * from - high.error_slope * to) /
                          (low.error_slope - high.error_slope);
@@ -65,8 +65,6 @@ class PricePlanes {
       return value + byte_price * byte + error_price * error;
     }
   };
-
-  static constexpr int most_steps_ = 60;
 
   static double rounding(double value) { return 1e-12 * (value > 0 ? value : -value); }
 
@@ -91,7 +89,7 @@ class PricePlanes {
     if (right->byte >= 0)
       return {highest_byte_, error, right->at(highest_byte_, error), right->error};
     double cut = 0;
-    for (int i = 0; i < most_steps_; ++i) {
+    for (int i = 0; i < ChainTuning::most_cuts; ++i) {
       cut = (right->at(0, error) - left->at(0, error)) / (left->byte - right->byte);
       const Plane* middle = &lowest(cut, error, true);
       if (middle->at(cut, error) >= left->at(cut, error) - rounding(left->at(cut, error))) break;

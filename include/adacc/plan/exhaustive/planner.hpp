@@ -10,6 +10,7 @@
 
 #include "../outcome.hpp"
 #include "../request.hpp"
+#include "../tuning.hpp"
 #include "search.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -19,12 +20,12 @@ namespace adacc { inline namespace v0_1 {
 /// named once can be met later. Without a plan if it found none by then.
 [[gnu::cold]] constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
                                                    double tolerance, std::size_t most_nodes = 0) {
-  if (most_nodes == 0) most_nodes = 1000000 / (graph.nodes.size() + 10);
+  if (most_nodes == 0) most_nodes = ExhaustiveTuning::smallest_nodes(graph.nodes.size());
   detail::SearchLimits limits;
   limits.goal = detail::Goal::arena_bytes;
   limits.tolerance = tolerance;
   limits.most_nodes = most_nodes;
-  limits.most_ties = most_nodes < 1000 ? 0 : most_nodes / 50;
+  limits.most_ties = ExhaustiveTuning::most_ties(most_nodes);
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
   return {static_cast<Plan&&>(result.plan), result.arena_bytes, result.least_bytes};
 }
@@ -45,7 +46,7 @@ constexpr const char* exhaustive = "exhaustive";
   limits.gap = request.gap;
   limits.most_nodes = request.clock ? static_cast<std::size_t>(-1) : most_nodes;
   limits.deadline = deadline;
-  limits.give_up = deadline.part(0.75);
+  limits.give_up = deadline.part(ExhaustiveTuning::give_up);
   SearchResult result = Search(graph, profile, limits).run();
   if (result.found) {
     static_cast<void>(proposals.offer(static_cast<Plan&&>(result.plan), exhaustive));
@@ -88,7 +89,7 @@ constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostPr
 /// A Planner.
 constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostProfile& profile,
                                                 const PlanRequest& request) {
-  return plan_exhaustively(graph, profile, request, 1000000);
+  return plan_exhaustively(graph, profile, request, ExhaustiveTuning::most_nodes);
 }
 
 }}  // namespace adacc::v0_1

@@ -20,6 +20,7 @@
 #include "../../program/layout.hpp"
 #include "../../program/schedule.hpp"
 #include "../outcome.hpp"
+#include "../tuning.hpp"
 #include "partial.hpp"
 #include "storage_frontier.hpp"
 
@@ -45,7 +46,7 @@ struct SearchResult {
   bool found = false;
   bool finished = false;  ///< the whole tree was searched or cut off
   Plan plan;
-  std::size_t arena_bytes = 0;  ///< with Goal::arena_bytes
+  std::size_t arena_bytes = 0;  ///< of the plan; with Goal::arena_bytes in its best layout
   std::size_t least_bytes = 0;  ///< with Goal::arena_bytes: no plan takes fewer
   double bound_seconds = 0;     ///< with Goal::seconds: no plan is faster
 };
@@ -147,7 +148,8 @@ class Search {
     return seconds < StorageFrontier::none;
   }
 
-  /// Below the current node: decides what leaves no choice, then lists the children of what does.
+  /// Below the current node: fixes every activation that has one option, then branches on the next
+  /// that has several.
   constexpr void branch() {
     while (partial_.first_decided() > 0) {
       const int k = partial_.first_decided() - 1;
@@ -190,36 +192,37 @@ class Search {
     PartialCost exact = cost;
     // Of what may become part of a loop, the bound took one part.
     if (graph_.parts > 1) exact.live_bytes = live_bytes(schedule);
-    if (limits_.goal == Goal::arena_bytes) {
-      const std::size_t arena = arena_of(schedule, plan);
-      if (result_.found && arena >= result_.arena_bytes) return;
-      result_.arena_bytes = arena;
-    } else if (no_better(exact) || !fits(schedule)) {
+    if (limits_.goal != Goal::arena_bytes && no_better(exact)) return;
+    const std::size_t arena = arena_of(schedule, plan);
+    if (limits_.goal != Goal::arena_bytes) {
+      if (arena > limits_.budget_bytes) return;
+    } else if (result_.found && arena >= result_.arena_bytes) {
       return;
     }
+    result_.arena_bytes = arena;
     result_.found = true;
     result_.plan = plan;
     best_ = exact;
   }
 
-  /// Of a plan's schedule: with loops, that without them may need less.
+  /// Of a plan's schedule: with loops, that without them may need less. If it fits the budget, a first
+  /// placement is enough: a search for the best one, dear in constant expressions, would say nothing new.
   constexpr std::size_t arena_of(const Schedule& schedule, const Plan& plan) const {
+    if (limits_.goal != Goal::arena_bytes) {
+      const Timeline timeline(schedule);
+      for (const int threshold : ExhaustiveTuning::thresholds)
+        if (const std::size_t arena = place(schedule, timeline, threshold).arena_bytes;
+            arena <= limits_.budget_bytes)
+          return arena;
+    }
     return schedule.loops.empty() ? make_layout(schedule).arena_bytes : peak_bytes(graph_, plan);
-  }
-
-  /// Whether the layout fits the budget. Often a first placement does, and a search for the best
-  /// one, dear in constant expressions, would say nothing new.
-  constexpr bool fits(const Schedule& schedule) const {
-    const Timeline timeline(schedule);
-    return place(schedule, timeline, 16).arena_bytes <= limits_.budget_bytes ||
-           place(schedule, timeline, 4).arena_bytes <= limits_.budget_bytes ||
-           arena_of(schedule, partial_.plan()) <= limits_.budget_bytes;
   }
 
   constexpr void count_node() {
     ++nodes_;
     if (nodes_ >= limits_.most_nodes) stopped_ = true;
-    if (nodes_ % 64 == 0 && (result_.found ? limits_.deadline : limits_.give_up).passed())
+    if (nodes_ % ExhaustiveTuning::nodes_a_look == 0 &&
+        (result_.found ? limits_.deadline : limits_.give_up).passed())
       stopped_ = true;
   }
 

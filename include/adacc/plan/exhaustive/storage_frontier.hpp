@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "../../core/array.hpp"
+#include "../tuning.hpp"
 #include "partial.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -21,7 +22,7 @@ class StorageFrontier {
 
   /// `partial` must be all open. No instruction may hold more than `live_budget` bytes.
   constexpr StorageFrontier(PartialPlan& partial, std::size_t live_budget,
-                            std::size_t most_points = 512)
+                            std::size_t most_points = ExhaustiveTuning::most_points)
       : begin_(static_cast<std::size_t>(partial.node_count()) + 2) {
     const int count = partial.node_count();
     Array<std::size_t> room(begin_.size());  // for the first k activations

@@ -30,12 +30,12 @@ class CountProgram {
       : chain_(chain), budget_(budget), tolerance_(tolerance) {
     const std::size_t size = chain.size(), classes = chain.arcs.size();
     const std::size_t single = size > most_rows ? size - most_rows : 0;
-    exact_ = classes <= tuning.most_kinds;
+    holds_all_plans_ = classes <= tuning.most_kinds;
     const auto kind = [&](std::size_t j) -> std::size_t {
       if (j >= single) return classes + j;
       const Segment& segment = chain.segments[j];
-      if (exact_) return static_cast<std::size_t>(segment.cost);
-      return static_cast<std::size_t>(segment.form) * tuning.merged_kinds +
+      if (holds_all_plans_) return static_cast<std::size_t>(segment.cost);
+      return static_cast<std::size_t>(segment.structure) * tuning.merged_kinds +
              j * tuning.merged_kinds / size;
     };
     const std::size_t none = static_cast<std::size_t>(-1);
@@ -59,7 +59,7 @@ class CountProgram {
   }
 
   /// Each group is of equal segments: every plan is a solution.
-  bool exact() const { return exact_; }
+  bool holds_all_plans() const { return holds_all_plans_; }
   std::size_t columns() const { return columns_.size(); }
 
   /// Adds the arcs on paths at most `slack` longer than the shortest one. Returns how many.
@@ -178,7 +178,7 @@ class CountProgram {
 
   const Chain& chain_;
   double budget_, tolerance_;
-  bool exact_ = true;
+  bool holds_all_plans_ = true;
   Array<Group> groups_;
   std::size_t first_single_ = 0;  ///< of groups_: each one segment, with a row for its need
   Array<Column> columns_;
@@ -202,13 +202,14 @@ class CountProgram {
     if (program.add_close(priced, ahead, tuning.column_slack * step) == 0 && round > 0) return best;
     const LinearSolution solution =
         solver.solve(program.program(false), {deadline, tuning.most_polls});
-    if (solution.status != LinearSolution::Outcome::optimal) {
-      why = Error::say(solver.name, solution.status == LinearSolution::Outcome::timed_out
+    if (solution.status != LinearSolution::Status::optimal) {
+      why = Error::say(solver.name, solution.status == LinearSolution::Status::timed_out
                                         ? " ran out of time"
                                         : " failed");
       return best;
     }
-    if (program.exact() && solution.objective - best.bound <= tuning.price_tolerance * step)
+    if (program.holds_all_plans() &&
+        solution.objective - best.bound <= tuning.price_tolerance * step)
       return best;
     prices = program.prices(solution.duals);
   }

@@ -40,7 +40,7 @@ unsigned char get_ptr_dual_solution(_lprec* lp, double** duals);
 
 /// Its constants, by their names in lp_lib.h.
 enum RowType : int { le = 1, ge = 2, eq = 3 };
-enum Outcome : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3, timeout = 7 };
+enum Code : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3, timeout = 7 };
 
 }  // namespace lp_solve_c
 
@@ -60,20 +60,20 @@ class LpSolve {
     if (lp_ != nullptr) lp_solve_c::delete_lp(lp_);
   }
 
-  LinearSolution::Outcome run(LinearSolution& solution, bool duals) {
-    using Outcome = LinearSolution::Outcome;
-    if (!ready_) return Outcome::failed;
+  LinearSolution::Status run(LinearSolution& solution, bool duals) {
+    using Status = LinearSolution::Status;
+    if (!ready_) return Status::failed;
     const int outcome = lp_solve_c::solve(lp_);
     switch (outcome) {
       case lp_solve_c::optimal:
       case lp_solve_c::suboptimal: break;
-      case lp_solve_c::infeasible: return Outcome::infeasible;
-      case lp_solve_c::unbounded: return Outcome::unbounded;
+      case lp_solve_c::infeasible: return Status::infeasible;
+      case lp_solve_c::unbounded: return Status::unbounded;
       default:
-        return outcome == lp_solve_c::timeout || stopped_ ? Outcome::timed_out : Outcome::failed;
+        return outcome == lp_solve_c::timeout || stopped_ ? Status::timed_out : Status::failed;
     }
-    if (!read(solution, duals)) return Outcome::failed;
-    return outcome == lp_solve_c::optimal ? Outcome::optimal : Outcome::feasible;
+    if (!read(solution, duals)) return Status::failed;
+    return outcome == lp_solve_c::optimal ? Status::optimal : Status::feasible;
   }
 
  private:
@@ -192,10 +192,10 @@ class LpSolve {
 /// itself. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
-  using Outcome = LinearSolution::Outcome;
+  using Status = LinearSolution::Status;
   LinearSolution solution;
   solution.status = detail::LpSolve(program, false, options).run(solution, true);
-  if (solution.status == Outcome::feasible) solution.status = Outcome::failed;
+  if (solution.status == Status::feasible) solution.status = Status::failed;
   bool integral = true;
   for (std::size_t j = 0; j < program.columns.size() && solution; ++j) {
     const double value = solution.values[j];
@@ -204,13 +204,13 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
     if (program.columns[j].integer)
       integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
   }
-  if (solution.status == Outcome::optimal && !integral) {
+  if (solution.status == Status::optimal && !integral) {
     solution.values.clear();
     solution.status = detail::LpSolve(program, true, options).run(solution, false);
   }
-  const bool solved = solution.status == Outcome::optimal || solution.status == Outcome::feasible;
+  const bool solved = solution.status == Status::optimal || solution.status == Status::feasible;
   if (!solved) solution.values.clear();
-  if (!solved && options.deadline.passed()) solution.status = Outcome::timed_out;
+  if (!solved && options.deadline.passed()) solution.status = Status::timed_out;
   return solution;
 }
 

@@ -157,12 +157,14 @@ class PipelinePlanner {
 
   /// The ends of the stages with the fastest slowest stage, and of these with the least time in all.
   Array<std::size_t> shortest_bottleneck() {
+    using Tuning = PipelineTuning;
     double speeds = 0;
     for (const StageMachine& machine : request_.stages) speeds += machine.speed;
     double low = plans_.retain_before(plans_.units()) / speeds, high = infinite;
     Array<std::size_t> best;
     // From below: what is never asked for need not be planned.
-    for (double limit = low; limit < 8 * low && best.empty() && !error_; limit *= 1.08) {
+    for (double limit = low; limit < Tuning::most_limit * low && best.empty() && !error_;
+         limit *= Tuning::limit_step) {
       best = latest(limit);
       if (best.empty()) low = limit;
     }
@@ -170,7 +172,7 @@ class PipelinePlanner {
     if (error_) return {};
     if (best.empty()) return error_ = does_not_fit(), best;
     high = slowest(best);
-    while (high > low * 1.001 && !error_ && !plans_.deadline().passed()) {
+    while (high > low * Tuning::precision && !error_ && !plans_.deadline().passed()) {
       const double middle = 0.5 * (low + high);
       Array<std::size_t> found = latest(middle);
       if (found.empty()) {

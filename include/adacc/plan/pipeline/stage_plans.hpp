@@ -17,6 +17,7 @@
 #include "../../program/stage.hpp"
 #include "../chain/segments.hpp"
 #include "../make_plan.hpp"
+#include "../tuning.hpp"
 #include "request.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -195,7 +196,7 @@ class StagePlans {
  private:
   /// Units of one class cost the same, wherever they lie.
   void classify() {
-    const Segments segments(graph_, profile_, 16);
+    const Segments segments(graph_, profile_, PipelineTuning::classes_compared);
     retain_.push_back(0);
     Array<std::size_t> firsts;  // unit of each class
     std::size_t s = 0;
@@ -279,7 +280,7 @@ class StagePlans {
     request.gap = request_.gap;
     request.solver = Solver::search;
     request.clock = request_.clock;
-    request.deadline_seconds = 0.25;
+    request.deadline_seconds = PipelineTuning::plan_seconds;
     return request;
   }
 

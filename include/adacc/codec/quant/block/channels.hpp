@@ -41,7 +41,7 @@ ADACC_HD void place_columns(Tile& tile) {
       ADACC_UNROLL for (std::size_t j = 0; j < Tile::packet; ++j) {
         std::int32_t most = 0;
         ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) if (i < t.count) most =
-            larger_of(most, magnitude_of(ordered(part.at(i, j))));
+            larger(most, magnitude_of(ordered(part.at(i, j))));
         Tile::Block::maximum(tile.shared.column[t.col + j], most);
       }
     });
@@ -106,7 +106,7 @@ ADACC_HD void place_columns(Tile& tile) {
       for (std::size_t row = 0; row < rows; ++row) {
         const std::int32_t m =
             magnitude_of(ordered(to_number(tile.element(row, static_cast<std::size_t>(me)))));
-        if (m <= largest_magnitude) largest = larger_of(largest, m);
+        if (m <= largest_magnitude) largest = larger(largest, m);
         else Tile::Block::add(tile.shared.nonfinite, 1);
       }
     }

@@ -35,32 +35,32 @@ ADACC_HD bool find_thresholds(Tile& tile) {
           constexpr std::size_t bands = Tile::Thread::bands / 4;
           ADACC_UNROLL for (std::size_t band = 0; band < bands; ++band) {
             const std::size_t at = (slice * bands + band) * tile_cols + slot;
-            l = smaller_of(l, tile.shared.slice.lo[at]), h = larger_of(h, tile.shared.slice.hi[at]);
+            l = smaller(l, tile.shared.slice.lo[at]), h = larger(h, tile.shared.slice.hi[at]);
           }
         } else {
           l = tile.shared.slice.lo[slot * 4 + slice], h = tile.shared.slice.hi[slot * 4 + slice];
         }
-        m[slice] = larger_of(magnitude_of(l), magnitude_of(h));
-        lo = smaller_of(lo, l), hi = larger_of(hi, h);
+        m[slice] = larger(magnitude_of(l), magnitude_of(h));
+        lo = smaller(lo, l), hi = larger(hi, h);
       }
       std::int32_t limit = largest_magnitude;
       if (Tile::options.outliers == Outliers::elements)
         limit = group_threshold(m[0], m[1], m[2], m[3], size, Tile::options.outlier_ratio);
-      const std::int32_t most = larger_of(magnitude_of(lo), magnitude_of(hi));
+      const std::int32_t most = larger(magnitude_of(lo), magnitude_of(hi));
       if (most > limit) {
         tile.shared.threshold[slot] = limit;
         tile.shared.lo[slot] = empty_lo, tile.shared.hi[slot] = empty_hi;
         mine.beyond = true;
       } else {
         tile.shared.threshold[slot] = nothing_beyond;
-        mine.largest[0] = larger_of(mine.largest[0], most);
+        mine.largest[0] = larger(mine.largest[0], most);
         finish_group(tile, slot, lo, hi);
       }
     });
   });
   tile.block.template lanes<32>(
       [&](int me) -> auto& { return found[me].largest; },
-      [](std::int32_t a, std::int32_t b) { return larger_of(a, b); });
+      [](std::int32_t a, std::int32_t b) { return larger(a, b); });
   return tile.block.any([&](int me) {
     if (me % 32 == 0)
       Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(found[me].largest[0]));
@@ -108,7 +108,7 @@ ADACC_HD void place_elements(Tile& tile) {
         tile, me,
         [&](std::size_t row, std::size_t col, float x, std::size_t bit) {
           const std::int32_t m = magnitude_of(ordered(x));
-          largest = larger_of(largest, m <= largest_magnitude ? m : 0);
+          largest = larger(largest, m <= largest_magnitude ? m : 0);
           if (m > tile.shared.threshold[Tile::slot_of(row, col)]) own |= std::uint64_t{1} << bit;
         },
         [](std::size_t) {});

@@ -54,10 +54,10 @@ template <int width, class Tile, class Rows>
 ADACC_HD void merge_lanes(Tile& tile, Rows& rows) {
   tile.block.template lanes<width>(
       [&](int me) -> auto& { return rows[me].lo; },
-      [](std::int32_t a, std::int32_t b) { return smaller_of(a, b); });
+      [](std::int32_t a, std::int32_t b) { return smaller(a, b); });
   tile.block.template lanes<width>(
       [&](int me) -> auto& { return rows[me].hi; },
-      [](std::int32_t a, std::int32_t b) { return larger_of(a, b); });
+      [](std::int32_t a, std::int32_t b) { return larger(a, b); });
 }
 
 /// Widens slice `slice` of group k of every row by columns begin … end - 1, counted from `origin`

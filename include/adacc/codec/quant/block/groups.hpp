@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 template <class Tile>
 ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::int32_t hi) {
   const bool empty = lo > hi;
-  const bool numbers = empty || larger_of(magnitude_of(lo), magnitude_of(hi)) <= largest_magnitude;
+  const bool numbers = empty || larger(magnitude_of(lo), magnitude_of(hi)) <= largest_magnitude;
   QuantGroup group = no_numbers();
   if (numbers)
     group = quant_group<Tile::bits, Tile::options.symmetric>(empty ? 0 : lo, empty ? 0 : hi);

@@ -203,17 +203,17 @@ class QuantRandom {
     }
     std::uint32_t k0 = static_cast<std::uint32_t>(key.seed);
     std::uint32_t k1 = static_cast<std::uint32_t>(key.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < Philox::rounds; ++round) {
       for (std::size_t i = 0; i < vectors; ++i) {
-        const Words8 p0 = (c0[i] & low) * 0xD2511F53U;
-        const Words8 p1 = (c2[i] & low) * 0xCD9E8D57U;
+        const Words8 p0 = (c0[i] & low) * Philox::factor_0;
+        const Words8 p1 = (c2[i] & low) * Philox::factor_1;
         c0[i] = p1 >> 32 ^ c1[i] ^ std::uint64_t{k0};
         c1[i] = p1;
         c2[i] = p0 >> 32 ^ c3[i] ^ std::uint64_t{k1};
         c3[i] = p0;
       }
-      k0 += 0x9E3779B9;
-      k1 += 0xBB67AE85;
+      k0 += Philox::step_0;
+      k1 += Philox::step_1;
     }
     for (std::size_t i = 0; i < vectors; ++i) {
       std::uint64_t even[8], odd[8];

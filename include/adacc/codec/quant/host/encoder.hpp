@@ -34,7 +34,7 @@ void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
     // An empty group's extremes are no numbers either.
     const bool empty = lo[g] > hi[g];
     const std::int32_t l = empty ? 0 : lo[g], h = empty ? 0 : hi[g];
-    const bool numbers = larger_of(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
+    const bool numbers = larger(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
     const QuantGroup some = quant_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
     const QuantGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
                               {numbers ? some.minimum.bits : no_numbers().minimum.bits}};
@@ -54,11 +54,11 @@ inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
   std::int32_t any = 0, most = largest;
   const bool few = n < fewest_for_outliers;
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::int32_t m = larger_of(magnitude_of(lo[g]), magnitude_of(hi[g]));
+    const std::int32_t m = larger(magnitude_of(lo[g]), magnitude_of(hi[g]));
     const std::int32_t threshold = outlier_threshold(few ? 0 : second[g], ratio);
     second[g] = threshold;
     any |= m > threshold ? 1 : 0;
-    most = larger_of(most, m > largest_magnitude ? 0 : m);
+    most = larger(most, m > largest_magnitude ? 0 : m);
   }
   largest = most;
   return any != 0;
@@ -121,7 +121,7 @@ class QuantEncoder {
         if constexpr (O.group != 0) find_magnitudes(chunk);
         else
           for (std::size_t c = 0; c < chunk.cols; ++c)
-            columns_[c] = larger_of(magnitude_of(extremes_.lo[c]), magnitude_of(extremes_.hi[c]));
+            columns_[c] = larger(magnitude_of(extremes_.lo[c]), magnitude_of(extremes_.hi[c]));
         for_tiles(chunk, [&](const Tile& t) { find_outlier_channels(t); });
       }
       if constexpr (O.group != 0)
@@ -162,8 +162,8 @@ class QuantEncoder {
         row_extremes<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
                                     part);
         for (std::size_t r = 0; r < block_.rows; ++r) {
-          extremes_.lo[r] = smaller_of(extremes_.lo[r], part.lo[r]);
-          extremes_.hi[r] = larger_of(extremes_.hi[r], part.hi[r]);
+          extremes_.lo[r] = smaller(extremes_.lo[r], part.lo[r]);
+          extremes_.hi[r] = larger(extremes_.hi[r], part.hi[r]);
         }
       }
     } else {
@@ -255,15 +255,15 @@ class QuantEncoder {
     affected_count_ = 0;
     for (std::size_t r = 0; r < (O.group == 0 ? 1 : block_.rows); ++r)
       for (std::size_t g = r * per_row + first; g < r * per_row + first + n; ++g) {
-        if (larger_of(magnitude_of(lo[g]), magnitude_of(hi[g])) <= extremes_.second[g]) continue;
+        if (larger(magnitude_of(lo[g]), magnitude_of(hi[g])) <= extremes_.second[g]) continue;
         affected_[affected_count_++] = static_cast<std::uint16_t>(g);
         lo[g] = empty_lo, hi[g] = empty_hi;
       }
   }
 
   static void widen(std::int32_t& lo, std::int32_t& hi, std::int32_t order) {
-    lo = smaller_of(lo, order);
-    hi = larger_of(hi, order);
+    lo = smaller(lo, order);
+    hi = larger(hi, order);
   }
 
   void place_elements(const Tile& t) {
@@ -282,13 +282,13 @@ class QuantEncoder {
           levels.count(outlier_level(m, limit));
           marks.mark(r, first + c);
           ++header_.flagged;
-          if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+          if (m <= largest_magnitude) largest_ = larger(largest_, m);
           else ++header_.nonfinite;
         });
         if (bulk_lo > bulk_hi) return;
         widen(lo[g], hi[g], bulk_lo);
         widen(lo[g], hi[g], bulk_hi);
-        largest_ = larger_of(largest_, larger_of(magnitude_of(bulk_lo), magnitude_of(bulk_hi)));
+        largest_ = larger(largest_, larger(magnitude_of(bulk_lo), magnitude_of(bulk_hi)));
       });
     }
     const QuantSection layout = section_layout(t);
@@ -335,14 +335,14 @@ class QuantEncoder {
     std::size_t flagged = 0;
     for (std::size_t c = 0; c < t.cols; ++c) {
       if (largest[c] <= threshold) {
-        largest_ = larger_of(largest_, largest[c]);
+        largest_ = larger(largest_, largest[c]);
         continue;
       }
       levels.count(outlier_level(largest[c], threshold));
       ++flagged;
       for (std::size_t r = 0; r < block_.rows; ++r) {
         const std::int32_t m = magnitude_of(order(at(t, r)[c]));
-        if (m <= largest_magnitude) largest_ = larger_of(largest_, m);
+        if (m <= largest_magnitude) largest_ = larger(largest_, m);
         else ++header_.nonfinite;
       }
     }

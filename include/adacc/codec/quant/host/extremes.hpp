@@ -102,7 +102,7 @@ void column_magnitudes(const T* x, std::size_t stride, std::size_t rows, std::si
     next.more(div_up(cols, vector_lanes * 4));
     const T* __restrict row = x + r * stride;
     for (std::size_t c = 0; c < cols; ++c)
-      largest[c] = larger_of(largest[c], magnitude_of(ordered(to_number(row[c]))));
+      largest[c] = larger(largest[c], magnitude_of(ordered(to_number(row[c]))));
   }
 }
 

@@ -237,8 +237,8 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
     bulk.fold<4>(bulk);
     bulk.fold<2>(bulk);
     bulk.fold<1>(bulk);
-    lo = smaller_of(lo, bulk.lo[0]);
-    hi = larger_of(hi, bulk.hi[0]);
+    lo = smaller(lo, bulk.lo[0]);
+    hi = larger(hi, bulk.hi[0]);
     std::uint32_t hits[vector_lanes];
     std::memcpy(hits, &hit, sizeof hits);
     for (std::size_t lane = 0; lane < vector_lanes; ++lane)
@@ -251,8 +251,8 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
       beyond(i);
       continue;
     }
-    lo = smaller_of(lo, order);
-    hi = larger_of(hi, order);
+    lo = smaller(lo, order);
+    hi = larger(hi, order);
   }
 }
 

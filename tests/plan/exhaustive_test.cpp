@@ -10,7 +10,7 @@
 #include "brute_force.hpp"
 #include "random_graph.hpp"
 
-namespace direct_test {
+namespace exhaustive_test {
 
 using namespace adacc;
 using brute_force::AllPlans;
@@ -99,7 +99,7 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
   CHECK(with_loops > test_graphs);
 }
 
-TEST_CASE("the exact planner finds what brute force finds, at every budget") {
+TEST_CASE("the exhaustive planner finds what brute force finds, at every budget") {
   std::size_t plans = 0, searched = 0, refused = 0;
   double waste = 0, waste_of_loops = 0;
   for (unsigned seed = 0; seed < test_graphs * 2; ++seed) {
@@ -162,4 +162,4 @@ TEST_CASE("the exact planner finds what brute force finds, at every budget") {
                    << ", with loops " << waste_of_loops);
 }
 
-}  // namespace direct_test
+}  // namespace exhaustive_test
