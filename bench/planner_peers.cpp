@@ -83,6 +83,7 @@ class SegmentOptions {
       out["options"].push_back({{"seconds", arc.seconds},
                                 {"stored", arc.bytes.stored},
                                 {"need", arc.bytes.need},
+                                {"forward_need", forward_need(recomputed)},
                                 {"recomputed", recomputed}});
     }
     return out;
@@ -99,19 +100,28 @@ class SegmentOptions {
 
   /// Of a forward that keeps nothing but what it hands on, beyond what comes in and goes out.
   std::int64_t forward_bytes() const {
+    json all = json::array();
+    for (int k = segment_.first; k <= segment_.last; ++k) all.push_back(k);
+    std::size_t sides = segment_.has_input ? bytes_of_node(graph_, segment_.first - 1) : 0;
+    if (segment_.has_output) sides += bytes_of_node(graph_, segment_.last);
+    return forward_need(all) - static_cast<std::int64_t>(sides);
+  }
+
+  /// The most that lives in a forward that keeps all but what is `recomputed`.
+  std::int64_t forward_need(const json& recomputed) const {
     const Graph form = detail::graph_of(graph_, segment_);
     Plan plan = retain_all(form);
-    for (std::size_t k = 0; k < form.nodes.size(); ++k)
+    for (const json& id : recomputed) {
+      const auto k = static_cast<std::size_t>(id.get<int>() - segment_.original(0));
       if (form.nodes[k].recomputable && form.nodes[k].policy.planned())
         plan.policies[k] = recompute();
+    }
     const Schedule schedule = make_schedule(form, plan);
     const LiveBytes live = live_bytes_of(schedule);
     std::size_t most = 0;
     for (std::size_t i = 0; i < live.size() && !ends_forward(schedule.instructions[i].op); ++i)
       most = std::max(most, live[i]);
-    std::size_t sides = segment_.has_input ? bytes_of_node(graph_, segment_.first - 1) : 0;
-    if (segment_.has_output) sides += bytes_of_node(graph_, segment_.last);
-    return static_cast<std::int64_t>(most) - static_cast<std::int64_t>(sides);
+    return static_cast<std::int64_t>(most);
   }
 
   static bool ends_forward(Op op) {

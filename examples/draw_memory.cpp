@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Draws what a training step holds in memory, instruction by instruction, under each policy.
+/// Draws what a training step holds in memory, instruction by instruction, under each policy, in loops over
+/// rows if layers are cut.
 ///
 /// Nothing is trained: schedule and layout are known before a step runs, so the picture is exact.
 /// Writes one self-contained SVG.
@@ -10,6 +11,7 @@
 #include <support/command_line.hpp>
 #include <support/draw/memory.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -36,7 +38,7 @@ int fail(const adacc::Error& why) {
 int main(int argc, char** argv) {
   gpt::Config config{6, 6, 384, 256, 256};
   std::size_t batch = 4, seq = 256;
-  int threads = 2;
+  int threads = 2, parts = 1;
   std::string out = "memory.svg";
   CLI::App app("Draws the memory of a GPT's training step under each policy.", "draw_memory");
   app.option_defaults()->always_capture_default();
@@ -47,6 +49,8 @@ int main(int argc, char** argv) {
   app.add_option("--batch", batch)->check(CLI::Range(1, 1 << 20));
   app.add_option("--threads", threads, "workers that workspaces are sized for")
       ->check(CLI::Range(1, 256));
+  app.add_option("--parts", parts, "that layers are cut into, so that some run in loops over rows")
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--out", out, "the SVG file to write");
   if (const auto status = support::parse(app, argc, argv)) return *status;
   config.context = seq;
@@ -54,20 +58,25 @@ int main(int argc, char** argv) {
   const char* names[] = {"retain", "recompute", "int8", "mixed"};
   std::vector<adacc::Program> programs;
   for (const char* name : names) {
-    auto graph = gpt::graph(config, batch, seq, threads);
+    auto graph = gpt::graph(config, batch, seq, threads, parts);
     if (!graph) return fail(graph.error);
     auto program = adacc::make_program(*graph, gpt::named_plan(name, config, batch, seq));
     if (!program) return fail(program.error);
     programs.push_back(std::move(*program));
   }
-  const double most = static_cast<double>(programs[0].peak_bytes());
+  double most = 0;
+  draw::MemoryExtras extras;
+  for (const adacc::Program& program : programs) {
+    most = std::max(most, draw::most_shown_bytes(program));
+    extras.loops = extras.loops || !program.schedule.loops.empty();
+  }
 
   std::string svg = draw::open_svg(940, 640);
   svg += draw::print(
       "<text x='20' y='24' font-size='14'>Live memory of one training step, instruction by "
       "instruction: a GPT of %d layers, %zu channels, on %zu x %zu tokens</text>\n",
       config.layers, config.channels, batch, seq);
-  svg += draw::memory_legend(120, 36);
+  svg += draw::memory_legend(120, 36, extras);
   for (std::size_t i = 0; i < programs.size(); ++i)
     svg += panel(names[i], programs[i], 64 + static_cast<double>(i) * 138, most);
   svg +=
@@ -76,7 +85,13 @@ int main(int argc, char** argv) {
 
   if (const adacc::Error why = adacc::write_file(out, svg)) return fail(why);
   for (std::size_t i = 0; i < programs.size(); ++i)
-    std::printf("%-10s %8.1f MiB\n", names[i],
-                static_cast<double>(programs[i].peak_bytes()) / adacc::MiB);
+    std::printf("%-10s %8.1f MiB%s\n", names[i],
+                static_cast<double>(programs[i].peak_bytes()) / adacc::MiB,
+                programs[i].schedule.loops.empty()
+                    ? ""
+                    : draw::print(", without loops %.1f MiB",
+                                  static_cast<double>(support::peak_without_loops(programs[i])) /
+                                      adacc::MiB)
+                          .c_str());
   return 0;
 }

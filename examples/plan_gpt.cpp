@@ -20,6 +20,7 @@
 #include <support/draw/lanes.hpp>
 #include <support/draw/memory.hpp>
 #include <support/draw/plan.hpp>
+#include <support/loop_use.hpp>
 #include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
@@ -71,11 +72,18 @@ int fail(const adacc::Error& why) {
 double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB; }
 
 void print_json(const Options& options, std::size_t budget, std::size_t smallest,
-                const adacc::PlanOutcome& found, const adacc::TrainingMemoryUse& memory) {
+                const adacc::PlanOutcome& found, const support::LoopUse& loops,
+                const adacc::TrainingMemoryUse& memory) {
+  nlohmann::ordered_json straight;  // null if the plan does not fit without loops
+  if (loops.straight_peak_bytes > 0) straight = loops.straight_peak_bytes;
   const nlohmann::ordered_json out = {{"budget_bytes", budget},
                                       {"peak_bytes", found.peak_bytes},
                                       {"retain_peak_bytes", found.retain_peak_bytes},
                                       {"smallest_peak_bytes", smallest},
+                                      {"loops", loops.loops},
+                                      {"loop_instructions", loops.instructions},
+                                      {"tile_buffers", loops.tiles},
+                                      {"peak_without_loops_bytes", straight},
                                       {"parameter_bytes", memory.parameters},
                                       {"gradient_bytes", memory.gradients},
                                       {"moments", options.moments},
@@ -94,8 +102,26 @@ void print_json(const Options& options, std::size_t budget, std::size_t smallest
   std::printf("%s\n", out.dump(2).c_str());
 }
 
+template <class Share>
+void print_loops(const adacc::Program& program, const Share& share) {
+  const support::LoopUse use = support::LoopUse::of(program);
+  if (use.straight_peak_bytes > 0)
+    std::printf("%-26s %12.1f MiB  %5.1f %%\n", "... without loops", mebi(use.straight_peak_bytes),
+                share(use.straight_peak_bytes));
+  else std::printf("%-26s %12s\n", "... without loops", "does not fit");
+  if (use.loops == 0) {
+    std::printf("%-26s %12s\n", "loops over rows", "none");
+    return;
+  }
+  std::printf(
+      "%-26s %12zu      of %s parts: %zu of %zu instructions, %zu of %zu buffers hold one part\n",
+      "loops over rows", use.loops, support::parts_text(program.schedule).c_str(), use.instructions,
+      program.schedule.instructions.size(), use.tiles, program.schedule.buffers.size());
+}
+
 void print_table(const Options& options, std::size_t budget, std::size_t smallest,
-                 const adacc::PlanOutcome& found, const adacc::TrainingMemoryUse& memory) {
+                 const adacc::PlanOutcome& found, const adacc::Program& program,
+                 const adacc::TrainingMemoryUse& memory) {
   const auto share = [&](std::size_t bytes) {
     return 100 * static_cast<double>(bytes) / static_cast<double>(found.retain_peak_bytes);
   };
@@ -105,6 +131,7 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "budget", mebi(budget), share(budget));
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "peak of the plan", mebi(found.peak_bytes),
               share(found.peak_bytes));
+  if (options.parts > 1) print_loops(program, share);
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
               share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
@@ -137,29 +164,25 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("\n");
 }
 
-adacc::Error draw_plan(const Options& options, const adacc::Graph& graph,
-                       const adacc::CostProfile& profile, const adacc::PlanRequest& request,
-                       const adacc::PlanOutcome& found) {
+adacc::Error draw_plan(const Options& options, const adacc::Program& program,
+                       const adacc::CostProfile& profile, const adacc::PlanRequest& request) {
   const std::size_t budget = request.budget_bytes;
-  auto program = adacc::make_program(graph, found.plan);
-  if (!program) return program.error;
-  const draw::PlanPicture plan = draw::plan_picture(graph, found.plan, 10, 40, 920);
-  const bool store = !program->schedule.transfers.empty();
-  const double height = plan.height + (store ? 480 : 340);
+  const draw::PlanPicture plan = draw::plan_picture(program.graph, program.plan, 10, 40, 920);
+  const auto extras = draw::MemoryExtras::of(program.schedule);
+  const double height = plan.height + (extras.store ? 480 : 340);
   std::string svg = draw::open_svg(940, height);
   svg += draw::print(
       "<text x='10' y='24' font-size='14'>A plan for a GPT of %d layers, %zu "
       "channels, on %zu x %zu tokens in %s</text>\n",
       options.network.layers, options.network.channels, options.batch, options.seq,
       draw::shown_bytes(static_cast<double>(budget)).c_str());
-  svg += plan.svg + draw::memory_legend(20, plan.height + 60, store);
-  const double most = std::max(static_cast<double>(std::max(found.peak_bytes, budget)),
-                               draw::most_stored_bytes(program->schedule));
-  svg += draw::memory_panel(*program, {20, plan.height + 90, 800, 220}, 1.03 * most,
+  svg += plan.svg + draw::memory_legend(20, plan.height + 60, extras);
+  const double most = std::max(static_cast<double>(budget), draw::most_shown_bytes(program));
+  svg += draw::memory_panel(program, {20, plan.height + 90, 800, 220}, 1.03 * most,
                             static_cast<double>(budget));
-  if (store)
-    svg += draw::lanes_legend(20, plan.height + 330) +
-           draw::lanes_panel(*program, profile, request.link, {20, plan.height + 356, 800, 100});
+  if (extras.store)
+    svg += draw::lanes_legend(20, plan.height + 336) +
+           draw::lanes_panel(program, profile, request.link, {20, plan.height + 360, 800, 100});
   svg += "</svg>\n";
   return adacc::write_file(options.svg, svg);
 }
@@ -241,7 +264,8 @@ int run(Options options) {
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   request.budget_bytes = options.budget.of(retain);
   if (!fp32) return fail(fp32.error);
-  const auto plan_with = [&](const plan_gpt::MomentChoice& moments) -> Result<plan_gpt::PlannedTraining> {
+  const auto plan_with =
+      [&](const plan_gpt::MomentChoice& moments) -> Result<plan_gpt::PlannedTraining> {
     const auto optimizer = support::make_optimizer(options.optimizer, moments.form, 0);
     if (!optimizer) return optimizer.error;
     auto memory = moments.store ? memory_beside_arena(*graph, *optimizer, moments.window)
@@ -286,10 +310,14 @@ int run(Options options) {
   const TrainingMemoryUse* const memory = &planned->memory;
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
-  if (options.json) print_json(options, request.budget_bytes, *smallest, *found, *memory);
-  else print_table(options, request.budget_bytes, *smallest, *found, *memory);
+  const auto program = make_program(std::move(*graph), found->plan);
+  if (!program) return fail(program.error);
+  if (options.json)
+    print_json(options, request.budget_bytes, *smallest, *found, support::LoopUse::of(*program),
+               *memory);
+  else print_table(options, request.budget_bytes, *smallest, *found, *program, *memory);
   if (options.svg.empty()) return 0;
-  if (Error why = draw_plan(options, *graph, profile, request, *found)) return fail(why);
+  if (Error why = draw_plan(options, *program, profile, request)) return fail(why);
   return 0;
 }
 

@@ -54,6 +54,8 @@ constexpr auto make_inference = [] {
 constinit FixedProgram<decltype(make_training)> training;
 constinit FixedProgram<decltype(make_inference)> inference;
 FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
+/// Has code for what these programs do, and for nothing else.
+using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
 
 struct Memory {
   alignas(64) std::byte arena[training.peak_bytes];
@@ -64,7 +66,7 @@ struct Memory {
   alignas(64) std::int32_t targets[batch];
 };
 constexpr std::size_t program_bytes = sizeof training + sizeof inference + sizeof training_calls +
-                                      sizeof inference_calls + 2 * sizeof(Step<>);
+                                      sizeof inference_calls + 2 * sizeof(DeviceStep);
 constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
 static_assert(used_bytes <= device_bytes,
               "tiny_camera: training does not fit the device: see DEVICE_KIB");
@@ -81,7 +83,7 @@ static_assert(used_bytes - training.peak_bytes +
               "all of it could be trained");
 Memory memory;
 Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
-Step<> learn, judge;
+DeviceStep learn, judge;
 constexpr Shape param_elems(training.parameter_elems), gradient_elems(training.gradient_elems);
 
 int fail(const Error& why) {
@@ -90,12 +92,12 @@ int fail(const Error& why) {
 }
 
 Error set_up() {
-  auto made = Step<>::make(training_calls.make(net), training.program());
+  auto made = DeviceStep::make(training_calls.make(net), training.program());
   if (!made) return made.error;
-  learn = static_cast<Step<>&&>(*made);
-  made = Step<>::make(inference_calls.make(net), inference.program());
+  learn = static_cast<DeviceStep&&>(*made);
+  made = DeviceStep::make(inference_calls.make(net), inference.program());
   if (!made) return made.error;
-  judge = static_cast<Step<>&&>(*made);
+  judge = static_cast<DeviceStep&&>(*made);
   const View<float> params(memory.params, param_elems);
   if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, gradient_elems)))
     return why;

@@ -67,6 +67,8 @@ constexpr auto make_inference = [] { return make_program(net, windows, {}, Mode:
 constinit FixedProgram<decltype(make_training)> training;
 constinit FixedProgram<decltype(make_inference)> inference;
 FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
+/// Has code for what these programs do, and for nothing else.
+using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
 
 struct Memory {
   alignas(64) std::byte arena[training.peak_bytes];
@@ -155,7 +157,7 @@ void simulate_batch(std::uint32_t first) {
 
 // Learning.
 
-Step<> learn, judge;
+DeviceStep learn, judge;
 constexpr std::uint32_t steps = 400, fresh_windows = 1024, fresh_from = 1U << 30;
 constexpr double stated_accuracy = 0.98;
 
@@ -169,12 +171,12 @@ int fail(const Error& why) {
 }
 
 Error set_up(Cpu& cpu) {
-  auto made = Step<>::make(training_calls.make(net), training.program());
+  auto made = DeviceStep::make(training_calls.make(net), training.program());
   if (!made) return made.error;
-  learn = static_cast<Step<>&&>(*made);
-  made = Step<>::make(inference_calls.make(net), inference.program());
+  learn = static_cast<DeviceStep&&>(*made);
+  made = DeviceStep::make(inference_calls.make(net), inference.program());
   if (!made) return made.error;
-  judge = static_cast<Step<>&&>(*made);
+  judge = static_cast<DeviceStep&&>(*made);
   const View<float> params(memory.params, elems);
   if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, elems))) return why;
   if (const Error why = judge.bind(arena, params)) return why;

@@ -8,16 +8,21 @@
             It may recompute an activation more than once. Its stages are our segments, and the
             solutions of a stage our lossless patterns of that segment. Memory is counted in --units
             parts of the budget, rounded up.
+    H-ILP   rockmate's integer program, which is Checkmate's with options for each segment (hilp.py). A segment may
+            run forward again in any stage of backward, but rockmate lets it keep its option for later in its
+            own stages alone, where rotor has more freedom. Solved by HiGHS to within 0.2 per cent, as ours, or for
+            --hilp-seconds; up to --hilp-layers, since it grows with the square of the layers.
     torch   the knapsacks by which torch.compile keeps a memory budget (greedy, and the integer
             program by scipy). They bound the bytes that are saved for backward, not the peak: "as
             told" gives them the budget, "made to fit" the largest share of it whose plan fits.
 
 Every plan that our scheduler can run is laid out by it: that is `peak`, and where it is above the
-budget, the budget is violated. rotor's plans that recompute something twice cannot be run by it:
-their peak is what rotor itself says. All times are those of the estimated profile, over retaining.
+budget, the budget is violated. Plans of rotor and H-ILP that recompute something twice cannot be run by it:
+they have no peak, and their time is what they say themselves. All times are those of the estimated profile, over retaining.
 
     python3 -m venv build/peers
-    build/peers/bin/pip install numpy scipy && build/peers/bin/pip install --no-deps rockmate torch
+    build/peers/bin/pip install numpy scipy highspy pulp==2.7.0
+    build/peers/bin/pip install --no-deps rockmate torch
     build/peers/bin/python bench/peers/planner_peers.py build/release/bench/planner_peers
 
 What is not installed is left out, in words. torch is not imported: one file of it is read.
@@ -34,6 +39,8 @@ import tempfile
 import time
 import types
 
+import hilp
+
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -41,6 +48,8 @@ def parse_options():
     parser.add_argument("--layers", default="6,12,24,96", help="numbers of blocks")
     parser.add_argument("--budgets", default="60,40,30,25,20,15,12", help="in per cent of retain's peak")
     parser.add_argument("--units", type=int, default=500, help="parts of the budget that rotor counts in")
+    parser.add_argument("--hilp-layers", type=int, default=12, help="the most layers that H-ILP plans")
+    parser.add_argument("--hilp-seconds", type=float, default=300, help="that H-ILP may take for a plan")
     parser.add_argument("--json", help="file to write all figures to")
     return parser.parse_args()
 
@@ -63,18 +72,9 @@ def evaluated(options, layers, plans):
 
 # --- rotor ----------------------------------------------------------------------------------------
 def load_rotor():
-    """rockmate's compiled solver without the package around it, which wants torch and more."""
-    spec = importlib.util.find_spec("rockmate")
-    if spec is None:
-        return None
-    folder = spec.submodule_search_locations[0]
-    for name, path in (("rockmate", folder), ("rockmate.solvers", folder + "/solvers"),
-                       ("rockmate.solvers.rk_rotor", folder + "/solvers/rk_rotor")):
-        module = types.ModuleType(name)
-        module.__path__ = [path]
-        sys.modules[name] = module
+    """rockmate's compiled solver."""
     try:
-        return importlib.import_module("rockmate.solvers.rk_rotor.csolver")
+        return hilp.part_of_rockmate("solvers.rk_rotor.csolver")
     except ImportError as why:
         print(f"rotor is left out: its C version does not load ({why})")
         return None
@@ -190,7 +190,7 @@ def fitting_knapsack(options, layers, knapsack, activations, budget):
 
 
 # --- the table --------------------------------------------------------------------------------------
-def compare(options, layers, rotor, knapsacks, figures):
+def compare(options, layers, rotor, ilp, knapsacks, figures):
     data = call(options, layers, "--budgets", options.budgets)
     retain = data["retain_seconds"]
 
@@ -225,6 +225,18 @@ def compare(options, layers, rotor, knapsacks, figures):
                     cost = evaluated(options, layers, [plan])[0]
                     show(budget, "rotor", took, cost["seconds"], cost["peak_bytes"],
                          f"{(retain + seconds) / retain:.4f} by itself")
+        if ilp and layers <= options.hilp_layers:
+            found = hilp.plan(ilp, data["segments"], budget, options.hilp_seconds, 2e-3)
+            note = "" if found["proven"] else "stopped"
+            if found["seconds"] is None:
+                show(budget, "H-ILP", found["plan_seconds"], None, None, note)
+            elif found["recomputed"] is None:
+                show(budget, "H-ILP", found["plan_seconds"], retain + found["seconds"], None,
+                     f"up to {found['most']} forwards of a stage " + note)
+            else:
+                cost = evaluated(options, layers, [found["recomputed"]])[0]
+                show(budget, "H-ILP", found["plan_seconds"], cost["seconds"], cost["peak_bytes"],
+                     f"{(retain + found['seconds']) / retain:.4f} by itself " + note)
         if knapsacks:
             for name in ("greedy", "ilp"):
                 knapsack = getattr(knapsacks, name + "_knapsack")
@@ -241,12 +253,13 @@ def compare(options, layers, rotor, knapsacks, figures):
 def main():
     options = parse_options()
     rotor, knapsacks = load_rotor(), load_knapsacks()
-    for found, package in ((rotor, "rockmate"), (knapsacks, "torch")):
+    ilp = hilp.load()
+    for found, package in ((rotor or ilp, "rockmate"), (knapsacks, "torch")):
         print(f"{package} {importlib.metadata.version(package)}" if found else f"without {package}")
     print(f"{'layers':>6} {'budget':>7} {'planner':22} {'plan, ms':>9} {'time':>9} {'peak':>9}")
     figures = []
     for layers in options.layers.split(","):
-        compare(options, int(layers), rotor, knapsacks, figures)
+        compare(options, int(layers), rotor, ilp, knapsacks, figures)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=1)

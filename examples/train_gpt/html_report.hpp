@@ -82,19 +82,25 @@ inline std::string html_page(const RunReport& report) {
 
   html +=
       "<h2>Memory against the instructions of a step</h2>\n<p>Forward on the left of the "
-      "dotted line, backward on its right.</p>\n";
+      "dotted line, backward on its right.";
+  const auto extras = draw::MemoryExtras::of(report.program->schedule);
+  if (extras.loops)
+    html +=
+        " Bars under the axis are loops over rows; buffers that hold one part of the rows at a "
+        "time are "
+        "lighter.";
+  html += "</p>\n";
   double most = static_cast<double>(report.program->peak_bytes());
   if (report.budget_bytes > most) most = report.budget_bytes;
   if (report.retain_peak_bytes > most && report.retain_peak_bytes < 2 * most)
     most = report.retain_peak_bytes;
-  const bool store = !report.program->schedule.transfers.empty();
-  most = std::max(most, draw::most_stored_bytes(report.program->schedule));
+  most = std::max(most, draw::most_shown_bytes(*report.program));
   html += html_picture(
       940, 270,
-      draw::memory_legend(20, 4, store) + draw::memory_panel(*report.program, {20, 34, 790, 220},
-                                                             1.03 * most, report.budget_bytes));
+      draw::memory_legend(20, 4, extras) + draw::memory_panel(*report.program, {20, 34, 790, 220},
+                                                              1.03 * most, report.budget_bytes));
 
-  if (store && report.profile != nullptr && report.link.exists()) {
+  if (extras.store && report.profile != nullptr && report.link.exists()) {
     html +=
         "<h2>Computation and link</h2>\n<p>A step against time, as it is predicted: where it waits "
         "for the store is red.</p>\n";

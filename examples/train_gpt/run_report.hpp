@@ -2,6 +2,8 @@
 /// What train_gpt remembers of a run, and the page that it makes of it.
 #pragma once
 
+#include <support/loop_use.hpp>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -95,6 +97,16 @@ RunReport run_report(const Options& options, AnyTrainer& trainer, const RunHisto
                                " tokens, " + trainer.place_text()},
                   {"policies", policy_counts(trainer.program().plan)},
                   {"peak of activations", share(peak)}};
+  if (const auto use = support::LoopUse::of(trainer.program()); use.loops > 0)
+    report.facts.push_back(
+        {"loops over rows",
+         std::to_string(use.loops) + " of " + support::parts_text(trainer.program().schedule) +
+             " parts, " + std::to_string(use.instructions) + " of " +
+             std::to_string(trainer.program().schedule.instructions.size()) + " instructions; " +
+             std::to_string(use.tiles) + " buffers hold one part" +
+             (use.straight_peak_bytes > 0
+                  ? "; without loops the peak would be " + share(use.straight_peak_bytes)
+                  : "")});
   report.comparisons = {
       {"peak of activations", std::to_string(peak) + " bytes",
        std::to_string(history.peak_bytes) + " bytes",

@@ -2,9 +2,11 @@
 /// Pieces of SVG as text, for the programs that draw.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace draw {
 
@@ -55,5 +57,50 @@ inline std::string key(double x, double y, const std::string& color, const std::
   return print("<rect x='%.0f' y='%.0f' width='12' height='12' fill='%s'/>", x, y, color.c_str()) +
          print("<text x='%.0f' y='%.0f'>%s</text>\n", x + 18, y + 11, label.c_str());
 }
+
+/// A line of a legend with its label.
+inline std::string line_key(double x, double y, const char* color, double width,
+                            const char* label) {
+  return print("<path stroke='%s' stroke-width='%g' fill='none' d='M%.0f %.0f h14'/>", color, width,
+               x, y + 6) +
+         print("<text x='%.0f' y='%.0f'>%s</text>\n", x + 20, y + 11, label);
+}
+
+/// Labels beside a box at `x`, each at a height of its own: what would overlap moves apart, within the
+/// box from `top` to `bottom`.
+class Labels {
+ public:
+  Labels(double x, double top, double bottom) : x_(x), top_(top), bottom_(bottom) {}
+
+  void add(double y, const std::string& text, const char* color) {
+    labels_.push_back({y, text, color});
+  }
+
+  std::string svg() {
+    std::stable_sort(labels_.begin(), labels_.end(),
+                     [](const Label& a, const Label& b) { return a.y < b.y; });
+    // From the top each below the one before, then from the bottom up what has gone too far.
+    for (std::size_t i = 0; i < labels_.size(); ++i)
+      labels_[i].y = std::max(labels_[i].y, i == 0 ? top_ : labels_[i - 1].y + line);
+    for (std::size_t i = labels_.size(); i-- > 0;)
+      labels_[i].y =
+          std::min(labels_[i].y, i + 1 == labels_.size() ? bottom_ - 4 : labels_[i + 1].y - line);
+    std::string svg;
+    for (const Label& label : labels_)
+      svg += print("<text x='%.0f' y='%.1f' font-size='11' fill='%s'>%s</text>\n", x_, label.y + 4,
+                   label.color, label.text.c_str());
+    return svg;
+  }
+
+ private:
+  static constexpr double line = 14;
+  struct Label {
+    double y = 0;
+    std::string text;
+    const char* color = "";
+  };
+  double x_, top_, bottom_;
+  std::vector<Label> labels_;
+};
 
 }  // namespace draw

@@ -29,9 +29,11 @@ struct TotalBar {
 /// with the scratch.
 inline std::array<double, bands.size()> fullest(const adacc::Program& program) {
   const std::size_t at = adacc::live_bytes_of(program.schedule).worst();
-  std::array<double, bands.size()> live = live_bands(program.schedule)[at];
-  double rest = static_cast<double>(program.peak_bytes());
-  for (const double bytes : live) rest -= bytes;
+  const LiveBands there = live_bands(program.schedule)[at];
+  std::array<double, bands.size()> live{};
+  for (std::size_t band = 0; band < live.size(); ++band)
+    live[band] = there[2 * band] + there[2 * band + 1];
+  const double rest = static_cast<double>(program.peak_bytes()) - sum_of(there);
   live.back() += std::max(rest, 0.0);
   return live;
 }

@@ -46,6 +46,45 @@ grep -q 'gap to the best possible' out || complain "no table: $(cat out)"
 head -c 4 plan.svg | grep -q '<svg' || complain "no picture"
 tail -n 1 plan.svg | grep -q '</svg>' || complain "a cut-off picture"
 
+# Loops are counted and drawn: a bar for each, of what they save, and what holds one part is lighter.
+bars() { sed -n "/<g class='loops'>/,/<\/g>/p" "$1" | grep -c '<rect'; }
+"$plan_gpt" "${shape[@]}" --parts 4 --budget 15% --json --svg looped.svg >out 2>err || complain "--parts: $(cat err)"
+awk -v loops="$(number loops)" -v inside="$(number loop_instructions)" -v tiles="$(number tile_buffers)" \
+    -v peak="$(number peak_bytes)" -v straight="$(number peak_without_loops_bytes)" \
+    'BEGIN { exit !(loops > 6 && inside >= 2 * loops && tiles > 6 && straight > 1.1 * peak) }' ||
+  complain "loops: $(cat out)"
+[ "$(bars looped.svg)" -eq "$(number loops)" ] || complain "$(bars looped.svg) bars for $(number loops) loops"
+for drawn in 'in 4 parts</title>' '>loops of 4 parts<' '>one part<' '>without loops<' '>no loops [0-9.]* MiB<' \
+  "<path fill='#a9c4df'" "<path fill='#fad0a2'"; do
+  grep -q "$drawn" looped.svg || complain "no $drawn in the picture of loops"
+done
+[ "$(wc -c <looped.svg)" -lt 100000 ] || complain "the picture of loops has $(wc -c <looped.svg) bytes"
+straight=$(number peak_without_loops_bytes)
+"$plan_gpt" "${shape[@]}" --parts 4 --budget 15% >out 2>err || complain "--parts: $(cat err)"
+grep -q "without loops .* $(awk "BEGIN { printf \"%.1f\", $straight / 1048576 }") MiB" out ||
+  complain "the table does not say what loops save: $(cat out)"
+grep -q 'loops over rows .* of 4 parts: ' out || complain "the table does not count loops: $(cat out)"
+# Nothing of it where layers are whole.
+"$plan_gpt" "${shape[@]}" --budget 30% --json --svg whole.svg >out 2>err || complain "30 %: $(cat err)"
+[ "$(number loops) $(number loop_instructions) $(number tile_buffers)" = '0 0 0' ] &&
+  [ "$(number peak_bytes)" = "$(number peak_without_loops_bytes)" ] || complain "loops of whole layers: $(cat out)"
+for drawn in loops 'one part' '#a9c4df' '#fad0a2' 'in the store' '>computation<' '>link<'; do
+  grep -q "$drawn" whole.svg && complain "$drawn in the picture of whole layers without a store"
+done
+# With a store: what is in it, both lanes, what goes out and comes back, and waits in red.
+"$plan_gpt" "${shape[@]}" --budget 20% --tolerance 0 --link 0.3 --json --svg sent.svg >out 2>err ||
+  complain "--link: $(cat err)"
+awk "BEGIN { exit !($(number offload_written_bytes) > 0 && $(number offload_stall_ms) > 1) }" ||
+  complain "nothing is sent, or nothing waits: $(cat out)"
+for drawn in '>in the store<' '>computation<' '>link<' '>waiting<' '>0 ms<'; do
+  grep -q "$drawn" sent.svg || complain "no $drawn in the picture with a store"
+done
+grep -q "stroke='#7b3294' d='M.*V.*V" sent.svg || complain "no line of what is in the store"
+for kind in write read; do  # two stretches at least
+  [ "$(grep -c "<title>${kind}_begin" sent.svg)" -gt 1 ] || complain "no ${kind}s on the link"
+done
+[ "$(grep -c "fill='#c00'><title>.*_wait" sent.svg)" -gt 1 ] || complain "no waits in the lane of computation"
+
 # What is frozen costs less: of retain's bytes, of its time, and under a budget.
 "$plan_gpt" "${shape[@]}" --budget 100% --json >out 2>err || complain "all of it: $(cat err)"
 all=$(number retain_peak_bytes) all_ms=$(number retain_ms)

@@ -134,6 +134,15 @@ predicted=$(sed -n 's/.*predicted *\([0-9]*\) bytes.*/\1/p' out)
 [ "$(grep -c '"plan_version":' auto.jsonl)" -eq 12 ] || complain "the log has no plan_version"
 grep -q '</html>' auto.html || complain "the report is cut off"
 grep -q 'Predicted and measured' auto.html || complain "the report does not compare"
+grep -q "loops" auto.html && complain "the report of whole layers has loops"
+# In parts: the report says what loops there are, draws them, and says what would be without.
+"$train_gpt" "${planned[@]}" --parts 4 --budget 30% --steps 2 --report parts.html >out 2>err ||
+  complain "--parts: $(cat err)"
+loops=$(sed -n 's/.*<td>loops over rows<\/td><td>\([0-9]*\) of 4 parts, .*without loops the peak would be .*/\1/p' parts.html |
+        head -n 1)
+bars=$(sed -n "/<g class='loops'>/,/<\/g>/p" parts.html | grep -c '<rect')
+[ -n "$loops" ] && [ "$loops" -gt 3 ] && [ "$loops" -eq "$bars" ] || complain "'$loops' loops, $bars drawn"
+grep -q "<path fill='#a9c4df'" parts.html && grep -q '>one part<' parts.html || complain "no tiles in the report"
 # A second run reads the profile; one of another model is refused, measured anew, and said so.
 "$train_gpt" "${planned[@]}" --budget 60% --profile costs >out 2>err || complain "auto again: $(cat err)"
 grep -q 'read from costs' out || complain "the profile was not read: $(cat out)"
@@ -524,10 +533,14 @@ larger=(--layers 2 --heads 2 --channels 64 --context 64 --batch 4 --threads 1 --
 "$train_gpt" "${larger[@]}" --steps 5 --policy retain --log retained.jsonl >out 2>err ||
   complain "retain: $(cat err)"
 offload=(--budget 40% --tolerance 0 --offload .)
-if "$train_gpt" "${larger[@]}" --steps 5 "${offload[@]}" --log sent.jsonl >out 2>err; then
+if "$train_gpt" "${larger[@]}" --steps 5 "${offload[@]}" --log sent.jsonl --report sent.html >out 2>err; then
   grep -q 'out and back a step' out || complain "nothing is said of the scratch file: $(cat out)"
   [ "$(losses sent.jsonl)" = "$(losses retained.jsonl)" ] || complain "offload changes losses"
   grep -q '"offload_written_bytes":[1-9]' sent.jsonl || complain "nothing was sent: $(tail -n 1 sent.jsonl)"
+  for drawn in '>in the store<' '>computation<' '>link<' '<title>write_begin' '<title>read_begin' \
+    'waiting for the store'; do
+    grep -q "$drawn" sent.html || complain "no $drawn in the report of offloading"
+  done
   grep -q '"offload_stall_ms":[0-9]' sent.jsonl || complain "no stalls are logged: $(tail -n 1 sent.jsonl)"
   "$train_gpt" "${larger[@]}" --steps 5 --budget 90% --tolerance 0 --offload . --offload-limit 64KiB \
     --log limited.jsonl >out 2>err || complain "a limit of what is sent: $(cat err)"

@@ -77,6 +77,22 @@ TEST_CASE("parts begin aligned: rows of odd width are taken together") {
   CHECK(cut->node(0).cut.parts() == 7);
 }
 
+TEST_CASE("rows are taken together by 32 where each part has as many, and sequences stay whole") {
+  const auto part = [](std::size_t rows, std::size_t parts, std::size_t entry_rows = 1) {
+    return make_cut(Split::rows, rows, parts, 64, 64, entry_rows).part_items;
+  };
+  CHECK(part(132, 4) == 64);  // 33 rows each would do, and change bits
+  CHECK(part(128, 4) == 32);
+  CHECK(part(127, 4) == 32);  // of 31.75 rows: too few to be taken together
+  CHECK(part(100, 8) == 13);
+  CHECK(part(400, 4, 100) == 100);  // a sequence each, as attention has it
+  CHECK(part(400, 3, 100) == 160);  // 134 rows are no whole sequences
+  CHECK(part(1024, 4, 256) == 256);
+  CHECK(make_cut(Split::batch, 132, 4, 64, 64).part_items == 33);
+  CHECK(make_cut(Split::own, 132, 4, 64, 64).part_items == 33);
+  CHECK(make_cut(Split::rows, 400, 3, 1, 1).part_items == 192);  // 64 bytes
+}
+
 TEST_CASE("by batch, whole sequences; by itself, the whole tensor and a run of items") {
   const auto batch = graph_of<Needy<Split::batch>>(Shape(6, 10, 16), 4);
   REQUIRE(batch);

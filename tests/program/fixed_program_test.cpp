@@ -2,7 +2,10 @@
 // A program in static storage is the program that make_program makes, and needs no heap.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "../step/step_run.hpp"
 
@@ -22,6 +25,11 @@ constexpr Net net{{{}, {3, {}}, {}, {}}, {}};
 constexpr Shape shape(12, 16);
 constexpr auto make = [] { return make_program(net, shape, {.parts = 3}); };
 constinit FixedProgram<decltype(make)> fixed;
+constexpr auto make_whole = [] { return make_program(net, shape); };
+constinit FixedProgram<decltype(make_whole)> fixed_whole;
+using NoAbilities = StepAbilities<false, false, false, false>;
+static_assert(std::is_same_v<decltype(fixed_whole)::Abilities, NoAbilities>);
+static_assert(std::is_same_v<decltype(fixed)::Abilities, StepAbilities<false, false, true, false>>);
 static_assert(fixed.layer_count == 5);
 static_assert(fixed.peak_bytes == make()->peak_bytes());
 
@@ -67,35 +75,76 @@ TEST_CASE("a fixed program is the program") {
     CHECK(a.graph.parameters[i].offset == b.graph.parameters[i].offset);
 }
 
+namespace {
+
+struct Bits {
+  double loss = 0;
+  std::vector<float> gradients;
+};
+
+/// One step of `made`, which runs the fixed program or one like it.
+template <class AnyStep>
+Bits bits_of(Result<AnyStep> made) {
+  REQUIRE_MESSAGE(made, made.error.text());
+  const std::size_t elems = fixed.parameter_elems, bytes = made->arena_bytes();
+  Aligned arena(bytes), params(elems * 4), grads(elems * 4), x(shape.elems() * 4);
+  const auto floats = [](Aligned& block) { return reinterpret_cast<float*>(block.data); };
+  std::memset(grads.data, 0, grads.size);
+  for (std::size_t i = 0; i < elems; ++i) floats(params)[i] = 0.01F * static_cast<float>(i % 7);
+  for (std::size_t i = 0; i < shape.elems(); ++i)
+    floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+  REQUIRE_FALSE(made->bind({arena.data, Shape(bytes)}, {floats(params), Shape(elems)},
+                           {floats(grads), Shape(elems)}));
+  Cpu cpu;
+  const View<const float> input(floats(x), shape);
+  const auto loss = made->run(cpu, input, input);
+  REQUIRE(loss);
+  CHECK(*loss > 0);
+  return {*loss, {floats(grads), floats(grads) + elems}};
+}
+
+template <class AnyStep, class Fixed>
+Bits bits_of_fixed(Fixed& program) {
+  FixedDispatch<float, Cpu, Fixed::layer_count> table;
+  return bits_of(AnyStep::make(table.make(net), program.program()));
+}
+
+void check_same(const Bits& a, const Bits& b) {
+  CHECK(a.loss == b.loss);
+  CHECK(a.gradients == b.gradients);
+}
+
+}  // namespace
+
 TEST_CASE("a step over a fixed program and a fixed table has the bits of any other") {
-  FixedDispatch<float, Cpu, fixed.layer_count> table;
-  auto lent = Step<>::make(table.make(net), fixed.program());
-  REQUIRE_MESSAGE(lent, lent.error.text());
-  auto own = Step<>::make(net, *make());
-  REQUIRE(own);
-  double losses[2] = {};
-  std::vector<float> gradients[2];
-  for (int k = 0; k < 2; ++k) {
-    Step<>& step = k == 0 ? *lent : *own;
-    const std::size_t elems = fixed.parameter_elems;
-    Aligned arena(fixed.peak_bytes), params(elems * 4), grads(elems * 4), x(shape.elems() * 4);
-    const auto floats = [](Aligned& block) { return reinterpret_cast<float*>(block.data); };
-    std::memset(grads.data, 0, grads.size);
-    for (std::size_t i = 0; i < elems; ++i) floats(params)[i] = 0.01F * static_cast<float>(i % 7);
-    for (std::size_t i = 0; i < shape.elems(); ++i)
-      floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
-    REQUIRE_FALSE(step.bind({arena.data, Shape(fixed.peak_bytes)}, {floats(params), Shape(elems)},
-                            {floats(grads), Shape(elems)}));
-    Cpu cpu;
-    const View<const float> input(floats(x), shape);
-    const auto loss = step.run(cpu, input, input);
-    REQUIRE(loss);
-    losses[k] = *loss;
-    gradients[k].assign(floats(grads), floats(grads) + elems);
-  }
-  CHECK(losses[0] == losses[1]);
-  CHECK(losses[0] > 0);
-  CHECK(gradients[0] == gradients[1]);
+  const Bits own = bits_of(Step<>::make(net, *make()));
+  check_same(own, bits_of_fixed<Step<>>(fixed));
+  check_same(own, bits_of_fixed<Step<float, Cpu, decltype(fixed)::Abilities>>(fixed));
+  const Bits whole = bits_of(Step<>::make(net, *make_whole()));
+  check_same(whole, bits_of_fixed<Step<>>(fixed_whole));
+  check_same(whole, bits_of_fixed<Step<float, Cpu, NoAbilities>>(fixed_whole));
+}
+
+TEST_CASE("a step refuses a program that it has no code for, in words") {
+  const auto refused = [](const Result<Program>& program) {
+    REQUIRE_MESSAGE(program, program.error.text());
+    CHECK(Step<>::make(net, *program));
+    const auto made = Step<float, Cpu, NoAbilities>::make(net, *program);
+    CHECK_FALSE(made);
+    return std::string(made.error.text());
+  };
+  CHECK(refused(make()) ==
+        "the program runs layers in parts, and this Step has no code for that (its Abilities)");
+  CHECK(refused(make_program(net, shape, {.updates = Updates::announced}))
+            .find("says when gradients are complete") != std::string::npos);
+  Graph graph = *make_graph(net, shape);
+  Plan plan = plan_from_types(graph);
+  plan.policies[0] = offload();
+  CHECK(refused(make_program(graph, plan)).find("sends activations to a store") !=
+        std::string::npos);
+  set_parameters(graph, ParameterForm::bf16);
+  CHECK(refused(make_program(graph, plan_from_types(graph))).find("takes parameters in bfloat16") !=
+        std::string::npos);
 }
 
 }  // namespace fixed_program_test

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "../test_size.hpp"
+
 namespace cursor_layers_test {
 
 using namespace adacc;
@@ -187,6 +189,53 @@ TEST_CASE("cuts at multiples of 32 rows, or between sequences, change no bit") {
   gpt::Config config{2, 2, 32, 64, 128};
   const auto net = gpt::make<gpt::RetainSet>(config);
   for (const int parts : {2, 4, 8}) same(net, Shape(8, 64), std::int32_t{}, std::int32_t{}, parts);
+}
+
+TEST_CASE(
+    "random numbers of rows and parts: a step of whole layers and one of cut layers have the same "
+    "bits") {
+  const Network classes{mlp<Retain>(), SoftmaxCrossEntropy{}};
+  const Network squares{mlp<Recompute>(), MeanSquaredError{}};
+  const auto random = [](std::uint32_t seed, std::uint32_t which, std::size_t from,
+                         std::size_t to) {
+    return from + random_word({.seed = 11, .step = seed}, which) % (to - from + 1);
+  };
+  int odd = 0;  // cases in which equal parts would not be multiples of 32
+  for (std::uint32_t seed = 0; seed < (test_sanitized ? 6 : 40); ++seed) {
+    const std::size_t rows = random(seed, 0, 64, 600), entries = random(seed, 1, 2, 7);
+    const Shape shape = seed % 2 == 0 ? Shape(rows, 20) : Shape(entries, rows / entries, 20);
+    const auto parts = static_cast<int>(random(seed, 2, 2, shape.rows() / summed_rows));
+    CAPTURE(shape.rows());
+    CAPTURE(parts);
+    const std::size_t equal = div_up(shape.rows(), static_cast<std::size_t>(parts));
+    if (shape.rank() == 3 && equal % shape[1] == 0 && equal % summed_rows != 0)
+      continue;  // whole entries
+    odd += equal % summed_rows != 0;
+    const auto same = [&](const auto& net, auto y) {
+      const Outcome uncut = run<float, decltype(y)>(net, shape, 1, 1, 0);
+      CHECK(run<float, decltype(y)>(net, shape, 2, parts, 0) == uncut);
+    };
+    if (random(seed, 3, 0, 1) == 0) same(classes, std::int32_t{});
+    else same(squares, float{});
+    const auto graph = make_graph(squares, shape, {.parts = parts});
+    for (const Node& node : graph->nodes) {
+      CHECK(node.cut.parts() > 1);
+      CHECK(node.cut.part_items % summed_rows == 0);
+    }
+  }
+  CHECK(odd > (test_sanitized ? 3 : 30));
+  for (std::uint32_t seed = 0; seed < (test_sanitized ? 2 : 12); ++seed) {
+    const std::size_t batch = random(seed, 4, 2, 7), length = 32 * random(seed, 5, 1, 3);
+    const auto parts = static_cast<int>(random(seed, 6, 2, batch * length / summed_rows));
+    CAPTURE(batch);
+    CAPTURE(length);
+    CAPTURE(parts);
+    gpt::Config config{1, 2, 16, 96, 128};
+    const auto net = gpt::make<gpt::RetainSet>(config);
+    using Id = std::int32_t;
+    CHECK(run<Id, Id>(net, Shape(batch, length), 2, parts, 0) ==
+          run<Id, Id>(net, Shape(batch, length), 1, 1, 0));
+  }
 }
 
 TEST_CASE("the layers of a network in slices, cut by rows") {

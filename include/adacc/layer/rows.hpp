@@ -14,6 +14,7 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
+#include "../model/split.hpp"
 #include "eigen.hpp"
 #include "shapes.hpp"
 
@@ -70,10 +71,10 @@ void for_each_row(const Cpu& cpu, std::size_t rows, std::size_t cols, const Body
 }
 
 /// Sums over rows: chunks of 32 rows each have a partial sum of their own, and these are added to
-/// the whole in order. So if the rows are cut into several calls at multiples of 32 rows, the sums
-/// have the same bits.
+/// the whole in order. So if the rows are cut into several calls at multiples of 32 rows, as they are
+/// wherever a part has as many (model/split.hpp), the sums have the same bits.
 struct RowChunks {
-  static constexpr std::size_t chunk_rows = 32;
+  static constexpr std::size_t chunk_rows = summed_rows;
   static constexpr std::size_t most = 32;  ///< partial sums that there is room for at a time
 
   std::size_t rows;

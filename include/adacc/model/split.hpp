@@ -71,19 +71,34 @@ struct Cut {
   }
 };
 
+/// Rows that layers add up together, before they add to the sums of all: if parts begin at multiples of so
+/// many, a layer of ours gives the bits that it gives whole.
+inline constexpr std::size_t summed_rows = 32;
+
 /// Cuts `items` into at most `parts` runs of equal length but for the last. Each begins 64-byte
 /// aligned in tensors that have `in_bytes` and `out_bytes` for an item; 0 if that is no matter.
+///
+/// With Split::rows each is a multiple of summed_rows, if there are so many rows for each part. But what
+/// comes out as whole entries of the first extent, of `entry_rows` each, stays so: layers that are cut by
+/// entries, as attention is, are in one loop with those alone that are cut alike.
 constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
-                       std::size_t out_bytes) {
+                       std::size_t out_bytes, std::size_t entry_rows = 1) {
   Cut cut{split, items, items};
   if (split == Split::none || parts < 2 || items < 2) return {split, items, items};
   std::size_t unit = 1;
   while (in_bytes % alignment * unit % alignment != 0 ||
          out_bytes % alignment * unit % alignment != 0)
     unit *= 2;
-  cut.part_items = div_up(div_up(items, parts), unit) * unit;
+  const auto up_to = [](std::size_t count, std::size_t of) { return div_up(count, of) * of; };
+  cut.part_items = up_to(div_up(items, parts), unit);
+  const bool whole_entries = entry_rows > 1 && cut.part_items % entry_rows == 0;
+  if (split == Split::rows && items / parts >= summed_rows && !whole_entries)
+    cut.part_items = up_to(cut.part_items, unit > summed_rows ? unit : summed_rows);
   if (cut.part_items > items) cut.part_items = items;
   return cut;
 }
+
+/// Rows of an entry of the first extent of a tensor of shape `in`.
+constexpr std::size_t entry_rows_of(Shape in) { return in.rows() / in[0]; }
 
 }}  // namespace adacc::v0_1

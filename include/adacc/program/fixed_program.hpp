@@ -8,7 +8,8 @@
 ///     constexpr auto make = [] { return adacc::make_program(net, adacc::Shape(16, 64, 3)); };
 ///     constinit adacc::FixedProgram<decltype(make)> fixed;
 ///     adacc::FixedDispatch<float, adacc::Cpu, fixed.layer_count> dispatch;
-///     auto step = adacc::Step<>::make(dispatch.make(net), fixed.program());
+///     using Step = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // or Step<>, which is larger
+///     auto step = Step::make(dispatch.make(net), fixed.program());
 ///
 /// The objects must outlive the step, which works in their memory.
 #pragma once
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "abilities.hpp"
 #include "program.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -50,6 +52,7 @@ class FixedProgram {
     bool made = false;
     std::size_t of[detail::array_count] = {};
     std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
+    bool transfers = false, updates = false, parts = false, bf16 = false;
   };
   template <std::size_t... index>
   static constexpr Sizes count(std::index_sequence<index...>) {
@@ -61,6 +64,10 @@ class FixedProgram {
     found.peak_bytes = result->peak_bytes();
     found.parameter_elems = result->graph.parameter_elems;
     found.gradient_elems = result->graph.gradient_elems;
+    found.transfers = detail::needs_transfers(*result);
+    found.updates = detail::needs_updates(*result);
+    found.parts = detail::needs_parts(*result);
+    found.bf16 = detail::needs_bf16_parameters(*result);
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
@@ -89,6 +96,9 @@ class FixedProgram {
   };
 
  public:
+  /// What a step of it must have code for.
+  using Abilities = StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16>;
+
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
   static constexpr std::size_t gradient_elems = sizes.gradient_elems;

@@ -101,6 +101,12 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
 
 }  // namespace detail
 
+/// What place_schedule() places, but without loops. Fails if the plan's room is too small for that.
+constexpr Result<PlacedSchedule> place_straight_schedule(const Graph& graph, const Plan& plan,
+                                                         Mode mode = Mode::train) {
+  return detail::place_with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
+}
+
 /// What a step of `graph` under `plan` runs, which has passed check(graph, plan), with what goes to a
 /// store and comes back. Loops lower live bytes; if their layout has gaps that take more than that,
 /// there are none: so no arena is larger than it would be without loops. Fails if the plan's room is

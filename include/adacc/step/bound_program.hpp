@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../program/abilities.hpp"
 #include "../program/program.hpp"
 #include "dispatch_table.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-template <class T>
+template <class T, class Abilities = AllAbilities>
 struct BoundProgram {
   Program program;
   Bytes arena;
@@ -32,7 +33,7 @@ struct BoundProgram {
     if (id < 0) return {};
     const Buffer& buffer = program.schedule.buffer(id);
     auto place = reinterpret_cast<std::uintptr_t>(bytes(id).data());
-    if (buffer.tile) place -= part * buffer.bytes;
+    if (Abilities::parts && buffer.tile) place -= part * buffer.bytes;
     return {reinterpret_cast<T*>(place), shape};
   }
   View<T> matrix(int node, int id, std::size_t part) const {
@@ -63,7 +64,7 @@ struct BoundProgram {
   View<Wide<T>> parameter_gradient(std::size_t i) const {
     const Parameter& parameter =
         program.graph.parameters[static_cast<std::size_t>(program.graph.gradients[i].parameter)];
-    if (program.graph.fuses_updates())
+    if (Abilities::updates && program.graph.fuses_updates())
       return {static_cast<Wide<T>*>(static_cast<void*>(bytes(static_cast<int>(i)).data())),
               parameter.shape};
     return {gradients.data() + parameter.offset, parameter.shape};
@@ -118,12 +119,12 @@ struct BoundProgram {
       args.workspace = {args.workspace.data(), Shape(own)};
       return end;
     };
-    if (params.form() == ParameterForm::bf16)
+    if (Abilities::bf16_parameters && params.form() == ParameterForm::bf16)
       args.params = {take_end(backward ? node.window.backward : node.window.forward),
                      params.in_bf16(), table, count};
     else args.params = {params.full(), table, count};
     if (backward) scratch = take_end(node.discarded_bytes);
-    if (program.graph.fuses_updates())
+    if (Abilities::updates && program.graph.fuses_updates())
       args.dparams = {reinterpret_cast<Wide<T>*>(arena.data()), table, count, scratch,
                       program.layout.offsets.data()};
     else args.dparams = {gradients.data(), table, count, scratch};
@@ -132,7 +133,7 @@ struct BoundProgram {
   /// The items of part `part` of a tensor that holds `whole`.
   template <class U>
   static View<U> cut_view(const Cut& cut, View<U> whole, std::size_t part) {
-    if (whole.data() == nullptr || cut.parts() == 1) return whole;
+    if (!Abilities::parts || whole.data() == nullptr || cut.parts() == 1) return whole;
     return {whole.data() + cut.offset(whole.size(), cut.first(part)),
             cut.shape(whole.shape(), cut.count(part))};
   }
@@ -142,17 +143,17 @@ struct BoundProgram {
     args.workspace = bytes(run.workspace);
     set_parameters(args, node, run.op == Op::backward);
     const Cut& cut = node.cut;
-    args.x_shape = cut.shape(node.input, cut.count(part));
+    args.x_shape = Abilities::parts ? cut.shape(node.input, cut.count(part)) : node.input;
     const bool reads_step_input = program.graph.input_of(run.node) == step_input;
     const void* x = run.x >= 0         ? tensor(run.x, node.input, part).data()
                     : reads_step_input ? input
                                        : nullptr;
     const std::size_t x_bytes = reads_step_input ? bytes_of(program.graph.input_dtype) : sizeof(T);
-    if (x != nullptr)
-      args.x = static_cast<const std::byte*>(x) +
-               cut.offset(node.input.elems(), cut.first(part)) * x_bytes;
+    const std::size_t first =
+        Abilities::parts ? cut.offset(node.input.elems(), cut.first(part)) : 0;
+    if (x != nullptr) args.x = static_cast<const std::byte*>(x) + first * x_bytes;
     args.aux = bytes(run.aux);
-    if (cut.parts() > 1 && node.part_aux_bytes != 0) {
+    if (Abilities::parts && cut.parts() > 1 && node.part_aux_bytes != 0) {
       const std::size_t begin = part * align_up(node.part_aux_bytes);
       const bool last = part + 1 == cut.parts();
       args.aux = {args.aux.data() + begin,

@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
+#include "../program/abilities.hpp"
 #include "../program/program.hpp"
 #include "../store/transfers_under_way.hpp"
 #include "arena.hpp"
@@ -24,8 +26,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
-template <class T = float, class Context = Cpu>
+/// `Abilities` are those of the programs that it runs (program/abilities.hpp): by default, of any.
+template <class T = float, class Context = Cpu, class Abilities = AllAbilities>
 class Step {
+  using Transfers =
+      std::conditional_t<Abilities::transfers, detail::TransfersUnderWay, detail::NoTransfers>;
   static_assert(
       dtype_of<T> != Dtype::bf16 || detail::has_memory_of_its_own<Context>,
       "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
@@ -59,6 +64,9 @@ class Step {
 
   /// The same from a dispatch table, for plans with codecs that no type of the network names.
   static Result<Step> make(Dispatch<T, Context> dispatch, Program program) {
+    if (const char* missing = detail::missing_in<Abilities>(program))
+      return Error::misuse("the program ", missing,
+                           ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
     Step step;
     step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
@@ -304,7 +312,7 @@ class Step {
   /// times a transfer. Without one they are not. Takes memory if there was no clock before.
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   /// How those of the last step went; empty if they were not timed.
-  const TransferTimes& transfer_times() const { return transfers_.times(); }
+  decltype(auto) transfer_times() const { return transfers_.times(); }
 
   /// Lends the place where the losses of the steps land, for contexts whose losses need one. Not while
   /// a step is under way.
@@ -361,14 +369,18 @@ class Step {
       case Op::hand_over: return;  // what happens here is the caller's
       case Op::update:
         // What is computed behind an error is finite more often than not, and never worth anything.
-        if (error_ && !updates_.even_if_failed()) return;
-        return note(updates_(context, complete(run)));
+        if constexpr (Abilities::updates)
+          if (!error_ || updates_.even_if_failed()) note(updates_(context, complete(run)));
+        return;
       case Op::write_begin:
       case Op::write_wait:
       case Op::read_begin:
       case Op::read_wait:
-        if (const Error why = detail::check_order(context, transfers_.store())) return note(why);
-        return note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
+        if constexpr (Abilities::transfers) {
+          if (const Error why = detail::check_order(context, transfers_.store())) return note(why);
+          note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
+        }
+        return;
       case Op::add:
       case Op::add_gradient: {
         const auto sum = at_.of_sum(run, part);
@@ -397,6 +409,7 @@ class Step {
   }
 
   Part codec_part(const Instruction& run, std::size_t part) const {
+    if constexpr (!Abilities::parts) return {};
     const Cut cut = codec_cut(at_.program.graph, run.node, *at_.program.plan[run.node].codec());
     return {cut.first(part), cut.count(part), cut.items};
   }
@@ -454,15 +467,17 @@ class Step {
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& run, std::size_t part,
                          const AnyNode& node, const KernelArgs<T>& args) const {
-    if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && run.loop < 0)) return;
-    if constexpr (!detail::has_memory_of_its_own<Context>) args.params.decode(context);
+    if constexpr (Abilities::bf16_parameters && !detail::has_memory_of_its_own<Context>) {
+      if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && run.loop < 0)) return;
+      args.params.decode(context);
+    }
   }
 
   /// If updates are fused: backward adds to gradients, and those that node `k` begins hold who knows
   /// what.
   template <class AnyNode>
   void begin_gradients(Context& context, const AnyNode& node, int k) const {
-    if (!graph().fuses_updates()) return;
+    if (!Abilities::updates || !graph().fuses_updates()) return;
     for (std::size_t i = 0; i < node.parameter_count; ++i) {
       const int gradient = graph().parameters[node.first_parameter + i].gradient;
       if (gradient < 0) continue;
@@ -521,10 +536,10 @@ class Step {
   }
 
   void take(Step& other) {
-    at_ = static_cast<detail::BoundProgram<T>&&>(other.at_);
+    at_ = static_cast<detail::BoundProgram<T, Abilities>&&>(other.at_);
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
     watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
-    transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
+    transfers_ = static_cast<Transfers&&>(other.transfers_);
     updates_ = other.updates_;
     loss_ = other.loss_;
     error_ = other.error_;
@@ -539,10 +554,10 @@ class Step {
     other.bound_ = other.active_ = false;
   }
 
-  detail::BoundProgram<T> at_;
+  detail::BoundProgram<T, Abilities> at_;
   Dispatch<T, Context> dispatch_;
   detail::WatchedBlobs<T, Context> watched_;
-  detail::TransfersUnderWay transfers_;
+  Transfers transfers_;
   UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;
   Error error_;

@@ -145,6 +145,16 @@ class TransfersUnderWay {
   TransferTimes times_;
 };
 
+/// Of steps that send nothing anywhere.
+struct NoTransfers {
+  void reset(const Schedule&) {}
+  Error bind(const Schedule&, Bytes, const StoreRef&) { return {}; }
+  bool ready(const Instruction&) const { return true; }
+  Error finish() { return {}; }
+  void time_with(ClockRef) {}
+  TransferTimes times() const { return {}; }
+};
+
 }  // namespace detail
 
 }}  // namespace adacc::v0_1

@@ -71,8 +71,8 @@ struct TrainingOptions {
   double gap = 2e-3;             ///< plans within this share of the best step time are good enough
   double deadline_seconds = 10;  ///< of planning, with a clock
   /// Layers are cut into so many parts, and steps have loops over rows (docs/tile.md): plans fit into
-  /// less, and take a few per cent longer. Losses of our layers do not depend on it if the rows of a
-  /// part are a multiple of 32.
+  /// less, and take a few per cent longer. Losses of our layers do not depend on it if a part has 32 rows or
+  /// more, and, where it is whole sequences, a multiple of 32.
   int parts = 1;
   /// Which parameters are trained, whatever types say (model/frozen.hpp); null: as these say. Must
   /// outlive the call of make().

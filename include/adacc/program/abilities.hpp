@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+/// What a step has code for, of what not every program needs.
+///
+/// A step that runs any program has code for transfers, updates, parts and parameters in bfloat16, some
+/// kilobytes. A program that is a constant says at compile time which of it it needs, and a device has
+/// no room for the rest:
+///
+///     using Steps = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // fixed: a FixedProgram
+#pragma once
+
+#include "program.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <bool has_transfers, bool has_updates, bool has_parts, bool has_bf16>
+struct StepAbilities {
+  static constexpr bool transfers = has_transfers;  ///< sends activations to a store
+  static constexpr bool updates = has_updates;      ///< says when gradients are complete
+  static constexpr bool parts = has_parts;          ///< layers, sums or codecs are cut
+  static constexpr bool bf16_parameters = has_bf16;
+};
+using AllAbilities = StepAbilities<true, true, true, true>;
+
+namespace detail {
+
+constexpr bool needs_parts(const Program& program) {
+  for (const Instruction& run : program.schedule.instructions)
+    if (run.parts > 1) return true;
+  return false;
+}
+constexpr bool needs_transfers(const Program& program) {
+  return !program.schedule.transfers.empty();
+}
+constexpr bool needs_updates(const Program& program) { return !program.graph.gradients.empty(); }
+constexpr bool needs_bf16_parameters(const Program& program) {
+  return program.graph.parameter_form == ParameterForm::bf16;
+}
+
+/// What `program` needs and `Abilities` leave out, in words; null if there is nothing.
+template <class Abilities>
+constexpr const char* missing_in(const Program& program) {
+  if (!Abilities::transfers && needs_transfers(program)) return "sends activations to a store";
+  if (!Abilities::updates && needs_updates(program)) return "says when gradients are complete";
+  if (!Abilities::parts && needs_parts(program)) return "runs layers in parts";
+  if (!Abilities::bf16_parameters && needs_bf16_parameters(program))
+    return "takes parameters in bfloat16";
+  return nullptr;
+}
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1
