@@ -11,6 +11,7 @@
 // PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
+#include <signal.h>
 
 #include <chrono>
 #include <deque>
@@ -85,6 +86,7 @@ struct Runtime {
   std::mt19937_64 graph_order{machine.settings.seed};
   Pretended pretended;
 
+  Runtime();
   ~Runtime() {
     if (std::getenv("PTXRUN_STATS")) statistics();
     if (machine.problems != 0) {
@@ -100,6 +102,23 @@ Runtime& rt() {
   return r;
 }
 
+/// The host's code has touched an address that is nothing to it: a device's, or any other.
+void host_fault(int signal_number, siginfo_t* info, void*) {
+  const u64 at = reinterpret_cast<u64>(info->si_addr);
+  if (Memory::in_arena(at)) {
+    std::fprintf(stderr, "ptxrun: the host touches device memory: %s\nptxrun: %d problems\n",
+                 rt().machine.memory.describe(at).c_str(), ++rt().machine.problems);
+    std::fflush(nullptr);
+    std::_Exit(86);
+  }
+  signal(signal_number, SIG_DFL);  // and again, as without us
+}
+Runtime::Runtime() {
+  struct sigaction action {};
+  action.sa_sigaction = host_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+}
 cudaError_t said(cudaError_t e) {
   if (e != cudaSuccess) rt().last = e;
   return e;
