@@ -64,6 +64,8 @@ MUTATIONS = [
      "train/offload_test.cpp", "a plan made by hand is lent a store"),
     ("train/training_set_up.hpp", "if (store && store == moment_store.store)", "if (false)",
      "train/offload_test.cpp", "activations and moments share no store"),
+    ("train/evolving.hpp", "evolution_.wanted_request(),", "evolution_.request(),", "train/save_test.cpp",
+     "a budget that was asked for before load() holds"),
     ("train/evolving.hpp",
      "      look_at_link(training, boundary);", "      return;",
      "train/offload_test.cpp", "a store that became fast is used"),
