@@ -62,9 +62,14 @@ inline constexpr cudaDataType_t cuda_type<bfloat16> = CUDA_R_16BF;
 
 class CudaProducts {
  public:
-  /// On the current device.
+  /// On the current device: for streams of that one.
   static Result<CudaProducts> make() {
     CudaProducts made;
+    if (const cudaError_t status = cudaGetDevice(&made.device_); status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return Error::say("products: there is no current device: CUDA says ",
+                        cudaGetErrorString(status));
+    }
     if (const cublasStatus_t status = cublasLtCreate(made.handle_.place());
         status != CUBLAS_STATUS_SUCCESS)
       return failure("no handle can be made", status);
@@ -74,6 +79,7 @@ class CudaProducts {
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
   Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
+    if (const Error why = check(name, stream)) return why;
     product.workspace = placed(product.workspace);
     // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
     cublasLtMatmulDescOpaque_t task{};
@@ -140,6 +146,18 @@ class CudaProducts {
     return {workspace.data() + (past == 0 ? 0 : boundary - past),
             Shape(workspace.size() - boundary)};
   }
+  /// Whether a stream is of the device. A step has one stream: CUDA is asked when another one comes.
+  Error check(const char* name, cudaStream_t stream) {
+    if (has_stream_ && stream == stream_) return {};
+    const Result<int> device = detail::device_of(stream);
+    if (!device) return Error::say(name, ": ", device.error.text());
+    if (*device != device_)
+      return Error::misuse(name, ": the stream is of device ", *device,
+                           ", and what it multiplies with was made on device ", device_);
+    stream_ = stream;
+    has_stream_ = true;
+    return {};
+  }
   static Error failure(const char* name, cublasStatus_t status) {
     return Error::say(name, ": cuBLASLt says ", cublasLtGetStatusString(status));
   }
@@ -204,6 +222,9 @@ class CudaProducts {
   }
 
   detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
+  int device_ = 0;
+  cudaStream_t stream_ = nullptr;  ///< that was found to be of the device
+  bool has_stream_ = false;
   std::size_t count_ = 0;
   Known known_[most_known];
 };
