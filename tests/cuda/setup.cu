@@ -69,6 +69,13 @@ int run(const char* what) {
     if (make_graph(net, Shape(1, 4, 3 * 200)).error) return 1;
     return say(make_graph<Cuda>(net, Shape(1, 4, 3 * 200)).error);
   }
+  if (is("store_of_another_device")) {
+    cudaStream_t stream = nullptr;
+    cudaSetDevice(1);
+    cudaStreamCreate(&stream);
+    cudaSetDevice(0);
+    return say(PinnedHost::make(4096, stream).error);
+  }
   Lent lent(!is("products"));
   const auto elems = lent.params->size();
   if (is("fine")) {
