@@ -204,12 +204,11 @@ void check_use(const char* what, Trainer<Case, T>& trainer) {
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (bytes[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
   }
-  // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does, but for
-  // what is left where a workspace has been moved to a boundary.
+  // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does.
   cudaDeviceProp device{};
   fine(cudaGetDeviceProperties(&device, 0));
   const bool all = std::strstr(device.name, "ptxrun") != nullptr;
-  expect(used <= promised && (!all || promised - used < detail::product_boundary),
+  expect(used <= promised && (!all || used == promised),
          "%s: %zu bytes were promised, and %zu were used", what, promised, used);
 }
 
