@@ -55,8 +55,9 @@ void count_both_ways(bool outliers, std::vector<Counted>& all) {
   const Bytes blob(static_cast<std::byte*>(device_blob), Shape(blob_bytes));
   const auto take = [&](bool encode) {
     ok(cudaDeviceSynchronize());
-    all.push_back({Codec::name, name_of(dtype_of<T>), encode, outliers, x.size(), tensor_bytes,
-                   blob_bytes, ptxrun::counts()});
+    all.push_back({Codec::name, name_of(dtype_of<T>), encode ? "encode" : "decode",
+                   outliers ? "outliers" : "clean", x.size(), tensor_bytes + blob_bytes,
+                   ptxrun::counts()});
   };
   using Kernel = codec_kernel<Codec, Cuda>;
   ptxrun::clear_counts();
@@ -83,7 +84,7 @@ void count_cases(Cases<Case...>, bool outliers, std::vector<Counted>& all) {
 
 }  // namespace
 
-void count_all(std::vector<Counted>& all) {
+void count_codecs(std::vector<Counted>& all) {
   count_cases(Cases<Int8Default, Int8Symmetric, Int8Stochastic, Int8Group32, Int8Group128,
                     Int8Channels, Int8Rows>{},
               true, all);

@@ -382,6 +382,7 @@ std::vector<Counts> counts() {
       Counts& c = all.emplace_back();
       c.name = name, c.shown = k.shown, c.ptx = m.ptx;
       c.launches = k.launches, c.blocks = k.blocks, c.barriers = k.barriers;
+      c.threads = k.threads, c.dynamic_shared = static_cast<unsigned>(k.dynamic_shared);
       c.instructions = k.warp_instructions, c.lanes = k.lane_instructions;
       for (int i = 0; i < 2; ++i) c.traffic[i] = {k.requests[i], k.sectors[i], k.bytes[i]};
       c.shared_passes = k.shared_passes, c.shared_ideal = k.shared_ideal;
