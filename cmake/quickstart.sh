@@ -16,7 +16,8 @@
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
-#       cuda        that what nvcc compiles does compile; only if named
+#       cuda        what nvcc compiles: that it does, and that it runs, without a GPU on an executor
+#                   (support/ptxrun); only if named, since quick has it where there is an nvcc
 #       torch       adapter/torch against libtorch; only if named, because Debian's libtorch and what
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
@@ -405,8 +406,8 @@ report_tests() {
 configure() {
   local preset=$1 compiler=$gxx options
   case $1 in
-    cuda | tidy) preset=checks ;;
-    torch) preset=quick ;;
+    tidy) preset=checks ;;
+    cuda | torch) preset=quick ;;
     clang | asan-ubsan | tsan) compiler=$clangxx ;;
   esac
   options=("-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}" "-DCMAKE_CXX_COMPILER=$compiler")
@@ -447,7 +448,8 @@ test_stages() {
   for stage in "${stages[@]}"; do
     local options=() build=(cmake --build --preset "$stage" -j "$jobs")
     case $stage in
-      cuda | tidy) build=(true) ;;  # these tests are the compilations
+      tidy) build=(true) ;;  # these tests are the compilations
+      cuda) build=(cmake --build --preset quick --target adacc_cuda_tests -j "$jobs") ;;
       torch) build=(cmake --build --preset quick --target torch_test -j "$jobs") ;;
     esac
     if ! "${build[@]}"; then
