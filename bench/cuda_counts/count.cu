@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// Runs the kernels of codecs on the executor and takes what it counted.
-#include <cstdio>
-#include <cstdlib>
-
 #include <support/cuda/codecs.cuh>
 
 #include "counted.hpp"
+#include "ok.cuh"
 
 namespace cuda_counts {
 namespace {
 
 using namespace adacc;
 using namespace codec_cases;
-
-void ok(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-void ok(const Error& error) {
-  if (!error) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", error.text());
-  std::exit(1);
-}
 
 /// Rows are whole packets and whole tiles: what activations of models look like.
 constexpr Shape counted_shape(256, 1024);

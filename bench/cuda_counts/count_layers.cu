@@ -6,29 +6,17 @@
 #include <adacc/layer/gpt.hpp>
 #include <adacc/train/initialize.hpp>
 
-#include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 
 #include <support/cuda/attention.cuh>
 
 #include "counted.hpp"
+#include "ok.cuh"
 
 namespace cuda_counts {
 namespace {
 
 using namespace adacc;
-
-void ok(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-void ok(const Error& error) {
-  if (!error) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", error.text());
-  std::exit(1);
-}
 
 /// `count` numbers below `most`, tokens say, or, of floating point, around 0.
 template <class T>
