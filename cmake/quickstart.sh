@@ -17,14 +17,17 @@
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
-#       cuda        that what nvcc compiles does compile; only if named
+#       cuda        what nvcc compiles: that it does, and that it runs, without a GPU on an executor
+#                   (support/ptxrun); only if named, since quick has it where there is an nvcc
 #       torch       adapter/torch against libtorch; only if named, because Debian's libtorch and what
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none.
 #                   Where python3 has torch, examples/python is built for it and tested, too
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs, train a GPT-2 with train_gpt_cuda
-#                                             under several budgets; writes a page to bench/results/
+#                                             under several budgets, also beside PyTorch if there is
+#                                             one (124M and 1.5B, largest batches); writes a page to
+#                                             bench/results/, named after time and device
 #
 # Whatever is missing is named before anything is built, and installed with apt-get, as root or
 # through sudo without a password, if there is a network. If nothing is missing no network is used.
@@ -60,6 +63,11 @@ RANKS_STEPS=${QUICKSTART_STEPS:-40}
 GPU_MODEL=(--layers 12 --heads 12 --channels 768 --context 512 --batch 8 --steps 20 --lr 3e-4 --clip 1)
 GPU_RUNS=("--policy retain" "--budget 50%" "--budget 50% --tolerance 0 --pinned 100%"
           "--policy retain --precision bf16" "--budget 50% --precision bf16")
+# Mistakes at set-up that a machine of one GPU can show, and what is compared with PyTorch.
+GPU_MISTAKES=(head_size host_arena host_parameters short_gradients no_loss host_loss host_input products
+              copy_to_host copy_to_device host_activation host_blob host_mask host_bf16 host_norm few_places host_moments
+              store_of_another_stream stores)
+GPU_PEERS=("--size 124M --batch 8 --largest 256" "--size 1.5B --batch 4 --largest 64")
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=$(nproc)
@@ -323,7 +331,7 @@ ranks() {
 }
 
 gpu() {
-  local device driver page program nvcc code status failed=0
+  local device driver page program nvcc code status words failed=0
   if ! device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1); then
     echo "quickstart: nvidia-smi finds no GPU on this machine" >&2
     exit 1
@@ -336,11 +344,11 @@ gpu() {
   cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx" -DADACC_BUILD_TESTS=ON -DADACC_BUILD_BENCH=ON \
     "-DADACC_CUDA_CODE=$code"
   cmake --build --preset release -j "$jobs" \
-    --target cuda_codec_run cuda_layers cuda_steps cuda_stash cuda_codec_bench cuda_layer_bench \
+    --target cuda_codec_run cuda_layers cuda_steps cuda_stash cuda_setup cuda_codec_bench cuda_layer_bench \
              cuda_attention_bench train_gpt_cuda
 
   mkdir -p bench/results
-  page="bench/results/$(date +%Y-%m-%d)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
+  page="bench/results/$(date +%Y-%m-%d_%H%M)_$(tr -cs '[:alnum:]\n' _ <<<"$device").txt"
   {
     echo "$device, driver $driver, $("$nvcc" --version | grep release)"
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
@@ -352,6 +360,13 @@ gpu() {
       "build/release/$program" 2>&1 || status=$?
       [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
     done
+    echo
+    echo "== tests/cuda/setup_gpu"
+    build/release/tests/cuda/setup_gpu fine 2>&1 || failed=1
+    for program in "${GPU_MISTAKES[@]}"; do
+      words=$(build/release/tests/cuda/setup_gpu "$program" 2>&1) || failed=1
+      echo "$program: $words"
+    done
     for program in "${GPU_RUNS[@]}"; do
       echo
       echo "== train_gpt_cuda $program"
@@ -361,9 +376,12 @@ gpu() {
       [ "$status" -eq 0 ] || { echo "exit status $status"; failed=1; }
     done
     if command -v python3 >/dev/null; then
-      echo
-      echo "== bench/peers/gpt2_cuda.py"
-      python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M 2>&1 || failed=1
+      for program in "${GPU_PEERS[@]}"; do
+        echo
+        echo "== bench/peers/gpt2_cuda.py $program"
+        # shellcheck disable=SC2086  # words are meant
+        python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda $program 2>&1 || failed=1
+      done
     fi
     [ "$failed" -eq 0 ]
   } | tee "$page" || failed=1
@@ -408,8 +426,8 @@ report_tests() {
 configure() {
   local preset=$1 compiler=$gxx options
   case $1 in
-    cuda | tidy) preset=checks ;;
-    torch) preset=quick ;;
+    tidy) preset=checks ;;
+    cuda | torch) preset=quick ;;
     clang | asan-ubsan | tsan) compiler=$clangxx ;;
   esac
   options=("-DADACC_REFERENCE_DIR=${ADACC_REFERENCE_DIR:-}" "-DCMAKE_CXX_COMPILER=$compiler")
@@ -450,7 +468,8 @@ test_stages() {
   for stage in "${stages[@]}"; do
     local options=() build=(cmake --build --preset "$stage" -j "$jobs")
     case $stage in
-      cuda | tidy) build=(true) ;;  # these tests are the compilations
+      tidy) build=(true) ;;  # these tests are the compilations
+      cuda) build=(cmake --build --preset quick --target adacc_cuda_tests -j "$jobs") ;;
       torch)
         build=(cmake --build --preset quick --target adacc_torch_tests -j "$jobs")
         "${PYTHON:-python3}" -c 'import torch' 2>/dev/null ||

@@ -262,8 +262,11 @@ class Run {
                 write_report(options_.report, run_report(options_, trainer_, history_)))
           report(why);
     if constexpr (requires { trainer_.generate(1); })
-      if (options_.sample > 0)
-        std::printf("\nsample:\n%s\n", printable(trainer_.generate(options_.sample)).c_str());
+      if (options_.sample > 0) {
+        const auto text = trainer_.generate(options_.sample);
+        if (text) std::printf("\nsample:\n%s\n", printable(*text).c_str());
+        else report(Error::say("--sample: ", text.error.text()));
+      }
     return failed_ ? 2 : 0;
   }
 

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// Runs the kernels of codecs on the executor and takes what it counted.
-#include <cstdio>
-#include <cstdlib>
-
 #include <support/cuda/codecs.cuh>
 
 #include "counted.hpp"
+#include "ok.cuh"
 
 namespace cuda_counts {
 namespace {
 
 using namespace adacc;
 using namespace codec_cases;
-
-void ok(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-void ok(const Error& error) {
-  if (!error) return;
-  std::fprintf(stderr, "cuda_counts: %s\n", error.text());
-  std::exit(1);
-}
 
 /// Rows are whole packets and whole tiles: what activations of models look like.
 constexpr Shape counted_shape(256, 1024);
@@ -55,8 +42,9 @@ void count_both_ways(bool outliers, std::vector<Counted>& all) {
   const Bytes blob(static_cast<std::byte*>(device_blob), Shape(blob_bytes));
   const auto take = [&](bool encode) {
     ok(cudaDeviceSynchronize());
-    all.push_back({Codec::name, name_of(dtype_of<T>), encode, outliers, x.size(), tensor_bytes,
-                   blob_bytes, ptxrun::counts()});
+    all.push_back({Codec::name, name_of(dtype_of<T>), encode ? "encode" : "decode",
+                   outliers ? "outliers" : "clean", x.size(), tensor_bytes + blob_bytes,
+                   ptxrun::counts()});
   };
   using Kernel = codec_kernel<Codec, Cuda>;
   ptxrun::clear_counts();
@@ -83,7 +71,7 @@ void count_cases(Cases<Case...>, bool outliers, std::vector<Counted>& all) {
 
 }  // namespace
 
-void count_all(std::vector<Counted>& all) {
+void count_codecs(std::vector<Counted>& all) {
   count_cases(Cases<Int8Default, Int8Symmetric, Int8Stochastic, Int8Group32, Int8Group128,
                     Int8Channels, Int8Rows>{},
               true, all);

@@ -251,12 +251,13 @@ std::string file_text(const std::filesystem::path& path) {
 
 }  // namespace
 
-unsigned MachineCode::blocks_per_sm(unsigned threads, unsigned shared_bytes_of_sm) const {
+unsigned MachineCode::blocks_per_sm(unsigned threads, unsigned shared_bytes_of_sm,
+                                    unsigned dynamic_shared) const {
   // A warp's registers are given out in units of 256; a block's shared memory in units of 128, and
   // the system takes 1 KB of it.
   const unsigned warps = (threads + 31) / 32;
   const unsigned of_warp = (registers * 32 + 255) / 256 * 256;
-  const unsigned of_block = (shared_bytes + 1024 + 127) / 128 * 128;
+  const unsigned of_block = (shared_bytes + dynamic_shared + 1024 + 127) / 128 * 128;
   const unsigned by_registers = of_warp == 0 ? 64 / warps : 65536 / of_warp / 4 * 4 / warps;
   return std::min({by_registers, shared_bytes_of_sm / of_block, 64 / warps, 32U});
 }

@@ -22,8 +22,10 @@ struct MachineCode {
   unsigned spilled_bytes = 0;       ///< stores and loads
   std::map<int, unsigned> by_line;  ///< instructions from a line of the PTX
 
-  /// Blocks of `threads` that an SM of sm_80 (A100) or sm_90 (H100, H200) holds at a time.
-  unsigned blocks_per_sm(unsigned threads, unsigned shared_bytes_of_sm) const;
+  /// Blocks of `threads`, and with so much dynamic shared memory, that an SM of sm_80 (A100) or sm_90 (H100, H200)
+  /// holds at a time.
+  unsigned blocks_per_sm(unsigned threads, unsigned shared_bytes_of_sm,
+                         unsigned dynamic_shared) const;
 };
 
 /// By the linker's name of the kernel; `architecture` is "sm_90". Empty, and `why` says why, if ptxas

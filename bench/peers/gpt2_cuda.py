@@ -3,6 +3,7 @@
 """GPT-2 on a GPU: train_gpt_cuda beside PyTorch, from the same weights, on the same tokens, in one go.
 
     python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M --batch 8
+    python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 1.5B --batch 4 --largest 256
 
 Both hold parameters, gradients and AdamW's moments in fp32 and activations in bf16; PyTorch by
 autocast, with its fused attention, its fused AdamW and torch.compile for each block and the loss.
@@ -10,8 +11,10 @@ autocast, with its fused attention, its fused AdamW and torch.compile for each b
 as those of a text (word n comes with a share of 1 / n). Each step waits for its loss on both sides.
 
 peak is all of the device's memory that training held: PyTorch's, what its allocator had given out;
-train_gpt's, what it says that it holds. Needs torch and safetensors. Ends with status 1 if first losses
-differ by more than --tolerance, relatively.
+train_gpt's, what it says that it holds. What does not fit the device is a line that says so. With --largest
+each way of training is asked for the largest batch that does, too, to a sixteenth, by runs of three steps.
+Needs torch and safetensors. Ends with status 1 if first losses differ by more than --tolerance, relatively, or
+if a run of train_gpt_cuda fails for another reason than memory.
 """
 import argparse
 import json
@@ -26,6 +29,7 @@ import tempfile
 import time
 
 SIZES = {"124M": (12, 12, 768), "350M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
+SEARCH_STEPS = 3  # of a run in the search for the largest batch
 OURS = {"retain": ["--policy", "retain"], "recompute": ["--policy", "recompute"]}
 
 
@@ -43,6 +47,8 @@ def parse_options():
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
                         help="plain, checkpoint, eager, eager-checkpoint")
     parser.add_argument("--tolerance", type=float, default=2e-3)
+    parser.add_argument("--largest", type=int, metavar="BATCH", default=0,
+                        help="look for the largest batch up to this one as well")
     parser.add_argument("--folder", help="where model and tokens are kept; made where they are not")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # a run of PyTorch, in a process of its own
     options = parser.parse_args()
@@ -143,7 +149,8 @@ def make_data(options, folder):
                 tensors[name] = parameter.detach().fill_(float("weight" in name)).cpu()
         save_file(tensors, folder + "/model.safetensors", metadata={"format": "pt"})
         words = 1 / torch.arange(1, options.vocab + 1)
-        count = options.steps * options.batch * options.seq + 1
+        batches = max(options.steps * options.batch, SEARCH_STEPS * options.largest)
+        count = batches * options.seq + 1
         tokens = torch.multinomial(words, count, replacement=True).to(torch.int32).cpu()
     with open(folder + "/config.json", "w") as file:
         json.dump({"model_type": "gpt2", "n_layer": layers, "n_head": heads, "n_embd": channels,
@@ -200,10 +207,12 @@ def run_torch(options, folder, kind):
 
 
 def peer(options, folder, kind):
-    command = [sys.executable, *sys.argv, "--only", kind, "--folder", folder]
+    command = [sys.executable, *sys.argv, "--only", kind, "--folder", folder, "--batch",
+               str(options.batch), "--steps", str(options.steps)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "no output"}
+        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "no output",
+                "memory": "out of memory" in done.stderr}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -219,12 +228,59 @@ def ours(options, folder, kind):
          str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how],
         capture_output=True, text=True)
     if done.returncode != 0:
-        return {"failed": done.stderr.strip() or done.stdout.strip()[-200:]}
+        why = done.stderr.strip() or done.stdout.strip()[-200:]
+        return {"failed": why, "memory": "of device memory are wanted" in why}
     with open(log) as file:
         lines = [json.loads(line) for line in file]
     held = re.search(r"^in all\s+(\d+) bytes", done.stdout, re.MULTILINE)
     return {"losses": [line["loss"] for line in lines], "seconds": [line["ms"] / 1e3 for line in lines],
             "peak": int(held[1]) if held else None, "activations": lines[-1]["activation_peak_bytes"]}
+
+
+def largest(most, fits):
+    """The largest batch up to `most` of which fits(batch) holds, to a sixteenth; 0 if not even 1 does."""
+    low, high = 0, 1
+    while high <= most and fits(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > max(1, low // 16):
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def search(options, folder, runs):
+    """A line for each way of training. Whether one failed for another reason than memory."""
+    failed = False
+    print(f"\n{'largest batch':24}{'batch':>9}{'tokens/s':>10}{'peak GiB':>19}", flush=True)
+    for name, run, kind in runs:
+        reports = {}
+
+        def fits(batch):
+            attempt = argparse.Namespace(**vars(options))
+            attempt.batch, attempt.steps = batch, SEARCH_STEPS
+            reports[batch] = run(attempt, folder, kind)
+            if "failed" in reports[batch] and not reports[batch]["memory"]:
+                raise RuntimeError(reports[batch]["failed"])
+            return "failed" not in reports[batch]
+
+        try:
+            batch = largest(options.largest, fits)
+        except RuntimeError as error:
+            print(f"{name:24}{error}", flush=True)
+            failed = failed or run is ours
+            continue
+        if batch == 0:
+            print(f"{name:24}{'none':>9}", flush=True)
+            continue
+        report = reports[batch]
+        speed = batch * options.seq / median(report["seconds"])
+        more = " and perhaps more" if batch == options.largest else ""
+        print(f"{name:24}{batch:9}{speed:10.0f}{(report['peak'] or 0) / 2**30:19.2f}{more}", flush=True)
+    return failed
 
 
 def main(options):
@@ -251,8 +307,9 @@ def main(options):
         for name, run, kind in runs:
             report = run(options, folder, kind)
             if "failed" in report:
-                print(f"{name:24}{report['failed']}", flush=True)
-                failed = failed or run is ours
+                print(f"{name:24}{'does not fit: ' if report['memory'] else ''}{report['failed']}",
+                      flush=True)
+                failed = failed or (run is ours and not report["memory"])
                 continue
             second = median(report["seconds"])
             show = lambda size: f"{size / 2**30:.2f}" if size else ""
@@ -264,6 +321,8 @@ def main(options):
             elif abs(report["losses"][0] - first) > options.tolerance * abs(first):
                 print(f"{name}: its first loss differs from {first:.5f}")
                 failed = True
+        if options.largest > 0:
+            failed = search(options, folder, runs) or failed
     finally:
         if not options.folder:
             shutil.rmtree(folder)

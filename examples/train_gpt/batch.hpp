@@ -31,8 +31,6 @@ class Batch {
   }
   adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
   adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
-  /// What inputs() shows, to be written.
-  std::int32_t* tokens() { return inputs_.data(); }
 
   /// The mean of loss(inputs, targets) over the first batches of `data`, at most 20 of them.
   template <class Loss>

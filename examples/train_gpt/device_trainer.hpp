@@ -3,6 +3,7 @@
 /// devices go.
 #pragma once
 
+#include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/tokens.hpp>
@@ -23,6 +24,7 @@
 #include "model_file.hpp"
 #include "options.hpp"
 #include "plan_changes.hpp"
+#include "sampling.hpp"
 
 class DeviceTrainer {
  public:
@@ -72,6 +74,29 @@ class DeviceTrainer {
     const adacc::Shape all(params.size());
     if (const adacc::Error why = training_->read_parameters({params.data(), all})) return why;
     return write_model(options_, graph(), {params.data(), all});
+  }
+
+  /// Text by the parameters as they are, which the CPU takes over: `count` bytes.
+  adacc::Result<std::string> generate(std::size_t count) const {
+    using namespace adacc;
+    const auto network = gpt::make(options_.network);
+    auto graph = gpt::graph(options_.network, 1, options_.seq, options_.threads, 1,
+                            {.trained = trained_.empty() ? nullptr : &trained_});
+    if (!graph) return graph.error;
+    auto program = make_program(*graph, retain_all(*graph), Mode::infer);
+    if (!program) return program.error;
+    auto step = Step<>::make(make_dispatch<float, Cpu>(network), std::move(*program));
+    if (!step) return step.error;
+    auto arena = Block<std::byte>::make(step->arena_bytes(), "activations of one sequence");
+    auto params = Block<float>::make(graph->parameter_elems, "parameters on the host");
+    if (!arena) return arena.error;
+    if (!params) return params.error;
+    if (const Error why = training_->read_parameters(params->view())) return why;
+    if (const Error why = step->bind(arena->view(), params->view())) return why;
+    EigenPool pool(options_.threads);
+    Cpu cpu{ExecutorRef(pool)};
+    cpu.key.seed = options_.seed;
+    return sampled_text(network, cpu, *step, params->data(), options_.network.vocab, count);
   }
 
   /// Forward, backward and update on the next batch.

@@ -104,9 +104,7 @@ struct Options {
                          {moments != "fp32", "--moments other than fp32"},
                          {!moments_store.empty(), "--moments-store"},
                          {!offload.empty(), "--offload, to a disk,"},
-                         {parts > 1, "--parts"},
-                         {plan_threads > 0, "--plan-threads"},
-                         {sample > 0, "--sample"}};
+                         {parts > 1, "--parts"}};
     return first_of(all);
   }
 

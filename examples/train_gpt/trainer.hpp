@@ -29,6 +29,7 @@
 #include "plan_changes.hpp"
 #include "profile_file.hpp"
 #include "resident.hpp"
+#include "sampling.hpp"
 #include "touched.hpp"
 
 class Trainer {
@@ -158,35 +159,10 @@ class Trainer {
   }
 
   /// `count` bytes after a line break, each drawn from the model's distribution.
-  std::string generate(std::size_t count) {
-    using namespace adacc;
-    const std::size_t context = options_.seq, c = options_.network.channels;
-    std::string text = "\n";
-    std::string out;
-    const std::size_t vocab = options_.network.vocab;
-    auto logits = Block<float>::make(vocab, "logits");
-    auto scratch = Block<std::byte>::make(
-        network_.loss.logits_workspace_bytes(Shape(1, c), Dtype::f32, cpu_.workers()), "scratch");
-    if (!logits || !scratch) return out;
-    RandomKey key = cpu_.key.with_purpose(Purpose::sampling);
+  adacc::Result<std::string> generate(std::size_t count) {
     const std::vector<float> decoded = params().empty() ? full_parameters() : std::vector<float>();
     const float* const weights = decoded.empty() ? params().data() : decoded.data();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t seen = text.size() < context ? text.size() : context;
-      for (std::size_t t = 0; t < context; ++t)
-        batch_.tokens()[t] =
-            t < seen ? static_cast<unsigned char>(text[text.size() - seen + t]) : 0;
-      const View<const std::int32_t> window(batch_.tokens(), Shape(1, context));
-      if (!infer_.run(cpu_, window, window)) return out;
-      const LossNode& head = infer_.graph().loss;
-      network_.loss.logits<float>(
-          cpu_, {weights, infer_.graph().parameters.data() + head.first_parameter, 1},
-          View<const float>(infer_.output().data() + (seen - 1) * c, Shape(1, c)),
-          View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
-      text += static_cast<char>(draw(logits->data(), vocab, random_word(key, i)));
-      out += text.back();
-    }
-    return out;
+    return sampled_text(network_, cpu_, infer_, weights, options_.network.vocab, count);
   }
 
   std::uint64_t done() const {
@@ -661,19 +637,6 @@ class Trainer {
                              " for parameters, gradients and moments, more than the machine's ",
                              adacc::shown(static_cast<std::size_t>(machine)),
                              "; try fewer --layers, --channels, --batch or --seq");
-  }
-
-  /// An index drawn from softmax(logits) by the random word.
-  static std::size_t draw(const float* logits, std::size_t count, std::uint32_t word) {
-    double largest = logits[0], sum = 0;
-    for (std::size_t i = 1; i < count; ++i) largest = std::max<double>(largest, logits[i]);
-    for (std::size_t i = 0; i < count; ++i) sum += std::exp(logits[i] - largest);
-    double left = sum * static_cast<double>(adacc::unit_float(word));
-    for (std::size_t i = 0; i < count; ++i) {
-      left -= std::exp(logits[i] - largest);
-      if (left < 0) return i;
-    }
-    return count - 1;
   }
 
   const Options& options_;

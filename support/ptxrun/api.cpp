@@ -11,37 +11,35 @@
 // PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
+#include <signal.h>
 
 #include <chrono>
 #include <deque>
 #include <memory>
 #include <set>
 
+#include "capture.hpp"
 #include "counters.hpp"
 #include "host.hpp"
 #include "run.hpp"
 
 using namespace ptxrun;
 
-struct Recorded {
-  std::function<cudaError_t()> run;
-};
-struct CUgraph_st {
-  std::vector<Recorded> nodes;
-};
 struct CUgraphExec_st {
-  std::vector<Recorded> nodes;
+  CUgraph_st graph;
 };
 /// A place in a stream that an event was recorded at.
 struct Mark {
   CUstream_st* stream = nullptr;
   bool passed = false;
+  std::shared_ptr<Capture> capture{};  ///< if it was one of those that are captured
+  Capture::Place place{};
   std::chrono::steady_clock::time_point at;
 };
 struct CUstream_st {
   bool blocking;  ///< on the default stream, and that on it
   int device = 0;
-  CUgraph_st* capturing = nullptr;
+  std::shared_ptr<Capture> capturing{};
   std::deque<std::function<cudaError_t()>> waiting{};  ///< with PTXRUN_LATE
 };
 struct CUevent_st {
@@ -85,8 +83,10 @@ struct Runtime {
   const bool late = std::getenv("PTXRUN_LATE") != nullptr;
   std::set<CUstream_st*> streams;
   std::map<const u8*, u64> pinned;  // bytes of page-locked host memory, by address
+  std::mt19937_64 graph_order{machine.settings.seed};
   Pretended pretended;
 
+  Runtime();
   ~Runtime() {
     if (std::getenv("PTXRUN_STATS")) statistics();
     if (machine.problems != 0) {
@@ -100,6 +100,24 @@ struct Runtime {
 Runtime& rt() {
   static Runtime r;
   return r;
+}
+
+/// The host's code has touched an address that is nothing to it: a device's, or any other.
+void host_fault(int signal_number, siginfo_t* info, void*) {
+  const u64 at = reinterpret_cast<u64>(info->si_addr);
+  if (Memory::in_arena(at)) {
+    std::fprintf(stderr, "ptxrun: the host touches device memory: %s\nptxrun: %d problems\n",
+                 rt().machine.memory.describe(at).c_str(), ++rt().machine.problems);
+    std::fflush(nullptr);
+    std::_Exit(86);
+  }
+  signal(signal_number, SIG_DFL);  // and again, as without us
+}
+Runtime::Runtime() {
+  struct sigaction action {};
+  action.sa_sigaction = host_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
 }
 cudaError_t said(cudaError_t e) {
   if (e != cudaSuccess) rt().last = e;
@@ -131,7 +149,7 @@ void run_all_waiting(bool blocking_only) {
 cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
   if (rt().sticky != cudaSuccess) return said(rt().sticky);
   if (stream && stream->capturing) {
-    stream->capturing->nodes.push_back({std::move(work)});
+    stream->capturing->add(stream, std::move(work));
     return cudaSuccess;
   }
   if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
@@ -141,6 +159,18 @@ cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
   }
   run_all_waiting(true);  // the default stream waits for these, and for no others
   return said(work());
+}
+
+/// For calls that must not be made while a stream is captured: that capture comes to nothing.
+cudaError_t breaks(Capture& capture, cudaError_t why) {
+  capture.broken = true;
+  return said(why);
+}
+/// Of those that wait for all, or for memory.
+cudaError_t breaks_all() {
+  for (CUstream_st* stream : rt().streams)
+    if (stream->capturing) stream->capturing->broken = true;
+  return said(cudaErrorStreamCaptureUnsupported);
 }
 
 /// PTX in a fat binary, uncompressed.
@@ -352,6 +382,7 @@ std::vector<Counts> counts() {
       Counts& c = all.emplace_back();
       c.name = name, c.shown = k.shown, c.ptx = m.ptx;
       c.launches = k.launches, c.blocks = k.blocks, c.barriers = k.barriers;
+      c.threads = k.threads, c.dynamic_shared = static_cast<unsigned>(k.dynamic_shared);
       c.instructions = k.warp_instructions, c.lanes = k.lane_instructions;
       for (int i = 0; i < 2; ++i) c.traffic[i] = {k.requests[i], k.sectors[i], k.bytes[i]};
       c.shared_passes = k.shared_passes, c.shared_ideal = k.shared_ideal;
@@ -502,12 +533,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (rt().global_capture) return breaks_all();
   run_all_waiting(false);
   return said(rt().sticky);
 }
 cudaError_t cudaMalloc(void** p, size_t n) {
-  if (rt().global_capture) return said(cudaErrorStreamCaptureUnsupported);
   *p = nullptr;
+  if (rt().global_capture) return breaks_all();
   if (n > rt().pretended.memory - rt().machine.memory.used())
     return said(cudaErrorMemoryAllocation);
   *p = reinterpret_cast<void*>(n == 0 ? 0 : rt().machine.memory.allocate(n));
@@ -546,37 +578,46 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
 }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
   if (s) run_waiting(*s);
   rt().streams.erase(s);
   delete s;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-  if (s && s->capturing) return said(cudaErrorStreamCaptureUnsupported);
+  if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
   if (s) run_waiting(*s);
   else run_all_waiting(true);
   return said(rt().sticky);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
   if (!s || s->capturing) return said(cudaErrorStreamCaptureUnsupported);
-  s->capturing = new CUgraph_st;
+  s->capturing = std::make_shared<Capture>(s);
   rt().global_capture = true;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
-  if (!s->capturing) return said(cudaErrorIllegalState);
-  *g = s->capturing;
-  s->capturing = nullptr;
+  *g = nullptr;
+  if (!s || !s->capturing) return said(cudaErrorIllegalState);
+  const std::shared_ptr<Capture> capture = s->capturing;
+  if (capture->origin() != s) return breaks(*capture, cudaErrorStreamCaptureUnmatched);
+  capture->ended = true;
   rt().global_capture = false;
+  for (const auto& [stream, place] : capture->streams())
+    if (rt().streams.count(stream)) stream->capturing = nullptr;
+  if (capture->broken) return said(cudaErrorStreamCaptureInvalidated);
+  if (!capture->joined()) return said(cudaErrorStreamCaptureUnjoined);
+  *g = new CUgraph_st(capture->graph());
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long) {
-  *e = new CUgraphExec_st{g->nodes};
+  *e = new CUgraphExec_st{*g};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
-  for (const Recorded& n : e->nodes)
-    if (const cudaError_t status = queue(s, n.run); status != cudaSuccess) return status;
+  for (const std::size_t n : order_of(e->graph, rt().machine.settings.order, rt().graph_order))
+    if (const cudaError_t status = queue(s, e->graph.nodes[n].run); status != cudaSuccess)
+      return status;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
@@ -594,6 +635,17 @@ cudaError_t cudaEventCreate(cudaEvent_t* e) {
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  if (const std::shared_ptr<Capture>& capture = e->mark->capture) {
+    if (capture->ended) return said(cudaErrorCapturedEvent);
+    if (!s) return breaks(*capture, cudaErrorStreamCaptureImplicit);
+    if (s->capturing && s->capturing != capture)
+      return breaks(*capture, breaks(*s->capturing, cudaErrorStreamCaptureMerge));
+    s->capturing = capture;  // it is captured with the others from now on
+    capture->wait(s, e->mark->place);
+    return cudaSuccess;
+  }
+  if (s && s->capturing && e->mark->stream)
+    return breaks(*s->capturing, cudaErrorStreamCaptureIsolation);
   return queue(s, [mark = e->mark] {
     if (mark->stream) run_waiting(*mark->stream, mark.get());
     return cudaSuccess;
@@ -617,6 +669,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   e->mark = std::make_shared<Mark>();
   e->mark->stream = s;
+  if (s && s->capturing) {
+    e->mark->capture = s->capturing;
+    e->mark->place = s->capturing->place(s);
+    return cudaSuccess;
+  }
   return queue(s, [mark = e->mark] {
     mark->passed = true;
     mark->at = std::chrono::steady_clock::now();
@@ -624,6 +681,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  if (e->mark->capture) return breaks(*e->mark->capture, cudaErrorCapturedEvent);
   if (e->mark->stream) run_waiting(*e->mark->stream, e->mark.get());
   return said(rt().sticky);
 }
@@ -654,6 +712,13 @@ const char* cudaGetErrorString(cudaError_t e) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnjoined: return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
     default: return "a CUDA error";
   }
 }

@@ -20,6 +20,8 @@ struct Counts {
   std::string name, shown;  ///< as the linker has it; as the source has it
   std::string_view ptx;     ///< text of its module
   std::uint64_t launches = 0, blocks = 0;
+  unsigned threads = 0;            ///< of a block of the last launch
+  unsigned dynamic_shared = 0;     ///< bytes of its shared memory beside what the kernel declares
   std::uint64_t instructions = 0;  ///< that warps executed
   std::uint64_t lanes = 0;         ///< of these instructions, summed
   std::uint64_t barriers = 0;      ///< that blocks passed

@@ -259,9 +259,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
         if (biased) value += number_at(bias, d.type, i);
       }
     if (needs.workspace != 0) {
-      u8* const scratch = device_bytes(workspace, needs.workspace, true, "cublasLtMatmul");
+      u8* const scratch = device_bytes(workspace, workspace_bytes, true, "cublasLtMatmul");
       if (!scratch) return cudaErrorIllegalAddress;
-      std::memset(scratch, 0xC7, needs.workspace);
+      std::memset(scratch, 0xC7, workspace_bytes);
     }
     u8* const to = device(out, span(d), true);
     if (!to) return cudaErrorIllegalAddress;

@@ -5,6 +5,7 @@
 #include "float_modes.hpp"
 #include "matrix_load.hpp"
 #include "matrix_product.hpp"
+#include "print.hpp"
 
 namespace ptxrun {
 
@@ -103,7 +104,10 @@ class Decoder {
   std::map<std::string, u64> params_, shared_, local_;
   std::map<std::string, u32> registers_;
   std::map<std::pair<u64, int>, u32> constants_;
-  std::set<std::string> approximate_;  // what has been said to be so
+  std::map<std::string, std::string>
+      given_;                           // operands, by the parameters of calls they were stored to
+  std::map<std::string, u32> results_;  // registers, by what calls return
+  std::set<std::string> approximate_;   // what has been said to be so
   u32 next_ = 64;
 
   static std::vector<std::string> split(const std::string& s, char at) {
@@ -454,7 +458,7 @@ class Decoder {
       in.kind = Kind::trap;
     } else if (op == "call") {
       if (s.text.find("__assertfail") != std::string::npos) in.kind = Kind::trap;
-      else if (s.text.find("vprintf") != std::string::npos) in.fn = nothing;
+      else if (a.size() == 3 && a[1] == "vprintf") print_call(in, a);
       else unsupported("call");
     } else if ((op == "bar" || op == "barrier") && !has("warp")) {
       if (has("red")) {
@@ -471,7 +475,7 @@ class Decoder {
         in.kind = Kind::bar;
         if (a.size() != 1) unsupported("threads of a barrier");
       }
-      if (a[in.kind == Kind::bar ? 0 : 1] != "0") unsupported("barrier other than 0");
+      if (a[in.kind == Kind::bar ? 0 : 1] != "0") unsupported("named barrier");
     } else if (op == "bar" || op == "barrier" || op == "shfl" || op == "vote" || op == "redux" ||
                op == "match") {
       warp_sync(in, p, a, op, type);
@@ -480,6 +484,17 @@ class Decoder {
     }
     if (in.kind == Kind::data && !in.fn) unsupported("type");
     return in;
+  }
+
+  /// call (result), vprintf, (format, numbers): what was stored to the last two, and where a load of the first
+  /// finds it.
+  void print_call(Inst& in, const std::vector<std::string>& a) {
+    const auto names = split(a[2].substr(1, a[2].size() - 2), ',');
+    in.a = value(given_.at(names.at(0)), 64);
+    in.b = value(given_.at(names.at(1)), 64);
+    in.d = results_[a[0].substr(1, a[0].size() - 2)] = next_;
+    next_ += 128;
+    in.fn = print;
   }
 
   void approximate(const Statement& s) {
@@ -650,11 +665,19 @@ class Decoder {
     in.space = space_of(p);
     const std::string &to = s.args.at(loads ? 1 : 0), &values = s.args.at(loads ? 0 : 1);
     if (in.space == Space::param) {
-      // Of a call: not executed.
+      // Of a call, which takes them from here.
       std::string base = to.substr(1, to.size() - 2);
       base = base.substr(0, base.find('+'));
       if (!is_register(base) && params_.count(base) == 0) {
-        in.fn = nothing;
+        if (!loads) {
+          given_[base] = values;
+          in.fn = nothing;
+        } else if (const auto result = results_.find(base); result != results_.end()) {
+          in.a = result->second, in.d = value(values, 32);
+          in.fn = returned;
+        } else {
+          in.fn = nothing;  // of one that ends the program
+        }
         return in;
       }
     }

@@ -59,6 +59,8 @@ struct Kernel {
   std::vector<Param> params;
   std::map<std::string, u32> special;  // %tid.x and the like: registers
   std::string error;                   // why it cannot run
+  u32 threads = 0;                     // of a block of the last launch
+  u64 dynamic_shared = 0;
   // Counts
   u64 launches = 0, blocks = 0, warp_instructions = 0, lane_instructions = 0, barriers = 0;
   u64 requests[2] = {}, sectors[2] = {}, bytes[2] = {};          // global loads, stores

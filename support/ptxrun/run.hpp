@@ -76,6 +76,7 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
       }
   }
   k.launches += 1;
+  k.threads = threads, k.dynamic_shared = dynamic;
   const u64 blocks = u64{g[0]} * g[1] * g[2];
   std::vector<u64> order(blocks);
   for (u64 i = 0; i < blocks; ++i) order[i] = settings.order == "descending" ? blocks - 1 - i : i;

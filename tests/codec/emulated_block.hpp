@@ -1,15 +1,50 @@
 // SPDX-License-Identifier: MIT
-/// A block of 256 threads on the host, for the algorithms of codec/thread_block.hpp: in every phase
-/// one thread after the other, in one of several orders.
+/// A block of 256 threads on the host, for the algorithms of codec/thread_block.hpp. In every phase one thread runs
+/// after the other, in one of several orders; under the thread sanitizer as fibers that it takes for threads
+/// (racing_block.hpp), so that it reports what two threads do to the same bytes without a barrier in between.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ADACC_RACING_BLOCK
+#endif
+#endif
+
+#if defined(ADACC_RACING_BLOCK)
+#include "racing_block.hpp"
+#endif
 
 namespace emulated {
 
 enum class Order { ascending, descending, scattered };
+
+/// Threads that are nothing but turns.
+struct Turns {
+  template <class Phase, class At>
+  static void run(int threads, const Phase& phase, const At& at) {
+    for (int i = 0; i < threads; ++i) phase(at(i));
+  }
+  static void add(std::uint32_t& to, std::uint32_t by) { to += by; }
+  template <class Number>
+  static void maximum(Number& to, Number value) {
+    to = to < value ? value : to;
+  }
+  template <class Number>
+  static void minimum(Number& to, Number value) {
+    to = value < to ? value : to;
+  }
+};
+
+#if defined(ADACC_RACING_BLOCK)
+using Threads = Fibers;
+#else
+using Threads = Turns;
+#endif
 
 template <Order order>
 class Block {
@@ -25,29 +60,31 @@ class Block {
 
   template <class Phase>
   void each(const Phase& phase) {
-    for (int i = 0; i < threads; ++i) phase(at(i));
+    Threads::run(threads, phase, at);
   }
   template <class Condition>
   bool any(const Condition& condition) {
-    bool some = false;
-    for (int i = 0; i < threads; ++i) some = condition(at(i)) || some;
+    bool holds[threads], some = false;
+    each([&](int t) { holds[t] = condition(t); });
+    for (const bool one : holds) some = some || one;
     return some;
   }
   template <class Value, class Use>
   void exclusive_sum(const Value& value, const Use& use) {
-    std::uint32_t before[threads], total = 0;
-    for (int i = 0; i < threads; ++i) {
-      before[i] = total;
-      total += value(i);
+    std::uint32_t own[threads], before[threads], total = 0;
+    each([&](int t) { own[t] = value(t); });
+    for (int t = 0; t < threads; ++t) {
+      before[t] = total;
+      total += own[t];
     }
-    for (int i = 0; i < threads; ++i) use(at(i), before[at(i)], total);
+    each([&](int t) { use(t, before[t], total); });
   }
-  static void add(std::uint32_t& to, std::uint32_t by) { to += by; }
+  static void add(std::uint32_t& to, std::uint32_t by) { Threads::add(to, by); }
   template <class Number>
   static void maximum(Number& to, Number value) {
-    to = to < value ? value : to;
+    Threads::maximum(to, value);
   }
-  static void minimum(std::int32_t& to, std::int32_t value) { to = value < to ? value : to; }
+  static void minimum(std::int32_t& to, std::int32_t value) { Threads::minimum(to, value); }
 
   template <int width, class Values, class Combine>
   void lanes(const Values& values, const Combine& combine) {

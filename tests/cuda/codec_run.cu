@@ -151,6 +151,20 @@ void check_all(cudaStream_t stream) {
   check<Case, double>(Shape(70, 300), 2, stream);
 }
 
+/// The options that the codecs above leave out: one small shape, which fills no tile and no group.
+using Others =
+    codec_cases::Cases<codec_cases::Int8NoOutliers, codec_cases::Int8Stochastic,
+                       codec_cases::Int8Group128, codec_cases::Int8Group256,
+                       codec_cases::Int8Channels, codec_cases::Int4Default,
+                       codec_cases::Int4NoOutliers, codec_cases::Int4Symmetric,
+                       codec_cases::Int4Group32, codec_cases::Int4Group128,
+                       codec_cases::Int4Group256, codec_cases::Int4Rows, codec_cases::Index4>;
+template <class... Case>
+void check_others(codec_cases::Cases<Case...>, cudaStream_t stream) {
+  (check<Case, float>(Shape(65, 257), 2, stream), ...);
+  (check<Case, bfloat16>(Shape(65, 257), 2, stream), ...);
+}
+
 }  // namespace
 
 int main() {
@@ -164,6 +178,7 @@ int main() {
     check_all<codec_cases::Bf16>(stream);
     check_all<codec_cases::Mask>(stream);
     check_all<codec_cases::Index11>(stream);
+    check_others(Others{}, stream);
     if (failures != 0) return 1;
     std::printf("the GPU makes the CPU's bytes\n");
     return 0;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
 #pragma nv_diagnostic pop
 
 #include "steps_cases.hpp"
@@ -32,6 +35,7 @@ struct EvolvingChecks {
     sketches();
     errors();
     budget();
+    resume();
     codecs();
     times();
   }
@@ -65,6 +69,12 @@ struct EvolvingChecks {
       made.codec_cost(k, made.column(&codec_info<Bf16>)) = {1e-3, 1e-3, 1e-6, 1};
     }
     return made;
+  }
+
+  static bool same(const Plan& a, const Plan& b) {
+    bool all = a.policies.size() == b.policies.size();
+    for (std::size_t i = 0; all && i < a.policies.size(); ++i) all = a.policies[i] == b.policies[i];
+    return all;
   }
 
   struct Budgets {
@@ -202,6 +212,48 @@ struct EvolvingChecks {
     }
     expect(list(training.params()) == list(plain.training->params()),
            "parameters after changes of the budget");
+  }
+
+  /// A checkpoint that was saved once the budget had changed the plan, in a training that begins with the first
+  /// one's and is given the same budget: the same plan, and the same bits, which int8 makes others than the first
+  /// plan's.
+  void resume() const {
+    const auto net = Deep::network();
+    const Budgets bytes = budgets(net);
+    const DeepTraining::Options how{.budget_bytes = bytes.whole, .tolerance = 1e-2};
+    Rig goes_on = rig(net, how), resumes = rig(net, how);
+    if (!goes_on.training || !resumes.training) return;
+    const Plan first = goes_on.training->plan();
+    for (int i = 0; i < 4; ++i) {
+      if (i == 2) fine(goes_on.training->set_budget(bytes.less));
+      if (!fine(goes_on.step().error)) return;
+    }
+    expect(!same(goes_on.training->plan(), first), "a smaller budget changes the plan");
+    const std::string path =
+        (std::filesystem::temp_directory_path() /
+         ("adacc_evolving_checks_" + std::to_string(std::random_device{}()) + ".ckpt"))
+            .string();
+    const bool saved = fine(goes_on.training->save(path));
+    fine(resumes.training->set_budget(
+        bytes.less));  // the budget is the caller's, not the checkpoint's
+    const auto loaded = resumes.training->load(path);
+    std::filesystem::remove(path);
+    if (!saved || !fine(loaded.error)) return;
+    expect(same(resumes.training->plan(), goes_on.training->plan()) &&
+               resumes.training->arena().size() <= bytes.less,
+           "a training that resumes has another plan");
+    for (int i = 0; i < 4; ++i) {
+      // And from there back to the first budget, which both follow.
+      if (i == 2)
+        for (Rig* r : {&goes_on, &resumes}) fine(r->training->set_budget(bytes.whole));
+      const auto outcome = resumes.step(), expected = goes_on.step();
+      if (!fine(outcome.error) || !fine(expected.error)) return;
+      expect(outcome->loss == expected->loss && outcome->grad_norm == expected->grad_norm,
+             "a step that was resumed has other bits");
+    }
+    expect(same(resumes.training->plan(), goes_on.training->plan()) &&
+               list(resumes.training->params()) == list(goes_on.training->params()),
+           "parameters or plan of a training that was resumed");
   }
 
   void codecs() const {

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -21,14 +22,16 @@ struct CUstream_st {
     CUevent_st waits;  ///< as it was recorded when this was queued; without a stream: for nothing
   };
   std::deque<Item> items;
-  std::size_t ran = 0;  ///< items so far
-  bool copies = false;
+  std::size_t ran = 0;        ///< items so far
+  std::size_t bytes[2] = {};  ///< that it copies to the store, and from there
 };
 
 namespace {
 
-CUstream_st* copies = nullptr;  ///< the one stream that is not the steps'
+std::vector<CUstream_st*> copies;  ///< all streams but the steps'
 CUstream_st compute;
+int stream_device = 0, current_device = 0;
+const std::byte *store_begin = nullptr, *store_end = nullptr;
 bool eager = false;
 using made_up_cuda::live;
 cudaError_t fail_copy = cudaSuccess;
@@ -45,12 +48,13 @@ void run(CUstream_st& stream, std::size_t position) {
 
 /// Copies that wait for nothing.
 void run_early() {
-  if (!eager || copies == nullptr) return;
-  while (copies->ran < copies->items.size()) {
-    const CUevent_st& waits = copies->items[copies->ran].waits;
-    if (waits.stream != nullptr && waits.stream->ran < waits.position) return;
-    run(*copies, copies->ran + 1);
-  }
+  if (!eager) return;
+  for (CUstream_st* stream : copies)
+    while (stream->ran < stream->items.size()) {
+      const CUevent_st& waits = stream->items[stream->ran].waits;
+      if (waits.stream != nullptr && waits.stream->ran < waits.position) break;
+      run(*stream, stream->ran + 1);
+    }
 }
 
 CUstream_st& stream_of(cudaStream_t stream) { return stream == nullptr ? compute : *stream; }
@@ -64,16 +68,25 @@ void queue(cudaStream_t stream, std::function<void()> work, CUevent_st waits = {
 
 extern "C" {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  copies = *stream = new CUstream_st;
+  copies.push_back(*stream = new CUstream_st);
   ++live;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  copies = nullptr;
+  copies.erase(std::find(copies.begin(), copies.end(), stream));
   delete stream;
   --live;
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) {
+  *device = stream_device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   CUstream_st& mine = stream_of(stream);
   for (; mine.ran < mine.items.size(); run_early()) run(mine, mine.ran + 1);
@@ -82,6 +95,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   if (bytes > std::size_t{1} << 40) return cudaErrorMemoryAllocation;
   *memory = std::aligned_alloc(64, bytes);
+  store_begin = static_cast<std::byte*>(*memory);
+  store_end = store_begin + bytes;
   ++live;
   return cudaSuccess;
 }
@@ -102,6 +117,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (fail_copy != cudaSuccess) return fail_copy;
+  stream->bytes[from >= store_begin && from < store_end ? 1 : 0] += bytes;
   queue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
@@ -121,6 +137,7 @@ int mistakes(unsigned seed) {
   compute.items.clear();
   compute.ran = 0;
   int wrong = 0, read_back = 0;
+  std::size_t written = 0, read = 0;
   std::vector<std::byte> memory(tickets * bytes);
   {
     auto store = PinnedHost::make(tickets * bytes);
@@ -140,12 +157,16 @@ int mistakes(unsigned seed) {
           value[t] = i;
           queue(nullptr, [=] { std::memset(mine, i, bytes); });
           store->begin(t, what);
+          ++written;
           break;
         case writing:
           REQUIRE_FALSE(store->wait(t));
           queue(nullptr, [=] { std::memset(mine, 0xEE, bytes); });  // somebody else's by now
           break;
-        case away: store->begin(t, back); break;
+        case away:
+          store->begin(t, back);
+          ++read;
+          break;
         case reading: {
           REQUIRE_FALSE(store->wait(t));
           ++read_back;
@@ -164,6 +185,11 @@ int mistakes(unsigned seed) {
     }
     cudaStreamSynchronize(nullptr);
     CHECK(read_back > 10);
+    // A stream for each direction, so that a device copies both ways at a time.
+    REQUIRE(copies.size() == 2);
+    CHECK(copies[0]->bytes[0] == written * bytes);
+    CHECK(copies[1]->bytes[1] == read * bytes);
+    CHECK(copies[0]->bytes[1] + copies[1]->bytes[0] == 0);
   }
   return wrong;
 }
@@ -179,6 +205,11 @@ TEST_CASE("whatever runs early or late, what comes back is what left") {
 TEST_CASE("what CUDA refuses is an error in words, and the ticket is free again") {
   CHECK(std::string(PinnedHost::make(std::size_t{1} << 50).error.text())
             .find("no page-locked memory of") == 0);
+  stream_device = 1;
+  CHECK(std::string(PinnedHost::make(bytes).error.text()) ==
+        "page-locked memory to offload to: the stream is of device 1, and device 0 is the current "
+        "one: cudaSetDevice() comes first");
+  stream_device = 0;
   std::vector<std::byte> memory(bytes);
   {
     auto store = PinnedHost::make(bytes);

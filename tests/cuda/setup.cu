@@ -69,6 +69,13 @@ int run(const char* what) {
     if (make_graph(net, Shape(1, 4, 3 * 200)).error) return 1;
     return say(make_graph<Cuda>(net, Shape(1, 4, 3 * 200)).error);
   }
+  if (is("store_of_another_device")) {
+    cudaStream_t stream = nullptr;
+    cudaSetDevice(1);
+    cudaStreamCreate(&stream);
+    cudaSetDevice(0);
+    return say(PinnedHost::make(4096, stream).error);
+  }
   Lent lent(!is("products"));
   const auto elems = lent.params->size();
   if (is("fine")) {
@@ -102,7 +109,50 @@ int run(const char* what) {
       return 1;
     return say(lent.step.submit(lent.cuda, lent.x(), lent.y()));
   }
+  // What is called alone looks at the memory itself, and queues nothing.
+  const Shape matrix(8, 16);
+  const std::size_t coded = Int8Outlier::encoded_bytes(8, 16, Dtype::f32);
+  using Kernel = codec_kernel<Int8Outlier, Cuda>;
+  if (is("host_activation"))
+    return say(Kernel::encode<float>(lent.cuda, View<const float>(host, matrix),
+                                     Bytes(lent.arena->data(), Shape(coded))));
+  if (is("host_blob"))
+    return say(Kernel::decode<float>(lent.cuda,
+                                     ConstBytes(reinterpret_cast<std::byte*>(host), Shape(coded)),
+                                     View<float>(lent.input->data(), matrix)));
+  if (is("host_mask"))
+    return say(codec_kernel<BitMask, Cuda>::encode<float>(
+        lent.cuda, View<const float>(host, matrix),
+        Bytes(lent.arena->data(), Shape(BitMask::encoded_bytes(8, 16, Dtype::f32)))));
+  if (is("host_bf16"))
+    return say(codec_kernel<Bf16, Cuda>::decode<float>(
+        lent.cuda,
+        ConstBytes(reinterpret_cast<std::byte*>(host),
+                   Shape(Bf16::encoded_bytes(8, 16, Dtype::f32))),
+        View<float>(lent.input->data(), matrix)));
+  if (is("host_norm") || is("few_places")) {
+    alignas(64) static double places[gradient_norm_places];
+    const View<double> few = lent.place->view(), on_host(places, Shape(gradient_norm_places));
+    gradient_norm(lent.cuda, lent.gradients->view(), is("few_places") ? few : on_host);
+    return say(lent.cuda.take_error());
+  }
+  if (is("host_moments")) {
+    const View<float> state[] = {lent.gradients->view(), View<float>(host, Shape(elems))};
+    CudaUpdateTerms terms;
+    terms.number = 1, terms.rate = 1e-3;
+    optimizer_kernel<AdamW, Cuda>::update(
+        AdamW{}, lent.cuda, lent.step.graph().parameters,
+        UpdateBlocks<float>{lent.params->view(), lent.gradients->view(), state}, terms);
+    return say(lent.cuda.take_error());
+  }
   if (lent.ready()) return 1;
+  if (is("products_of_another_device")) {
+    cudaSetDevice(1);
+    auto elsewhere = CudaProducts::make();
+    cudaSetDevice(0);
+    Cuda cuda(lent.cuda.stream(), &*elsewhere);
+    return say(lent.step.run(cuda, lent.x(), lent.y()).error);
+  }
   if (is("host_input"))
     return say(lent.step.submit(lent.cuda, View<const float>(host, Shape(8, 16)), lent.y()));
   if (is("products")) return say(lent.step.run(lent.cuda, lent.x(), lent.y()).error);

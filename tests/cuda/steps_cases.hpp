@@ -111,10 +111,12 @@ std::vector<double> cpu_errors(const std::vector<float>& params);
 GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& key);
 
 /// What a codec of the CPU's says that it saw, from its blob.
-CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape);
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape,
+                         Dtype scalar);
 
-/// The CPU's bytes for an activation; empty if it has no such codec.
+/// The CPU's bytes for an activation of float or bfloat16; empty if it has no such codec.
+template <class T>
 std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,
-                                  const std::vector<float>& x, Shape shape, std::size_t bytes);
+                                  const std::vector<T>& x, Shape shape, std::size_t bytes);
 
 }  // namespace steps

@@ -108,31 +108,37 @@ GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& k
   return sketch_of(cpu, View<const float>(gradient.data(), Shape(gradient.size())), key);
 }
 
-CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob,
-                         Shape shape) {
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape,
+                         Dtype scalar) {
   const ConstBytes bytes(blob.data(), Shape(blob.size()));
   const std::size_t rows = shape.rows(), cols = shape.cols();
-  return codec == Int8Outlier::name   ? Int8Outlier::statistics(bytes, rows, cols, Dtype::f32)
-         : codec == Int4Outlier::name ? Int4Outlier::statistics(bytes, rows, cols, Dtype::f32)
+  return codec == Int8Outlier::name   ? Int8Outlier::statistics(bytes, rows, cols, scalar)
+         : codec == Int4Outlier::name ? Int4Outlier::statistics(bytes, rows, cols, scalar)
                                       : CodecStatistics{};
 }
 
+template <class T>
 std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,
-                                  const std::vector<float>& x, Shape shape, std::size_t bytes) {
+                                  const std::vector<T>& x, Shape shape, std::size_t bytes) {
   auto blob = Block<std::byte>::make(bytes, "blob");
   Cpu cpu;
   cpu.key = key;
-  const View<const float> view(x.data(), shape);
+  const View<const T> view(x.data(), shape);
   Error why = Error::say("no such codec");
-  if (codec == Int8Outlier::name) why = Int8Outlier::encode<float>(cpu, view, blob->view());
-  if (codec == Int4Outlier::name) why = Int4Outlier::encode<float>(cpu, view, blob->view());
-  if (codec == Bf16::name) why = Bf16::encode<float>(cpu, view, blob->view());
+  if (codec == Int8Outlier::name) why = Int8Outlier::encode<T>(cpu, view, blob->view());
+  if (codec == Int4Outlier::name) why = Int4Outlier::encode<T>(cpu, view, blob->view());
+  if (codec == Bf16::name) why = Bf16::encode<T>(cpu, view, blob->view());
   if (why) return {};
   return {blob->data(), blob->data() + bytes};
 }
 
 template std::vector<float> initial_params<Language>();
 template std::vector<float> initial_params<Perceptron<Retain>>();
+template std::vector<std::byte> cpu_encode<float>(const std::string&, const RandomKey&,
+                                                  const std::vector<float>&, Shape, std::size_t);
+template std::vector<std::byte> cpu_encode<bfloat16>(const std::string&, const RandomKey&,
+                                                     const std::vector<bfloat16>&, Shape,
+                                                     std::size_t);
 template Trained cpu_train<Language>(int);
 template Trained cpu_train<Perceptron<Retain>>(int);
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # train_gpt on a device, on the executor: its losses are the CPU's, checkpoints go from one to the other,
-# plans keep budgets, and what is missing is said in words. Arguments: the program with the device, and
-# that without.
+# plans keep budgets, and what is missing is said in words. Arguments: the program with the device,
+# that without, and `few` for a short run, with more checks of the executor's.
 on_cpu=$(realpath "$2")
 source "$(dirname "$0")/../examples/command_line.sh" "$1"
 
@@ -41,6 +41,18 @@ exact gpu.out
 awk -v a="$(number val_loss cpu)" -v b="$(number val_loss gpu)" \
   'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || complain "losses of --val differ"
 
+if [ "${3-}" = few ]; then
+  trains plain "$program" "${small[@]}" --device cuda --policy retain --steps 2
+  trains pinned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200% --steps 2
+  grep -q '^plan .*, offload [1-9]' pinned.out || complain "$(cat pinned.out)"
+  alike plain pinned 0
+  exact pinned.out
+  trains narrow "$program" "${small[@]}" --device cuda --precision bf16 --policy mixed --steps 2
+  alike plain narrow 2e-2
+  exact narrow.out
+  finish
+fi
+
 # What one saved the other goes on with.
 trains part "$program" "${small[@]}" --device cuda --policy retain --steps 2 --save part.ckpt
 trains half "$on_cpu" "${small[@]}" --threads 1 --policy retain --steps 2 --save half.ckpt
@@ -50,9 +62,17 @@ trains same "$program" --resume part.ckpt --steps 4
 alike on_cpu same 1e-4
 alike on_gpu same 1e-4
 
+# And both write the same text, which has no newline or it is shown as something else.
+"$on_cpu" --resume part.ckpt --device cpu --threads 1 --steps 2 --sample 60 >text_of_cpu 2>err || complain "$(cat err)"
+"$program" --resume part.ckpt --threads 1 --steps 2 --sample 60 >text_of_gpu 2>err ||
+  complain "$(cat err)"
+sed -n '/^sample:/,$p' text_of_cpu >sampled
+[ "$(tail -n 1 sampled | wc -c)" -gt 60 ] || complain "no sample: $(cat text_of_cpu)"
+cmp -s sampled <(sed -n '/^sample:/,$p' text_of_gpu) || complain "samples differ: $(cat sampled text_of_gpu)"
+
 # Within a budget, whose costs are measured by events; lossless, it has the bits of retain.
 trains plain "$program" "${small[@]}" --device cuda --policy retain
-trains planned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --report page.html \
+trains planned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --plan-threads 2 --report page.html \
   --save planned.ckpt
 grep -q 'measured by events' planned.out || complain "$(cat planned.out)"
 grep -q recompute planned.out || complain "a budget changes no policy: $(cat planned.out)"
@@ -113,7 +133,7 @@ trains still "$program" --resume coded.ckpt --steps 4
 grep -q 'those of the checkpoint' still.out || complain "$(cat still.out)"
 alike wide still 2e-2
 
-for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' '--sample 9' \
+for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' \
               '--shards 2' '--forward-only' '--offload .'; do
   # shellcheck disable=SC2086  # words are meant
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option

@@ -159,8 +159,14 @@ TEST_CASE("options that differ hold") {
   CHECK(strict.boundary().update.changed);
   CHECK(strict.evolution()->outcome().error <= with.tolerance);
   CHECK(strict.peak_bytes() <= with.budget_bytes);
-  // The same options: nothing changes.
+  // The same options: nothing changes. Nor if they were asked for before the checkpoint was read.
   CHECK_FALSE(goes_on(options()).boundary().update.changed);
+  Training<> asked = made(options(90));
+  REQUIRE_FALSE(asked.set_budget(options().budget_bytes));
+  REQUIRE(asked.load(path));
+  REQUIRE(step(asked));
+  CHECK_FALSE(asked.boundary().update.changed);
+  CHECK(asked.peak_bytes() == peak);
 }
 
 namespace {

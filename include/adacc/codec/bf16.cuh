@@ -43,6 +43,8 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
     const std::size_t bytes = Bf16::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = detail::check_spans(Bf16::name, x, blob, bytes)) return error;
+    if (Error error = detail::codec_memory_fault(cuda, Bf16::name, x, blob.data(), bytes))
+      return error;
     const unsigned grid = detail::grid_of(detail::Bf16Parts<T>::count(x.size(), threads));
     detail::bf16_encode_kernel<T>
         <<<grid, threads, 0, cuda.stream()>>>(x.size(), x.data(), header_of(x), bytes, blob.data());
@@ -53,6 +55,8 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
   static Error decode(Cuda& cuda, ConstBytes blob, View<T> x) {
     const std::size_t bytes = Bf16::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = detail::check_spans(Bf16::name, x, blob, bytes)) return error;
+    if (Error error = detail::codec_memory_fault(cuda, Bf16::name, x, blob.data(), bytes))
+      return error;
     const unsigned grid = detail::grid_of(detail::Bf16Parts<T>::count(x.size(), threads));
     detail::bf16_decode_kernel<T><<<grid, threads, 0, cuda.stream()>>>(
         x.size(), header_of(View<const T>(x)), blob.data(), x.data());

@@ -39,6 +39,7 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob) {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
+    if (Error error = codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes)) return error;
     bit_groups_encode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
         x.size(), x.data(), header_of(x), blob.data());
     return launch_error(Codec::name);
@@ -48,6 +49,7 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
   static Error decode(Cuda& cuda, ConstBytes blob, View<T> x) {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
+    if (Error error = codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes)) return error;
     bit_groups_decode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
         x.size(), header_of(View<const T>(x)), blob.data(), x.data());
     return launch_error(Codec::name);

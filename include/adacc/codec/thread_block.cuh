@@ -65,6 +65,14 @@ class CudaBlock {
   Storage& storage_;
 };
 
+/// What is wrong with the memory that a codec of that name is called with.
+template <class T>
+Error codec_memory_fault(const Cuda& cuda, const char* name, View<T> x, const std::byte* blob,
+                         std::size_t bytes) {
+  return cuda.check(
+      name, {{"elements", x.data(), x.size() * sizeof(T)}, {"bytes of the blob", blob, bytes}});
+}
+
 /// Blocks in a grid over `parts` pieces of work: kernels loop, so any number will do.
 inline unsigned grid_of(std::size_t parts) {
   constexpr std::size_t most = 0x7FFFFFFF;

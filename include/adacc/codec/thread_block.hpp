@@ -5,9 +5,9 @@
 /// An algorithm of a thread block is a function template over a Block. Between two barriers stands
 /// one call of each(); what a thread keeps from one phase to the next is in a PerThread. On the
 /// device (thread_block.cuh) a phase is straight code, a PerThread a thread's registers. A test on
-/// the host runs the threads of a phase one after the other, so that the very source that makes the
-/// bytes on a GPU is compared with the CPU's codec on machines that have none. What such a test
-/// cannot see are races within a phase; it runs the threads in several orders instead.
+/// the host runs the threads of a phase one after the other, in several orders, so that the very source
+/// that makes the bytes on a GPU is compared with the CPU's codec on machines that have none. Under the
+/// thread sanitizer they are fibers that it takes for threads, and a race within a phase is reported.
 ///
 ///     static constexpr int threads;                  // of a block
 ///     template <class R> struct PerThread;           // R& operator[](int thread)

@@ -17,11 +17,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 
 #include "bytes.hpp"
 #include "config.hpp"
 #include "context.hpp"
+#include "cuda_stream.cuh"
 #include "dtype.hpp"
 #include "error.hpp"
 #include "packets.cuh"
@@ -159,6 +161,25 @@ class Cuda : public KernelCall {
   /// The same as memory that the host reads.
   static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 
+  /// Memory that a function is called with.
+  struct Lent {
+    const char* name;
+    const void* data;
+    std::size_t bytes;
+  };
+  /// What is wrong with the first of them that is no memory of the current device, in words that begin with
+  /// `who`. Asks CUDA twice for each, which may also be done while a stream is captured; and nothing at all
+  /// within steps, which have looked at the memory that they lend.
+  Error check(const char* who, std::initializer_list<Lent> all) const {
+    if (memory_is_checked) return {};
+    for (const Lent& lent : all)
+      if (lent.bytes != 0)
+        if (const Error why = memory_fault(lent.name, lent.data, lent.bytes))
+          return Error::misuse(who, ": ", why.text());
+    return {};
+  }
+  bool memory_is_checked = false;  ///< set by steps around their calls of codecs
+
   /// A double in device memory, to which losses add their shares on the stream.
   class Loss {
    public:
@@ -250,7 +271,7 @@ inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
     static_cast<void>(cudaGetLastError());
     return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
   };
-  int devices = 0, device = 0, of_stream = 0;
+  int devices = 0, device = 0;
   const cudaError_t counted = cudaGetDeviceCount(&devices);
   if (counted == cudaErrorInsufficientDriver)
     return says("the driver is older than the CUDA runtime that this program was built with",
@@ -262,11 +283,7 @@ inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
   if (counted != cudaSuccess) return says("CUDA devices cannot be counted", counted);
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess)
     return says("there is no current device", status);
-  if (const cudaError_t status = cudaStreamGetDevice(stream, &of_stream); status != cudaSuccess)
-    return says("the stream is none", status);
-  if (of_stream != device)
-    return Error::misuse("the stream is of device ", of_stream, ", and device ", device,
-                         " is the current one: cudaSetDevice() comes first");
+  if (const Error why = detail::stream_fault(stream)) return why;
   cudaFuncAttributes attributes{};
   const void* kernel = reinterpret_cast<const void*>(&detail::add_loss_kernel);
   if (const cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);

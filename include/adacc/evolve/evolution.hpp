@@ -289,6 +289,13 @@ class Evolution {
     return has_new_budget_ ? new_budget_ : request_.budget_bytes;
   }
 
+  /// What the next advance() is to meet, and plans behind it.
+  PlanRequest wanted_request() const {
+    PlanRequest wanted = request_;
+    wanted.budget_bytes = wanted_budget_bytes();
+    return wanted;
+  }
+
   /// Plans from now on take at most so many bytes, as the one in force does: nothing else changes.
   void limit_budget(std::size_t bytes) {
     if (outcome_.peak_bytes <= bytes) request_.budget_bytes = bytes;

@@ -62,9 +62,14 @@ inline constexpr cudaDataType_t cuda_type<bfloat16> = CUDA_R_16BF;
 
 class CudaProducts {
  public:
-  /// On the current device.
+  /// On the current device: for streams of that one.
   static Result<CudaProducts> make() {
     CudaProducts made;
+    if (const cudaError_t status = cudaGetDevice(&made.device_); status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return Error::say("products: there is no current device: CUDA says ",
+                        cudaGetErrorString(status));
+    }
     if (const cublasStatus_t status = cublasLtCreate(made.handle_.place());
         status != CUBLAS_STATUS_SUCCESS)
       return failure("no handle can be made", status);
@@ -74,6 +79,9 @@ class CudaProducts {
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
   Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
+    if (const Error why = check(name, stream)) return why;
+    // Wherever the workspace lies, an algorithm is chosen for the same room. The product is lent all of it.
+    const std::size_t room = room_of(product.workspace);
     product.workspace = placed(product.workspace);
     // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
     cublasLtMatmulDescOpaque_t task{};
@@ -108,11 +116,11 @@ class CudaProducts {
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
 
     Known known;
-    if (const Error why = find(name, product, task, left, right, out, known)) return why;
+    if (const Error why = find(name, product, room, task, left, right, out, known)) return why;
     const float one = 1, old = product.accumulates ? 1 : 0;
     status = cublasLtMatmul(handle_.get(), &task, &one, product.b, &left, product.a, &right, &old,
                             product.c, &out, product.c, &out, &known.algorithm,
-                            product.workspace.data(), known.workspace_bytes, stream);
+                            product.workspace.data(), product.workspace.size(), stream);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
     return {};
   }
@@ -120,25 +128,39 @@ class CudaProducts {
  private:
   /// What the choice of an algorithm depends on.
   struct Key {
-    std::size_t m = 0, n = 0, k = 0, a_stride = 0, c_stride = 0, workspace_bytes = 0;
+    std::size_t m = 0, n = 0, k = 0, a_stride = 0, c_stride = 0, room = 0;
     std::uint32_t boundary = 0, flags = 0;
     bool operator==(const Key&) const = default;
   };
   struct Known {
     Key key;
     cublasLtMatmulAlgo_t algorithm{};
-    std::size_t workspace_bytes = 0;
   };
   static constexpr std::size_t most_known = 64;
 
-  /// The part of a workspace that begins where cuBLASLt takes it. Wherever the workspace lies, its size is
-  /// the same: algorithms are chosen by it.
+  /// The part of a workspace that begins where cuBLASLt takes it, and how large it is at least.
   static Bytes placed(Bytes workspace) {
     constexpr std::size_t boundary = detail::product_boundary;
     if (workspace.size() <= boundary) return {};
     const std::size_t past = reinterpret_cast<std::uintptr_t>(workspace.data()) % boundary;
-    return {workspace.data() + (past == 0 ? 0 : boundary - past),
-            Shape(workspace.size() - boundary)};
+    const std::size_t skipped = past == 0 ? 0 : boundary - past;
+    return {workspace.data() + skipped, Shape(workspace.size() - skipped)};
+  }
+  static std::size_t room_of(Bytes workspace) {
+    constexpr std::size_t boundary = detail::product_boundary;
+    return workspace.size() <= boundary ? 0 : workspace.size() - boundary;
+  }
+  /// Whether a stream is of the device. A step has one stream: CUDA is asked when another one comes.
+  Error check(const char* name, cudaStream_t stream) {
+    if (has_stream_ && stream == stream_) return {};
+    const Result<int> device = detail::device_of(stream);
+    if (!device) return Error::say(name, ": ", device.error.text());
+    if (*device != device_)
+      return Error::misuse(name, ": the stream is of device ", *device,
+                           ", and what it multiplies with was made on device ", device_);
+    stream_ = stream;
+    has_stream_ = true;
+    return {};
   }
   static Error failure(const char* name, cublasStatus_t status) {
     return Error::say(name, ": cuBLASLt says ", cublasLtGetStatusString(status));
@@ -157,16 +179,16 @@ class CudaProducts {
   }
 
   template <class T, class Out>
-  Error find(const char* name, const CudaProduct<T, Out>& product, cublasLtMatmulDescOpaque_t& task,
-             cublasLtMatrixLayoutOpaque_t& left, cublasLtMatrixLayoutOpaque_t& right,
-             cublasLtMatrixLayoutOpaque_t& out, Known& found) {
+  Error find(const char* name, const CudaProduct<T, Out>& product, std::size_t room,
+             cublasLtMatmulDescOpaque_t& task, cublasLtMatrixLayoutOpaque_t& left,
+             cublasLtMatrixLayoutOpaque_t& right, cublasLtMatrixLayoutOpaque_t& out, Known& found) {
     const Key key{
         product.m,
         product.n,
         product.k,
         product.a_stride,
         product.c_stride,
-        product.workspace.size(),
+        room,
         boundary_of(product),
         static_cast<std::uint32_t>(
             (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) |
@@ -185,8 +207,7 @@ class CudaProducts {
       if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulPreferenceSetAttribute(&wishes, what, &value, sizeof value);
     };
-    const std::uint64_t room = product.workspace.size();
-    wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
+    wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{room});
     for (const auto what :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -198,12 +219,15 @@ class CudaProducts {
     if (results == 0)
       return Error::say(name, ": cuBLASLt has no algorithm for a product of ", product.m, " x ",
                         product.k, " and ", product.k, " x ", product.n);
-    found = {key, result.algo, result.workspaceSize};
+    found = {key, result.algo};
     if (count_ < most_known) known_[count_++] = found;
     return {};
   }
 
   detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
+  int device_ = 0;
+  cudaStream_t stream_ = nullptr;  ///< that was found to be of the device
+  bool has_stream_ = false;
   std::size_t count_ = 0;
   Known known_[most_known];
 };

@@ -10,6 +10,7 @@
 
 #include "../core/array.hpp"
 #include "../model/erased_layer.hpp"
+#include "memory_check.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -67,11 +68,13 @@ constexpr CodecDispatch<T, Context> codec_dispatch() {
   CodecDispatch<T, Context> calls{
       &codec_info<Codec>,
       [](Context& context, View<const T> x, Bytes blob, Part part) {
+        const MemoryIsChecked<Context> checked(context);
         if constexpr (requires { kernel::template encode<T>(context, x, blob, part); })
           return kernel::template encode<T>(context, x, blob, part);
         else return part.first == 0 ? kernel::template encode<T>(context, x, blob) : Error();
       },
       [](Context& context, ConstBytes blob, View<T> x, Part part) {
+        const MemoryIsChecked<Context> checked(context);
         if constexpr (requires { kernel::template decode<T>(context, blob, x, part); })
           return kernel::template decode<T>(context, blob, x, part);
         else return part.first == 0 ? kernel::template decode<T>(context, blob, x) : Error();

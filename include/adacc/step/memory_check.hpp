@@ -65,6 +65,29 @@ inline constexpr bool has_memory_of_its_own = requires(const void* data) {
   Error{Context::memory_fault("", data, std::size_t{})};
 };
 
+/// While it lives, functions of a context need not look at the memory that they are called with.
+template <class Context>
+class MemoryIsChecked {
+  static constexpr bool looks = requires(Context & context) { context.memory_is_checked = true; };
+
+ public:
+  explicit MemoryIsChecked([[maybe_unused]] Context& context) : context_(context) {
+    if constexpr (looks) {
+      before_ = context.memory_is_checked;
+      context.memory_is_checked = true;
+    }
+  }
+  ~MemoryIsChecked() {
+    if constexpr (looks) context_.memory_is_checked = before_;
+  }
+  MemoryIsChecked(const MemoryIsChecked&) = delete;
+  MemoryIsChecked& operator=(const MemoryIsChecked&) = delete;
+
+ private:
+  Context& context_;
+  bool before_ = false;
+};
+
 /// What is wrong with where a block lies, for kernels of a context.
 template <class Context>
 Error check_place(const LentMemory& block) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// A store in page-locked memory of the host, for activations of a GPU.
 ///
-/// Copies go over a stream of the store's own, beside the kernels of the stream that a step runs on.
-/// Events order the two, and the host waits for neither: a transfer begins behind all that was queued
-/// on the step's stream before begin(), and all that is queued there behind wait() finds it ended.
+/// Copies go over two streams of the store's own, one for each direction, since a device copies both
+/// ways at a time, beside the kernels of the stream that a step runs on.
+/// Events order them, and the host waits for none: a transfer begins behind all that was queued
+/// on the step's stream before begin(), and all that is queued there behind wait() finds it ended. A step that
+/// is captured takes both streams into its graph.
 /// So done() is always true, as wait() returns at once, and slices never wait. Whoever looks at the
 /// memory from the host, or gives it back, synchronizes the step's stream first.
 ///
@@ -19,6 +21,7 @@
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
 #include "../core/cuda_handle.cuh"
+#include "../core/cuda_stream.cuh"
 #include "store.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -30,16 +33,21 @@ class PinnedHost {
   PinnedHost& operator=(PinnedHost&&) noexcept = default;
   /// Copies that are still queued have ended when it returns.
   ~PinnedHost() {
-    if (copies_.get() != nullptr) static_cast<void>(cudaStreamSynchronize(copies_.get()));
+    for (const Stream* stream : {&writes_, &reads_})
+      if (stream->get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream->get()));
   }
 
   /// `bytes` of the host's memory for the current device; `stream` is that of the steps' context
   /// (Cuda::stream()): a step on another one refuses the store.
   static Result<PinnedHost> make(std::size_t bytes, cudaStream_t stream = nullptr) {
     PinnedHost made;
+    if (const Error why = detail::stream_fault(stream))
+      return Error::say("page-locked memory to offload to: ", why.text());
     made.bytes_ = align_up(bytes);
     made.stream_ = stream;
-    cudaError_t status = cudaStreamCreateWithFlags(made.copies_.place(), cudaStreamNonBlocking);
+    cudaError_t status = cudaStreamCreateWithFlags(made.writes_.place(), cudaStreamNonBlocking);
+    if (status == cudaSuccess)
+      status = cudaStreamCreateWithFlags(made.reads_.place(), cudaStreamNonBlocking);
     if (status == cudaSuccess && bytes > 0)
       status = cudaHostAlloc(made.memory_.place(), made.bytes_, cudaHostAllocDefault);
     if (status == cudaSuccess) return static_cast<PinnedHost&&>(made);
@@ -69,12 +77,12 @@ class PinnedHost {
     const bool write = what.direction == StoreTransfer::Direction::write;
     void* const to = write ? place : what.memory.data();
     const void* const from = write ? what.memory.data() : place;
+    cudaStream_t const copies = write ? writes_.get() : reads_.get();
     mine.status = cudaEventRecord(mine.begun.get(), stream_);
-    then(mine, [&] { return cudaStreamWaitEvent(copies_.get(), mine.begun.get(), 0); });
-    then(mine, [&] {
-      return cudaMemcpyAsync(to, from, what.memory.size(), cudaMemcpyDefault, copies_.get());
-    });
-    then(mine, [&] { return cudaEventRecord(mine.ended.get(), copies_.get()); });
+    then(mine, [&] { return cudaStreamWaitEvent(copies, mine.begun.get(), 0); });
+    then(mine,
+         [&] { return cudaMemcpyAsync(to, from, what.memory.size(), cudaMemcpyDefault, copies); });
+    then(mine, [&] { return cudaEventRecord(mine.ended.get(), copies); });
   }
 
   bool done(int) const { return true; }
@@ -89,9 +97,10 @@ class PinnedHost {
 
  private:
   using Event = detail::CudaHandle<cudaEvent_t, &cudaEventDestroy>;
+  using Stream = detail::CudaHandle<cudaStream_t, &cudaStreamDestroy>;
   struct Ticket {
     Event begun;  ///< on the step's stream
-    Event ended;  ///< on the store's
+    Event ended;  ///< on that of the store's which copies
     cudaError_t status = cudaSuccess;
   };
 
@@ -106,7 +115,7 @@ class PinnedHost {
   std::size_t bytes_ = 0;
   cudaStream_t stream_ = nullptr;
   detail::CudaHandle<void*, &cudaFreeHost> memory_;
-  detail::CudaHandle<cudaStream_t, &cudaStreamDestroy> copies_;
+  Stream writes_, reads_;
   Array<Ticket> tickets_;
 };
 

@@ -128,9 +128,20 @@ struct optimizer_kernel<AdamW, Cuda> {
     update(adamw, cuda, table, UpdateBlocks<T>{memory.params, memory.gradients, moments},
            on_device);
   }
+  /// What is wrong with memory is noted in the context (Cuda::take_error()), and then nothing is queued.
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const Table& table,
                      const UpdateBlocks<T>& blocks, const CudaUpdateTerms& terms) {
+    const auto lent = [](const char* name, View<T> block) {
+      return Cuda::Lent{name, block.data(), block.size() * sizeof(T)};
+    };
+    if (const Error why = cuda.check(AdamW::name, {lent("parameters", blocks.params),
+                                                   lent("gradients", blocks.gradients),
+                                                   lent("first moments", blocks.state[0]),
+                                                   lent("second moments", blocks.state[1]),
+                                                   {"bytes of the norm", terms.norm,
+                                                    terms.norm != nullptr ? sizeof(double) : 0}}))
+      return cuda.note(why);
     const detail::AdamWTerms<T> shared =
         adamw.template terms_of<T>(ParameterSpec{.decay = true}, terms);
     detail::DecayRuns runs;

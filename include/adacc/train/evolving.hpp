@@ -116,7 +116,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   std::string text() const override { return text_of(evolution_); }
 
   Error restore(Owner& training, Plan plan, const std::string& text) override {
-    return become(text, std::move(plan), evolution_.request(),
+    return become(text, std::move(plan), evolution_.wanted_request(),
                   [&](const Evolution& evolution) { return switch_to(training, evolution); });
   }
 

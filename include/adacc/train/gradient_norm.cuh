@@ -58,7 +58,8 @@ static __global__ void __launch_bounds__(cuda_threads)
 }  // namespace detail
 
 /// Queues it: places[0] becomes the square root of the sum of squares over the whole block, as the
-/// host's gradient_norm() returns it. `places` has room for gradient_norm_places.
+/// host's gradient_norm() returns it. `places` has room for gradient_norm_places. What is wrong with the
+/// memory of either is noted in the context (Cuda::take_error()), and then nothing is queued.
 template <class T>
 void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
   constexpr const char* name = "gradient norm";
@@ -66,6 +67,13 @@ void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
   constexpr unsigned packet = detail::packet_elems<T>;
   const std::size_t blocks = div_up(grads.size(), per_block);
   const std::size_t count = blocks < most ? blocks : most;
+  if (places.size() < count + 1)
+    return cuda.note(Error::misuse(name, ": ", count + 1, " doubles are wanted, and ",
+                                   places.size(), " are lent"));
+  if (const Error why =
+          cuda.check(name, {{"gradients", grads.data(), grads.size() * sizeof(T)},
+                            {"places of the norm", places.data(), (count + 1) * sizeof(double)}}))
+    return cuda.note(why);
   if (count != 0) {
     detail::square_sums_kernel<<<static_cast<unsigned>(count), detail::cuda_threads, 0,
                                  cuda.stream()>>>(grads.size(),

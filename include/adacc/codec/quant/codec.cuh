@@ -93,6 +93,8 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::encode(Cuda& cuda, Vie
                                                                  Bytes blob) {
   const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
   if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+  if (Error error = detail::codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes))
+    return error;
   const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
   const std::size_t blocks = job.format.blocks();
   const std::size_t parts = detail::quant_encode_parts<O>(job.format);
@@ -113,6 +115,8 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::decode(Cuda& cuda, Con
                                                                  View<T> x) {
   const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
   if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+  if (Error error = detail::codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes))
+    return error;
   const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
   const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
   detail::quant_decode_kernel<Bits, Packed, T>
