@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # examples/python: its module is built against the torch of an interpreter, and its tests and its example
 # are run. Nothing is installed, and nothing is written but in a folder of the build.
 #
