@@ -83,6 +83,8 @@ void print_json(const Options& options, std::size_t budget, std::size_t smallest
                                       {"loops", loops.loops},
                                       {"loop_instructions", loops.instructions},
                                       {"tile_buffers", loops.tiles},
+                                      {"packing_calls", loops.packing},
+                                      {"packed_once", loops.packed},
                                       {"peak_without_loops_bytes", straight},
                                       {"parameter_bytes", memory.parameters},
                                       {"gradient_bytes", memory.gradients},
@@ -109,6 +111,8 @@ void print_loops(const adacc::Program& program, const Share& share) {
     std::printf("%-26s %12.1f MiB  %5.1f %%\n", "... without loops", mebi(use.straight_peak_bytes),
                 share(use.straight_peak_bytes));
   else std::printf("%-26s %12s\n", "... without loops", "does not fit");
+  std::printf("%-26s %12zu      of %zu calls in parts; the others pack them in each part\n",
+              "weights packed once", use.packed, use.packing);
   if (use.loops == 0) {
     std::printf("%-26s %12s\n", "loops over rows", "none");
     return;

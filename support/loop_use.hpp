@@ -31,6 +31,8 @@ inline std::size_t peak_without_loops(const adacc::Program& program) {
 struct LoopUse {
   std::size_t loops = 0, instructions = 0;  ///< loops, and instructions in them
   std::size_t tiles = 0;                    ///< buffers that hold one part of a tensor at a time
+  std::size_t packed = 0;                   ///< calls in parts whose weight is packed once
+  std::size_t packing = 0;                  ///< calls in parts that pack a weight
   std::size_t straight_peak_bytes = 0;      ///< peak_without_loops()
 
   static LoopUse of(const adacc::Program& program) {
@@ -39,6 +41,10 @@ struct LoopUse {
     for (const adacc::Loop& loop : program.schedule.loops)
       use.instructions += static_cast<std::size_t>(loop.last - loop.first + 1);
     for (const adacc::Buffer& buffer : program.schedule.buffers) use.tiles += buffer.tile ? 1 : 0;
+    for (const adacc::Instruction& run : program.schedule.instructions) {
+      use.packed += run.packed >= 0 ? 1 : 0;
+      use.packing += adacc::packed_bytes(program.graph, run) > 0 ? 1 : 0;
+    }
     use.straight_peak_bytes = peak_without_loops(program);
     return use;
   }

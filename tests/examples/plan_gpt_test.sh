@@ -53,6 +53,8 @@ awk -v loops="$(number loops)" -v inside="$(number loop_instructions)" -v tiles=
     -v peak="$(number peak_bytes)" -v straight="$(number peak_without_loops_bytes)" \
     'BEGIN { exit !(loops > 6 && inside >= 2 * loops && tiles > 6 && straight > 1.1 * peak) }' ||
   complain "loops: $(cat out)"
+awk -v once="$(number packed_once)" -v calls="$(number packing_calls)" \
+    'BEGIN { exit !(0 < once && once < calls) }' || complain "packed weights: $(cat out)"
 [ "$(bars looped.svg)" -eq "$(number loops)" ] || complain "$(bars looped.svg) bars for $(number loops) loops"
 for drawn in 'in 4 parts</title>' '>loops of 4 parts<' '>one part<' '>without loops<' '>no loops [0-9.]* MiB<' \
   "<path fill='#a9c4df'" "<path fill='#fad0a2'"; do
@@ -63,6 +65,7 @@ straight=$(number peak_without_loops_bytes)
 "$plan_gpt" "${shape[@]}" --parts 4 --budget 15% >out 2>err || complain "--parts: $(cat err)"
 grep -q "without loops .* $(awk "BEGIN { printf \"%.1f\", $straight / 1048576 }") MiB" out ||
   complain "the table does not say what loops save: $(cat out)"
+grep -q 'weights packed once .* of [0-9]* calls in parts' out || complain "nothing of packed weights: $(cat out)"
 grep -q 'loops over rows .* of 4 parts: ' out || complain "the table does not count loops: $(cat out)"
 # Nothing of it where layers are whole.
 "$plan_gpt" "${shape[@]}" --budget 30% --json --svg whole.svg >out 2>err || complain "30 %: $(cat err)"

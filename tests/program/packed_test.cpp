@@ -59,11 +59,8 @@ void check(const Graph& graph, const Plan& plan, Count& count) {
   }
   for (std::size_t i = 0; i < program->schedule.instructions.size(); ++i) {
     const Instruction& run = program->schedule.instructions[i];
-    const Node& node = graph.node(run.node);
-    const std::size_t bytes = run.op == Op::forward    ? node.forward_packed
-                              : run.op == Op::backward ? node.backward_packed
-                                                       : 0;
-    count.wanted += bytes > 0 && run.parts > 1;
+    const std::size_t bytes = packed_bytes(graph, run);
+    count.wanted += bytes > 0;
     if (run.packed < 0) continue;
     const Buffer& buffer = program->schedule.buffer(run.packed);
     CHECK(buffer.bytes == bytes);

@@ -14,7 +14,16 @@
 #include "free_list.hpp"
 #include "layout.hpp"
 
-namespace adacc { inline namespace v0_1 { namespace detail {
+namespace adacc { inline namespace v0_1 {
+
+/// Bytes that the parts of an instruction's call could keep (KernelCall::packed); 0 if it is not cut.
+constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& run) {
+  if (run.parts < 2) return 0;
+  if (run.op == Op::forward) return graph.node(run.node).forward_packed;
+  return run.op == Op::backward ? graph.node(run.node).backward_packed : 0;
+}
+
+namespace detail {
 
 /// Gives instructions that want it memory for what their parts have in common, in gaps of a layout.
 class PackedPass {
@@ -25,7 +34,8 @@ class PackedPass {
 
   constexpr void run() {
     bool any = false;
-    for (const Instruction& run : schedule_.instructions) any = any || wanted_by(run) > 0;
+    for (const Instruction& run : schedule_.instructions)
+      any = any || packed_bytes(graph_, run) > 0;
     if (!any) return;
     const Timeline timeline(schedule_);
     const auto room = [&](std::size_t b) { return schedule_.buffers[b].room(); };
@@ -47,12 +57,6 @@ class PackedPass {
   }
 
  private:
-  constexpr std::size_t wanted_by(const Instruction& run) const {
-    if (run.parts < 2) return 0;
-    if (run.op == Op::forward) return graph_.node(run.node).forward_packed;
-    return run.op == Op::backward ? graph_.node(run.node).backward_packed : 0;
-  }
-
   /// Behind instruction `first`, or the loop that begins there.
   constexpr std::size_t end_of(std::size_t first) const {
     const int loop = schedule_.instructions[first].loop;
@@ -63,7 +67,7 @@ class PackedPass {
 
   constexpr void take(FreeList& spare, std::size_t i, std::size_t first, std::size_t last) {
     Instruction& run = schedule_.instructions[i];
-    const std::size_t bytes = wanted_by(run);
+    const std::size_t bytes = packed_bytes(graph_, run);
     if (bytes == 0) return;
     Buffer packed{BufferKind::packed, run.node, bytes, static_cast<int>(first),
                   static_cast<int>(last)};
@@ -85,4 +89,6 @@ class PackedPass {
   Layout& layout_;
 };
 
-}}}  // namespace adacc::v0_1::detail
+}  // namespace detail
+
+}}  // namespace adacc::v0_1
