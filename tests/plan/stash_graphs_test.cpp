@@ -164,11 +164,11 @@ TEST_CASE(
     const detail::Segments segments(graph, profile, graph.nodes.size());
     REQUIRE(segments.all.size() > 20);
     std::vector<detail::Patterns> forms;
-    for (std::size_t f = 0; f < segments.forms.size(); ++f) {
+    for (std::size_t f = 0; f < segments.structures.size(); ++f) {
       std::size_t j = 0;
-      while (segments.all[j].form != static_cast<int>(f)) ++j;
+      while (segments.all[j].structure != static_cast<int>(f)) ++j;
       forms.push_back(
-          detail::PatternLister(graph, profile, segments.all[j], segments.forms[f], 1U << 20)
+          detail::PatternLister(graph, profile, segments.all[j], segments.structures[f], 1U << 20)
               .list());
     }
     for (int trial = 0; trial < 60; ++trial) {
@@ -177,7 +177,7 @@ TEST_CASE(
       detail::State given = detail::at_hand;
       detail::SignedBytes stored = 0, held = 0, peak = 0, most = 0;
       for (const detail::Segment& segment : segments.all) {
-        const detail::Patterns& form = forms[static_cast<std::size_t>(segment.form)];
+        const detail::Patterns& form = forms[static_cast<std::size_t>(segment.structure)];
         const detail::Pattern* chosen = nullptr;
         while (chosen == nullptr || chosen->from != given || chosen->to == detail::paired)
           chosen = &form.all[random() % form.all.size()];
