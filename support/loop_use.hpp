@@ -42,8 +42,8 @@ struct LoopUse {
       use.instructions += static_cast<std::size_t>(loop.last - loop.first + 1);
     for (const adacc::Buffer& buffer : program.schedule.buffers) use.tiles += buffer.tile ? 1 : 0;
     for (const adacc::Instruction& run : program.schedule.instructions) {
-      use.packed += run.packed >= 0 ? 1 : 0;
-      use.packing += adacc::packed_bytes(program.graph, run) > 0 ? 1 : 0;
+      if (run.packed >= 0) ++use.packed;
+      if (adacc::packed_bytes(program.graph, run) > 0) ++use.packing;
     }
     use.straight_peak_bytes = peak_without_loops(program);
     return use;

@@ -14,7 +14,7 @@ using namespace adacc;
 namespace {
 
 using Sense = LinearProgram::Sense;
-using Status = LinearSolution::Status;
+using Verdict = LinearSolution::Verdict;
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -73,7 +73,7 @@ TEST_CASE("lp_solve: a program solved by hand, and its duals") {
     program.add_term(1, factor);
   }
   const LinearSolution solution = solve_with_lp_solve(program);
-  REQUIRE(solution.status == Status::optimal);
+  REQUIRE(solution.verdict == Verdict::optimal);
   CHECK(solution.values[0] == doctest::Approx(3));
   CHECK(solution.values[1] == doctest::Approx(1));
   CHECK(solution.objective == doctest::Approx(-11));
@@ -90,7 +90,7 @@ TEST_CASE("lp_solve: knapsacks against brute force") {
     const LinearProgram program = knapsack(random, 4 + i % 9);
     const double best = brute_force(program);
     const LinearSolution exact = solve_with_lp_solve(program);
-    REQUIRE(exact.status == Status::optimal);
+    REQUIRE(exact.verdict == Verdict::optimal);
     CHECK(exact.objective == doctest::Approx(best).epsilon(1e-7));
     CHECK(sum(program, program.rows[0], exact.values) <= program.rows[0].rhs * (1 + 1e-9));
   }
@@ -118,27 +118,27 @@ TEST_CASE("lp_solve: rows of every sense, and what has no solution") {
   program.add_row(Sense::at_least, 1.2);
   program.add_term(x, 1);
   const LinearSolution solution = solve_with_lp_solve(program);
-  REQUIRE(solution.status == Status::optimal);
+  REQUIRE(solution.verdict == Verdict::optimal);
   CHECK(solution.values[0] == doctest::Approx(2));
   CHECK(solution.values[1] == doctest::Approx(0.5));
 
   program.add_row(Sense::at_most, 1);
   program.add_term(x, 1);
-  CHECK(solve_with_lp_solve(program).status == Status::infeasible);
+  CHECK(solve_with_lp_solve(program).verdict == Verdict::infeasible);
   CHECK(!solve_with_lp_solve(program));
 
   LinearProgram open;
   open.add_column(-1);
   open.add_row(Sense::at_least, 1);
   open.add_term(0, 1);
-  CHECK(solve_with_lp_solve(open).status == Status::unbounded);
+  CHECK(solve_with_lp_solve(open).verdict == Verdict::unbounded);
 }
 
 TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middle") {
   std::mt19937 random(11);
   LinearOptions options;
   options.deadline = Deadline(&seconds, 0);
-  CHECK(solve_with_lp_solve(knapsack(random, 8), options).status == Status::timed_out);
+  CHECK(solve_with_lp_solve(knapsack(random, 8), options).verdict == Verdict::timed_out);
 
   // Equal items, an odd capacity: far too many equal branches to finish.
   LinearProgram program;
@@ -149,7 +149,7 @@ TEST_CASE("lp_solve: a deadline that has passed, and one that comes in the middl
   for (int i = 0; i < 60; ++i) program.add_term(i, 3);
   options.deadline = Deadline(&seconds, 0.2);
   const LinearSolution solution = solve_with_lp_solve(program, options);
-  CHECK((solution.status == Status::feasible || solution.status == Status::timed_out));
+  CHECK((solution.verdict == Verdict::feasible || solution.verdict == Verdict::timed_out));
   if (solution) CHECK(solution.objective < 0);
 }
 
@@ -157,13 +157,13 @@ TEST_CASE("lp_solve: a limit of polls ends the search, at the same point every t
   std::mt19937 random(3);
   const LinearProgram program = knapsack(random, 40);
   const LinearSolution all = solve_with_lp_solve(program);
-  REQUIRE(all.status == Status::optimal);
+  REQUIRE(all.verdict == Verdict::optimal);
   LinearOptions options;
   options.most_polls = 30;
   const LinearSolution first = solve_with_lp_solve(program, options);
   const LinearSolution second = solve_with_lp_solve(program, options);
-  CHECK((first.status == Status::timed_out || first.status == Status::feasible));
-  CHECK(first.status == second.status);
+  CHECK((first.verdict == Verdict::timed_out || first.verdict == Verdict::feasible));
+  CHECK(first.verdict == second.verdict);
   if (first) CHECK(first.objective == second.objective);
   if (first) CHECK(first.objective >= all.objective);
 }

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 
+#include "../model/graph.hpp"
 #include "free_list.hpp"
 #include "layout.hpp"
 

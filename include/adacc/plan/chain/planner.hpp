@@ -230,7 +230,7 @@ class ChainPlanner {
     if (!program.holds_all_plans() || program.columns() > tuning_.most_whole) return;
     const LinearSolution whole =
         request_.linear_solver->solve(program.program(true), {deadline_, tuning_.most_whole_polls});
-    if (whole.status != LinearSolution::Status::optimal) return;
+    if (whole.verdict != LinearSolution::Verdict::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
     lower(proven, best_seconds());

@@ -202,8 +202,8 @@ class CountProgram {
     if (program.add_close(priced, ahead, tuning.column_slack * step) == 0 && round > 0) return best;
     const LinearSolution solution =
         solver.solve(program.program(false), {deadline, tuning.most_polls});
-    if (solution.status != LinearSolution::Status::optimal) {
-      why = Error::say(solver.name, solution.status == LinearSolution::Status::timed_out
+    if (solution.verdict != LinearSolution::Verdict::optimal) {
+      why = Error::say(solver.name, solution.verdict == LinearSolution::Verdict::timed_out
                                         ? " ran out of time"
                                         : " failed");
       return best;

@@ -53,7 +53,7 @@ struct LinearProgram {
 };
 
 struct LinearSolution {
-  enum class Status : unsigned char {
+  enum class Verdict : unsigned char {
     optimal,
     feasible,  ///< stopped early with a solution
     infeasible,
@@ -61,7 +61,7 @@ struct LinearSolution {
     timed_out,  ///< stopped early without a solution
     failed,     ///< the solver gave up
   };
-  Status status = Status::failed;
+  Verdict verdict = Verdict::failed;
   double objective = 0;  ///< of `values`
   Array<double> values;  ///< one per column; empty without a solution
   /// One per row: what the relaxation's objective gains per unit of its right-hand side. Empty if

@@ -60,20 +60,20 @@ class LpSolve {
     if (lp_ != nullptr) lp_solve_c::delete_lp(lp_);
   }
 
-  LinearSolution::Status run(LinearSolution& solution, bool duals) {
-    using Status = LinearSolution::Status;
-    if (!ready_) return Status::failed;
+  LinearSolution::Verdict run(LinearSolution& solution, bool duals) {
+    using Verdict = LinearSolution::Verdict;
+    if (!ready_) return Verdict::failed;
     const int outcome = lp_solve_c::solve(lp_);
     switch (outcome) {
       case lp_solve_c::optimal:
       case lp_solve_c::suboptimal: break;
-      case lp_solve_c::infeasible: return Status::infeasible;
-      case lp_solve_c::unbounded: return Status::unbounded;
+      case lp_solve_c::infeasible: return Verdict::infeasible;
+      case lp_solve_c::unbounded: return Verdict::unbounded;
       default:
-        return outcome == lp_solve_c::timeout || stopped_ ? Status::timed_out : Status::failed;
+        return outcome == lp_solve_c::timeout || stopped_ ? Verdict::timed_out : Verdict::failed;
     }
-    if (!read(solution, duals)) return Status::failed;
-    return outcome == lp_solve_c::optimal ? Status::optimal : Status::feasible;
+    if (!read(solution, duals)) return Verdict::failed;
+    return outcome == lp_solve_c::optimal ? Verdict::optimal : Verdict::feasible;
   }
 
  private:
@@ -192,10 +192,10 @@ class LpSolve {
 /// itself. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
-  using Status = LinearSolution::Status;
+  using Verdict = LinearSolution::Verdict;
   LinearSolution solution;
-  solution.status = detail::LpSolve(program, false, options).run(solution, true);
-  if (solution.status == Status::feasible) solution.status = Status::failed;
+  solution.verdict = detail::LpSolve(program, false, options).run(solution, true);
+  if (solution.verdict == Verdict::feasible) solution.verdict = Verdict::failed;
   bool integral = true;
   for (std::size_t j = 0; j < program.columns.size() && solution; ++j) {
     const double value = solution.values[j];
@@ -204,13 +204,13 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
     if (program.columns[j].integer)
       integral = integral && value - whole < 1e-7 && whole - value < 1e-7;
   }
-  if (solution.status == Status::optimal && !integral) {
+  if (solution.verdict == Verdict::optimal && !integral) {
     solution.values.clear();
-    solution.status = detail::LpSolve(program, true, options).run(solution, false);
+    solution.verdict = detail::LpSolve(program, true, options).run(solution, false);
   }
-  const bool solved = solution.status == Status::optimal || solution.status == Status::feasible;
+  const bool solved = solution.verdict == Verdict::optimal || solution.verdict == Verdict::feasible;
   if (!solved) solution.values.clear();
-  if (!solved && options.deadline.passed()) solution.status = Status::timed_out;
+  if (!solved && options.deadline.passed()) solution.verdict = Verdict::timed_out;
   return solution;
 }
 
