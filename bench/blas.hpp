@@ -3,8 +3,8 @@
 ///
 /// MKL is in a package of PyPI's:
 ///
-///     python3 -m venv /tmp/mkl && /tmp/mkl/bin/pip install mkl
-///     LD_LIBRARY_PATH=/tmp/mkl/lib build/release/bench/gemm_bench
+///     python3 -m venv build/mkl && build/mkl/bin/pip install mkl
+///     LD_LIBRARY_PATH=build/mkl/lib build/release/bench/gemm_bench
 ///
 /// ADACC_BLAS names another library that has cblas_sgemm (with indices of 32 bits), such as
 /// libopenblas.so.0. It gets one thread: MKL and OpenBLAS are told so, and others have to be.

@@ -79,15 +79,9 @@ Result<double> measure_drag(Context& context, StoreRef store, Bytes memory, std:
     Array<double> alone, beside;
     for (int i = 0; i < 2 * how.repeats + 1; ++i) {
       alone.push_back(timed(passes));
-      for (int t = 0; t < how.depth; ++t) {
-        const std::size_t at = static_cast<std::size_t>(t) * bytes;
-        store.begin(t, {direction, at, Bytes(memory.data() + at, Shape(bytes))});
-      }
+      detail::begin_transfers(store, memory, bytes, direction, how.depth);
       beside.push_back(timed(passes));
-      Error failed;
-      for (int t = 0; t < how.depth; ++t)
-        if (const Error why = store.wait(t); why && !failed) failed = why;
-      if (failed) return failed;
+      if (const Error why = detail::wait_for_transfers(store, how.depth)) return why;
     }
     const double together = detail::median_of(static_cast<Array<double>&&>(beside));
     const double longer = together - detail::median_of(static_cast<Array<double>&&>(alone));

@@ -29,6 +29,23 @@ constexpr double median_of(Array<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
+/// Begins `count` transfers of `bytes` each, between the beginning of the store and of `memory`.
+inline void begin_transfers(StoreRef store, Bytes memory, std::size_t bytes,
+                            StoreTransfer::Direction direction, int count) {
+  for (int t = 0; t < count; ++t) {
+    const std::size_t at = static_cast<std::size_t>(t) * bytes;
+    store.begin(t, {direction, at, Bytes(memory.data() + at, Shape(bytes))});
+  }
+}
+
+/// Waits for all of them; the first error of any.
+inline Error wait_for_transfers(StoreRef store, int count) {
+  Error failed;
+  for (int t = 0; t < count; ++t)
+    if (const Error why = store.wait(t); why && !failed) failed = why;
+  return failed;
+}
+
 /// Seconds of `how.depth` transfers of `bytes` each, from the first begin to the last wait, and of
 /// all the begins.
 struct LinkSample {
@@ -41,15 +58,9 @@ inline Result<LinkSample> sample_link(StoreRef store, Bytes memory, std::size_t 
   Array<double> whole, begins;
   for (int i = 0; i < how.repeats; ++i) {
     const double start = how.clock();
-    for (int t = 0; t < how.depth; ++t) {
-      const std::size_t at = static_cast<std::size_t>(t) * bytes;
-      store.begin(t, {direction, at, Bytes(memory.data() + at, Shape(bytes))});
-    }
+    begin_transfers(store, memory, bytes, direction, how.depth);
     const double begun = how.clock();
-    Error failed;
-    for (int t = 0; t < how.depth; ++t)
-      if (const Error why = store.wait(t); why && !failed) failed = why;
-    if (failed) return failed;
+    if (const Error why = wait_for_transfers(store, how.depth)) return why;
     const double end = how.clock();
     if (!(end > start) || !(end - start < 1e9))
       return Error::say("the clock that measuring a store was given stood still or went backwards");

@@ -49,7 +49,7 @@ class LayerCheck : CheckBase {
     Wanted wanted{};
   };
   struct Computed {
-    GuardedBlock y, aux, dx, gradients;
+    GuardedBlock y{0}, aux{0}, dx{0}, gradients{0};
   };
 
   bool prepare() {
@@ -161,8 +161,7 @@ class LayerCheck : CheckBase {
 
   bool check_mode(bool training) {
     const char* mode = training ? "" : " in evaluation";
-    Computed base = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
-    Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Computed base, other;
     const Cpu serial = context(training);
     if (!run(serial, {}, base)) return false;
 
@@ -226,7 +225,7 @@ class LayerCheck : CheckBase {
   bool check_wanted(const Cpu& cpu, const Computed& base) {
     if (Traits::reads_when(f_, Wanted{}) != Traits::backward_reads())
       return fail(Error::say("reads_when, with all gradients wanted, is not backward_reads"));
-    Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+    Computed other;
     bool holds = true;
     for_each_choice([&](Wanted wanted) {
       const int read = static_cast<int>(Traits::reads_when(f_, wanted));
@@ -250,7 +249,7 @@ class LayerCheck : CheckBase {
       cpu.training = training;
       cpu.key = key();
       cpu.lengths = options_.lengths;
-      Computed other = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      Computed other;
       if (!run(cpu, {}, other)) return false;
       if (executor.nested() > 0)
         return fail(Error::say("a tile called parallel, which the executor contract forbids"));
@@ -266,8 +265,7 @@ class LayerCheck : CheckBase {
   bool check_split(bool training, const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
     for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
-      Computed cut = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
-      Computed kept = {GuardedBlock(0), GuardedBlock(0), GuardedBlock(0), GuardedBlock(0)};
+      Computed cut, kept;
       if (!run_in_parts(training, parts, false, base, cut)) return false;
       const double *a = cut.gradients.template as<double>(),
                    *b = base.gradients.template as<double>();
