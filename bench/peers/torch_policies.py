@@ -11,6 +11,10 @@ hits all of them, and `time` is the median of a step's ratio to the plain one of
     held    bytes of tensors at the end of forward, above those at the step's start
     peak    the most within the step, above the same: activations, gradients of activations,
             workspaces and blobs. Gradients of parameters are there before the step begins
+    faults  pages, of 4 KiB, that the system handed out during a step, medians: memory that malloc gave back
+            to it and takes again. How many depends on the order in which a mode frees, and a hundred
+            megabytes a step are some per cent of the time. --keep-heap tells glibc's malloc, in all modes,
+            to keep what is freed, as allocators that trainers use instead do (jemalloc, tcmalloc)
     loss    mean of the last tenth of the steps, and what that is over plain's
 
 Budgets record their first two steps and plan the third, which are those of the warm-up.
@@ -19,7 +23,7 @@ Bytes are counted by an allocator in the place of torch's (adacc.memory), so the
 of inductor's buffers are among them; scratch that MKL and oneDNN take from malloc is in nobody's.
 
     pip install --no-build-isolation examples/python
-    python3 bench/peers/torch_policies.py --steps 30
+    python3 bench/peers/torch_policies.py --steps 30 --keep-heap
     python3 bench/peers/torch_policies.py --steps 300 --modes plain,int8,tolerated,int4
     python3 bench/peers/torch_policies.py --steps 16 --modes plain,budget_40%,budget_25%+blocks
 
@@ -27,8 +31,10 @@ The text are the sources of Python's standard library.
 """
 import argparse
 import json
+import os
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -84,6 +90,7 @@ def parse_options():
                                           "and at --trainer-budget, in turns with the others")
     parser.add_argument("--trainer-budget", default="30%")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep-heap", action="store_true", help="malloc keeps what is freed, in all modes")
     parser.add_argument("--json", help="file to write all figures to")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -172,6 +179,7 @@ class Child:
         tokens, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
         del rows
         memory.reset_peak()
+        pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         before, start, cpu = memory.live(), time.perf_counter(), time.process_time()
         with self.around():
             loss = self.forward(tokens, targets)
@@ -181,7 +189,9 @@ class Child:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        made = {"seconds": seconds, "cpu": cpu, "held": held, "peak": peak, "loss": loss.item()}
+        pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - pages
+        made = {"seconds": seconds, "cpu": cpu, "faults": pages, "held": held, "peak": peak,
+                "loss": loss.item()}
         if self.budget is not None:
             report = self.budget.report
             made["report"] = str(report)
@@ -197,10 +207,15 @@ def child(options):
 
 
 # --- the parent, which lets them take turns -------------------------------------------------------
+KEEP_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+             "MALLOC_TOP_PAD_": str(256 << 20)}
+
+
 class Turn:
-    def __init__(self, mode):
+    def __init__(self, mode, keep_heap):
         self.process = subprocess.Popen([sys.executable, *sys.argv, "--child", mode],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **(KEEP_HEAP if keep_heap else {})})
         self.steps = []
         self.answer("ready")
 
@@ -240,7 +255,7 @@ def main(options):
     warm_up = 3
     turns = {}
     for mode in options.names:
-        turns[mode] = Turn(mode)
+        turns[mode] = Turn(mode, options.keep_heap)
         for number in range(warm_up):
             turns[mode].step(number)
     trainers = {}
@@ -268,6 +283,7 @@ def main(options):
             "ms": 1e3 * statistics.median(s["seconds"] for s in steps),
             "time": statistics.median(s["seconds"] / p["seconds"] for s, p in zip(steps, plain)),
             "cpu": statistics.median(s["cpu"] for s in steps) / statistics.median(p["cpu"] for p in plain),
+            "faults": statistics.median(s["faults"] for s in steps),
             "held": max(s["held"] for s in steps), "peak": max(s["peak"] for s in steps),
             "of_plain": max(s["peak"] for s in steps) / max(s["peak"] for s in plain),
             "loss": loss, "loss_gap": loss / base - 1,
@@ -281,12 +297,12 @@ def main(options):
 
     print(f"{options.layers} layers, {options.channels} channels, T {options.seq}, B {options.batch}, "
           f"{options.threads} threads, {options.steps} steps")
-    print(f"{'':20}{'ms':>8}{'time':>8}{'cpu':>8}{'held MiB':>10}{'peak MiB':>10}{'of plain':>10}{'loss':>10}"
-          f"{'gap':>10}")
+    print(f"{'':20}{'ms':>8}{'time':>8}{'cpu':>8}{'faults':>8}{'held MiB':>10}{'peak MiB':>10}"
+          f"{'of plain':>10}{'loss':>10}{'gap':>10}")
     for mode, row in report.items():
         def shown(key, pattern, scale=1.0):
             return pattern.format(row[key] * scale) if key in row else " " * len(pattern.format(0))
-        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('cpu', '{:8.3f}')}"
+        print(f"{mode:20}{row['ms']:8.0f}{row['time']:8.3f}{shown('cpu', '{:8.3f}')}{shown('faults', '{:8.0f}')}"
               f"{shown('held', '{:10.1f}', 2**-20)}"
               f"{row['peak'] / 2**20:10.1f}{row['of_plain']:10.3f}{shown('loss', '{:10.5f}')}"
               f"{shown('loss_gap', '{:+10.5f}')}")
