@@ -12,10 +12,11 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Completes the headers of four blocks: part `part` of the tensor's. One thread adds the samples
-/// of a block, in their order.
+/// of a block, in their order. A sample's code is computed again: reading it would move 32 bytes for one.
 struct SampleShared {
-  float x[256], scale[256], minimum[256];
+  float x[256];
   std::int32_t code[256];
+  QuantGroup group[256];
 };
 template <unsigned Bits, QuantOptions O, class T, class Block>
 ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
@@ -31,14 +32,16 @@ ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
     std::size_t g = c;
     if constexpr (O.group == whole_row) g = r;
     else if constexpr (O.group != 0) g = r * b.groups_per_row + c / O.group;
-    const CodePlace place = code_place(Bits, b.cols, c);
-    const auto byte = get<std::uint8_t>(bytes + b.codes + r * b.row_bytes + place.byte);
-    s.x[me] = to_number(job.x[(i * block_rows + r) * b.cols + c]);
-    s.code[me] = byte >> place.shift & ((1 << Bits) - 1);
-    s.scale[me] = to_float(bfloat16{get<std::uint16_t>(bytes + b.scales + 2 * g)});
-    s.minimum[me] = 0;
-    if (!O.symmetric)
-      s.minimum[me] = to_float(bfloat16{get<std::uint16_t>(bytes + b.minima + 2 * g)});
+    const std::size_t element = (i * block_rows + r) * b.cols + c;
+    QuantGroup group = {bfloat16{get<std::uint16_t>(bytes + b.scales + 2 * g)}, {0}};
+    if constexpr (!O.symmetric)
+      group.minimum = bfloat16{get<std::uint16_t>(bytes + b.minima + 2 * g)};
+    const QuantCoder coder = quant_coder<O.symmetric>(group);
+    std::int32_t random = half_code;
+    if constexpr (O.rounding == Rounding::stochastic) random = random_half(job.stream, element);
+    s.x[me] = to_number(job.x[element]);
+    s.code[me] = quant_code<Bits, O.symmetric>(s.x[me], coder.base, coder.inverse, random);
+    s.group[me] = group;
   });
   block.each([&](int me) {
     const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
@@ -50,8 +53,7 @@ ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
     std::uint32_t samples = 0;
     for (std::uint32_t k = 0; k < count; ++k) {
       const std::size_t at = static_cast<std::size_t>(me) + k;
-      const QuantGroup group = {to_bfloat16(s.scale[at]), to_bfloat16(s.minimum[at])};
-      if (add_sample<Bits, O.symmetric>(s.x[at], s.code[at], group, noise, signal)) ++samples;
+      if (add_sample<Bits, O.symmetric>(s.x[at], s.code[at], s.group[at], noise, signal)) ++samples;
     }
     put(bytes + 12, samples);
     put(bytes + 24, noise);
