@@ -172,6 +172,11 @@ class Evolution {
   }
   /// Steps take another time than they did: observe_profile() is waited for.
   bool wants_profile() const { return times_.drifted(); }
+  /// How many times what was predicted a step takes, if that is off; 0: it is not, or too few were seen.
+  double times_predicted() const {
+    const double usual = times_.usual();
+    return usual > 0 && detail::is_off(usual, options_) ? usual : 0;
+  }
 
   /// Whether the link to the store is to be measured before step `step`: the plan sends nothing that would
   /// show how fast it is, and a faster one might help.
@@ -325,7 +330,7 @@ class Evolution {
     }
     if (!update.changed && new_profile_) {
       new_profile_ = false;
-      replan_if_faster(step, ChangeReason::times_drifted, update);
+      follow_times(step, ChangeReason::times_drifted, update);
     } else if (!update.changed && returned_) {
       returned_ = false;
       replan_if_faster(step, ChangeReason::error_fell, update);
@@ -487,19 +492,25 @@ class Evolution {
     if (outcome->seconds < (1 - options_.gain) * now)
       adopt(static_cast<PlanOutcome&&>(*outcome), step, reason, Array<bool>(graph_.nodes.size()),
             update);
+    else outcome_.retain_seconds = outcome->retain_seconds;
     return bound;
   }
 
-  /// Reckons with the link as it is by now. A plan that stays will take another time.
+  /// Reckons with the link as it is by now.
   void follow_link(const LinkCost& link, std::uint64_t step, EvolutionUpdate& update) {
     request_.link = link;
     links_ = {};
     update.link_drifted = true;
+    follow_times(step, ChangeReason::link_drifted, update);
+  }
+
+  /// Instructions or transfers take other times than when it was planned. A plan that stays will, too.
+  void follow_times(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const PlanCost now = evaluate(graph_, observed_profile(), plan(), request_.link);
     outcome_.seconds = now.seconds;
     outcome_.stall_seconds = now.stall_seconds;
-    const double bound = replan_if_faster(step, ChangeReason::link_drifted, update);
-    if (update.changed) return;  // or else what was proven was of another link
+    const double bound = replan_if_faster(step, reason, update);
+    if (update.changed) return;  // or else what was proven was of other times
     outcome_.bound_seconds = bound < now.seconds ? bound : now.seconds;
     outcome_.gap = (now.seconds - outcome_.bound_seconds) / now.seconds;
   }

@@ -143,9 +143,9 @@ class LinkWatch {
 
   static void fill(detail::LinkLane& lane, const Schedule& schedule,
                    const Array<TransferTime>& times, Op begins, double latency, double rate) {
-    for (const Instruction& run : schedule.instructions) {
-      if (run.op != begins) continue;
-      const auto t = static_cast<std::size_t>(run.transfer);
+    for (const Instruction& inst : schedule.instructions) {
+      if (inst.op != begins) continue;
+      const auto t = static_cast<std::size_t>(inst.transfer);
       if (!times[t].known) continue;
       lane.add(times[t], latency, static_cast<double>(schedule.transfers[t].bytes) / rate);
     }

@@ -35,6 +35,8 @@ class TimeWatch {
     visit("drifted", self.drifted_);
   }
 
+  /// Of the predicted time: what steps take; 0 as long as too few were seen.
+  double usual() const { return usual_; }
   /// Another time than usual in so many checks running; until there is a new profile: TimeWatch{}.
   bool drifted() const { return drifted_; }
 

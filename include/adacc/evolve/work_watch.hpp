@@ -43,17 +43,17 @@ class WorkWatch {
   bool drifted() const { return drifted_; }
 
  private:
-  static std::size_t kind_of(const Graph& graph, const Instruction& run) {
-    const auto layer = static_cast<std::size_t>(graph.node(graph.maker_of(run.node)).layer);
-    return 3 * layer + (run.op == Op::encode ? 0 : run.op == Op::decode ? 1 : 2);
+  static std::size_t kind_of(const Graph& graph, const Instruction& inst) {
+    const auto layer = static_cast<std::size_t>(graph.node(graph.maker_of(inst.node)).layer);
+    return 3 * layer + (inst.op == Op::encode ? 0 : inst.op == Op::decode ? 1 : 2);
   }
 
-  static double planned_of(const Plan& plan, const CostProfile& profile, const Instruction& run) {
-    if (run.op == Op::forward) return profile.node(run.node).forward;
-    const int column = profile.column(plan[run.node].codec());
+  static double planned_of(const Plan& plan, const CostProfile& profile, const Instruction& inst) {
+    if (inst.op == Op::forward) return profile.node(inst.node).forward;
+    const int column = profile.column(plan[inst.node].codec());
     if (column < 0) return 0;
-    const CodecCost& cost = profile.codec_cost(run.node, column);
-    return run.op == Op::encode ? cost.encode : cost.decode;
+    const CodecCost& cost = profile.codec_cost(inst.node, column);
+    return inst.op == Op::encode ? cost.encode : cost.decode;
   }
 
   Array<TimeWatch> watches_;  ///< by kind of layer, and by what is done

@@ -59,8 +59,11 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const double start = clock_();
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, true);
-    // An arena that is too small to measure in leaves the plan as it is estimated.
-    if (!profile) return fit_arena(training);
+    // An arena that is too small to measure in leaves the plan as it is estimated, until steps were timed.
+    if (!profile) {
+      estimated_ = true;
+      return fit_arena(training);
+    }
     const CostProfile& known = evolution_.profile();
     for (int k = 0; k < evolution_.graph().node_count(); ++k)
       for (std::size_t c = 0; c < profile->codecs.size(); ++c) {
@@ -210,6 +213,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   template <class Self, class Elapsed, class Visit>
   static void fields(Self& self, Elapsed& elapsed, const Visit& visit) {
     visit("costs_known", self.costs_known_);
+    visit("costs_estimated", self.estimated_);
     visit("probing_steps", self.probing_steps_);
     visit("idle_probing_steps", self.idle_probing_steps_);
     visit("probed_turn", self.turn_);
@@ -254,6 +258,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!(started_ > 0)) started_ = before;
     if (TrainingMemory<Context>::on_host && evolution_.wants_link(training.updates()))
       look_at_link(training, boundary);
+    if (estimated_) scale_estimates(boundary);
     const double takes = measuring_steps * evolution_.outcome().seconds;
     if (!evolution_.wants_profile() || !may_take(takes, before)) return;
     boundary.looked = true;
@@ -263,6 +268,19 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (profile)
       if (const Error why = evolution_.observe_profile(std::move(*profile)))
         boundary.update.failed = why;
+  }
+
+  /// Costs that could not be measured are right in sum from here on: next to a link it matters how long a step
+  /// takes. What instructions take beside one another stays an estimate.
+  void scale_estimates(PlanBoundary& boundary) {
+    const double times = evolution_.times_predicted();
+    if (!(times > 0)) return;
+    estimated_ = false;
+    CostProfile profile = evolution_.profile();
+    scale(profile, times);
+    profile.rest *= times;
+    if (const Error why = evolution_.observe_profile(std::move(profile)))
+      boundary.update.failed = why;
   }
 
   /// Whether so many seconds from `now` on stay within the hundredth.
@@ -332,6 +350,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   bool evolving_ = true;
   bool watch_times_ = true;
   bool costs_known_ = false;  ///< measured here, or by whoever gave a profile
+  bool estimated_ = false;    ///< they could not be measured, for want of memory
   bool watched_ = false;      ///< the step that runs is one whose statistics are read
 
  private:
