@@ -62,20 +62,20 @@ inline adacc::Error capture(adacc::Training<>& training, adacc::View<const std::
   if (adacc::Error why = step.begin(input, targets)) return why;
   for (adacc::Position at; at.instruction < step.instruction_count();) {
     const std::size_t i = at.instruction;
-    const Instruction& run = instructions[i];
-    if (run.op == Op::loss_gradient) break;
+    const Instruction& inst = instructions[i];
+    if (inst.op == Op::loss_gradient) break;
     at = step.execute(training.context(), at);
     if (at.part != 0) continue;
     const bool sum_follows =
-        instructions[i + 1].op == Op::add && instructions[i + 1].node == run.node;
-    if ((run.op != Op::forward && run.op != Op::add) || sum_follows) continue;
-    const adacc::Shape shape = program.graph.node(run.node).output;
+        instructions[i + 1].op == Op::add && instructions[i + 1].node == inst.node;
+    if ((inst.op != Op::forward && inst.op != Op::add) || sum_follows) continue;
+    const adacc::Shape shape = program.graph.node(inst.node).output;
     auto copy = adacc::Block<float>::make(shape.elems(), "an activation");
     if (!copy) return copy.error;
     std::memcpy(copy->data(),
-                training.arena().data() + program.layout.offsets[static_cast<std::size_t>(run.y)],
+                training.arena().data() + program.layout.offsets[static_cast<std::size_t>(inst.y)],
                 shape.elems() * sizeof(float));
-    codec_inputs::Input made{name(run.node, program.graph.node_count()),
+    codec_inputs::Input made{name(inst.node, program.graph.node_count()),
                              shape.rows(),
                              shape.cols(),
                              std::move(*copy),

@@ -117,10 +117,10 @@ class Contestant {
     adacc::Step<>& step = training_.compiled();
     if (step.begin(input(), target())) return;
     for (adacc::Position at; at.instruction < step.instruction_count();) {
-      const adacc::Instruction& run = step.program().schedule.instructions[at.instruction];
-      const bool loss = run.op == adacc::Op::loss_gradient;
-      const std::string name = std::string(run.again ? "again " : "") + name_of(run.op) + " " +
-                               (loss ? step.graph().loss.name : step.graph().node(run.node).name);
+      const adacc::Instruction& inst = step.program().schedule.instructions[at.instruction];
+      const bool loss = inst.op == adacc::Op::loss_gradient;
+      const std::string name = std::string(inst.again ? "again " : "") + name_of(inst.op) + " " +
+                               (loss ? step.graph().loss.name : step.graph().node(inst.node).name);
       const double start = now_ms();
       at = step.execute(training_.context(), at);
       split[name] += now_ms() - start;

@@ -9,11 +9,11 @@
 #include <adacc/codec/bf16.hpp>
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/layer/plain/layer_norm.hpp>
 #include <adacc/layer/plain/linear.hpp>
 #include <adacc/layer/plain/mean_squared_error.hpp>
 #include <adacc/layer/plain/tanh.hpp>
-#include <adacc/core/block.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <array>
@@ -77,13 +77,13 @@ struct Row {
 
 /// Multiply-adds of a forward pass, and a few for each element that only passes by. Backward is
 /// twice that. A guess in place of a measurement, which a compiler cannot make.
-constexpr double work(const Graph& graph, const Instruction& run) {
-  const Node& node = graph.node(run.node);
+constexpr double work(const Graph& graph, const Instruction& inst) {
+  const Node& node = graph.node(inst.node);
   double sum = 4.0 * static_cast<double>(node.output.elems());
   for (std::size_t p = 0; p < node.parameter_count; ++p)
     sum += static_cast<double>(node.input.rows() *
                                graph.parameters[node.first_parameter + p].shape.elems());
-  switch (run.op) {
+  switch (inst.op) {
     case Op::forward: return sum;
     case Op::backward: return 2 * sum;
     default: return 4.0 * static_cast<double>(node.output.elems());
@@ -96,9 +96,9 @@ consteval Row row() {
   const Plan& plan = program->plan;
   Row made{plan[0], plan[1], plan[2], plan[3], program->peak_bytes(), 0};
   double needed = 0, added = 0;
-  for (const Instruction& run : program->schedule.instructions) {
-    const bool extra = run.again || run.op == Op::encode || run.op == Op::decode;
-    (extra ? added : needed) += work(program->graph, run);
+  for (const Instruction& inst : program->schedule.instructions) {
+    const bool extra = inst.again || inst.op == Op::encode || inst.op == Op::decode;
+    (extra ? added : needed) += work(program->graph, inst);
   }
   made.more_work = added / needed;
   return made;

@@ -99,11 +99,11 @@ void print_longest(const game::Agent& agent) {
     sum += agent.cursor.longest(i) * static_cast<std::int64_t>(step.parts(i));
     if (agent.cursor.longest(i) > agent.cursor.longest(longest)) longest = i;
   }
-  const adacc::Instruction& run = step.program().schedule.instructions[longest];
-  const bool loss = run.op == adacc::Op::loss || run.op == adacc::Op::loss_gradient;
+  const adacc::Instruction& inst = step.program().schedule.instructions[longest];
+  const bool loss = inst.op == adacc::Op::loss || inst.op == adacc::Op::loss_gradient;
   std::printf(
       "longest instruction: a part of %s %s, %.3f ms at most, %.1f %% of a step of %zu parts\n",
-      name_of(run.op), loss ? step.graph().loss.name : step.graph().node(run.node).name,
+      name_of(inst.op), loss ? step.graph().loss.name : step.graph().node(inst.node).name,
       static_cast<double>(agent.cursor.longest(longest)) / millisecond,
       100.0 * static_cast<double>(agent.cursor.longest(longest)) / static_cast<double>(sum), parts);
 }

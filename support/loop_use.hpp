@@ -41,9 +41,9 @@ struct LoopUse {
     for (const adacc::Loop& loop : program.schedule.loops)
       use.instructions += static_cast<std::size_t>(loop.last - loop.first + 1);
     for (const adacc::Buffer& buffer : program.schedule.buffers) use.tiles += buffer.tile ? 1 : 0;
-    for (const adacc::Instruction& run : program.schedule.instructions) {
-      if (run.packed >= 0) ++use.packed;
-      if (adacc::packed_bytes(program.graph, run) > 0) ++use.packing;
+    for (const adacc::Instruction& inst : program.schedule.instructions) {
+      if (inst.packed >= 0) ++use.packed;
+      if (adacc::packed_bytes(program.graph, inst) > 0) ++use.packing;
     }
     use.straight_peak_bytes = peak_without_loops(program);
     return use;

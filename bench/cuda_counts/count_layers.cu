@@ -34,11 +34,11 @@ DeviceBlock<T> numbers(std::size_t count, std::uint32_t most) {
 }
 
 /// Of activations and gradients that an instruction reads and writes.
-std::size_t bytes_of(const Graph& graph, const Instruction& run) {
-  const Node& node = graph.node(run.node);
+std::size_t bytes_of(const Graph& graph, const Instruction& inst) {
+  const Node& node = graph.node(inst.node);
   const std::size_t out = node.output.elems(), in = node.input.elems(),
                     size = bytes_of(graph.scalar), in_size = node.takes_tokens ? 4 : size;
-  switch (run.op) {
+  switch (inst.op) {
     case Op::forward: return in * in_size + out * size;
     case Op::backward:
       return (reads_input(node.reads) ? in * in_size : 0) +
@@ -87,14 +87,14 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
     if (!counted.kernels.empty()) all.push_back(counted);
   };
   for (Position at; at.instruction < step->instruction_count();) {
-    const Instruction& run = step->program().schedule.instructions[at.instruction];
+    const Instruction& inst = step->program().schedule.instructions[at.instruction];
     ptxrun::clear_counts();
     at = step->execute(cuda, at);
-    const bool of_loss = run.op == Op::loss || run.op == Op::loss_gradient;
-    const Node& node = graph->node(run.node);
+    const bool of_loss = inst.op == Op::loss || inst.op == Op::loss_gradient;
+    const Node& node = graph->node(inst.node);
     if (!of_loss || losses)
-      take(of_loss ? graph->loss.name : node.name, name_of(run.op), node.output.elems(),
-           bytes_of(*graph, run));
+      take(of_loss ? graph->loss.name : node.name, name_of(inst.op), node.output.elems(),
+           bytes_of(*graph, inst));
   }
   ok(step->error());
   if (dtype_of<T> != Dtype::f32) return;

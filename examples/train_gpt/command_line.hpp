@@ -167,6 +167,10 @@ inline void declare(CLI::App& app, Options& options) {
          "the memory, summed in fp32, as parameters, their gradients and moments remain. A "
          "resumed run may change it")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_flag(
+      "--capture", options.capture,
+      "for --device cuda: a step is captured as a CUDA graph once it has run under its plan, and "
+      "launched as a whole from then on, with the same results");
   app.add_option("--threads", options.threads,
                  "threads; for one plan the results do not depend on it, but the plan that auto "
                  "makes does: times and workspaces are those of as many threads (--plan-threads)")
@@ -382,6 +386,9 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           "--precision ", all.precision.c_str(),
           " is for activations of a device: give --device cuda; layers compute in fp32 on the CPU, "
           "where --parameters bf16 holds parameters in half the memory"));
+    if (!all.on_device() && all.capture)
+      return fail(adacc::Error::say(
+          "--capture is for steps that are queued to a device: give --device cuda"));
     if (!all.on_device() && !all.pinned_text.empty())
       return fail(adacc::Error::say(
           "--pinned is where activations of a device go: give --device cuda, or --offload"));

@@ -38,6 +38,7 @@ class CudaTraining final : public DeviceTraining {
     Error why = options_.plans() ? plan(std::move(*graph), planning)
                                  : fix_plan(std::move(*graph), planning.fixed);
     if (why) return why;
+    training_.capture_steps = options_.capture;
     training_.clip = options_.clip;
     training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
     training_.model = options_.model_text();
@@ -72,6 +73,7 @@ class CudaTraining final : public DeviceTraining {
   const Evolution* evolution() const override { return training_.evolution(); }
   TrainingMemoryUse memory_use() const override { return training_.memory_use(); }
   const Program& program() const override { return training_.compiled().program(); }
+  std::uint64_t captured_steps() const override { return training_.captured_steps(); }
 
   void set_seed(std::uint64_t seed) override { training_.context().key.seed = seed; }
   void set_data_position(std::uint64_t position) override { training_.data_position = position; }

@@ -15,6 +15,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +126,11 @@ class DeviceTrainer {
   std::size_t retain_peak() const { return training_->retain_peak(); }
   adacc::TrainingMemoryUse memory_use() const { return training_->memory_use(); }
   std::size_t total_bytes() const { return training_->total_bytes(); }
+  /// Steps that were launches of a graph; empty without --capture.
+  std::optional<std::uint64_t> captured_steps() const {
+    if (!options_.capture) return {};
+    return training_->captured_steps();
+  }
   std::size_t plan_version() const { return program().plan.version; }
   std::string place_text() const { return training_->device(); }
 

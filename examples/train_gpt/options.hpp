@@ -45,6 +45,7 @@ struct Options {
   std::string precision = "fp32";  ///< of activations on a device
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
+  bool capture = false;  ///< a device's steps as CUDA graphs
   int threads = 1;
   int plan_threads = 0;
   int parts = 1;

@@ -24,15 +24,15 @@ inline constexpr LaneKind lane_kinds[] = {{"forward", "#4e79a7"},       {"backwa
                                           {"waiting", "#c00"},          {"to the store", "#b07aa1"},
                                           {"from the store", "#59a14f"}};
 
-inline std::size_t lane_kind_of(const adacc::LaneTime& time, const adacc::Instruction& run) {
+inline std::size_t lane_kind_of(const adacc::LaneTime& time, const adacc::Instruction& inst) {
   using Kind = adacc::LaneTime::Kind;
   using adacc::Op;
   if (time.kind == Kind::stall) return 4;
-  if (time.kind == Kind::transfer) return run.op == Op::write_begin ? 5 : 6;
-  if (run.op == Op::encode || run.op == Op::decode) return 3;
-  if (run.again) return 2;
-  const bool forward =
-      run.op == Op::forward || run.op == Op::add || run.op == Op::loss || run.op == Op::write_begin;
+  if (time.kind == Kind::transfer) return inst.op == Op::write_begin ? 5 : 6;
+  if (inst.op == Op::encode || inst.op == Op::decode) return 3;
+  if (inst.again) return 2;
+  const bool forward = inst.op == Op::forward || inst.op == Op::add || inst.op == Op::loss ||
+                       inst.op == Op::write_begin;
   return forward ? 0 : 1;
 }
 
@@ -61,8 +61,8 @@ inline std::string lanes_panel(const adacc::Program& program, const adacc::CostP
     std::vector<Stretch> stretches;
     for (const LaneTime& time : times) {
       if ((time.kind == LaneTime::Kind::transfer) != of_link) continue;
-      const adacc::Instruction& run = program.schedule.instructions[time.instruction];
-      const std::size_t kind = lane_kind_of(time, run);
+      const adacc::Instruction& inst = program.schedule.instructions[time.instruction];
+      const std::size_t kind = lane_kind_of(time, inst);
       const double from = x(time.from), to = x(time.to);
       const bool narrow = to - from < 1.5;
       if (narrow && !stretches.empty() && stretches.back().kind == kind &&
@@ -71,11 +71,11 @@ inline std::string lanes_panel(const adacc::Program& program, const adacc::CostP
         stretches.back().title.clear();
         continue;
       }
-      const std::string name = run.op == adacc::Op::loss_gradient
+      const std::string name = inst.op == adacc::Op::loss_gradient
                                    ? program.graph.loss.name
-                                   : program.graph.node(run.node).name;
+                                   : program.graph.node(inst.node).name;
       stretches.push_back({kind, from, to,
-                           std::string(name_of(run.op)) + " " + std::to_string(run.node) + " (" +
+                           std::string(name_of(inst.op)) + " " + std::to_string(inst.node) + " (" +
                                name + "), " + print("%.3f ms", 1e3 * time.seconds())});
     }
     svg += print("<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='#f4f4f4'/>\n", box.left,

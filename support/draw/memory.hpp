@@ -66,10 +66,10 @@ inline std::vector<double> stored_bytes(const adacc::Schedule& schedule) {
   std::vector<double> stored(schedule.instructions.size());
   double now = 0;
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    const adacc::Instruction& run = schedule.instructions[i];
-    const bool sent = run.op == adacc::Op::write_wait, back = run.op == adacc::Op::read_wait;
+    const adacc::Instruction& inst = schedule.instructions[i];
+    const bool sent = inst.op == adacc::Op::write_wait, back = inst.op == adacc::Op::read_wait;
     if (sent || back) {
-      const auto& transfer = schedule.transfers[static_cast<std::size_t>(run.transfer)];
+      const auto& transfer = schedule.transfers[static_cast<std::size_t>(inst.transfer)];
       now += (sent ? 1 : -1) * static_cast<double>(transfer.bytes);
     }
     stored[i] = now;

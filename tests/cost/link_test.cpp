@@ -17,22 +17,22 @@ using namespace adacc;
 using sample::MadeUpClock;
 
 Instruction transfer(Op op, int number) {
-  Instruction run{op};
-  run.transfer = number;
-  run.blob = 0;
-  return run;
+  Instruction inst{op};
+  inst.transfer = number;
+  inst.blob = 0;
+  return inst;
 }
 
 TEST_CASE("lanes meet at waits") {
   Schedule schedule;
   schedule.transfers.push_back({0, 0, 1000});
   schedule.transfers.push_back({1, 1000, 2000});
-  for (const Instruction& run :
+  for (const Instruction& inst :
        {Instruction{Op::forward}, transfer(Op::write_begin, 0), Instruction{Op::forward},
         transfer(Op::write_begin, 1), transfer(Op::write_wait, 0), Instruction{Op::loss_gradient},
         transfer(Op::write_wait, 1), transfer(Op::read_begin, 1), Instruction{Op::backward},
         transfer(Op::read_wait, 1), Instruction{Op::backward}})
-    schedule.instructions.push_back(run);
+    schedule.instructions.push_back(inst);
   const LinkCost link{1000, 2000, 0.5, 0.1, 0};
   Array<double> stalls(schedule.instructions.size());
   const StepTime time = simulate(

@@ -92,26 +92,27 @@ TEST_CASE("medians of a clock that knows the costs are the costs; copies share t
   const Graph& graph = gpt.graph();
   const auto plans = measuring_plans(graph, measuring_bytes(graph));
   REQUIRE(plans);
-  const auto seconds = [&](const Plan& plan, const Instruction& run) {
-    const int layer = graph.node(run.node).layer;
-    double cost = 1e-3 * (1 + layer) + 1e-4 * static_cast<int>(run.op) + (run.again ? 5e-2 : 0);
-    if (run.op == Op::encode || run.op == Op::decode)
-      cost += 1e-5 * static_cast<double>(plan[run.node].codec()->encoded_bytes(64, 64, Dtype::f32));
+  const auto seconds = [&](const Plan& plan, const Instruction& inst) {
+    const int layer = graph.node(inst.node).layer;
+    double cost = 1e-3 * (1 + layer) + 1e-4 * static_cast<int>(inst.op) + (inst.again ? 5e-2 : 0);
+    if (inst.op == Op::encode || inst.op == Op::decode)
+      cost +=
+          1e-5 * static_cast<double>(plan[inst.node].codec()->encoded_bytes(64, 64, Dtype::f32));
     return cost;
   };
   CostSamples samples(graph);
   for (int round = 0; round < 5; ++round)
     for (const Plan& plan : plans->plans)
-      for (const Instruction& run : make_schedule(graph, plan).instructions)
-        samples.add(plan, run, round == 2 ? 1.0 : seconds(plan, run));  // one outlier in five
+      for (const Instruction& inst : make_schedule(graph, plan).instructions)
+        samples.add(plan, inst, round == 2 ? 1.0 : seconds(plan, inst));  // one outlier in five
   const CostProfile profile = samples.profile();
   CHECK_FALSE(check(graph, profile));
   for (const Plan& plan : plans->plans)
-    for (const Instruction& run : make_schedule(graph, plan).instructions) {
-      if (run.again) continue;
-      CAPTURE(run.node);
-      CAPTURE(name_of(run.op));
-      CHECK(seconds_of(profile, plan, run) == doctest::Approx(seconds(plan, run)));
+    for (const Instruction& inst : make_schedule(graph, plan).instructions) {
+      if (inst.again) continue;
+      CAPTURE(inst.node);
+      CAPTURE(name_of(inst.op));
+      CHECK(seconds_of(profile, plan, inst) == doctest::Approx(seconds(plan, inst)));
     }
 }
 
@@ -122,10 +123,10 @@ TEST_CASE("what a reader pays for a decoded activation is part of the decode") {
   CostSamples samples(graph);
   for (int round = 0; round < 3; ++round)
     for (const Plan& plan : plans->plans)
-      for (const Instruction& run : make_schedule(graph, plan).instructions) {
-        const bool dear = run.op == Op::backward && run.node > 0 &&
-                          plan[run.node - 1].codec() == &codec_info<Int8Outlier>;
-        samples.add(plan, run, dear ? 1.25 : 1.0);
+      for (const Instruction& inst : make_schedule(graph, plan).instructions) {
+        const bool dear = inst.op == Op::backward && inst.node > 0 &&
+                          plan[inst.node - 1].codec() == &codec_info<Int8Outlier>;
+        samples.add(plan, inst, dear ? 1.25 : 1.0);
       }
   const CostProfile profile = samples.profile();
   for (int k = 0; k < graph.node_count(); ++k) {
@@ -147,10 +148,10 @@ TEST_CASE("a difference that chance explains is not charged to a codec") {
   std::uint64_t drawn = 0;
   for (int round = 0; round < 5; ++round)
     for (const Plan& plan : plans->plans)
-      for (const Instruction& run : make_schedule(graph, plan).instructions)
+      for (const Instruction& inst : make_schedule(graph, plan).instructions)
         samples.add(
-            plan, run,
-            run.op == Op::backward ? 1.0 + unit_float(random_word({.seed = 1}, drawn++)) : 0.01);
+            plan, inst,
+            inst.op == Op::backward ? 1.0 + unit_float(random_word({.seed = 1}, drawn++)) : 0.01);
   const CostProfile profile = samples.profile();
   for (int k = 0; k < graph.node_count(); ++k)
     for (const CodecInfo* codec : profile.codecs)
@@ -217,18 +218,18 @@ TEST_CASE("random networks: the measuring plans run all that plans may use") {
     for (const Plan& plan : plans->plans) {
       const Error error = check(*graph, plan);
       REQUIRE_MESSAGE(!error, error.text());
-      for (const Instruction& run : make_schedule(*graph, plan).instructions)
-        samples.add(plan, run, 1.0);
+      for (const Instruction& inst : make_schedule(*graph, plan).instructions)
+        samples.add(plan, inst, 1.0);
     }
     const CostProfile profile = samples.profile();
     const Error error = check(*graph, profile);
     CHECK_MESSAGE(!error, error.text());
     // A codec on what only a recomputation reads is not timed there, but taken from elsewhere.
     const Plan plan = plan_from_types(*graph);
-    for (const Instruction& run : make_schedule(*graph, plan).instructions) {
-      const bool codec = run.op == Op::encode || run.op == Op::decode;
-      if (codec && !graph->node(run.node).read_in_backward) continue;
-      CHECK(seconds_of(profile, plan, run) == 1);
+    for (const Instruction& inst : make_schedule(*graph, plan).instructions) {
+      const bool codec = inst.op == Op::encode || inst.op == Op::decode;
+      if (codec && !graph->node(inst.node).read_in_backward) continue;
+      CHECK(seconds_of(profile, plan, inst) == 1);
     }
   }
 }

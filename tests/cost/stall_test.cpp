@@ -71,9 +71,9 @@ struct Timed {
         step.begin(View<const float>(x.data(), shape), View<const float>(y.data(), Shape(64, 1))));
     const double start = clock.time;
     for (Position at; at.instruction < step.instruction_count();) {
-      const Instruction& run = program.schedule.instructions[at.instruction];
+      const Instruction& inst = program.schedule.instructions[at.instruction];
       at = step.execute(cpu, at);
-      clock.time += seconds_of(profile, program.plan, run) / run.parts;
+      clock.time += seconds_of(profile, program.plan, inst) / inst.parts;
     }
     REQUIRE_FALSE(step.error());
     return clock.time - start;
@@ -95,11 +95,11 @@ struct Timed {
     std::vector<double> stalls(program.schedule.instructions.size());
     const TransferTimes& times = step.transfer_times();
     for (std::size_t i = 0; i < stalls.size(); ++i) {
-      const Instruction& run = program.schedule.instructions[i];
-      if (run.op == Op::write_wait)
-        stalls[i] = times.writes[static_cast<std::size_t>(run.transfer)].stall_seconds();
-      if (run.op == Op::read_wait)
-        stalls[i] = times.reads[static_cast<std::size_t>(run.transfer)].stall_seconds();
+      const Instruction& inst = program.schedule.instructions[i];
+      if (inst.op == Op::write_wait)
+        stalls[i] = times.writes[static_cast<std::size_t>(inst.transfer)].stall_seconds();
+      if (inst.op == Op::read_wait)
+        stalls[i] = times.reads[static_cast<std::size_t>(inst.transfer)].stall_seconds();
     }
     return stalls;
   }

@@ -178,7 +178,7 @@ struct EvolvingChecks {
     const auto net = Deep::network();
     const Budgets bytes = budgets(net);
     expect(bytes.less < bytes.whole, "a budget that changes nothing");
-    Rig r = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0});
+    Rig r = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .capture_steps = true});
     Rig plain = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .evolving = false});
     if (!r.training || !plain.training) return;
     DeepTraining& training = *r.training;
@@ -190,26 +190,29 @@ struct EvolvingChecks {
     expect(held.training && held.training->memory_use().watched > 0 &&
                held.training->memory_use().total() <= total,
            "memory to watch in passes the total");
-    for (int i = 0; i < 8; ++i) {
-      if (i == 2) fine(training.set_budget(bytes.less));
-      if (i == 4) fine(training.set_budget(bytes.whole));
-      if (i == 6) fine(training.set_budget(100));
+    for (int i = 0; i < 12; ++i) {
+      if (i == 3) fine(training.set_budget(bytes.less));
+      if (i == 7) fine(training.set_budget(bytes.whole));
+      if (i == 10) fine(training.set_budget(100));
       const std::uint64_t programs = training.compiled().programs();
       const auto outcome = r.step(), expected = plain.step();
       if (!fine(outcome.error) || !fine(expected.error)) return;
       expect(outcome->loss == expected->loss && outcome->grad_norm == expected->grad_norm,
              "a lossless plan has other bits than retain");
       const PlanBoundary& boundary = training.boundary();
-      expect(boundary.update.changed == (i == 2 || i == 4), "the budget changed, or the plan");
+      expect(boundary.update.changed == (i == 3 || i == 7), "the budget changed, or the plan");
       // What tells who captured a step that it is gone.
       expect((training.compiled().programs() != programs) == boundary.update.changed,
              "the number of programs");
       expect(training.arena().size() == training.peak_bytes() &&
-                 training.arena().size() <= (i >= 2 && i < 4 ? bytes.less : bytes.whole),
+                 training.arena().size() <= (i >= 3 && i < 7 ? bytes.less : bytes.whole),
              "the arena passes the budget");
-      expect(static_cast<bool>(boundary.update.failed) == (i == 6),
+      expect(static_cast<bool>(boundary.update.failed) == (i == 10),
              "a budget that no plan meets is refused");
     }
+    // The first step of each program runs as it is, and so do those that are watched.
+    expect(training.captured_steps() >= 6 && plain.training->captured_steps() == 0,
+           "steps of a plan that stands are launches of a graph");
     expect(list(training.params()) == list(plain.training->params()),
            "parameters after changes of the budget");
   }

@@ -243,7 +243,7 @@ void check_blobs(const char* plan, Trainer<Language, T>& trainer) {
   std::size_t blobs = 0;
   std::vector<CodecStatistics> seen(program.graph.nodes.size());
   for (Position at; at.instruction < step.instruction_count();) {
-    const Instruction& run = program.schedule.instructions[at.instruction];
+    const Instruction& inst = program.schedule.instructions[at.instruction];
     const auto buffer = [&](int id) {
       const auto b = static_cast<std::size_t>(id);
       return Bytes(trainer.arena().data() + program.layout.offsets[b],
@@ -251,21 +251,21 @@ void check_blobs(const char* plan, Trainer<Language, T>& trainer) {
     };
     std::vector<T> x;
     Shape shape;
-    if (run.op == Op::encode) {
-      const Shape output = program.graph.node(run.node).output;
+    if (inst.op == Op::encode) {
+      const Shape output = program.graph.node(inst.node).output;
       shape = Shape(output.rows(), output.cols());
-      x = trainer.list(View<T>(reinterpret_cast<T*>(buffer(run.x).data()), shape));
+      x = trainer.list(View<T>(reinterpret_cast<T*>(buffer(inst.x).data()), shape));
     }
     at = step.execute(trainer.cuda(), at);
-    if (run.op != Op::encode) continue;
+    if (inst.op != Op::encode) continue;
     ++blobs;
-    const std::vector<std::byte> blob = trainer.list(buffer(run.blob));
-    const char* codec = program.plan[run.node].codec()->name;
+    const std::vector<std::byte> blob = trainer.list(buffer(inst.blob));
+    const char* codec = program.plan[inst.node].codec()->name;
     const auto expected = cpu_encode(codec, trainer.cuda().key, x, shape, blob.size());
     expect(same(blob, expected),
            "plan %s in %s: the blob of activation %d (%s) differs from the CPU's", plan,
-           name_of(dtype_of<T>), run.node, codec);
-    seen[static_cast<std::size_t>(run.node)] = cpu_seen(codec, expected, shape, dtype_of<T>);
+           name_of(dtype_of<T>), inst.node, codec);
+    seen[static_cast<std::size_t>(inst.node)] = cpu_seen(codec, expected, shape, dtype_of<T>);
   }
   expect(blobs > 0, "plan %s encodes nothing", plan);
   fine(step.error());
@@ -410,6 +410,7 @@ void check_training(const Setting& setting) {
   Training<float, Cuda>& training = *made;
   training.optimizer = adamw;
   training.clip = clip;
+  training.capture_steps = true;
   const Trained cpu = cpu_train<Case>(3);
   const std::vector<float> first = initial_params<Case>();
   std::vector<float> drawn(first.size());
@@ -417,10 +418,10 @@ void check_training(const Setting& setting) {
   expect(!same(drawn, first), "a training draws by the context's seed");
   fine(copy_to_device(cuda, View<const float>(first.data(), Shape(first.size())),
                       training.params()));
+  auto input = DeviceBlock<float>::make(Case::inputs(0).size(), "x"),
+       to = DeviceBlock<float>::make(Case::targets(0).size(), "y");
   for (std::uint32_t s = 0; s < 3; ++s) {
     const auto x = Case::inputs(s), y = Case::targets(s);
-    auto input = DeviceBlock<float>::make(x.size(), "x"),
-         to = DeviceBlock<float>::make(y.size(), "y");
     fine(copy_to_device(cuda, View<const float>(x.data(), Shape(x.size())), input->view()));
     fine(copy_to_device(cuda, View<const float>(y.data(), Shape(y.size())), to->view()));
     const auto outcome = training.step(View<const float>(input->data(), Case::shape()),
@@ -430,6 +431,7 @@ void check_training(const Setting& setting) {
            "a training's step %u has the loss %g, and the CPU's %g", s, outcome->loss,
            cpu.losses[s]);
   }
+  expect(training.captured_steps() == 0, "a step with dropout was captured");
 }
 
 /// Steps that nobody waits for, and one that is replayed as a graph, have the same bits.

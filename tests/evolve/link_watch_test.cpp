@@ -15,9 +15,9 @@ using namespace adacc;
 Schedule make(std::mt19937& random, int count) {
   Schedule schedule;
   const auto add = [&](Op op, int t) {
-    Instruction run{op};
-    run.transfer = t;
-    schedule.instructions.push_back(run);
+    Instruction inst{op};
+    inst.transfer = t;
+    schedule.instructions.push_back(inst);
   };
   for (int t = 0; t < count; ++t) {
     schedule.transfers.push_back({t, 0, 4096 * (1 + random() % 16)});
@@ -42,15 +42,15 @@ TransferTimes play(const Schedule& schedule, const LinkCost& link, double second
                       Array<TransferTime>(schedule.transfers.size())};
   double now = 0, free = 0;
   Array<double> end(schedule.transfers.size());
-  for (const Instruction& run : schedule.instructions) {
-    if (!is_transfer(run.op)) {
+  for (const Instruction& inst : schedule.instructions) {
+    if (!is_transfer(inst.op)) {
       now += seconds;
       continue;
     }
-    const auto t = static_cast<std::size_t>(run.transfer);
-    const bool write = run.op == Op::write_begin || run.op == Op::write_wait;
+    const auto t = static_cast<std::size_t>(inst.transfer);
+    const bool write = inst.op == Op::write_begin || inst.op == Op::write_wait;
     TransferTime& time = (write ? times.writes : times.reads)[t];
-    if (run.op == Op::write_begin || run.op == Op::read_begin) {
+    if (inst.op == Op::write_begin || inst.op == Op::read_begin) {
       const std::size_t bytes = schedule.transfers[t].bytes;
       time.begun = now;
       free = end[t] = (now > free ? now : free) +

@@ -58,15 +58,16 @@ void check(const Graph& graph, const Plan& plan, Count& count) {
     ++count.given;
   }
   for (std::size_t i = 0; i < program->schedule.instructions.size(); ++i) {
-    const Instruction& run = program->schedule.instructions[i];
-    const std::size_t bytes = packed_bytes(graph, run);
+    const Instruction& inst = program->schedule.instructions[i];
+    const std::size_t bytes = packed_bytes(graph, inst);
     count.wanted += bytes > 0;
-    if (run.packed < 0) continue;
-    const Buffer& buffer = program->schedule.buffer(run.packed);
+    if (inst.packed < 0) continue;
+    const Buffer& buffer = program->schedule.buffer(inst.packed);
     CHECK(buffer.bytes == bytes);
     const int at = static_cast<int>(i);
-    const Loop around = run.loop < 0 ? Loop{at, at, run.parts}
-                                     : program->schedule.loops[static_cast<std::size_t>(run.loop)];
+    const Loop around = inst.loop < 0
+                            ? Loop{at, at, inst.parts}
+                            : program->schedule.loops[static_cast<std::size_t>(inst.loop)];
     CHECK(buffer.first == around.first);
     CHECK(buffer.last == around.last);
   }

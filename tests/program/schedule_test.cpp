@@ -96,75 +96,75 @@ class Replay {
     CHECK(held.sums == gradient_parts(held.activation));
   }
 
-  void step(const Instruction& run) {
-    const int k = run.node;
+  void step(const Instruction& inst) {
+    const int k = inst.node;
     const Node& node = graph_.node(k);
     const auto id = static_cast<std::size_t>(k);
-    switch (run.op) {
+    switch (inst.op) {
       case Op::forward:
-        reads_value(run.x, graph_.input_of(k));
-        ++(run.again ? recomputed_ : forwards_)[id];
-        at(run.y) = {Held::value, k, 0};
-        if (node.aux_bytes > 0) at(run.aux) = {Held::aux, k, 0};
-        CHECK((run.workspace >= 0) == (node.forward_workspace > 0));
+        reads_value(inst.x, graph_.input_of(k));
+        ++(inst.again ? recomputed_ : forwards_)[id];
+        at(inst.y) = {Held::value, k, 0};
+        if (node.aux_bytes > 0) at(inst.aux) = {Held::aux, k, 0};
+        CHECK((inst.workspace >= 0) == (node.forward_workspace > 0));
         break;
       case Op::add: {
-        CHECK(at(run.y).what == Held::value);
-        CHECK(at(run.y).activation == k);
-        reads_value(run.x, graph_.adds(k)[at(run.y).sums]);
-        ++at(run.y).sums;
+        CHECK(at(inst.y).what == Held::value);
+        CHECK(at(inst.y).activation == k);
+        reads_value(inst.x, graph_.adds(k)[at(inst.y).sums]);
+        ++at(inst.y).sums;
         break;
       }
       case Op::encode:
-        reads_value(run.x, k);
-        at(run.blob) = {Held::blob, k, 0};
+        reads_value(inst.x, k);
+        at(inst.blob) = {Held::blob, k, 0};
         break;
       case Op::decode:
-        CHECK(at(run.blob).what == Held::blob);
-        CHECK(at(run.blob).activation == k);
+        CHECK(at(inst.blob).what == Held::blob);
+        CHECK(at(inst.blob).activation == k);
         ++decoded_[id];
-        at(run.y) = {Held::value, k, graph_.adds(k).size()};
+        at(inst.y) = {Held::value, k, graph_.adds(k).size()};
         break;
       case Op::loss_gradient:
-        reads_value(run.x, graph_.node_count() - 1);
-        at(run.dx) = {Held::gradient, k, 1};
+        reads_value(inst.x, graph_.node_count() - 1);
+        at(inst.dx) = {Held::gradient, k, 1};
         break;
       case Op::backward: {
         ++backwards_[id];
-        if (reads_input(node.reads)) reads_value(run.x, graph_.input_of(k));
-        if (reads_output(node.reads)) reads_value(run.y, k);
+        if (reads_input(node.reads)) reads_value(inst.x, graph_.input_of(k));
+        if (reads_output(node.reads)) reads_value(inst.y, k);
         if (node.aux_bytes > 0) {
-          CHECK(at(run.aux).what == Held::aux);
-          CHECK(at(run.aux).activation == k);
+          CHECK(at(inst.aux).what == Held::aux);
+          CHECK(at(inst.aux).activation == k);
         }
-        reads_gradient(run.dy, k);
-        if (run.dx == run.dy) CHECK(node.dx_overwrites_dy);
-        if (run.dx >= 0) at(run.dx) = {Held::gradient, graph_.input_of(k), 1};
+        reads_gradient(inst.dy, k);
+        if (inst.dx == inst.dy) CHECK(node.dx_overwrites_dy);
+        if (inst.dx >= 0) at(inst.dx) = {Held::gradient, graph_.input_of(k), 1};
         break;
       }
       case Op::add_gradient: {
-        CHECK(at(run.dx).what == Held::gradient);
-        CHECK(at(run.dy).what == Held::gradient);
-        if (at(run.dx).activation == k &&
-            at(run.dy).activation == k) {  // of two layers that read k
-          CHECK(at(run.dy).sums == 1);
-          ++at(run.dx).sums;
-          at(run.dy) = {};
+        CHECK(at(inst.dx).what == Held::gradient);
+        CHECK(at(inst.dy).what == Held::gradient);
+        if (at(inst.dx).activation == k &&
+            at(inst.dy).activation == k) {  // of two layers that read k
+          CHECK(at(inst.dy).sums == 1);
+          ++at(inst.dx).sums;
+          at(inst.dy) = {};
           break;
         }
-        const bool along = at(run.dy).activation == k;  // to what came along the sum
-        const Held& end = along ? at(run.dx) : at(run.dy);
+        const bool along = at(inst.dy).activation == k;  // to what came along the sum
+        const Held& end = along ? at(inst.dx) : at(inst.dy);
         bool from_sum = false;
         for (int other = 0; other < graph_.node_count(); ++other)
           from_sum =
               from_sum || (graph_.adds(other).contains(k) && is_gradient_of(end.activation, other));
         CHECK(from_sum);
         CHECK(end.sums == gradient_parts(end.activation));
-        const Held& mine = along ? at(run.dy) : at(run.dx);
+        const Held& mine = along ? at(inst.dy) : at(inst.dx);
         CHECK(mine.activation == k);
         const std::size_t sums = mine.sums + 1;
-        at(run.dx) = {Held::gradient, k, sums};
-        if (along) at(run.dy) = {};
+        at(inst.dx) = {Held::gradient, k, sums};
+        if (along) at(inst.dy) = {};
         break;
       }
       case Op::update: FAIL("nobody asked for updates"); break;

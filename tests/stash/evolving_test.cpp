@@ -234,13 +234,13 @@ TEST_CASE("work is watched kind by kind; a callable that makes several activatio
     WorkWatch watch;
     for (int i = 0; i < 8; ++i) {
       Array<double> seconds;
-      for (const Instruction& run : program.schedule.instructions) {
-        const int maker = program.graph.maker_of(run.node);
-        const bool again = run.op == Op::forward && run.again;
+      for (const Instruction& inst : program.schedule.instructions) {
+        const int maker = program.graph.maker_of(inst.node);
+        const bool again = inst.op == Op::forward && inst.again;
         const bool norms = std::string(program.graph.node(maker).name) == "norm";
         const double times = i < 2 ? 1 : norms ? norm : rest;
         // The last of what is made together takes the time of all.
-        const bool last = again && !program.graph.made_with_next(run.node);
+        const bool last = again && !program.graph.made_with_next(inst.node);
         seconds.push_back(last ? times * profile.node(maker).forward : again ? 0 : -1);
       }
       watch.observe(program, profile, seconds, options);

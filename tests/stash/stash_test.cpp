@@ -205,10 +205,10 @@ void check_places(const Program& program) {
     if (!node.value_outside) return;
   const Array<Buffer>& buffers = program.schedule.buffers;
   const auto end = [&](std::size_t b) { return program.layout.offsets[b] + buffers[b].bytes; };
-  for (const Instruction& run : program.schedule.instructions) {
-    if (run.op == Op::backward) break;
-    if (run.op != Op::forward || run.again || run.y < 0) continue;
-    const auto y = static_cast<std::size_t>(run.y);
+  for (const Instruction& inst : program.schedule.instructions) {
+    if (inst.op == Op::backward) break;
+    if (inst.op != Op::forward || inst.again || inst.y < 0) continue;
+    const auto y = static_cast<std::size_t>(inst.y);
     for (std::size_t b = 0; b < buffers.size(); ++b)
       if (buffers[b].first >= 0 && buffers[b].first < buffers[y].first)
         CHECK((end(b) <= program.layout.offsets[y] || end(y) <= program.layout.offsets[b]));

@@ -115,22 +115,22 @@ auto mlp() {
 
 /// Multiply-adds of a part, with ten for each element that is only passed over (twice to encode it:
 /// ranges, then codes): an estimate of its own, not the library's.
-double work(const Program& program, const Instruction& run, std::size_t part) {
+double work(const Program& program, const Instruction& inst, std::size_t part) {
   const Graph& graph = program.graph;
-  if (run.op == Op::encode || run.op == Op::decode) {
-    const Cut cut = codec_cut(graph, run.node, *program.plan[run.node].codec());
-    return (run.op == Op::encode ? 20.0 : 10.0) *
-           static_cast<double>(graph.node(run.node).output.elems()) *
+  if (inst.op == Op::encode || inst.op == Op::decode) {
+    const Cut cut = codec_cut(graph, inst.node, *program.plan[inst.node].codec());
+    return (inst.op == Op::encode ? 20.0 : 10.0) *
+           static_cast<double>(graph.node(inst.node).output.elems()) *
            static_cast<double>(cut.count(part)) / static_cast<double>(cut.items);
   }
-  if (run.op == Op::add || run.op == Op::add_gradient)
-    return 10.0 * static_cast<double>(graph.node(run.node).output.elems()) / run.parts;
-  const bool loss = run.op == Op::loss_gradient;
-  const Node& node = graph.node(run.node);
+  if (inst.op == Op::add || inst.op == Op::add_gradient)
+    return 10.0 * static_cast<double>(graph.node(inst.node).output.elems()) / inst.parts;
+  const bool loss = inst.op == Op::loss_gradient;
+  const Node& node = graph.node(inst.node);
   const Cut& cut = loss ? graph.loss.cut : node.cut;
   const double share = static_cast<double>(cut.count(part)) / static_cast<double>(cut.items);
   const Shape in = loss ? graph.output() : node.input;
-  const double in_elems = static_cast<double>(in.elems()), passes = run.op == Op::forward ? 1 : 2;
+  const double in_elems = static_cast<double>(in.elems()), passes = inst.op == Op::forward ? 1 : 2;
   const std::string name = loss ? graph.loss.name : node.name;
   if (name == "linear") return share * passes * in_elems * static_cast<double>(node.output.cols());
   if (name == "cross_entropy_head")
@@ -140,10 +140,10 @@ double work(const Program& program, const Instruction& run, std::size_t part) {
     const std::size_t blocks = (in[1] + 63) / 64;
     double sum = 0;  // of the query blocks of this part, each against the keys before its end
     for (std::size_t i = cut.first(part); i < cut.first(part) + cut.count(part); ++i) {
-      const std::size_t block = run.op == Op::forward ? blocks - 1 - i % blocks : i % blocks;
+      const std::size_t block = inst.op == Op::forward ? blocks - 1 - i % blocks : i % blocks;
       const double heads = static_cast<double>(cut.items / blocks / in[0]);
       sum += 64.0 * 64 * static_cast<double>(block + 1) * static_cast<double>(in[2] / 3) / heads *
-             (run.op == Op::forward ? 2 : 5);
+             (inst.op == Op::forward ? 2 : 5);
     }
     return sum;
   }
@@ -155,11 +155,11 @@ double work(const Program& program, const Instruction& run, std::size_t part) {
 template <class Counts>
 double largest_share(const Program& program, const Counts& counts) {
   double total = 0, largest = 0;
-  for (const Instruction& run : program.schedule.instructions)
-    for (std::size_t part = 0; part < static_cast<std::size_t>(run.parts); ++part) {
-      const double done = work(program, run, part);
+  for (const Instruction& inst : program.schedule.instructions)
+    for (std::size_t part = 0; part < static_cast<std::size_t>(inst.parts); ++part) {
+      const double done = work(program, inst, part);
       total += done;
-      if (counts(run.op)) largest = std::fmax(largest, done);
+      if (counts(inst.op)) largest = std::fmax(largest, done);
     }
   return largest / total;
 }

@@ -119,7 +119,7 @@ TEST_CASE("random networks in slices, however cut, give the bits of the whole st
     }
     CHECK(worst <= 1e-4 * scale);
     const auto program = make_program(network, shape, {.workers = workers, .parts = parts});
-    for (const Instruction& run : program->schedule.instructions) cut += run.parts > 1;
+    for (const Instruction& inst : program->schedule.instructions) cut += inst.parts > 1;
   }
   CHECK(cut > 500);
 }

@@ -150,12 +150,12 @@ TEST_CASE("two branches are one loop if what is between them is made again") {
   constexpr int between = 5;
   REQUIRE(program->plan[between].recomputes());
   int loop = -1;
-  for (const Instruction& run : program->schedule.instructions)
-    if (run.again && run.node == between) loop = run.loop;
+  for (const Instruction& inst : program->schedule.instructions)
+    if (inst.again && inst.node == between) loop = inst.loop;
   REQUIRE(loop >= 0);
   int before = 0, behind = 0;  // backward steps of the two branches in it
-  for (const Instruction& run : program->schedule.instructions)
-    if (run.op == Op::backward && run.loop == loop) ++(run.node <= between ? before : behind);
+  for (const Instruction& inst : program->schedule.instructions)
+    if (inst.op == Op::backward && inst.loop == loop) ++(inst.node <= between ? before : behind);
   CHECK(before == 5);
   CHECK(behind == 5);
   std::mt19937 random(1);

@@ -46,8 +46,8 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
     transfers += count;
     with_transfers += count > 0;
     with_loops += count > 0 && !one.sent.schedule.loops.empty();
-    for (const Instruction& run : one.sent.schedule.instructions)
-      if (is_transfer(run.op)) CHECK(run.loop == -1);
+    for (const Instruction& inst : one.sent.schedule.instructions)
+      if (is_transfer(inst.op)) CHECK(inst.loop == -1);
     waste += static_cast<double>(one.sent.layout.arena_bytes) /
              static_cast<double>(one.sent.layout.live_bytes);
   }
@@ -80,9 +80,9 @@ int noticed(const Mutate& mutate) {
 TEST_CASE("a missing wait is noticed") {
   for (const Op op : {Op::write_wait, Op::read_wait})
     CHECK(noticed([&](Schedule& schedule) {
-            for (Instruction& run : schedule.instructions)
-              if (run.op == op) {
-                run.op = Op::hand_over;  // which does nothing
+            for (Instruction& inst : schedule.instructions)
+              if (inst.op == op) {
+                inst.op = Op::hand_over;  // which does nothing
                 return true;
               }
             return false;

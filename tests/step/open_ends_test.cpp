@@ -94,9 +94,9 @@ TEST_CASE("two parts of a network compute the bits of the whole, inside their pe
       Run left(first, shape, options, parameters.data(), pattern);
       Run right(second, left.step.graph().output(), {.parts = parts, .input_gradient = true},
                 parameters.data() + left.elems, pattern);
-      for (const Instruction& run : right.step.program().schedule.instructions)
+      for (const Instruction& inst : right.step.program().schedule.instructions)
         input_sums +=
-            run.op == Op::add_gradient && run.dx == right.step.program().schedule.input_gradient;
+            inst.op == Op::add_gradient && inst.dx == right.step.program().schedule.input_gradient;
       const auto loss =
           left.step.run(cpu, x, [&](View<const float> met, View<float> gradient) -> double {
             const auto ran = right.step.run(cpu, met, y);

@@ -134,6 +134,7 @@ using Narrow = Resize<1, 2>;
 /// Random noise, drawn again in backward: y = x * u.
 struct Noise {
   static constexpr const char* name = "noise";
+  static constexpr bool draws_numbers = true;
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
   template <class T>

@@ -42,6 +42,7 @@ enum class Fault {
   split,
   packed_of_part,
   packed_overrun,
+  random_key,
 };
 
 /// y = weight * x^2 + sum(x) / 8 per row, correct but for its fault. aux: the rows' sums.
@@ -94,6 +95,7 @@ struct Faulty {
       if (fault == Fault::worker_count) sum += T(1e-12) * static_cast<T>(cpu.workers());
       if (fault == Fault::order) sum += T(1e-12) * static_cast<T>(finished++);
       if (fault == Fault::state) sum += T(1e-12) * static_cast<T>(calls);
+      if (fault == Fault::random_key) sum += T(1e-12) * static_cast<T>(cpu.key.step);
       if (fault == Fault::evaluation && !cpu.training) sum *= 2;
       if (fault == Fault::split) sum += T(0.01) * static_cast<T>(r);  // the row of this part
       if (fault == Fault::workspace_read_first) sum += T(1e-3) * scratch[0];
@@ -338,6 +340,7 @@ TEST_CASE("gradient check: state, order and threads are found") {
   expect(check<Fault::order>(), "tiles in another order");
   expect(check<Fault::worker_count>(), "2 workers");
   expect(check<Fault::nested>(), "a tile called parallel");
+  expect(check<Fault::random_key>(), "another random key");
   expect(check<Fault::evaluation>(), "gradient of");
   expect(check<Fault::split>(), "parts of the (5, 4) input do not add up");
   expect(check<Fault::packed_of_part>(), "other bits than without");

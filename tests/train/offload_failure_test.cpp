@@ -88,11 +88,11 @@ void update_some(Training<>& training, std::uint32_t number, std::size_t some) {
   REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
   const Graph& graph = training.compiled().graph();
   for (std::size_t updated = 0; updated < some;) {
-    const Instruction& run =
+    const Instruction& inst =
         training.compiled().program().schedule.instructions[cursor->instruction()];
-    if (run.op == Op::update)
+    if (inst.op == Op::update)
       updated +=
-          CompleteGradients<float>(graph, static_cast<std::size_t>(run.gradient), nullptr, nullptr)
+          CompleteGradients<float>(graph, static_cast<std::size_t>(inst.gradient), nullptr, nullptr)
               .size();
     REQUIRE(cursor->run(training.context(), 1));
     REQUIRE(updated <= some);

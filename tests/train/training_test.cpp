@@ -438,6 +438,16 @@ struct Half {
 
 }  // namespace
 
+TEST_CASE("steps on the host are not captured, and say so") {
+  Training<> training = made(net, {.capture_steps = true});
+  const auto outcome = step(training, Batch(0));
+  REQUIRE_FALSE(outcome);
+  CHECK(says(outcome.error, "run on a device"));
+  training.capture_steps = false;
+  CHECK(step(training, Batch(0)));
+  CHECK(training.captured_steps() == 0);
+}
+
 TEST_CASE("any context on the host and any optimizer will do") {
   const Network small{Sequential<Layer<Scale>, Layer<Scale>>{}, Half{}};
   using Mine = Training<float, Minimal, testing::OptimizerArchetype>;
@@ -546,6 +556,39 @@ TEST_CASE("with a clock, costs are measured before the first step that a budget 
       {.budget_bytes = whole * 6 / 10, .clock = clock, .profile = timed.evolution()->profile()});
   REQUIRE(step(brought, Batch(0)));
   CHECK_FALSE(brought.boundary().measured);
+}
+
+TEST_CASE("costs that no arena can be measured in are scaled to the time that steps take") {
+  const std::size_t budget = retain_bytes() * 46 / 100;
+  for (const bool watched : {true, false}) {
+    CAPTURE(watched);
+    double time = 0;
+    const auto clock = [&] { return time += 7e-3; };  // of a batch, and again of an update
+    Training<> training = made(
+        net,
+        {.budget_bytes = budget, .clock = clock, .watch_times = watched, .deadline_seconds = 1e6});
+    const Evolution& evolution = *training.evolution();
+    REQUIRE(least_measuring_bytes(evolution.graph()) > budget);
+    const double estimated = evolution.outcome().seconds;
+    const double layer = evolution.profile().nodes[1].forward;
+    const EvolutionOptions options;
+    const std::uint32_t seen =
+        static_cast<std::uint32_t>(options.timed_steps) + 2;  // two were watched
+    for (std::uint32_t i = 0; i <= seen; ++i) {
+      REQUIRE(step(training, Batch(i)));
+      REQUIRE_FALSE(training.boundary().measured);
+      if (i < seen) CHECK(evolution.outcome().seconds == estimated);
+    }
+    if (!watched) {
+      CHECK(evolution.outcome().seconds == estimated);
+      continue;
+    }
+    CHECK(evolution.outcome().seconds / 14e-3 == doctest::Approx(1));
+    CHECK(evolution.profile().nodes[1].forward / layer == doctest::Approx(14e-3 / estimated));
+    CHECK(evolution.outcome().retain_seconds < evolution.outcome().seconds);
+    CHECK(evolution.outcome().retain_seconds > 1e-3);
+    CHECK(evolution.outcome().gap < 0.5);
+  }
 }
 
 TEST_CASE("errors are probed in a hundredth of the steps, and times measured in one of the time") {

@@ -17,6 +17,7 @@
 ///                                 std::size_t cols);  // optional, both: see below
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
+///     static constexpr bool draws_numbers = true;    // optional: blobs depend on Cpu::key
 ///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
 ///                                                    // if its bits do not tell (estimate.hpp)
 ///
@@ -67,6 +68,7 @@ struct CodecInfo {
   double noise = 0;                              ///< as declared; 0: follows from its bits
   /// Elements of x that an item stands for; null if it does not say.
   std::size_t (*item_elements)(std::size_t cols) = nullptr;
+  bool draws_numbers = false;  ///< blobs depend on the context's random key
 };
 
 namespace detail {
@@ -113,6 +115,7 @@ struct CodecInfoFor {
     if constexpr (requires { Codec::item_elements(std::size_t{1}); }) return &Codec::item_elements;
     else return nullptr;
   }
+  static constexpr bool draws_numbers = requires { requires Codec::draws_numbers; };
   static constexpr double noise() {
     if constexpr (requires { Codec::noise; }) return Codec::noise;
     else return 0;
@@ -128,7 +131,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::split_items(),
                                       detail::offloaded_name<Codec>.text,
                                       CodecInfoFor<Codec>::noise(),
-                                      CodecInfoFor<Codec>::item_elements()};
+                                      CodecInfoFor<Codec>::item_elements(),
+                                      CodecInfoFor<Codec>::draws_numbers};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

@@ -64,11 +64,11 @@ class CostSamples {
   }
 
   /// One instruction of a step under `plan` took `seconds`.
-  constexpr void add(const Plan& plan, const Instruction& run, double seconds) {
-    if (run.op == Op::update) return;  // the caller's
-    if (run.op == Op::loss || run.op == Op::loss_gradient || run.op == Op::hand_over)
+  constexpr void add(const Plan& plan, const Instruction& inst, double seconds) {
+    if (inst.op == Op::update) return;  // the caller's
+    if (inst.op == Op::loss || inst.op == Op::loss_gradient || inst.op == Op::hand_over)
       return loss_.push_back(seconds);
-    samples_[place(run.node, kind_of(plan, run))].push_back(seconds);
+    samples_[place(inst.node, kind_of(plan, inst))].push_back(seconds);
   }
 
   /// The costs so far. Gradient errors are zero, as is the rest of the step. If a codec was
@@ -143,16 +143,16 @@ class CostSamples {
     return reads_input(graph_.node(node).reads) ? graph_.input_of(node) : step_input;
   }
 
-  constexpr std::size_t kind_of(const Plan& plan, const Instruction& run) const {
-    switch (run.op) {
-      case Op::forward: return run.again ? again : forward;
+  constexpr std::size_t kind_of(const Plan& plan, const Instruction& inst) const {
+    switch (inst.op) {
+      case Op::forward: return inst.again ? again : forward;
       case Op::add: return add_sum;
       case Op::add_gradient: return add_gradient;
-      case Op::encode: return encode(column(plan[run.node].codec()));
-      case Op::decode: return decode(column(plan[run.node].codec()));
+      case Op::encode: return encode(column(plan[inst.node].codec()));
+      case Op::decode: return decode(column(plan[inst.node].codec()));
       default: break;
     }
-    const int k = run.node;
+    const int k = inst.node;
     if (const int input = input_read_by(k); input != step_input && is_made(plan[input]))
       return from_input(way_of(plan[input]));
     if (reads_output(graph_.node(k).reads) && is_made(plan[k])) return from_output(way_of(plan[k]));

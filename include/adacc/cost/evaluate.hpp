@@ -27,9 +27,9 @@ struct PlanCost {
 };
 
 /// Seconds of one instruction.
-constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const Instruction& run) {
-  const NodeCost& cost = profile.node(run.node);
-  switch (run.op) {
+constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const Instruction& inst) {
+  const NodeCost& cost = profile.node(inst.node);
+  switch (inst.op) {
     case Op::forward: return cost.forward;
     case Op::backward: return cost.backward;
     case Op::add: return cost.add;
@@ -45,10 +45,10 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
     case Op::encode:
     case Op::decode: break;
   }
-  const int column = profile.column(plan[run.node].codec());
+  const int column = profile.column(plan[inst.node].codec());
   if (column < 0) return 0;
-  const CodecCost& codec = profile.codec_cost(run.node, column);
-  return run.op == Op::encode ? codec.encode : codec.decode;
+  const CodecCost& codec = profile.codec_cost(inst.node, column);
+  return inst.op == Op::encode ? codec.encode : codec.decode;
 }
 
 /// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included. The
@@ -105,7 +105,7 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
   cost.live_bytes = live_bytes(schedule);
   cost.error = error_of(graph, profile, plan);
   const StepTime time = simulate(
-      schedule, link, [&](const Instruction& run) { return seconds_of(profile, plan, run); },
+      schedule, link, [&](const Instruction& inst) { return seconds_of(profile, plan, inst); },
       visit);
   cost.seconds = profile.rest + time.seconds;
   cost.stall_seconds = time.write_stall_seconds + time.read_stall_seconds;

@@ -67,10 +67,10 @@ struct Lanes {
   constexpr double transfer(double seconds) { return free = (now > free ? now : free) + seconds; }
 };
 
-/// Plays `schedule`: `cost(run)` has the seconds of an instruction that is no transfer. Without a
+/// Plays `schedule`: `cost(inst)` has the seconds of an instruction that is no transfer. Without a
 /// link transfers take no time. `visit(const LaneTime&)` is called for all that takes time, in each
 /// lane from left to right. Allocates a number for each transfer. If `lanes` are given it begins and
-/// ends there, and cost(run), called when they have come to `run`, may take them further itself.
+/// ends there, and cost(inst), called when they have come to `inst`, may take them further itself.
 template <class Cost, class Visit>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
                             const Visit& visit, Lanes& lanes) {
@@ -83,16 +83,16 @@ constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, cons
     now = until;
   };
   for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const Instruction& run = schedule.instructions[i];
-    if (!is_transfer(run.op)) {
-      const double seconds = cost(run);
+    const Instruction& inst = schedule.instructions[i];
+    if (!is_transfer(inst.op)) {
+      const double seconds = cost(inst);
       pass(LaneTime::Kind::compute, i, now + seconds);
       continue;
     }
-    const auto t = static_cast<std::size_t>(run.transfer);
+    const auto t = static_cast<std::size_t>(inst.transfer);
     const std::size_t bytes = schedule.transfers[t].bytes;
-    if (run.op == Op::write_begin || run.op == Op::read_begin) {
-      const bool write = run.op == Op::write_begin;
+    if (inst.op == Op::write_begin || inst.op == Op::read_begin) {
+      const bool write = inst.op == Op::write_begin;
       (write ? time.written_bytes : time.read_bytes) += bytes;
       if (!link.exists()) continue;
       pass(LaneTime::Kind::compute, i, now + link.begin_seconds(bytes));
@@ -101,7 +101,7 @@ constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, cons
       time.link_seconds += seconds;
       visit(LaneTime{LaneTime::Kind::transfer, i, end[t] - seconds, end[t]});
     } else if (end[t] > now) {
-      (run.op == Op::write_wait ? time.write_stall_seconds : time.read_stall_seconds) +=
+      (inst.op == Op::write_wait ? time.write_stall_seconds : time.read_stall_seconds) +=
           end[t] - now;
       pass(LaneTime::Kind::stall, i, end[t]);
     }

@@ -120,8 +120,8 @@ Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispat
   for (std::size_t p = 0; p < steps.size(); ++p) {
     const Program& program = steps[p].program();
     double sum = 0;
-    for (const Instruction& run : program.schedule.instructions)
-      sum += seconds_of(profile, program.plan, run);
+    for (const Instruction& inst : program.schedule.instructions)
+      sum += seconds_of(profile, program.plan, inst);
     for (const double total : totals[p]) ratios.push_back(total / sum);
   }
   scale(profile, detail::median(ratios));

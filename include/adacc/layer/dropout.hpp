@@ -65,6 +65,7 @@ struct Dropout {
   static constexpr auto split = Split::rows;
   static constexpr const char* name = "dropout";
   static constexpr bool dx_overwrites_dy = true;
+  static constexpr bool draws_numbers = true;
 
   constexpr Error validate(Shape) const {
     if (rate >= 0 && rate < 1) return {};

@@ -29,6 +29,7 @@
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
+///     static constexpr bool draws_numbers = true;      // what it computes depends on Cpu::key
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
@@ -166,6 +167,8 @@ struct layer_traits {
   static constexpr bool accepts_empty_dx = has_reads_when || requires {
     requires F::accepts_empty_dx;
   };
+
+  static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };

@@ -77,6 +77,7 @@ struct LayerDeclarations {
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
+  bool draws_numbers = false;
 };
 
 /// What the pointers lead to.
@@ -191,6 +192,7 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       dtype_of<input_type_of<F, std::int32_t>>,
                                                       layer_traits<F>::takes_tokens,
                                                       layer_traits<F>::dx_overwrites_dy,
-                                                      layer_traits<F>::accepts_empty_dx};
+                                                      layer_traits<F>::accepts_empty_dx,
+                                                      layer_traits<F>::draws_numbers};
 
 }}}  // namespace adacc::v0_1::detail

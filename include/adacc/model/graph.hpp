@@ -81,6 +81,7 @@ struct Node {
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
+  bool draws_numbers = false;  ///< forward depends on the context's random key
   /// Forward writes to memory of the caller's, and only what is kept of the output is ours.
   bool value_outside = false;
   /// The caller runs forward and backward, and has the gradients.

@@ -239,6 +239,7 @@ class GraphBuilder {
     node.takes_tokens = declared.takes_tokens;
     node.dx_overwrites_dy = declared.dx_overwrites_dy;
     node.accepts_empty_dx = declared.accepts_empty_dx;
+    node.draws_numbers = declared.draws_numbers;
     if (node.takes_tokens) {
       if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
       if (graph_.gives_input_gradient)

@@ -77,8 +77,8 @@ struct SmallestPlan {
                                           const SmallestPlan& smallest) {
   const Schedule schedule = schedule_of(graph, smallest.plan);
   const std::size_t worst = live_bytes_of(schedule).worst();
-  const Instruction& run = schedule.instructions[worst];
-  const char* name = run.op == Op::loss_gradient ? graph.loss.name : graph.node(run.node).name;
+  const Instruction& inst = schedule.instructions[worst];
+  const char* name = inst.op == Op::loss_gradient ? graph.loss.name : graph.node(inst.node).name;
   // Searches that sum whole buffers do not see the padding of the last one in an arena.
   const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
   return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
@@ -86,8 +86,8 @@ struct SmallestPlan {
                     : close           ? ": the smallest that can be met is about "
                                       : ": the smallest known that can be met is ",
                     shown(smallest.arena_bytes), ", limited by ",
-                    run.again ? "the recomputing " : "", name_of(run.op), " of activation ",
-                    run.node, " (", name, "), instruction ", worst, " of ",
+                    inst.again ? "the recomputing " : "", name_of(inst.op), " of activation ",
+                    inst.node, " (", name, "), instruction ", worst, " of ",
                     schedule.instructions.size());
 }
 

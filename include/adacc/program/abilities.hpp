@@ -24,8 +24,8 @@ using AllAbilities = StepAbilities<true, true, true, true>;
 namespace detail {
 
 constexpr bool needs_parts(const Program& program) {
-  for (const Instruction& run : program.schedule.instructions)
-    if (run.parts > 1) return true;
+  for (const Instruction& inst : program.schedule.instructions)
+    if (inst.parts > 1) return true;
   return false;
 }
 constexpr bool needs_transfers(const Program& program) {

@@ -134,12 +134,12 @@ struct Schedule {
   /// What follows `at`, one after the other from {0, 0} on; behind the last part of a step, the
   /// number of instructions. The only order in which a step may run.
   constexpr Position next(Position at) const {
-    const Instruction& run = instructions[at.instruction];
-    if (run.loop < 0) {
-      if (at.part + 1 < static_cast<std::size_t>(run.parts)) return {at.instruction, at.part + 1};
+    const Instruction& inst = instructions[at.instruction];
+    if (inst.loop < 0) {
+      if (at.part + 1 < static_cast<std::size_t>(inst.parts)) return {at.instruction, at.part + 1};
       return {at.instruction + 1, 0};
     }
-    const Loop& loop = loops[static_cast<std::size_t>(run.loop)];
+    const Loop& loop = loops[static_cast<std::size_t>(inst.loop)];
     if (at.instruction < static_cast<std::size_t>(loop.last)) return {at.instruction + 1, at.part};
     if (at.part + 1 < static_cast<std::size_t>(loop.parts))
       return {static_cast<std::size_t>(loop.first), at.part + 1};

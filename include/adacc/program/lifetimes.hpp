@@ -22,15 +22,15 @@ struct Lifetimes {
     buffers.push_back({kind, activation, bytes, -1, -1});
     return static_cast<int>(buffers.size()) - 1;
   }
-  constexpr void append(const Instruction& run) {
+  constexpr void append(const Instruction& inst) {
     ++count;  // compilers count every call, so none is made for what is not there
-    if (run.x >= 0) touch(run.x);
-    if (run.y >= 0) touch(run.y);
-    if (run.dx >= 0) touch(run.dx);
-    if (run.dy >= 0) touch(run.dy);
-    if (run.aux >= 0) touch(run.aux);
-    if (run.workspace >= 0) touch(run.workspace);
-    if (run.blob >= 0) touch(run.blob);
+    if (inst.x >= 0) touch(inst.x);
+    if (inst.y >= 0) touch(inst.y);
+    if (inst.dx >= 0) touch(inst.dx);
+    if (inst.dy >= 0) touch(inst.dy);
+    if (inst.aux >= 0) touch(inst.aux);
+    if (inst.workspace >= 0) touch(inst.workspace);
+    if (inst.blob >= 0) touch(inst.blob);
   }
   constexpr void touch(int buffer) {
     if (buffer < 0) return;

@@ -82,28 +82,28 @@ class LoopRules {
   /// Whether there can be loops at all.
   constexpr bool active() const { return active_; }
 
-  /// What of its tensors a part of `run` is, whose buffers are among `buffers`.
-  constexpr Share share(const Instruction& run, const Plan& plan,
+  /// What of its tensors a part of `inst` is, whose buffers are among `buffers`.
+  constexpr Share share(const Instruction& inst, const Plan& plan,
                         const Array<Buffer>& buffers) const {
-    if (!active_ || run.parts < 2) return {};
-    switch (run.op) {
+    if (!active_ || inst.parts < 2) return {};
+    switch (inst.op) {
       case Op::forward:
-      case Op::backward: return of(graph_.node(run.node).cut);
+      case Op::backward: return of(graph_.node(inst.node).cut);
       case Op::loss:
       case Op::loss_gradient: return of(graph_.loss.cut);
-      case Op::add: return of(sum_cut(graph_, graph_.node(run.node).output));
-      case Op::add_gradient: return of(sum_cut(graph_, shape_of(graph_, buffers[index(run.dx)])));
+      case Op::add: return of(sum_cut(graph_, graph_.node(inst.node).output));
+      case Op::add_gradient: return of(sum_cut(graph_, shape_of(graph_, buffers[index(inst.dx)])));
       case Op::encode:
-      case Op::decode: return of_codec(run.node, *plan[run.node].codec());
+      case Op::decode: return of_codec(inst.node, *plan[inst.node].codec());
       default: return {};
     }
   }
 
   /// The segment that an instruction belongs to, if the one in front of it belongs to `before`: how
   /// an activation is kept is up to that which reads it, and gradients meet where they were made.
-  constexpr int segment(const Instruction& run, int before) const {
-    if (run.op == Op::encode || run.op == Op::decode) return readers_[index(run.node)];
-    return run.op == Op::add_gradient ? before : makers_[index(run.node)];
+  constexpr int segment(const Instruction& inst, int before) const {
+    if (inst.op == Op::encode || inst.op == Op::decode) return readers_[index(inst.node)];
+    return inst.op == Op::add_gradient ? before : makers_[index(inst.node)];
   }
 
   /// Whether two segments may be a pair: all that runs in them in backward, whatever the planners'
@@ -125,9 +125,9 @@ class LoopRules {
   }
 
   /// Whether it adds to gradients that others add to as well: their sums depend on the order.
-  constexpr bool adds_to_shared(const Instruction& run) const {
-    if (run.op == Op::backward) return graph_.node(run.node).shares_parameters;
-    return run.op == Op::loss_gradient && graph_.loss.shares_parameters;
+  constexpr bool adds_to_shared(const Instruction& inst) const {
+    if (inst.op == Op::backward) return graph_.node(inst.node).shares_parameters;
+    return inst.op == Op::loss_gradient && graph_.loss.shares_parameters;
   }
 
   /// Whether a buffer can hold one part of a tensor alone, if it lives that short.
@@ -301,8 +301,8 @@ class LoopPass {
     named_.clear();
     ++collected_;
     for (int i = loop.first; i <= loop.last; ++i) {
-      const Instruction& run = at(i);
-      for (const int id : {run.x, run.y, run.dx, run.dy, run.aux, run.blob}) {
+      const Instruction& inst = at(i);
+      for (const int id : {inst.x, inst.y, inst.dx, inst.dy, inst.aux, inst.blob}) {
         if (id < 0 || seen_[index(id)] == collected_) continue;
         seen_[index(id)] = collected_;
         named_.push_back(id);

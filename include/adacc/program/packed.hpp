@@ -18,10 +18,10 @@
 namespace adacc { inline namespace v0_1 {
 
 /// Bytes that the parts of an instruction's call could keep (KernelCall::packed); 0 if it is not cut.
-constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& run) {
-  if (run.parts < 2) return 0;
-  if (run.op == Op::forward) return graph.node(run.node).forward_packed;
-  return run.op == Op::backward ? graph.node(run.node).backward_packed : 0;
+constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& inst) {
+  if (inst.parts < 2) return 0;
+  if (inst.op == Op::forward) return graph.node(inst.node).forward_packed;
+  return inst.op == Op::backward ? graph.node(inst.node).backward_packed : 0;
 }
 
 namespace detail {
@@ -35,8 +35,8 @@ class PackedPass {
 
   constexpr void run() {
     bool any = false;
-    for (const Instruction& run : schedule_.instructions)
-      any = any || packed_bytes(graph_, run) > 0;
+    for (const Instruction& inst : schedule_.instructions)
+      any = any || packed_bytes(graph_, inst) > 0;
     if (!any) return;
     const Timeline timeline(schedule_);
     const auto room = [&](std::size_t b) { return schedule_.buffers[b].room(); };
@@ -67,14 +67,14 @@ class PackedPass {
   }
 
   constexpr void take(FreeList& spare, std::size_t i, std::size_t first, std::size_t last) {
-    Instruction& run = schedule_.instructions[i];
-    const std::size_t bytes = packed_bytes(graph_, run);
+    Instruction& inst = schedule_.instructions[i];
+    const std::size_t bytes = packed_bytes(graph_, inst);
     if (bytes == 0) return;
-    Buffer packed{BufferKind::packed, run.node, bytes, static_cast<int>(first),
+    Buffer packed{BufferKind::packed, inst.node, bytes, static_cast<int>(first),
                   static_cast<int>(last)};
     const std::size_t offset = spare.take(packed.room(), packed.unit());
     if (offset == FreeList::none) return;
-    run.packed = static_cast<int>(schedule_.buffers.size());
+    inst.packed = static_cast<int>(schedule_.buffers.size());
     schedule_.buffers.push_back(packed);
     layout_.offsets.push_back(offset);
   }

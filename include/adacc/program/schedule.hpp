@@ -14,9 +14,9 @@ namespace detail {
 struct ScheduleWriter : Lifetimes {
   Array<Instruction> instructions;
 
-  constexpr void append(const Instruction& run) {
-    instructions.push_back(run);
-    Lifetimes::append(run);
+  constexpr void append(const Instruction& inst) {
+    instructions.push_back(inst);
+    Lifetimes::append(inst);
   }
 };
 

@@ -196,10 +196,10 @@ class Scheduler {
 
   /// The caller's forward of node k is done: what of its output the arena takes over.
   constexpr void take_over(int k) {
-    Instruction run{Op::forward, false, k};
+    Instruction inst{Op::forward, false, k};
     if (state(k).needed && policy(k).keeps() && !policy(k).encodes())
-      state(k).value = run.y = value_buffer(k);
-    sink_.append(run);
+      state(k).value = inst.y = value_buffer(k);
+    sink_.append(inst);
     for (const int source : list(node_of(k).sources)) sink_.touch(value(source));
     begin_together(k);
     retire(k);
@@ -222,15 +222,15 @@ class Scheduler {
     const Node& node = node_of(k);
     const IdSpan sources = list(node.sources);
     State& mine = state(k);
-    Instruction run{Op::forward, again, k, static_cast<int>(node.cut.parts())};
-    if (!sources.empty()) run.x = value(sources[0]);
+    Instruction inst{Op::forward, again, k, static_cast<int>(node.cut.parts())};
+    if (!sources.empty()) inst.x = value(sources[0]);
     if (again || node.made_by < 0) mine.value = value_buffer(k);
-    run.y = mine.value;
+    inst.y = mine.value;
     if (mine.aux < 0 && node.aux_bytes > 0)
       mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
-    run.aux = mine.aux;
-    run.workspace = workspace(k, node.forward_workspace);
-    sink_.append(run);
+    inst.aux = mine.aux;
+    inst.workspace = workspace(k, node.forward_workspace);
+    sink_.append(inst);
     for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
     for (const int source : list(node.adds)) {
       Instruction sum{Op::add, again, k, sum_parts(node.output)};
@@ -345,14 +345,14 @@ class Scheduler {
     const IdSpan sources = list(node_of(maker).sources);
     together_.clear();
     for (int k = maker;; ++k) {
-      Instruction run{Op::forward, true, k};
-      if (!sources.empty()) run.x = value(sources[0]);
-      if (policy(k).recomputes() && state(k).needed) state(k).value = run.y = value_buffer(k);
-      else if (!policy(k).planned()) run.y = workspace(k, node_of(k).output_bytes);
-      together_.push_back(run.y);
+      Instruction inst{Op::forward, true, k};
+      if (!sources.empty()) inst.x = value(sources[0]);
+      if (policy(k).recomputes() && state(k).needed) state(k).value = inst.y = value_buffer(k);
+      else if (!policy(k).planned()) inst.y = workspace(k, node_of(k).output_bytes);
+      together_.push_back(inst.y);
       const bool last = !graph_.made_with_next(k);
-      if (last) run.workspace = workspace(maker, node_of(maker).forward_workspace);
-      sink_.append(run);
+      if (last) inst.workspace = workspace(maker, node_of(maker).forward_workspace);
+      sink_.append(inst);
       if (last) break;
     }
     for (const int output : together_) sink_.touch(output);
@@ -378,11 +378,11 @@ class Scheduler {
     State& mine = state(k);
     if (mine.gradient < 0 && mine.first_add >= 0) take_gradient_of_sum(k);
     const int from = graph_.input_of(k);
-    Instruction run{Op::backward, false, k, static_cast<int>(node.cut.parts())};
-    if (reads_input(node.reads)) run.x = value(from);
-    if (reads_output(node.reads)) run.y = mine.value;
-    run.aux = mine.aux;
-    run.dy = mine.gradient;
+    Instruction inst{Op::backward, false, k, static_cast<int>(node.cut.parts())};
+    if (reads_input(node.reads)) inst.x = value(from);
+    if (reads_output(node.reads)) inst.y = mine.value;
+    inst.aux = mine.aux;
+    inst.dy = mine.gradient;
     const bool wants_dx = !node.gradient_outside && !node.takes_tokens &&
                           (wants_gradient(from) || !node.accepts_empty_dx);
     // Of layers behind that read the same.
@@ -390,14 +390,14 @@ class Scheduler {
     if (wants_dx) {
       const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output &&
                             !mine.gradient_is_lent;
-      run.dx = in_place ? run.dy : gradient_buffer(from);
-      if (others < 0) state(from).gradient = run.dx;
+      inst.dx = in_place ? inst.dy : gradient_buffer(from);
+      if (others < 0) state(from).gradient = inst.dx;
     }
-    run.workspace = workspace(k, node.backward_workspace);
-    sink_.append(run);
+    inst.workspace = workspace(k, node.backward_workspace);
+    sink_.append(inst);
     for (const int id : reads) sink_.touch(state(id).value);
     touch_lasting_gradients(k);
-    if (others >= 0) add_gradient(from, others, run.dx);
+    if (others >= 0) add_gradient(from, others, inst.dx);
     if (wants_dx && state(from).first_layer == k) add_residual_gradients(from);
   }
 

@@ -78,8 +78,8 @@ class TransferPass {
   };
 
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  static constexpr bool of_backward(const Instruction& run) {
-    return run.op == Op::backward || run.op == Op::decode || run.again;
+  static constexpr bool of_backward(const Instruction& inst) {
+    return inst.op == Op::backward || inst.op == Op::decode || inst.again;
   }
 
   /// The gap in front of instruction i, or of its loop.
@@ -113,20 +113,20 @@ class TransferPass {
         if (i < forward_end_) sent[index(id)] = behind(i, i + 1);
         else if (wanted[index(id)] < 0) wanted[index(id)] = before(i);
       };
-      const Instruction& run = in_.instructions[index(i)];
+      const Instruction& inst = in_.instructions[index(i)];
       const auto named = [&](int buffer) {
         if (buffer < 0) return;
         const int id =
             buffers_[index(buffer)].activation;  // none: the gradient of the step's input
         if (id != step_input && kept[index(id)] == buffer) used(id);
       };
-      named(run.x), named(run.y), named(run.dx), named(run.dy), named(run.blob);
+      named(inst.x), named(inst.y), named(inst.dx), named(inst.dy), named(inst.blob);
       // Instructions name one input; a caller's kernels (Stash) may read more.
-      if (run.op == Op::backward)
-        for (const int id : graph_.backward_reads(run.node)) used(id);
-      if (run.op == Op::forward)
-        graph_.forward_reads(run.node, [&](int id) {
-          if (run.again || !graph_.node(id).value_outside) used(id);
+      if (inst.op == Op::backward)
+        for (const int id : graph_.backward_reads(inst.node)) used(id);
+      if (inst.op == Op::forward)
+        graph_.forward_reads(inst.node, [&](int id) {
+          if (inst.again || !graph_.node(id).value_outside) used(id);
         });
     }
     for (std::size_t id = 0; id < kept.size(); ++id)
@@ -251,10 +251,10 @@ class TransferPass {
         append(out, events[next], transfer, again, stands_for);
       position[index(i)] = static_cast<int>(out.instructions.size());
       if (i == static_cast<int>(in_.instructions.size())) break;
-      Instruction run = in_.instructions[index(i)];
-      for (int* id : {&run.x, &run.y, &run.dx, &run.dy, &run.blob})
+      Instruction inst = in_.instructions[index(i)];
+      for (int* id : {&inst.x, &inst.y, &inst.dx, &inst.dy, &inst.blob})
         if (*id >= 0) *id = stands_for[index(*id)];
-      out.instructions.push_back(run);
+      out.instructions.push_back(inst);
     }
     for (Loop& loop : out.loops) {
       loop.first = position[index(loop.first)];
@@ -284,10 +284,10 @@ class TransferPass {
       }
       buffer = again[event.item];
     }
-    Instruction run{event.op, false, buffers_[index(item.buffer)].activation};
-    run.blob = buffer;
-    run.transfer = transfer[event.item];
-    out.instructions.push_back(run);
+    Instruction inst{event.op, false, buffers_[index(item.buffer)].activation};
+    inst.blob = buffer;
+    inst.transfer = transfer[event.item];
+    out.instructions.push_back(inst);
   }
 
   /// Lives in terms of the new instructions. What was sent lives twice.

@@ -34,16 +34,16 @@ constexpr void insert_updates(const Graph& graph, Schedule& schedule) {
   Array<int> moved(schedule.instructions.size());  // where each instruction is now
   Array<Instruction> due;
   for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const Instruction& run = schedule.instructions[i];
+    const Instruction& inst = schedule.instructions[i];
     moved[i] = static_cast<int>(instructions.size());
-    instructions.push_back(run);
-    const bool of_loss = run.op == Op::loss_gradient;
-    if (of_loss || run.op == Op::backward) {
-      Instruction update{Op::update, false, run.node};
-      update.gradient = first[of_loss ? graph.nodes.size() : index(run.node)];
+    instructions.push_back(inst);
+    const bool of_loss = inst.op == Op::loss_gradient;
+    if (of_loss || inst.op == Op::backward) {
+      Instruction update{Op::update, false, inst.node};
+      update.gradient = first[of_loss ? graph.nodes.size() : index(inst.node)];
       if (update.gradient >= 0) due.push_back(update);
     }
-    if (run.loop >= 0 && i < index(schedule.loops[index(run.loop)].last)) continue;
+    if (inst.loop >= 0 && i < index(schedule.loops[index(inst.loop)].last)) continue;
     for (const Instruction& update : due) instructions.push_back(update);
     due.clear();
   }

@@ -425,21 +425,21 @@ class Stash {
     for (;;) {
       bury(now_.at);
       if (++now_.at == list.size()) return {};
-      const Instruction& run = list[now_.at];
-      if (is_transfer(run.op)) {
-        if (const Error why = transfer(run)) return why;
-      } else if (run.op == Op::encode) {
-        const View<const T> x = run.x < 0
+      const Instruction& inst = list[now_.at];
+      if (is_transfer(inst.op)) {
+        if (const Error why = transfer(inst)) return why;
+      } else if (inst.op == Op::encode) {
+        const View<const T> x = inst.x < 0
                                     ? View<const T>(value.data(), Shape(value.rows(), value.cols()))
-                                    : View<const T>(matrix(run.node, run.x));
+                                    : View<const T>(matrix(inst.node, inst.x));
         const double start = work_.start();
-        now_.context->key.activation = static_cast<std::uint32_t>(run.node);
-        if (const Error why = codec(run.node).encode(*now_.context, x, bytes(run.blob), {})) {
+        now_.context->key.activation = static_cast<std::uint32_t>(inst.node);
+        if (const Error why = codec(inst.node).encode(*now_.context, x, bytes(inst.blob), {})) {
           --now_.at;  // what fails may be put again
-          return named("put", run.node, why);
+          return named("put", inst.node, why);
         }
         work_.end(now_.at, start);
-        watched_.look(*now_.context, graph(), run.node, codec(run.node), bytes(run.blob));
+        watched_.look(*now_.context, graph(), inst.node, codec(inst.node), bytes(inst.blob));
       } else {
         return {};
       }
@@ -447,13 +447,13 @@ class Stash {
   }
 
   /// One that begins, or is waited for.
-  Error transfer(const Instruction& run) {
+  Error transfer(const Instruction& inst) {
     const Schedule& schedule = program_.schedule;
-    auto* const memory = static_cast<std::byte*>(address(run.blob));
-    const Error why = transfers_.run(schedule, run, memory);
-    if (why) return now_.step.failed = Error::say("offloading ", name(run.node), ": ", why.text());
-    if (run.op == Op::read_wait && schedule.buffer(run.blob).kind == BufferKind::activation)
-      value_[static_cast<std::size_t>(run.node)] = run.blob;
+    auto* const memory = static_cast<std::byte*>(address(inst.blob));
+    const Error why = transfers_.run(schedule, inst, memory);
+    if (why) return now_.step.failed = Error::say("offloading ", name(inst.node), ": ", why.text());
+    if (inst.op == Op::read_wait && schedule.buffer(inst.blob).kind == BufferKind::activation)
+      value_[static_cast<std::size_t>(inst.node)] = inst.blob;
     return {};
   }
 
@@ -461,37 +461,37 @@ class Stash {
   void drain() { static_cast<void>(transfers_.finish()); }
 
   /// One instruction of backward: what a stage itself does is the caller's.
-  Error execute(const Instruction& run) {
-    if (run.op == Op::backward) return {};
-    if (is_transfer(run.op)) return transfer(run);
-    const auto id = static_cast<std::size_t>(run.node);
+  Error execute(const Instruction& inst) {
+    if (inst.op == Op::backward) return {};
+    if (is_transfer(inst.op)) return transfer(inst);
+    const auto id = static_cast<std::size_t>(inst.node);
     const double start = work_.start();
-    now_.context->key.activation = static_cast<std::uint32_t>(run.node);
-    if (run.op == Op::decode) {
+    now_.context->key.activation = static_cast<std::uint32_t>(inst.node);
+    if (inst.op == Op::decode) {
       const Error why =
-          codec(run.node).decode(*now_.context, bytes(run.blob), matrix(run.node, run.y), {});
-      if (why) return named("decoding", run.node, why);
-      value_[id] = run.y;
+          codec(inst.node).decode(*now_.context, bytes(inst.blob), matrix(inst.node, inst.y), {});
+      if (why) return named("decoding", inst.node, why);
+      value_[id] = inst.y;
     } else {
-      make_again(run);
+      make_again(inst);
     }
     work_.end(now_.at, start);
     return {};
   }
 
   /// Forward again; if it makes several activations, once all of them have been named.
-  void make_again(const Instruction& run) {
-    const int maker = graph().maker_of(run.node);
-    outputs_[static_cast<std::size_t>(run.node - maker)] = values(run.node, run.y);
-    if (program_.schedule.buffer(run.y).kind == BufferKind::activation)
-      value_[static_cast<std::size_t>(run.node)] = run.y;
-    if (graph().made_with_next(run.node)) return;
+  void make_again(const Instruction& inst) {
+    const int maker = graph().maker_of(inst.node);
+    outputs_[static_cast<std::size_t>(inst.node - maker)] = values(inst.node, inst.y);
+    if (program_.schedule.buffer(inst.y).kind == BufferKind::activation)
+      value_[static_cast<std::size_t>(inst.node)] = inst.y;
+    if (graph().made_with_next(inst.node)) return;
     const IdSpan sources = graph().sources(maker);
     for (std::size_t i = 0; i < sources.size(); ++i)
       sources_[i] = values(sources[i], value_[static_cast<std::size_t>(sources[i])]);
     const StashRecompute<T>& again = tables_.recompute[static_cast<std::size_t>(maker)];
     again.call(again.function, sources_.data(), outputs_.data(),
-               run.workspace < 0 ? Bytes() : bytes(run.workspace));
+               inst.workspace < 0 ? Bytes() : bytes(inst.workspace));
   }
 
   /// What a codec that breaks its contract says.

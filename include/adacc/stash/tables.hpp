@@ -51,13 +51,13 @@ struct StashTables {
     for (int stage = activations; stage < graph.node_count(); ++stage) stage_at.push_back(-1);
     const Array<Instruction>& list = program.schedule.instructions;
     for (std::size_t i = 0; i < list.size(); ++i) {
-      const Instruction& run = list[i];
-      if (run.op == Op::forward && !run.again) {
-        place[static_cast<std::size_t>(run.node)] = run.y;
-        scratch[static_cast<std::size_t>(run.node)] = run.workspace;
+      const Instruction& inst = list[i];
+      if (inst.op == Op::forward && !inst.again) {
+        place[static_cast<std::size_t>(inst.node)] = inst.y;
+        scratch[static_cast<std::size_t>(inst.node)] = inst.workspace;
       }
-      if (run.op == Op::backward)
-        stage_at[static_cast<std::size_t>(run.node - activations)] = static_cast<int>(i);
+      if (inst.op == Op::backward)
+        stage_at[static_cast<std::size_t>(inst.node - activations)] = static_cast<int>(i);
     }
   }
 };

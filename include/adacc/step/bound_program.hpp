@@ -42,21 +42,21 @@ struct BoundProgram {
   }
 
   /// The arguments of forward: part `part` of a layer's work.
-  KernelArgs<T> of_forward(const Instruction& run, std::size_t part) const {
-    const Node& node = program.graph.node(run.node);
-    KernelArgs<T> args = of_layer(run, node, part);
-    args.out = cut_view(node.cut, tensor(run.y, node.output, part), part);
+  KernelArgs<T> of_forward(const Instruction& inst, std::size_t part) const {
+    const Node& node = program.graph.node(inst.node);
+    KernelArgs<T> args = of_layer(inst, node, part);
+    args.out = cut_view(node.cut, tensor(inst.y, node.output, part), part);
     return args;
   }
 
   /// Those of backward.
-  KernelArgs<T> of_backward(const Instruction& run, std::size_t part) const {
-    const Node& node = program.graph.node(run.node);
-    KernelArgs<T> args = of_layer(run, node, part);
+  KernelArgs<T> of_backward(const Instruction& inst, std::size_t part) const {
+    const Node& node = program.graph.node(inst.node);
+    KernelArgs<T> args = of_layer(inst, node, part);
     if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
-    args.y = cut_view(node.cut, tensor(run.y, node.output, part), part);
-    args.dy = cut_view(node.cut, tensor(run.dy, node.output, part), part);
-    args.out = cut_view(node.cut, tensor(run.dx, node.input, part), part);
+    args.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
+    args.dy = cut_view(node.cut, tensor(inst.dy, node.output, part), part);
+    args.out = cut_view(node.cut, tensor(inst.dx, node.input, part), part);
     return args;
   }
 
@@ -75,8 +75,9 @@ struct BoundProgram {
     View<const T> from;
     View<T> to;
   };
-  Sum of_sum(const Instruction& run, std::size_t part) const {
-    const int to = run.op == Op::add ? run.y : run.dx, from = run.op == Op::add ? run.x : run.dy;
+  Sum of_sum(const Instruction& inst, std::size_t part) const {
+    const int to = inst.op == Op::add ? inst.y : inst.dx,
+              from = inst.op == Op::add ? inst.x : inst.dy;
     const Shape shape = detail::LoopRules::shape_of(program.graph, program.schedule.buffer(to));
     const Cut cut = sum_cut(program.graph, shape);
     const View<const T> whole = from < 0 ? View<const T>(static_cast<const T*>(input), shape)
@@ -85,17 +86,17 @@ struct BoundProgram {
   }
 
   /// Those of the loss, with its gradient or without.
-  KernelArgs<T> of_loss(const Instruction& run, std::size_t part) const {
+  KernelArgs<T> of_loss(const Instruction& inst, std::size_t part) const {
     const LossNode& node = program.graph.loss;
     const Cut& cut = node.cut;
     const Shape output = program.graph.output();
     KernelArgs<T> args;
-    args.workspace = bytes(run.workspace);
-    set_parameters(args, node, run.op == Op::loss_gradient);
-    const View<T> x = cut_view(cut, tensor(run.x, output, part), part);
+    args.workspace = bytes(inst.workspace);
+    set_parameters(args, node, inst.op == Op::loss_gradient);
+    const View<T> x = cut_view(cut, tensor(inst.x, output, part), part);
     args.x = x.data();
     args.x_shape = x.shape();
-    args.out = cut_view(cut, tensor(run.dx, output, part), part);
+    args.out = cut_view(cut, tensor(inst.dx, output, part), part);
     const std::size_t elems = node.targets.elems();
     args.targets = static_cast<const std::byte*>(targets) +
                    cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype);
@@ -138,21 +139,21 @@ struct BoundProgram {
             cut.shape(whole.shape(), cut.count(part))};
   }
 
-  KernelArgs<T> of_layer(const Instruction& run, const Node& node, std::size_t part) const {
+  KernelArgs<T> of_layer(const Instruction& inst, const Node& node, std::size_t part) const {
     KernelArgs<T> args;
-    args.workspace = bytes(run.workspace);
-    set_parameters(args, node, run.op == Op::backward);
+    args.workspace = bytes(inst.workspace);
+    set_parameters(args, node, inst.op == Op::backward);
     const Cut& cut = node.cut;
     args.x_shape = Abilities::parts ? cut.shape(node.input, cut.count(part)) : node.input;
-    const bool reads_step_input = program.graph.input_of(run.node) == step_input;
-    const void* x = run.x >= 0         ? tensor(run.x, node.input, part).data()
+    const bool reads_step_input = program.graph.input_of(inst.node) == step_input;
+    const void* x = inst.x >= 0        ? tensor(inst.x, node.input, part).data()
                     : reads_step_input ? input
                                        : nullptr;
     const std::size_t x_bytes = reads_step_input ? bytes_of(program.graph.input_dtype) : sizeof(T);
     const std::size_t first =
         Abilities::parts ? cut.offset(node.input.elems(), cut.first(part)) : 0;
     if (x != nullptr) args.x = static_cast<const std::byte*>(x) + first * x_bytes;
-    args.aux = bytes(run.aux);
+    args.aux = bytes(inst.aux);
     if (Abilities::parts && cut.parts() > 1 && node.part_aux_bytes != 0) {
       const std::size_t begin = part * align_up(node.part_aux_bytes);
       const bool last = part + 1 == cut.parts();

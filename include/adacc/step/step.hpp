@@ -82,6 +82,7 @@ class Step {
   const Graph& graph() const { return at_.program.graph; }
   const Dispatch<T, Context>& dispatch() const { return dispatch_; }
   std::size_t arena_bytes() const { return at_.program.peak_bytes(); }
+  ConstBytes lent_arena() const { return at_.arena; }  ///< by bind()
   std::size_t instruction_count() const { return at_.program.schedule.instructions.size(); }
 
   /// Bytes of a store that the step needs; 0 if its plan sends nothing there.
@@ -245,15 +246,12 @@ class Step {
   /// next: from {0, 0} on, until its instruction is instruction_count(). The step has then ended.
   Position execute(Context& context, Position at) {
     const Schedule& schedule = at_.program.schedule;
-    const Instruction& run = schedule.instructions[at.instruction];
+    const Instruction& inst = schedule.instructions[at.instruction];
     context.training = at_.program.mode == Mode::train;
-    context.key.activation = static_cast<std::uint32_t>(graph().first_node + run.node);
-    perform(context, run, at.part);
+    context.key.activation = static_cast<std::uint32_t>(graph().first_node + inst.node);
+    perform(context, inst, at.part);
     const Position next = schedule.next(at);
-    if (next.instruction < instruction_count()) return next;
-    take_error(context);
-    abandon();
-    ++ended_;
+    if (next.instruction >= instruction_count()) end(context);
     return next;
   }
 
@@ -274,7 +272,29 @@ class Step {
     return queue_all(context, input, targets, [](std::size_t) {});
   }
 
-  /// The same of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
+  /// The step that ran last, once more, from a recording of what it queued: `replay()` queues that, and
+  /// returns why it could not. The mean loss. The caller knows that nothing has changed which the recording
+  /// holds: the program, what is bound and lent, where input and targets lie, and, if the step
+  /// draws_numbers(), the random key.
+  template <class Replay>
+  Result<double> run_recorded(Context& context, AnyView input, AnyView targets,
+                              const Replay& replay) {
+    if (const Error why = begin(input, targets)) return why;
+    note(replay());
+    end(context);
+    return outcome(context);
+  }
+
+  /// Whether what a step computes depends on the context's random key: some layer or codec says so.
+  bool draws_numbers() const {
+    for (const Instruction& inst : at_.program.schedule.instructions)
+      if ((inst.op == Op::forward && graph().node(inst.node).draws_numbers) ||
+          (inst.op == Op::encode && at_.program.plan[inst.node].codec()->draws_numbers))
+        return true;
+    return false;
+  }
+
+  /// One whole step of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
   /// the last activation and writes the gradient of something with respect to it. Returns what
   /// `meet` returns, such as that loss.
   template <class Meet>
@@ -331,6 +351,7 @@ class Step {
   }
   /// They do so no longer.
   void stop_watching() { watched_.stop(); }
+  bool watches() const { return watched_.on(); }
   /// 0 if the host reads blobs itself.
   std::size_t watch_bytes() const {
     return detail::WatchedBlobs<T, Context>::bytes(graph(), at_.program.plan, dispatch_);
@@ -362,15 +383,15 @@ class Step {
         "begins or memory changes");
   }
 
-  void perform(Context& context, const Instruction& run, std::size_t part) {
-    switch (run.op) {
-      case Op::forward: return forward(context, run, part);
-      case Op::backward: return backward(context, run, part);
+  void perform(Context& context, const Instruction& inst, std::size_t part) {
+    switch (inst.op) {
+      case Op::forward: return forward(context, inst, part);
+      case Op::backward: return backward(context, inst, part);
       case Op::hand_over: return;  // what happens here is the caller's
       case Op::update:
         // What is computed behind an error is finite more often than not, and never worth anything.
         if constexpr (Abilities::updates)
-          if (!error_ || updates_.even_if_failed()) note(updates_(context, complete(run)));
+          if (!error_ || updates_.even_if_failed()) note(updates_(context, complete(inst)));
         return;
       case Op::write_begin:
       case Op::write_wait:
@@ -378,25 +399,26 @@ class Step {
       case Op::read_wait:
         if constexpr (Abilities::transfers) {
           if (const Error why = detail::check_order(context, transfers_.store())) return note(why);
-          note(transfers_.run(at_.program.schedule, run, at_.bytes(run.blob).data()));
+          note(transfers_.run(at_.program.schedule, inst, at_.bytes(inst.blob).data()));
         }
         return;
       case Op::add:
       case Op::add_gradient: {
-        const auto sum = at_.of_sum(run, part);
+        const auto sum = at_.of_sum(inst, part);
         return context.accumulate(sum.from, sum.to);
       }
       case Op::encode:
-        note(codec(run).encode(context, at_.matrix(run.node, run.x, part), at_.bytes(run.blob),
-                               codec_part(run, part)));
-        if (part + 1 == static_cast<std::size_t>(run.parts))
-          watched_.look(context, graph(), run.node, codec(run), at_.bytes(run.blob));
+        note(codec(inst).encode(context, at_.matrix(inst.node, inst.x, part), at_.bytes(inst.blob),
+                                codec_part(inst, part)));
+        if (part + 1 == static_cast<std::size_t>(inst.parts))
+          watched_.look(context, graph(), inst.node, codec(inst), at_.bytes(inst.blob));
         return;
       case Op::decode:
-        return note(codec(run).decode(context, at_.bytes(run.blob),
-                                      at_.matrix(run.node, run.y, part), codec_part(run, part)));
+        return note(codec(inst).decode(context, at_.bytes(inst.blob),
+                                       at_.matrix(inst.node, inst.y, part),
+                                       codec_part(inst, part)));
       case Op::loss:
-      case Op::loss_gradient: return loss(context, run, part);
+      case Op::loss_gradient: return loss(context, inst, part);
     }
   }
 
@@ -404,13 +426,13 @@ class Step {
     if (error && !error_) error_ = error;
   }
 
-  const CodecDispatch<T, Context>& codec(const Instruction& run) const {
-    return *dispatch_.find(at_.program.plan[run.node].codec());
+  const CodecDispatch<T, Context>& codec(const Instruction& inst) const {
+    return *dispatch_.find(at_.program.plan[inst.node].codec());
   }
 
-  Part codec_part(const Instruction& run, std::size_t part) const {
+  Part codec_part(const Instruction& inst, std::size_t part) const {
     if constexpr (!Abilities::parts) return {};
-    const Cut cut = codec_cut(at_.program.graph, run.node, *at_.program.plan[run.node].codec());
+    const Cut cut = codec_cut(at_.program.graph, inst.node, *at_.program.plan[inst.node].codec());
     return {cut.first(part), cut.count(part), cut.items};
   }
 
@@ -438,37 +460,37 @@ class Step {
     return dispatch_.layers[static_cast<std::size_t>(node.layer)];
   }
 
-  void forward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = graph().node(run.node);
-    const KernelArgs<T> args = at_.of_forward(run, part);
-    decode_parameters(context, run, part, node, args);
-    const int input = graph().input_of(run.node);
-    context.aux_holds = run.again && (input == step_input || exact(input));
-    const PartScope scope(context, node.cut, part, at_.bytes(run.packed));
+  void forward(Context& context, const Instruction& inst, std::size_t part) const {
+    const Node& node = graph().node(inst.node);
+    const KernelArgs<T> args = at_.of_forward(inst, part);
+    decode_parameters(context, inst, part, node, args);
+    const int input = graph().input_of(inst.node);
+    context.aux_holds = inst.again && (input == step_input || exact(input));
+    const PartScope scope(context, node.cut, part, at_.bytes(inst.packed));
     layer(node).forward(layer(node).functor, context, args);
   }
 
-  void backward(Context& context, const Instruction& run, std::size_t part) const {
-    const Node& node = graph().node(run.node);
+  void backward(Context& context, const Instruction& inst, std::size_t part) const {
+    const Node& node = graph().node(inst.node);
     // A layer that ran forward again did so on what backward reads, so all of it agrees.
-    const bool again = at_.program.plan[run.node].recomputes() && reads_output(node.reads);
-    const int input = graph().input_of(run.node);
+    const bool again = at_.program.plan[inst.node].recomputes() && reads_output(node.reads);
+    const int input = graph().input_of(inst.node);
     context.exact_input = again || input == step_input || exact(input);
-    context.exact_output = again || exact(run.node);
-    if (part == 0) begin_gradients(context, node, run.node);
-    const KernelArgs<T> args = at_.of_backward(run, part);
-    decode_parameters(context, run, part, node, args);
-    const PartScope scope(context, node.cut, part, at_.bytes(run.packed));
+    context.exact_output = again || exact(inst.node);
+    if (part == 0) begin_gradients(context, node, inst.node);
+    const KernelArgs<T> args = at_.of_backward(inst, part);
+    decode_parameters(context, inst, part, node, args);
+    const PartScope scope(context, node.cut, part, at_.bytes(inst.packed));
     layer(node).backward(layer(node).functor, context, args);
   }
 
   /// If parameters are held in bfloat16: those of `node` (or of the loss) into its workspace. In a loop,
   /// others have used that since the part before.
   template <class AnyNode>
-  void decode_parameters(Context& context, const Instruction& run, std::size_t part,
+  void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const KernelArgs<T>& args) const {
     if constexpr (Abilities::bf16_parameters && !detail::has_memory_of_its_own<Context>) {
-      if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && run.loop < 0)) return;
+      if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && inst.loop < 0)) return;
       args.params.decode(context);
     }
   }
@@ -487,21 +509,21 @@ class Step {
     }
   }
 
-  CompleteGradients<Wide<T>> complete(const Instruction& run) const {
+  CompleteGradients<Wide<T>> complete(const Instruction& inst) const {
     const bool fused = graph().fuses_updates();
-    return {graph(), static_cast<std::size_t>(run.gradient),
+    return {graph(), static_cast<std::size_t>(inst.gradient),
             fused ? reinterpret_cast<Wide<T>*>(at_.arena.data()) : at_.gradients.data(),
             at_.program.layout.offsets.data()};
   }
 
   bool exact(int id) const { return at_.program.exact[static_cast<std::size_t>(id)]; }
 
-  void loss(Context& context, const Instruction& run, std::size_t part) {
-    const auto call = run.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
-    if (part == 0 && run.op == Op::loss_gradient)
+  void loss(Context& context, const Instruction& inst, std::size_t part) {
+    const auto call = inst.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
+    if (part == 0 && inst.op == Op::loss_gradient)
       begin_gradients(context, graph().loss, graph().node_count());
-    const KernelArgs<T> args = at_.of_loss(run, part);
-    decode_parameters(context, run, part, graph().loss, args);
+    const KernelArgs<T> args = at_.of_loss(inst, part);
+    decode_parameters(context, inst, part, graph().loss, args);
     const PartScope scope(context, graph().loss.cut, part);
     call(dispatch_.loss.functor, context, args, loss_);
   }
@@ -523,6 +545,19 @@ class Step {
   template <class After>
   Result<double> run_all(Context& context, AnyView input, AnyView targets, const After& after) {
     if (const Error why = queue_all(context, input, targets, after)) return why;
+    return outcome(context);
+  }
+
+  /// All of a step has been queued.
+  void end(Context& context) {
+    take_error(context);
+    abandon();
+    ++ended_;
+  }
+
+  /// Of a step that has ended.
+  Result<double> outcome(Context& context) {
+    if (error_) return error_;
     const double loss = loss_.value();
     take_error(context);  // of what has only now run
     if (error_) return error_;

@@ -75,24 +75,24 @@ class TransfersUnderWay {
   /// The one that transfers go to; none if there are no transfers.
   StoreRef store() const { return under_way_.empty() ? StoreRef() : store_; }
 
-  /// Whoever runs `run`, a transfer's begin or wait, calls this. `memory` starts where its blob is.
-  Error run(const Schedule& schedule, const Instruction& run, std::byte* memory) {
-    const bool write = run.op == Op::write_begin || run.op == Op::write_wait;
-    if (run.op == Op::write_wait || run.op == Op::read_wait) return wait(run.transfer, write);
-    const std::size_t t = index(run.transfer);
+  /// Whoever runs `inst`, a transfer's begin or wait, calls this. `memory` starts where its blob is.
+  Error run(const Schedule& schedule, const Instruction& inst, std::byte* memory) {
+    const bool write = inst.op == Op::write_begin || inst.op == Op::write_wait;
+    if (inst.op == Op::write_wait || inst.op == Op::read_wait) return wait(inst.transfer, write);
+    const std::size_t t = index(inst.transfer);
     const Transfer& transfer = schedule.transfers[t];
     if (clock_) time(t, write) = {clock_()};
     under_way_[t] = true;
     using Direction = StoreTransfer::Direction;
-    store_.begin(run.transfer, {write ? Direction::write : Direction::read, transfer.offset,
-                                Bytes(memory, Shape(transfer.bytes))});
+    store_.begin(inst.transfer, {write ? Direction::write : Direction::read, transfer.offset,
+                                 Bytes(memory, Shape(transfer.bytes))});
     return {};
   }
 
-  /// False if `run` would wait.
-  bool ready(const Instruction& run) const {
-    if (run.op != Op::write_wait && run.op != Op::read_wait) return true;
-    return !under_way_[index(run.transfer)] || store_.done(run.transfer);
+  /// False if `inst` would wait.
+  bool ready(const Instruction& inst) const {
+    if (inst.op != Op::write_wait && inst.op != Op::read_wait) return true;
+    return !under_way_[index(inst.transfer)] || store_.done(inst.transfer);
   }
 
   /// Waits for all that is under way; the first error.

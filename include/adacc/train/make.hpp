@@ -138,6 +138,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   training->set_up_bytes_ = set_up_bytes;
   training->clip = options.clip;
   training->clip_by = options.clip_by;
+  training->capture_steps = options.capture_steps;
   training->model = options.model;
   return training;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "../core/any_view.hpp"
 #include "../core/block.hpp"
 #include "gradient_norm.hpp"
 #include "initialize.hpp"
@@ -45,6 +46,16 @@ class TrainingMemory {
   Error write(View<T> block, const Fill& fill) const {
     return fill(block);
   }
+  /// One whole step, and its loss. `captured`: from a recording, if the context makes any.
+  template <class Step>
+  Result<double> run(Step& step, Context& context, AnyView input, AnyView targets, bool captured) {
+    if (captured)
+      return Error::misuse(
+          "capture_steps is for steps that run on a device; these run on the host");
+    return step.run(context, input, targets);
+  }
+  std::uint64_t captured_steps() const { return 0; }
+
   /// As a number of the host's, once all is done that was queued.
   template <class T>
   double norm(Context& context, View<T> gradients) {

@@ -77,6 +77,10 @@ struct TrainingOptions {
   /// Which parameters are trained, whatever types say (model/frozen.hpp); null: as these say. Must
   /// outlive the call of make().
   const TrainedSet* trained = nullptr;
+  /// On a device: a step is captured as a CUDA graph once it has run under its plan, and replayed as long as
+  /// the plan stands and batches lie where they lay. Steps that draw numbers (dropout, stochastic codecs) and
+  /// those whose codecs are looked at run as they are.
+  bool capture_steps = false;
   int workers = 0;  ///< threads that workspaces, and so plans, are made for; at least the context's
   /// Where the plan may send activations (docs/offload.md); it outlives the training. How fast it is
   /// is measured before anything is planned, with the clock, unless `link` says so; a run that goes

@@ -68,9 +68,9 @@ inline PlanCost evaluate(const Graph& graph, const CostProfile& profile, const P
   for (int step = 0; step < 2; ++step) {
     const double start = lanes.now;
     double waited = 0;
-    const auto seconds = [&](const Instruction& run) {
-      if (run.op != Op::update) return seconds_of(profile, plan, run);
-      const auto first = static_cast<std::size_t>(run.gradient);
+    const auto seconds = [&](const Instruction& inst) {
+      if (inst.op != Op::update) return seconds_of(profile, plan, inst);
+      const auto first = static_cast<std::size_t>(inst.gradient);
       moments.update(turns.first_turn(first), turns.last_turn(first), lanes, waited);
       return 0.0;
     };

@@ -6,8 +6,9 @@
 ///
 /// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
 /// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
-/// speed. A graph that was captured of compiled() holds places of an arena that a change of the plan
-/// exchanges: capture anew once compiled().programs() has changed. Checkpoints are those of the CPU:
+/// speed. With capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
+/// that you captured of compiled() yourself holds places of an arena that a change of the plan exchanges:
+/// capture anew once compiled().programs() has changed. Checkpoints are those of the CPU:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
 /// clock is to be one that waits for the device (StreamClock). step() and update() wait for the loss
 /// and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
@@ -18,6 +19,7 @@
 #include "../core/device_block.cuh"
 #include "../cost/gradient_sketch.cuh"
 #include "../cost/measure.cuh"
+#include "../step/captured_step.cuh"
 #include "adamw.cuh"
 #include "gradient_norm.cuh"
 
@@ -75,6 +77,12 @@ class TrainingMemory<Cuda> {
     if (cudaStreamSynchronize(stream_) != cudaSuccess) return cuda.take_error();
     return {};
   }
+  template <class Step>
+  Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets, bool captured) {
+    return captured ? captured_.run(step, cuda, input, targets) : step.run(cuda, input, targets);
+  }
+  std::uint64_t captured_steps() const { return captured_.replays(); }
+
   template <class T>
   double norm(Cuda& cuda, View<T> gradients) {
     double norm = std::numeric_limits<double>::quiet_NaN();
@@ -87,6 +95,7 @@ class TrainingMemory<Cuda> {
  private:
   cudaStream_t stream_ = nullptr;
   DeviceBlock<double> places_;  ///< of the norm and, last, of the loss
+  CapturedStep captured_;
 };
 
 }}  // namespace adacc::v0_1

@@ -69,6 +69,7 @@ class Training {
   Optimizer optimizer;  ///< its options may change, but for what it keeps
   double clip = 0;      ///< gradients are scaled down to this L2 norm; 0 is off
   ClipBy clip_by = ClipBy::this_step;
+  bool capture_steps = false;  ///< Options::capture_steps
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
 
@@ -236,6 +237,8 @@ class Training {
   std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a step, exactly
   /// What the last boundary did to the plan.
   const PlanBoundary& boundary() const { return boundary_; }
+  /// Steps so far that were launches of what was captured.
+  std::uint64_t captured_steps() const { return memory_.captured_steps(); }
   /// What is planned, expected and seen; null if the plan is the caller's.
   const Evolution* evolution() const {
     return keeper_ == nullptr ? nullptr : &keeper_->evolution();

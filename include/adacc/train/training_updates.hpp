@@ -17,7 +17,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
   if (const Error why = ready(input, targets)) return why;
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
-  const Result<double> loss = step_.run(context_, input, targets);
+  const Result<double> loss = memory_.run(step_, context_, input, targets, capture_steps);
   ran_ = step_.begun() != begun_;
   note_steps();
   if (!loss) {

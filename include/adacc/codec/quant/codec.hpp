@@ -150,6 +150,7 @@ struct PackedQuantCodec {
   static constexpr detail::QuantName name_text{Bits, O};
   static constexpr const char* name = name_text.text;
   static constexpr unsigned bits = Bits;
+  static constexpr bool draws_numbers = O.rounding == Rounding::stochastic;
   static constexpr QuantOptions options = O;
 
   /// 0 if there is nothing to encode, for integers, and if a size does not fit std::size_t.

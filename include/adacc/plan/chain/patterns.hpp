@@ -249,11 +249,11 @@ class PatternLister {
     Joint joint;
     const int reader = static_cast<int>(out_.nodes());
     const int between = pattern.to == paired ? static_cast<int>(out_.outgoing()) : 0;
-    for (const Instruction& run : schedule.instructions) {
-      if (run.op == Op::forward && run.again && run.node == between) joint.value = run.y;
-      if (run.op != Op::backward || run.node != (pattern.to == paired ? reader : 0)) continue;
-      joint.gradient = pattern.to == paired ? run.dx : run.dy;
-      if (run.loop >= 0) joint.loop = schedule.loops[static_cast<std::size_t>(run.loop)];
+    for (const Instruction& inst : schedule.instructions) {
+      if (inst.op == Op::forward && inst.again && inst.node == between) joint.value = inst.y;
+      if (inst.op != Op::backward || inst.node != (pattern.to == paired ? reader : 0)) continue;
+      joint.gradient = pattern.to == paired ? inst.dx : inst.dy;
+      if (inst.loop >= 0) joint.loop = schedule.loops[static_cast<std::size_t>(inst.loop)];
     }
     return joint;
   }
@@ -286,17 +286,17 @@ class PatternLister {
     out.waiting = held + others;
     bool replaying = false, on_replay = false, read = false;
     for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
-      const Instruction& run = schedule.instructions[i];
+      const Instruction& inst = schedule.instructions[i];
       const int at = static_cast<int>(i);
       auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
-      const bool of_input = segment.has_input && run.node == 0;
+      const bool of_input = segment.has_input && inst.node == 0;
       if (pattern.to == paired && !read && in_loop(at))
         live -= gradient_at(at) + of_lasting(schedule, i, reader);
-      if (run.op == Op::loss_gradient || run.op == Op::hand_over) {
+      if (inst.op == Op::loss_gradient || inst.op == Op::hand_over) {
         replaying = pattern.to != at_hand;
         if (segment.has_reader) out.stored = live - of_lasting(schedule, i, reader);
         else raise(out.need, live);
-      } else if (segment.has_reader && run.op == Op::backward && run.node == reader) {
+      } else if (segment.has_reader && inst.op == Op::backward && inst.node == reader) {
         // The next segment has counted this moment: it reads the outgoing activation and has made
         // its gradient.
         read = true;
@@ -311,11 +311,11 @@ class PatternLister {
                      (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
         }
         replaying = false;
-      } else if (of_input && run.op == Op::backward) {  // belongs to the segment in front
+      } else if (of_input && inst.op == Op::backward) {  // belongs to the segment in front
         if (pattern.from == paired)
           out.beside = live - held - others - gradient_at(at) - of_lasting(schedule, i, -1);
         break;
-      } else if (of_input && run.op == Op::forward && run.again) {
+      } else if (of_input && inst.op == Op::forward && inst.again) {
         const SignedBytes value = pattern.from == paired ? room(joint.value) : bytes_of_node(0);
         raise(replaying ? out.peak_on_peak : out.need_on_peak, live - value);
         on_replay = true;

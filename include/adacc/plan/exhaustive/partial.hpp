@@ -194,18 +194,19 @@ class PartialPlan {
       return buffer;
     }
 
-    constexpr void append(const Instruction& run) {
-      Lifetimes::append(run);
-      if (rules->active()) note_run(run);
-      const auto k = static_cast<std::size_t>(run.node);
-      if (run.op == Op::backward) backward_at[k] = count - 1;
-      else if (run.op == Op::loss_gradient || run.op == Op::hand_over) forward_end = count;
-      else if (run.op == Op::forward && !run.again) forward_at[k] = count - 1, forward_end = count;
+    constexpr void append(const Instruction& inst) {
+      Lifetimes::append(inst);
+      if (rules->active()) note_run(inst);
+      const auto k = static_cast<std::size_t>(inst.node);
+      if (inst.op == Op::backward) backward_at[k] = count - 1;
+      else if (inst.op == Op::loss_gradient || inst.op == Op::hand_over) forward_end = count;
+      else if (inst.op == Op::forward && !inst.again)
+        forward_at[k] = count - 1, forward_end = count;
     }
 
-    constexpr void note_run(const Instruction& run) {
-      const detail::Share share = rules->share(run, *plan, buffers);
-      const int mine = rules->segment(run, segment);
+    constexpr void note_run(const Instruction& inst) {
+      const detail::Share share = rules->share(inst, *plan, buffers);
+      const int mine = rules->segment(inst, segment);
       const bool joins = !shares.empty() && share == shares.back() &&
                          (mine == segment || rules->may_pair(mine, segment));
       run_of.push_back(run_of.empty() ? 0 : run_of.back() + (joins ? 0 : 1));

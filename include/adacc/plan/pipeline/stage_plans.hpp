@@ -55,9 +55,9 @@ constexpr StageTime stage_time(const CostProfile& profile, const Plan& plan,
                                const Schedule& schedule) {
   StageTime time;
   bool behind = false;
-  for (const Instruction& run : schedule.instructions) {
-    behind = behind || run.op == Op::hand_over || run.op == Op::loss_gradient;
-    (behind ? time.backward : time.forward) += seconds_of(profile, plan, run);
+  for (const Instruction& inst : schedule.instructions) {
+    behind = behind || inst.op == Op::hand_over || inst.op == Op::loss_gradient;
+    (behind ? time.backward : time.forward) += seconds_of(profile, plan, inst);
   }
   return time;
 }

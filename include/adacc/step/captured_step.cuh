@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+/// A step on a device that is captured as a CUDA graph, and replayed while what the graph holds stands.
+///
+///     CapturedStep captured;
+///     captured.run(step, cuda, tokens, targets);   // the first two queue one kernel after the other
+///
+/// A graph is launched as a whole, in the time of a few kernels. It holds addresses and the random key, so a
+/// step that draws numbers is never captured, nor is one that is watched, of which the host reads something.
+/// With another program, arena, input or targets than the step before, a step runs as it is; the next
+/// one with the same is captured. (cuBLASLt chooses the algorithm for a shape when it first sees it, which is
+/// nothing to be done while a stream is captured.)
+#pragma once
+
+#include <cstdint>
+
+#include "../core/cuda.cuh"
+#include "../core/cuda_handle.cuh"
+#include "step.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+class CapturedStep {
+ public:
+  /// One whole step, as Step::run() has it.
+  template <class T>
+  Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
+    if (step.watches() || step.draws_numbers()) return step.run(cuda, input, targets);
+    const Held now{step.programs(), step.lent_arena().data(), input.data(), targets.data()};
+    if (!(now == held_)) {
+      held_ = now;
+      graph_ = {};
+      failure_ = {};
+      return step.run(cuda, input, targets);
+    }
+    if (graph_.get() == nullptr && !failure_) failure_ = capture(step, cuda, input, targets);
+    if (failure_) return step.run(cuda, input, targets);
+    const Result<double> loss = step.run_recorded(cuda, input, targets, [&]() -> Error {
+      const cudaError_t status = cudaGraphLaunch(graph_.get(), cuda.stream());
+      if (status == cudaSuccess) return {};
+      return Error::say("CUDA did not start a captured step: ", cudaGetErrorString(status));
+    });
+    if (loss) ++replays_;
+    return loss;
+  }
+
+  /// How many steps were launches of a graph.
+  std::uint64_t replays() const { return replays_; }
+  /// Why the last one was not, although it could have been; none otherwise.
+  const Error& failure() const { return failure_; }
+
+ private:
+  /// What a graph holds.
+  struct Held {
+    std::uint64_t program = 0;
+    const void *arena = nullptr, *input = nullptr, *targets = nullptr;
+    friend bool operator==(const Held&, const Held&) = default;
+  };
+
+  template <class T>
+  Error capture(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
+    const auto says = [](const char* what, cudaError_t status) {
+      static_cast<void>(cudaGetLastError());
+      return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
+    };
+    if (const cudaError_t status =
+            cudaStreamBeginCapture(cuda.stream(), cudaStreamCaptureModeThreadLocal);
+        status != cudaSuccess)
+      return says("the stream cannot be captured", status);
+    const Error why = step.submit(cuda, input, targets);
+    detail::CudaHandle<cudaGraph_t, &cudaGraphDestroy> graph;
+    const cudaError_t ended = cudaStreamEndCapture(cuda.stream(), graph.place());
+    if (why) return why;
+    if (ended != cudaSuccess) return says("the step cannot be captured", ended);
+    if (const cudaError_t status = cudaGraphInstantiate(graph_.place(), graph.get(), 0);
+        status != cudaSuccess)
+      return says("no graph can be made of the step", status);
+    return {};
+  }
+
+  Held held_;
+  detail::CudaHandle<cudaGraphExec_t, &cudaGraphExecDestroy> graph_;
+  Error failure_;
+  std::uint64_t replays_ = 0;
+};
+
+}}  // namespace adacc::v0_1
