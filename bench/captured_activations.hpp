@@ -56,7 +56,7 @@ inline adacc::Error capture(adacc::Training<>& training, adacc::View<const std::
                             adacc::View<const std::int32_t> targets, Captured& captured) {
   using adacc::Instruction;
   using adacc::Op;
-  adacc::Step<>& step = training.compiled();
+  adacc::Step<>& step = training.compiled_step();
   const adacc::Program& program = step.program();
   const auto& instructions = program.schedule.instructions;
   if (adacc::Error why = step.begin(input, targets)) return why;

@@ -90,7 +90,7 @@ class Contestant {
   Contestant& operator=(const Contestant&) = delete;
 
   const adacc::Error& error() const { return error_; }
-  const adacc::Step<>& step() const { return training_.compiled(); }
+  const adacc::Step<>& step() const { return training_.compiled_step(); }
 
   /// The costs of this model's instructions, measured in this contestant's memory.
   adacc::Result<adacc::CostProfile> measure(const adacc::Graph& graph,
@@ -114,7 +114,7 @@ class Contestant {
 
   /// Adds the milliseconds of each instruction of one step to `split`, by what it does.
   void profile(std::map<std::string, double>& split) {
-    adacc::Step<>& step = training_.compiled();
+    adacc::Step<>& step = training_.compiled_step();
     if (step.begin(input(), target())) return;
     for (adacc::Position at; at.instruction < step.instruction_count();) {
       const adacc::Instruction& inst = step.program().schedule.instructions[at.instruction];

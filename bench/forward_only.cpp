@@ -203,7 +203,7 @@ class With : public Tuner {
   Result<TrainingOutcome> step(AnyView x, AnyView y) override {
     return training_.step(x, y, decayed());
   }
-  const Graph& graph() const override { return training_.compiled().graph(); }
+  const Graph& graph() const override { return training_.compiled_step().graph(); }
   View<float> params() override { return training_.params(); }
   Result<Graph> graph_for(std::size_t batch) const override { return nets_.graph(batch); }
 

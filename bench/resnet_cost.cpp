@@ -179,7 +179,7 @@ int run(const Options& o, const Planned& planned, const NormsAgain& norms_again)
   std::printf("%-20s %10s %9s %9s %9s %8s  %s\n", "plan", "peak", "of retain", "time", "predicted",
               "error", "policies");
   for (const Entry& entry : race.entries) {
-    const std::size_t peak = entry.training->compiled().arena_bytes();
+    const std::size_t peak = entry.training->compiled_step().arena_bytes();
     std::printf("%-20s %6.2f MiB %9.3f %9.3f", entry.name.c_str(), static_cast<double>(peak) / MiB,
                 static_cast<double>(peak) / static_cast<double>(retain_peak), median(entry.ratios));
     if (entry.planned) {

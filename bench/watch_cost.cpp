@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     tokens[i] = static_cast<std::int32_t>(i * i % 251);
   const View<const std::int32_t> batch_view(tokens.data(), shape);
 
-  Step<>& compiled = training->compiled();
+  Step<>& compiled = training->compiled_step();
   std::vector<double> whole, plain, watched, judged;
   for (std::size_t i = 0; i < 2 * pairs + 4; ++i) {
     const bool watch = i % 2 == 1;

@@ -121,7 +121,7 @@ class Learner {
     auto training = Training<>::make(net_, std::move(*program), cpu);
     if (!training) return training.error;
     training_ = std::move(*training);
-    auto cursor = Cursor<>::make(training_.compiled());
+    auto cursor = Cursor<>::make(training_.compiled_step());
     if (!cursor) return cursor.error;
     cursor_ = std::move(*cursor);
     auto x = Block<float>::make(batch * 2, "the input"),

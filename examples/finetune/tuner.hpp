@@ -145,14 +145,14 @@ class Tuner {
   /// Writes the encoder under the names that it was read by.
   adacc::Error save(const std::string& path) const {
     const adacc::bert::Naming naming(config_, "");
-    return adacc::write_pretrained<float>(path, training_.compiled().graph(), training_.params(),
-                                          naming);
+    return adacc::write_pretrained<float>(path, training_.compiled_step().graph(),
+                                          training_.params(), naming);
   }
 
   std::size_t retain_peak() const { return retain_peak_; }
   std::size_t budget_bytes() const { return training_.evolution()->budget_bytes(); }
   std::size_t parameter_bytes() const {
-    return training_.compiled().graph().parameter_elems * sizeof(float);
+    return training_.compiled_step().graph().parameter_elems * sizeof(float);
   }
   /// The most that the activations of a step have taken.
   std::size_t peak() const { return std::max(peak_, training_.peak_bytes()); }

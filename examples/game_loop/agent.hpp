@@ -107,7 +107,7 @@ class Agent {
     take(rollout_y_, rollout_size * experience_cols, "the rollout");
     if (error) return error;
     if (error = judge_.bind(judge_arena_.view(), playing_.view()); error) return error;
-    auto made = Cursor<>::make(training_.compiled());
+    auto made = Cursor<>::make(training_.compiled_step());
     if (!made) return made.error;
     cursor = std::move(*made);
     if (!path.empty())
@@ -245,7 +245,7 @@ class Agent {
   }
 
   adacc::View<const float> weights() const { return training_.params(); }
-  const adacc::Step<>& step() const { return training_.compiled(); }
+  const adacc::Step<>& step() const { return training_.compiled_step(); }
   std::uint64_t updates() const { return training_.updates(); }
   std::int64_t longest_update() const { return longest_update_; }
   std::int64_t longest_batch() const { return longest_batch_; }

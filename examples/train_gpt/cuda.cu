@@ -72,7 +72,7 @@ class CudaTraining final : public DeviceTraining {
   const PlanBoundary& boundary() const override { return training_.boundary(); }
   const Evolution* evolution() const override { return training_.evolution(); }
   TrainingMemoryUse memory_use() const override { return training_.memory_use(); }
-  const Program& program() const override { return training_.compiled().program(); }
+  const Program& program() const override { return training_.compiled_step().program(); }
   std::uint64_t captured_steps() const override { return training_.captured_steps(); }
 
   void set_seed(std::uint64_t seed) override { training_.context().key.seed = seed; }

@@ -169,7 +169,8 @@ class Trainer {
     return options_.forward_only ? forward_.updates() : trained().updates();
   }
   const adacc::Program& program() const {
-    return options_.forward_only ? forward_.compiled().program() : trained().compiled().program();
+    return options_.forward_only ? forward_.compiled_step().program()
+                                 : trained().compiled_step().program();
   }
   std::size_t predicted_peak() const { return program().peak_bytes(); }
   std::size_t retain_peak() const { return retain_peak_; }
@@ -214,9 +215,11 @@ class Trainer {
                                             : trained().evolution()->request().link;
   }
   /// What a step sends to the scratch file of --offload, and reads back.
-  std::size_t offloaded_bytes() const { return trained().compiled().store_bytes(); }
+  std::size_t offloaded_bytes() const { return trained().compiled_step().store_bytes(); }
   /// For how long the step that ran last waited for it, in seconds.
-  double stall_seconds() const { return trained().compiled().transfer_times().stall_seconds(); }
+  double stall_seconds() const {
+    return trained().compiled_step().transfer_times().stall_seconds();
+  }
   /// How --offload works, in words; empty without it.
   std::string store_text() const {
     if (options_.offload.empty()) return {};
@@ -353,7 +356,7 @@ class Trainer {
                               .micro_batches = static_cast<int>(options_.micro),
                               .sharded_state = options_.shard_moments,
                               .sharded_gradients = options_.shard_gradients};
-    Graph graph = training_.compiled().graph();
+    Graph graph = training_.compiled_step().graph();
     const Plan plan = training_.plan();
     if (const Evolution* known = training_.evolution()) {
       graph = known->graph();

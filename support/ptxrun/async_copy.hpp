@@ -6,7 +6,7 @@
 // race check the destination is written twice: when the copy is issued, since it may come at once, and at
 // the wait, which is what other threads need a barrier after.
 #pragma once
-#include "exec.hpp"
+#include "access.hpp"
 
 namespace ptxrun {
 

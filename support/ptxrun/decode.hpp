@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A function's statements -> instructions with handlers.
 #pragma once
+#include "arithmetic.hpp"
 #include "async_copy.hpp"
+#include "bits.hpp"
+#include "conversion.hpp"
 #include "float_modes.hpp"
 #include "matrix_load.hpp"
 #include "matrix_product.hpp"

@@ -2,7 +2,7 @@
 // Arithmetic on floats in other modes than usual: rounded down, with NaNs that spread, on pairs of
 // bfloat16. All operands are registers of 32 bits.
 #pragma once
-#include "exec.hpp"
+#include "arithmetic.hpp"
 
 namespace ptxrun {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ldmatrix: matrices of 8 x 8 numbers of 16 bits from shared memory to registers of a whole warp.
 #pragma once
-#include "exec.hpp"
+#include "access.hpp"
 
 namespace ptxrun {
 

@@ -3,7 +3,7 @@
 //
 // Products are exact; they are summed in double and rounded to float once, where a GPU keeps fewer bits.
 #pragma once
-#include "exec.hpp"
+#include "registers.hpp"
 
 namespace ptxrun {
 

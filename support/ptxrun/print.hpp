@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // printf on a device, which is a call of vprintf(format, numbers): what each thread prints, at once.
 #pragma once
-#include "exec.hpp"
+#include "registers.hpp"
 
 namespace ptxrun {
 

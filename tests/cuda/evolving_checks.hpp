@@ -162,9 +162,9 @@ struct EvolvingChecks {
     const Array<ErrorClass> classes = error_classes(bytes.graph);
     expect(classes.size() > 3 && classes.size() == expected.size(), "other classes than the CPU's");
     GradientProbe probe(
-        training.context(), training.compiled().dispatch(), bytes.graph, training.arena(),
+        training.context(), training.compiled_step().dispatch(), bytes.graph, training.arena(),
         training.params(), training.gradients(), View<const float>(r.x.data(), Deep::shape()),
-        View<const float>(r.y.data(), Deep::shape()), training.compiled().lent_loss());
+        View<const float>(r.y.data(), Deep::shape()), training.compiled_step().lent_loss());
     for (std::size_t i = 0; i < classes.size() && i < expected.size(); ++i) {
       GradientErrors probed;
       if (!fine(probe.probe(classes[i], probed))) return;
@@ -194,7 +194,7 @@ struct EvolvingChecks {
       if (i == 3) fine(training.set_budget(bytes.less));
       if (i == 7) fine(training.set_budget(bytes.whole));
       if (i == 10) fine(training.set_budget(100));
-      const std::uint64_t programs = training.compiled().programs();
+      const std::uint64_t programs = training.compiled_step().programs();
       const auto outcome = r.step(), expected = plain.step();
       if (!fine(outcome.error) || !fine(expected.error)) return;
       expect(outcome->loss == expected->loss && outcome->grad_norm == expected->grad_norm,
@@ -202,7 +202,7 @@ struct EvolvingChecks {
       const PlanBoundary& boundary = training.boundary();
       expect(boundary.update.changed == (i == 3 || i == 7), "the budget changed, or the plan");
       // What tells who captured a step that it is gone.
-      expect((training.compiled().programs() != programs) == boundary.update.changed,
+      expect((training.compiled_step().programs() != programs) == boundary.update.changed,
              "the number of programs");
       expect(training.arena().size() == training.peak_bytes() &&
                  training.arena().size() <= (i >= 3 && i < 7 ? bytes.less : bytes.whole),

@@ -264,7 +264,8 @@ TEST_CASE("a run whose plan has changed goes on from its checkpoint on any numbe
          auto evolving = Parallel::make(member, net, shape, options(), how);
          REQUIRE(evolving);
          CHECK(!evolving->load(folder / "fixed.ckpt"));
-         return plan_text(evolving->training().compiled().graph(), evolving->training().plan());
+         return plan_text(evolving->training().compiled_step().graph(),
+                          evolving->training().plan());
        }))
     CHECK(plan.find("recompute") != std::string::npos);
 }
@@ -391,7 +392,7 @@ TEST_CASE("a rank whose plan is another one is an error on all of them") {
          REQUIRE(parallel);
          Run run;
          update(*parallel, 0, run);
-         const Graph graph = parallel->training().compiled().graph();
+         const Graph graph = parallel->training().compiled_step().graph();
          if (member.rank() == 1)
            CHECK(!parallel->training().switch_to(*make_program(graph, retain_all(graph))));
          const Batch batch(7, shape, target_shape);

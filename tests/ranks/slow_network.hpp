@@ -114,7 +114,7 @@ inline bool same_bits(const Run& a, const Run& b) {
 }
 
 inline void update(Parallel& parallel, std::size_t number, Run& run) {
-  const Shape input = parallel.training().compiled().graph().input;
+  const Shape input = parallel.training().compiled_step().graph().input;
   for (int i = 0; i < parallel.shard_count(); ++i) {
     const Batch batch(number * static_cast<std::size_t>(parallel.shards()) +
                           static_cast<std::size_t>(parallel.shard(i)),
@@ -128,7 +128,7 @@ inline void update(Parallel& parallel, std::size_t number, Run& run) {
   run.numbers.push_back(outcome->loss);
   run.numbers.push_back(outcome->grad_norm);
   const Training<>& training = parallel.training();
-  run.plans.push_back(plan_text(training.compiled().graph(), training.plan()));
+  run.plans.push_back(plan_text(training.compiled_step().graph(), training.plan()));
   run.changes.emplace_back(boundary.update.changes.begin(), boundary.update.changes.end());
   run.measured += boundary.measured ? 1 : 0;
   run.looked += boundary.looked ? 1 : 0;
@@ -136,7 +136,7 @@ inline void update(Parallel& parallel, std::size_t number, Run& run) {
   CHECK(boundary.update.changed == !boundary.update.changes.empty());
   CHECK(parallel.training().arena().size() == training.peak_bytes());
   CHECK(parallel.memory_use().arena == training.peak_bytes());
-  CHECK(std::string(plan_text(training.compiled().graph(), training.evolution()->plan())) ==
+  CHECK(std::string(plan_text(training.compiled_step().graph(), training.evolution()->plan())) ==
         run.plans.back());
   const View<const float> params = training.params();
   run.params.assign(params.begin(), params.end());

@@ -33,7 +33,7 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   View<const std::int32_t> view() const { return {tokens.data(), Shape(batch, time)}; }
-  const Graph& graph() const { return training.compiled().graph(); }
+  const Graph& graph() const { return training.compiled_step().graph(); }
   Dispatch<float, Cpu> dispatch() const { return make_dispatch<float, Cpu>(net); }
 
   /// One step of AdamW; the loss.

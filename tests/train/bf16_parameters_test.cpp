@@ -156,7 +156,7 @@ TEST_CASE("a step has the bits of one whose parameters are the same numbers in f
     Trained held = made_short(of), full = made(of, ParameterForm::full);
     copy(held, full);
     CHECK(held.params().size() == 0);
-    if (of.parts > 1) CHECK_FALSE(held.compiled().program().schedule.loops.empty());
+    if (of.parts > 1) CHECK_FALSE(held.compiled_step().program().schedule.loops.empty());
     for (std::size_t i = 0; i < 2; ++i) {  // two micro-batches
       const Batch batch(i);
       const auto a = held.accumulate(batch.input(), batch.targets());
@@ -173,7 +173,7 @@ TEST_CASE("a step has the bits of one whose parameters are the same numbers in f
 
     // What the update makes of them is then rounded, by bits that follow from seed, update, parameter
     // and element.
-    const Graph& graph = held.compiled().graph();
+    const Graph& graph = held.compiled_step().graph();
     std::size_t moved = 0;
     std::uint32_t number = 0;
     for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
@@ -215,7 +215,7 @@ TEST_CASE("fused updates, slices and moments in a store have the bits of separat
       const TrainingOutcome a = step(separate, i), b = step(fused, i), c = step(stored, i);
       CHECK(a.loss == b.loss);
       CHECK(a.loss == c.loss);
-      auto cursor = Cursor<>::make(sliced.compiled());
+      auto cursor = Cursor<>::make(sliced.compiled_step());
       REQUIRE(cursor);
       const Batch batch(i);
       REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), 1e-2));
@@ -237,7 +237,7 @@ TEST_CASE("bytes are exact") {
       CHECK(2 * a.parameters == b.parameters);
       CHECK(a.moments == b.moments);
       CHECK(a.gradients == b.gradients);
-      CHECK(a.arena == held.compiled().program().layout.arena_bytes);
+      CHECK(a.arena == held.compiled_step().program().layout.arena_bytes);
       auto step = Step<>::make(dispatch(), program_of(of, ParameterForm::bf16, updates));
       REQUIRE(step);
       REQUIRE_FALSE(step->lend_updates(detail::use_no_gradients));

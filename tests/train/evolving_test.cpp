@@ -157,7 +157,7 @@ TEST_CASE("a step that was watched knows what every codec saw") {
   injected_from = 0;
   Rig r = rig(retain_bytes() * 60 / 100, 1e-2);
   for (int i = 0; i < 5; ++i) REQUIRE(r.step());
-  const Step<>& step = r.training.compiled();
+  const Step<>& step = r.training.compiled_step();
   for (int k = 0; k < step.graph().node_count(); ++k) {
     const CodecStatistics& seen = step.statistics(k);
     const bool reported =

@@ -99,7 +99,7 @@ TEST_CASE("forward only: the mean over directions is the gradient, with the erro
     error += (estimate - (*gradient)[i]) * (estimate - (*gradient)[i]);
     norm += (*gradient)[i] * (*gradient)[i];
   }
-  for (const Parameter& parameter : training.compiled().graph().parameters)
+  for (const Parameter& parameter : training.compiled_step().graph().parameters)
     elems += static_cast<double>(parameter.shape.elems());
   const double expected = (elems - 1) / directions;
   CHECK(error / norm > 0.5 * expected);
@@ -114,7 +114,7 @@ TEST_CASE("forward only: an update is what the header says, of bits that anybody
   const auto expect = [&](std::uint32_t update) {
     const std::vector<double> before = values(training.params());
     // The losses on either side, by hand.
-    const Graph& graph = training.compiled().graph();
+    const Graph& graph = training.compiled_step().graph();
     std::vector<double> signs(before.size());
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
       for (std::size_t e = 0; e < graph.parameters[p].shape.elems(); ++e) {
@@ -180,7 +180,7 @@ TEST_CASE("forward only: what is frozen is not touched, and what is trained is m
   REQUIRE(set);
   auto training = made(net, batch, {.trained = &*set});
   const std::vector<float> before = values(training.params());
-  const Graph& part = training.compiled().graph();
+  const Graph& part = training.compiled_step().graph();
   for (int i = 0; i < 5; ++i) step(training, batch, 1e-2);
   for (std::size_t p = 0; p < part.parameters.size(); ++p) {
     const Parameter& of = part.parameters[p];

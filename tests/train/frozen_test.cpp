@@ -61,7 +61,7 @@ void steps(Training<>& training, std::size_t first, std::size_t count) {
 }
 
 const Parameter& parameter(const Training<>& training, std::size_t i) {
-  return training.compiled().graph().parameters[i];
+  return training.compiled_step().graph().parameters[i];
 }
 /// Parameter `i`, or what a block of the optimizer's state has of it.
 std::vector<float> values(View<const float> block, const Parameter& of) {
@@ -79,7 +79,7 @@ std::vector<float> moments(const Training<>& training, std::size_t i) {
 
 TEST_CASE("an update changes what is trained, as if all were, and nothing else") {
   Training<> all = made(net), some = made(net, "*.bias,block.1.layer_norm2,head");
-  const Graph& graph = some.compiled().graph();
+  const Graph& graph = some.compiled_step().graph();
   const std::size_t count = graph.parameters.size();
   std::vector<std::vector<float>> before;
   for (std::size_t i = 0; i < count; ++i) {
@@ -143,7 +143,7 @@ TEST_CASE("checkpoints do not depend on what is frozen: the same set goes on bit
   REQUIRE(again.load(path, Restore::numbers));
   REQUIRE(other.load(path, Restore::numbers));
   REQUIRE(all.load(path, Restore::numbers));
-  const Graph& graph = some.compiled().graph();
+  const Graph& graph = some.compiled_step().graph();
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     CAPTURE(parameter_name(graph, i));
     CHECK(values(other, i) == values(some, i));
@@ -205,7 +205,7 @@ TEST_CASE("files have parameters where a network has them of which all is traine
 
 TEST_CASE("adapters start as the network that they adapt, and alone are trained") {
   Training<> plain = made(net), lora = made(adapted);
-  const Graph& graph = lora.compiled().graph();
+  const Graph& graph = lora.compiled_step().graph();
   std::size_t base = 0, adapters = 0;
   std::vector<std::vector<float>> before;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
@@ -215,7 +215,7 @@ TEST_CASE("adapters start as the network that they adapt, and alone are trained"
     adapters += is_adapter;
     before.push_back(values(lora, i));
     if (is_adapter || !mine.owner) continue;
-    std::memcpy(plain.params().data() + plain.compiled().graph().parameters[base].offset,
+    std::memcpy(plain.params().data() + plain.compiled_step().graph().parameters[base].offset,
                 before[i].data(), before[i].size() * sizeof(float));
     ++base;
   }

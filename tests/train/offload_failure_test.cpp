@@ -70,9 +70,9 @@ void train(Training<>& training, std::uint32_t number) {
 /// The same step in slices.
 Result<TrainingOutcome> in_slices(Training<>& training, std::uint32_t number) {
   const Batch batch(number);
-  auto cursor = Cursor<>::make(training.compiled());
+  auto cursor = Cursor<>::make(training.compiled_step());
   REQUIRE(cursor);
-  const bool fused = training.compiled().graph().fuses_updates();
+  const bool fused = training.compiled_step().graph().fuses_updates();
   const Error begun = fused ? training.begin(*cursor, batch.input(), batch.targets(), 1e-2)
                             : training.begin(*cursor, batch.input(), batch.targets());
   REQUIRE_FALSE(begun);
@@ -83,13 +83,13 @@ Result<TrainingOutcome> in_slices(Training<>& training, std::uint32_t number) {
 /// As many parameters as an error says are updated, in the middle of a step that is then abandoned.
 void update_some(Training<>& training, std::uint32_t number, std::size_t some) {
   const Batch batch(number);
-  auto cursor = Cursor<>::make(training.compiled());
+  auto cursor = Cursor<>::make(training.compiled_step());
   REQUIRE(cursor);
   REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
-  const Graph& graph = training.compiled().graph();
+  const Graph& graph = training.compiled_step().graph();
   for (std::size_t updated = 0; updated < some;) {
     const Instruction& inst =
-        training.compiled().program().schedule.instructions[cursor->instruction()];
+        training.compiled_step().program().schedule.instructions[cursor->instruction()];
     if (inst.op == Op::update)
       updated +=
           CompleteGradients<float>(graph, static_cast<std::size_t>(inst.gradient), nullptr, nullptr)
@@ -97,7 +97,7 @@ void update_some(Training<>& training, std::uint32_t number, std::size_t some) {
     REQUIRE(cursor->run(training.context(), 1));
     REQUIRE(updated <= some);
   }
-  training.compiled().abandon();
+  training.compiled_step().abandon();
 }
 
 /// How many parameters the error says were updated before it.
@@ -111,7 +111,7 @@ std::size_t updated_before(const std::string& error) {
 template <class Step>
 int fail_each_transfer(Training<>& training, Training<>& retained, MemoryStore& store, bool alone,
                        const Step& run) {
-  const std::size_t transfers = 2 * training.compiled().program().schedule.transfers.size();
+  const std::size_t transfers = 2 * training.compiled_step().program().schedule.transfers.size();
   REQUIRE(transfers > 10);
   int partly = 0;
   std::uint32_t number = 0;
@@ -200,7 +200,7 @@ TEST_CASE("a disk that is full in the middle of a step") {
       train(retained, 0);
       const State before(training);
       // No file may grow, or be written, beyond half of what the step sends.
-      const rlimit less{training.compiled().store_bytes() / 2, most.rlim_max};
+      const rlimit less{training.compiled_step().store_bytes() / 2, most.rlim_max};
       std::optional<Result<TrainingOutcome>> failed;
       const bool limited = ::setrlimit(RLIMIT_FSIZE, &less) == 0;
       if (limited) failed.emplace(step(training, 1));

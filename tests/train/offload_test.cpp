@@ -56,7 +56,7 @@ TEST_CASE("the bits of retaining in a fraction of its memory, and a budget that 
   REQUIRE_MESSAGE(training, training.error.text());
   const PlanOutcome& outcome = training->evolution()->outcome();
   CHECK(std::string(outcome.solver) == "offload");
-  CHECK(outcome.written_bytes == training->compiled().store_bytes());
+  CHECK(outcome.written_bytes == training->compiled_step().store_bytes());
   CHECK(outcome.written_bytes > 0);
   CHECK(training->peak_bytes() <= retained->peak_bytes() / 2);
   CHECK(reinterpret_cast<std::uintptr_t>(training->arena().data()) % huge_page == 0);
@@ -107,7 +107,7 @@ TEST_CASE("a checkpoint goes on where it was") {
   train(*training, 3, 6);
   const auto loaded = other->load(folder / "run");
   REQUIRE_MESSAGE(loaded, loaded.error.text());
-  CHECK(other->compiled().store_bytes() == training->compiled().store_bytes());
+  CHECK(other->compiled_step().store_bytes() == training->compiled_step().store_bytes());
   train(*other, 3, 6);
   CHECK(same(*training, *other));
 }
@@ -120,10 +120,10 @@ TEST_CASE("a training that ends in the middle of a step leaves nothing under way
   {
     const Training<> moved = std::move(*training);
     Training<>& mine = const_cast<Training<>&>(moved);
-    auto cursor = Cursor<float>::make(mine.compiled());
+    auto cursor = Cursor<float>::make(mine.compiled_step());
     REQUIRE(cursor);
     REQUIRE_FALSE(mine.begin(*cursor, batch.input(), batch.targets()));
-    const std::size_t half = mine.compiled().instruction_count() / 2;
+    const std::size_t half = mine.compiled_step().instruction_count() / 2;
     REQUIRE(cursor->run(mine.context(), half));
     CHECK(away.store.begun() > 0);
   }  // the address sanitizer sees transfers into an arena that is gone
@@ -135,16 +135,16 @@ TEST_CASE("another program comes when nothing is under way") {
   auto training = Training<>::make(net, shape, options(45, away));
   auto retained = Training<>::make(net, shape, {.seed = 3});
   REQUIRE_MESSAGE(training, training.error.text());
-  auto cursor = Cursor<>::make(training->compiled());
+  auto cursor = Cursor<>::make(training->compiled_step());
   REQUIRE(cursor);
   const Batch batch(0);
   REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
   while (away.under_way() == 0) REQUIRE(cursor->run(training->context(), 1));
-  const Program same_program = training->compiled().program();
+  const Program same_program = training->compiled_step().program();
   const Error refused = training->switch_to(same_program);
   CHECK(std::string(refused.text()).find("a step is under way") != std::string::npos);
   CHECK(away.under_way() > 0);
-  training->compiled().abandon();
+  training->compiled_step().abandon();
   CHECK(away.under_way() == 0);
   REQUIRE_FALSE(training->switch_to(same_program));
   train(*training, 0, 2);
@@ -164,7 +164,7 @@ TEST_CASE("what a store can lack") {
   how = options(80, small);
   const auto training = Training<>::make(net, shape, how);
   REQUIRE_MESSAGE(training, training.error.text());
-  CHECK(training->compiled().store_bytes() <= 4096);
+  CHECK(training->compiled_step().store_bytes() <= 4096);
 }
 
 TEST_CASE("with a clock the store is measured") {
@@ -346,7 +346,7 @@ TEST_CASE("a run that is not to look at the clock keeps its plan") {
   run.set_rate(slow_rate);
   run.run(100);
   CHECK(run.drifted.empty());
-  CHECK(run.training.compiled().transfer_times().writes.empty());
+  CHECK(run.training.compiled_step().transfer_times().writes.empty());
 }
 
 TEST_CASE("a checkpoint knows the link as it was found to be, and what was seen since") {
@@ -364,7 +364,7 @@ TEST_CASE("a checkpoint knows the link as it was found to be, and what was seen 
   CHECK(other.drifted == run.drifted);  // half of the evidence was in the checkpoint
   CHECK(other.training.plan().policies.size() == run.training.plan().policies.size());
   CHECK(other.outcome().written_bytes == run.outcome().written_bytes);
-  CHECK(other.training.compiled().store_bytes() == run.training.compiled().store_bytes());
+  CHECK(other.training.compiled_step().store_bytes() == run.training.compiled_step().store_bytes());
 
   REQUIRE_FALSE(run.training.save(folder / "found"));
   without.set_rate(slow_rate);

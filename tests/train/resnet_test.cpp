@@ -64,7 +64,7 @@ Trained train(const Net& net, Plan plan, int steps) {
   auto training = Training<>::make(net, *make_program(graph, std::move(plan)));
   REQUIRE_MESSAGE(training, training.error.text());
   Trained trained;
-  trained.peak = training->compiled().arena_bytes();
+  trained.peak = training->compiled_step().arena_bytes();
   for (int i = 0; i < steps; ++i) {
     const Pictures pictures(static_cast<std::uint32_t>(i));
     const auto outcome = training->step(pictures.input(), pictures.targets(), 3e-3);

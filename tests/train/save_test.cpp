@@ -41,7 +41,7 @@ struct Batch {
 template <class Trained>
 Result<TrainingOutcome> step(Trained& training) {
   const Batch batch(training.data_position++);
-  const Shape seen = training.compiled().graph().input;
+  const Shape seen = training.compiled_step().graph().input;
   return training.step(View<const float>(batch.x.data(), seen),
                        View<const float>(batch.y.data(), seen), 1e-4);
 }

@@ -226,13 +226,13 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
   }
   Trained in_memory = made(fused, AdamW{}), stored = made(fused, AdamW{}, {other.store, window});
   const auto sliced = [](Trained& training, std::size_t number, bool abandoned) {
-    auto cursor = Cursor<>::make(training.compiled());
+    auto cursor = Cursor<>::make(training.compiled_step());
     REQUIRE(cursor);
     const Batch batch(number);
     REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
     if (abandoned) {
-      REQUIRE(cursor->run(training.context(), training.compiled().instruction_count() - 3));
-      return training.compiled().abandon();
+      REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 3));
+      return training.compiled_step().abandon();
     }
     while (cursor->active()) REQUIRE(cursor->run(training.context(), 3));
     REQUIRE(training.update(1e-2));
@@ -301,13 +301,13 @@ TEST_CASE("a store that fails ends training, until a checkpoint brings the state
       CHECK(says(failed.error, "load()"));
       late.store.failure = {};
       // It works again, but what it holds is of no update.
-      const std::uint64_t begun = late.store.begun(), steps = stored.compiled().begun();
+      const std::uint64_t begun = late.store.begun(), steps = stored.compiled_step().begun();
       CHECK(says(stored.step(batch.input(), batch.targets(), 1e-2).error, "the disk is gone"));
       CHECK(says(stored.save(folder / "bad"), "the disk is gone"));
       std::vector<std::byte> state(stored.table().bytes());
       CHECK(says(stored.copy_state(Bytes(state.data(), Shape(state.size()))), "the disk is gone"));
       CHECK(late.store.begun() == begun);
-      CHECK(stored.compiled().begun() == steps);
+      CHECK(stored.compiled_step().begun() == steps);
       CHECK(train_test::read_file(folder / "bad").empty());
       REQUIRE(stored.load(folder / "good"));
       for (std::size_t i = 1; i < 3; ++i) {
@@ -385,7 +385,7 @@ TEST_CASE("steps are predicted to take as long as they do") {
     step(stored, 3);
     // On this clock nothing takes time but the store.
     const LinkCost link{.write_rate = 2e8, .read_rate = 3e8, .latency = 1e-5};
-    const Schedule& schedule = stored.compiled().program().schedule;
+    const Schedule& schedule = stored.compiled_step().program().schedule;
     const PlanCost cost =
         evaluate(graph, empty_profile(graph), stored.plan(), schedule, link, *turns);
     CHECK(cost.seconds == doctest::Approx(late.clock.time - before).epsilon(1e-9));

@@ -120,7 +120,7 @@ TEST_CASE("one call: a plan within the budget, and what it promises") {
 TEST_CASE("a total covers parameters, gradients, moments and arena") {
   const Training<> all = made(net);
   const TrainingMemoryUse whole = all.memory_use();
-  const std::size_t elems = all.compiled().graph().parameter_elems;
+  const std::size_t elems = all.compiled_step().graph().parameter_elems;
   CHECK(whole.parameters == 4 * elems);
   CHECK(whole.gradients == 4 * elems);
   CHECK(whole.moments == 8 * elems);
@@ -150,7 +150,7 @@ TEST_CASE("a total covers parameters, gradients, moments and arena") {
   refuses(fixed - 1, "limited by what is held beside the arena");
   const std::string said = refuses(fixed + 1, "limited by the arena");
   // What it names can be met.
-  const auto smallest = smallest_peak(all.compiled().graph(), all.evolution()->profile(),
+  const auto smallest = smallest_peak(all.compiled_step().graph(), all.evolution()->profile(),
                                       {.budget_bytes = 1, .tolerance = 1e-2});
   REQUIRE(smallest);
   CHECK(said.find(Error::say(shown(fixed + *smallest)).text()) != std::string::npos);
@@ -178,11 +178,13 @@ TEST_CASE("seeds and threads: same seed same bits, whatever the number of thread
   const Training<> one = made(net, {.budget_bytes = budget, .workers = 3});
   const Training<> all = made(net, {.budget_bytes = budget, .context = Cpu(ExecutorRef(three))});
   CHECK(one.peak_bytes() == all.peak_bytes());
-  for (int k = 0; k < one.compiled().graph().node_count(); ++k)
+  for (int k = 0; k < one.compiled_step().graph().node_count(); ++k)
     CHECK(one.plan()[k] == all.plan()[k]);
-  CHECK(made(net, {.workers = 3}).compiled().graph().workers == 3);
-  CHECK(made(net, {.context = Cpu(ExecutorRef(three)), .workers = 2}).compiled().graph().workers ==
-        3);
+  CHECK(made(net, {.workers = 3}).compiled_step().graph().workers == 3);
+  CHECK(made(net, {.context = Cpu(ExecutorRef(three)), .workers = 2})
+            .compiled_step()
+            .graph()
+            .workers == 3);
 }
 
 TEST_CASE("a batch that is not finite costs nothing but itself") {
@@ -268,7 +270,7 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
   // Lossless: a plan that changes must not show in the bits.
   Training<> training = made(net, {.budget_bytes = whole, .tolerance = 0});
   Training<> clean = made(net, {.budget_bytes = whole, .tolerance = 0});
-  auto cursor = Cursor<>::make(training.compiled());
+  auto cursor = Cursor<>::make(training.compiled_step());
   REQUIRE(cursor);
   for (std::uint32_t i = 0; i < 12; ++i) {
     CAPTURE(i);
@@ -277,11 +279,11 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
     if (i == 9) REQUIRE_FALSE(training.set_budget(whole));
     if (i % 3 == 1) {  // begun, run in part, abandoned
       REQUIRE_FALSE(training.begin(*cursor, other.input(), other.targets()));
-      REQUIRE(cursor->run(training.context(), training.compiled().instruction_count() - 2));
+      REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 2));
       CHECK(training.update(1e-2).error);  // it is under way
       CHECK(step(training, batch).error);
-      CHECK(training.switch_to(training.compiled().program()));
-      training.compiled().abandon();
+      CHECK(training.switch_to(training.compiled_step().program()));
+      training.compiled_step().abandon();
     }
     if (i % 2 == 0) {
       REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets()));
@@ -297,7 +299,7 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
     CHECK(training.peak_bytes() <= (i >= 5 && i < 9 ? whole * 6 / 10 : whole));
   }
   CHECK(same(training, clean));
-  auto strange = Cursor<>::make(clean.compiled());
+  auto strange = Cursor<>::make(clean.compiled_step());
   REQUIRE(strange);
   CHECK(training.begin(*strange, Batch(0).input(), Batch(0).targets()));
 }
@@ -305,7 +307,7 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
 TEST_CASE("micro-batches are summed in order, and the update takes their mean") {
   const Batch first(1), second(2), third(3);
   Training<> training = made(dropping), by_hand = made(dropping);
-  Step<>& compiled = by_hand.compiled();
+  Step<>& compiled = by_hand.compiled_step();
   double losses = 0;
   std::uint16_t number = 0;
   for (const Batch* batch : {&first, &second, &third}) {
@@ -469,7 +471,7 @@ TEST_CASE("a program that cannot have its memory is refused, and all is as it wa
   REQUIRE(step(training, Batch(0)));
   REQUIRE(step(clean, Batch(0)));
   REQUIRE(training.accumulate(Batch(1).input(), Batch(1).targets()));
-  Program huge = training.compiled().program();
+  Program huge = training.compiled_step().program();
   huge.layout.arena_bytes = std::size_t{1} << 60;
   const Error why = training.switch_to(std::move(huge));
   CHECK(says(why, "activations: there is no memory for"));

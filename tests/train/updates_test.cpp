@@ -116,7 +116,7 @@ TEST_CASE("fused updates have the bits of separate ones") {
     CHECK(fused.gradients().size() == 0);
     CHECK(fused.memory_use().gradients == 0);
     CHECK(fused.memory_use().total() < separate.memory_use().total());
-    CHECK(fused.memory_use().arena == fused.compiled().program().layout.arena_bytes);
+    CHECK(fused.memory_use().arena == fused.compiled_step().program().layout.arena_bytes);
     for (std::size_t i = 0; i < 3; ++i) {
       const double rate = 1e-2 / static_cast<double>(i + 1);
       const TrainingOutcome a = step(separate, i, rate), b = step(fused, i, rate);
@@ -125,7 +125,7 @@ TEST_CASE("fused updates have the bits of separate ones") {
       CHECK(b.finite);
       CHECK(b.skipped == 0);
 
-      auto cursor = Cursor<>::make(sliced.compiled());
+      auto cursor = Cursor<>::make(sliced.compiled_step());
       REQUIRE(cursor);
       const Batch batch(i);
       REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), rate));
@@ -146,7 +146,7 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   const Batch batch(0);
   CHECK(says(training.accumulate(batch.input(), batch.targets()).error, "accumulated"));
   CHECK(says(training.update(1e-2).error, "there are no gradients"));
-  auto cursor = Cursor<>::make(training.compiled());
+  auto cursor = Cursor<>::make(training.compiled_step());
   CHECK(says(training.begin(*cursor, batch.input(), batch.targets()), "with their rate"));
   REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
   while (cursor->active()) REQUIRE(cursor->run(training.context(), 100));
@@ -166,15 +166,15 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
 
   // An abandoned step has updated what backward had come to, under a number of its own.
   const std::uint64_t before = training.updates();
-  auto again = Cursor<>::make(training.compiled());
+  auto again = Cursor<>::make(training.compiled_step());
   REQUIRE_FALSE(training.begin(*again, batch.input(), batch.targets(), 1e-2));
-  REQUIRE(again->run(training.context(), training.compiled().instruction_count() - 1));
-  training.compiled().abandon();
+  REQUIRE(again->run(training.context(), training.compiled_step().instruction_count() - 1));
+  training.compiled_step().abandon();
   step(training, 2);
   CHECK(training.updates() == before + 2);
 
   auto separate = made({AdamW{}}, Updates::separate);
-  CHECK(says(separate.switch_to(training.compiled().program()), "updates of the same kind"));
+  CHECK(says(separate.switch_to(training.compiled_step().program()), "updates of the same kind"));
 }
 
 TEST_CASE("clipping by the norm before, fused or not; checkpoints go on with it, and exchange") {
@@ -278,7 +278,7 @@ TEST_CASE("a gradient that is not finite keeps its own parameters as they are, a
   CHECK_FALSE(std::isfinite(bad.grad_norm));
   CHECK(training.updates() == 2);
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::size_t at = training.compiled().graph().parameters[i].offset;
+    const std::size_t at = training.compiled_step().graph().parameters[i].offset;
     CHECK((training.params()[at] == values[at]) == (i == 1));
     CHECK((training.state(0)[at] == moments[at]) == (i == 1));
   }
@@ -303,7 +303,7 @@ TEST_CASE("a probe sketches gradients where they live, and updates nothing") {
   const Batch batch(0);
   const auto sketch = [&](Trained& training) {
     GradientProbe<float, Cpu> probe(
-        training.context(), training.compiled().dispatch(), training.compiled().graph(),
+        training.context(), training.compiled_step().dispatch(), training.compiled_step().graph(),
         training.arena(), training.params(), training.gradients(), batch.input(), batch.targets());
     const auto made = probe.sketch(training.plan());
     REQUIRE_MESSAGE(made, made.error.text());

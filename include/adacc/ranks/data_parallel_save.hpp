@@ -77,7 +77,7 @@ Error DataParallel<T, Context, Optimizer>::take_plan(const std::string& text,
   State& state = *state_;
   // Of a plan that was fixed nothing is known that it could evolve from.
   if (state.plan != nullptr && evolution.empty()) return state.plan->forget(), Error();
-  const auto& dispatch = state.training.compiled().dispatch();
+  const auto& dispatch = state.training.compiled_step().dispatch();
   Result<Plan> plan =
       parse_plan(text, state.graph(), codecs_of_table(dispatch), state.graph().fingerprint);
   if (!plan) return plan.error;

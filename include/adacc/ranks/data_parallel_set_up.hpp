@@ -226,7 +226,7 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
       state.training.given_to_.push_back(state.owned.gradient(table.owner(o)));
     state.training.given_out_ = true;
   }
-  if (const Error why = state.training.compiled().lend_updates(state)) return why;
+  if (const Error why = state.training.compiled_step().lend_updates(state)) return why;
   const std::size_t elems = state.graph().gradient_elems, count = state.owners.size();
   const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
   state.kept.resize(state.by_turns ? 0 : static_cast<std::size_t>(levels));

@@ -39,7 +39,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   /// The other ranks sum theirs, and learn of the error when all is summed.
   static constexpr bool even_if_failed = true;
 
-  const Graph& graph() const { return training.compiled().graph(); }
+  const Graph& graph() const { return training.compiled_step().graph(); }
   int mine() const { return shards / group.size(); }
   /// This rank's i-th shard.
   int shard(int i) const {

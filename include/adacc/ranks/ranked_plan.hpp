@@ -94,9 +94,9 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   /// Behind each micro-batch: what codecs saw in it.
   void note_codecs(const Owner& training) {
     if (!watched_) return;
-    seen_.resize(training.compiled().graph().nodes.size());
+    seen_.resize(training.compiled_step().graph().nodes.size());
     for (std::size_t k = 0; k < seen_.size(); ++k) {
-      const CodecStatistics now = training.compiled().statistics(static_cast<int>(k));
+      const CodecStatistics now = training.compiled_step().statistics(static_cast<int>(k));
       if (now.elements != 0 && (seen_[k].elements == 0 || is_worse(now, seen_[k]))) seen_[k] = now;
     }
   }
@@ -282,7 +282,8 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     if (std::sscanf(std::string(told.substr(0, line)).c_str(), "%llu %llu", &budget, &plan_bytes) ==
         2) {
       Array<const CodecInfo*> codecs;
-      for (const auto& codec : training.compiled().dispatch().codecs) codecs.push_back(codec.info);
+      for (const auto& codec : training.compiled_step().dispatch().codecs)
+        codecs.push_back(codec.info);
       const Graph& graph = evolution_.graph();
       Result<Plan> plan =
           parse_plan(std::string(told.substr(line, plan_bytes)), graph, codecs, graph.fingerprint);

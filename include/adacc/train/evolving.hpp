@@ -99,14 +99,14 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   }
 
   void after(Owner& training, double seconds) override {
-    const TransferTimes& transfers = training.compiled().transfer_times();
-    evolution_.observe_transfers(training.compiled().program().schedule, transfers);
+    const TransferTimes& transfers = training.compiled_step().transfer_times();
+    evolution_.observe_transfers(training.compiled_step().program().schedule, transfers);
     if (watched_) {
       // If it cannot be read, the step that follows says why.
       static_cast<void>(training.read_watched());
       for (int k = 0; k < evolution_.graph().node_count(); ++k)
         if (evolution_.plan()[k].codec() != nullptr)
-          evolution_.observe_statistics(k, training.compiled().statistics(k));
+          evolution_.observe_statistics(k, training.compiled_step().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
       // If waiting is not timed, it is taken to be as long as planned.
       evolution_.observe_seconds(seconds, TrainingMemory<Context>::on_host
@@ -144,13 +144,13 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   void watch(Owner& training) {
     watched_ = evolving_ && evolution_.wants_statistics(training.updates());
     const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
-    training.compiled().time_transfers(timed ? clock_ : ClockRef{});
+    training.compiled_step().time_transfers(timed ? clock_ : ClockRef{});
     // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
-    watched_ = watched_ && !training.compiled().watch(training.watched_.view());
+    watched_ = watched_ && !training.compiled_step().watch(training.watched_.view());
   }
   void stop_watching(Owner& training) {
     watched_ = false;
-    training.compiled().stop_watching();
+    training.compiled_step().stop_watching();
   }
 
   /// What costs are by now; `at_start`: of the update, too, if there was none. Several ranks find them
@@ -167,9 +167,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   /// Costs as they are here.
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets, bool at_start) {
     Result<CostProfile> profile =
-        measure(training.context(), training.compiled().dispatch(), evolution_.graph(),
+        measure(training.context(), training.compiled_step().dispatch(), evolution_.graph(),
                 training.arena(), training.parameters(), training.gradients(), input, targets,
-                clock_, {}, training.compiled().lent_loss());
+                clock_, {}, training.compiled_step().lent_loss());
     if (!profile) return profile;
     profile->rest = evolution_.profile().rest;
     if (at_start && training.updates() == 0 && !evolution_.graph().fuses_updates())
@@ -241,9 +241,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   void probe_all(Owner& training, CostProfile& profile, AnyView input, AnyView targets) {
     GradientErrors probed;
-    GradientProbe probe(training.context(), training.compiled().dispatch(), evolution_.graph(),
+    GradientProbe probe(training.context(), training.compiled_step().dispatch(), evolution_.graph(),
                         training.arena(), training.parameters(), training.gradients(), input,
-                        targets, training.compiled().lent_loss());
+                        targets, training.compiled_step().lent_loss());
     for (const ErrorClass& what : error_classes(evolution_.graph()))
       static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
     probed.write(evolution_.graph(), profile);
@@ -304,7 +304,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       evolution_.observe_link(*found);
     }
     measuring_ += clock_() - start;
-    if (const Error why = training.bind(training.compiled())) boundary.update.failed = why;
+    if (const Error why = training.bind(training.compiled_step())) boundary.update.failed = why;
   }
 
   /// Probes the errors that the plan rests on, in turn, and then those of what it might have chosen.
@@ -318,9 +318,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     GradientErrors errors;
     const std::uint64_t most = training.updates() / 100, before = probing_steps_;
     {
-      GradientProbe probe(training.context(), training.compiled().dispatch(), graph,
+      GradientProbe probe(training.context(), training.compiled_step().dispatch(), graph,
                           training.arena(), training.parameters(), training.gradients(), input,
-                          targets, training.compiled().lent_loss());
+                          targets, training.compiled_step().lent_loss());
       // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,
                                      std::uint64_t& taken, std::uint64_t limit) {

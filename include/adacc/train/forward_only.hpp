@@ -265,7 +265,7 @@ class ForwardOnly {
   std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a forward pass, exactly
 
   Context& context() { return context_; }
-  const Step<T, Context>& compiled() const { return step_; }
+  const Step<T, Context>& compiled_step() const { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   View<T> params() { return params_.view(); }
   View<const T> params() const { return params_.view(); }

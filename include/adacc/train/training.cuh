@@ -7,8 +7,8 @@
 /// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
 /// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
 /// speed. With capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
-/// that you captured of compiled() yourself holds places of an arena that a change of the plan exchanges:
-/// capture anew once compiled().programs() has changed. Checkpoints are those of the CPU:
+/// that you captured of compiled_step() yourself holds places of an arena that a change of the plan exchanges:
+/// capture anew once compiled_step().programs() has changed. Checkpoints are those of the CPU:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
 /// clock is to be one that waits for the device (StreamClock). step() and update() wait for the loss
 /// and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.

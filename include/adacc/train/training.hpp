@@ -69,7 +69,7 @@ class Training {
   Optimizer optimizer;  ///< its options may change, but for what it keeps
   double clip = 0;      ///< gradients are scaled down to this L2 norm; 0 is off
   ClipBy clip_by = ClipBy::this_step;
-  bool capture_steps = false;  ///< Options::capture_steps
+  bool capture_steps = false;       ///< Options::capture_steps
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
 
@@ -142,7 +142,7 @@ class Training {
     return run_batch(input, targets);
   }
 
-  /// accumulate() in slices: begins it with `cursor`, which is one of compiled(). The cursor runs it,
+  /// accumulate() in slices: begins it with `cursor`, which is one of compiled_step(). The cursor runs it,
   /// and once it has ended, update() or the next micro-batch follows. A step that is abandoned
   /// instead gives up what was summed.
   template <class StepCursor>
@@ -150,7 +150,7 @@ class Training {
     if (const Error why = ready(input, targets)) return why;
     if (const Error why = cursor.begin(input, targets)) return why;
     if (step_.begun() != begun_ + 1)
-      return Error::misuse("the cursor is of another step: make it of compiled()");
+      return Error::misuse("the cursor is of another step: make it of compiled_step()");
     sliced_ = true;
     return {};
   }
@@ -247,8 +247,8 @@ class Training {
 
   Context& context() { return context_; }
   const Context& context() const { return context_; }
-  const Step<T, Context>& compiled() const { return step_; }
-  Step<T, Context>& compiled() { return step_; }
+  const Step<T, Context>& compiled_step() const { return step_; }
+  Step<T, Context>& compiled_step() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   /// The block of parameters; empty if it holds them in bfloat16.
   View<Wide<T>> params() { return params_.view(); }
