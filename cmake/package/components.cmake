@@ -43,6 +43,13 @@ function(adacc_find_libtorch scope why)
   endif()
   set(ADACC_TORCH_DIR "" CACHE PATH
       "Folder with include/ and lib/ of libtorch, such as torch/ of Python's packages")
+  # What was found when another folder was named is not what this one has.
+  if(NOT "${ADACC_TORCH_DIR}" STREQUAL "${ADACC_TORCH_SEARCHED}")
+    unset(ADACC_TORCH_INCLUDE_DIR CACHE)
+    unset(ADACC_TORCH_CPU_LIBRARY CACHE)
+    unset(ADACC_C10_LIBRARY CACHE)
+  endif()
+  set(ADACC_TORCH_SEARCHED "${ADACC_TORCH_DIR}" CACHE INTERNAL "the folder named when libtorch was looked for")
   set(folders "${ADACC_TORCH_DIR}" "${TORCH_INSTALL_PREFIX}")
   if(Torch_DIR)
     list(APPEND folders "${Torch_DIR}/../../..")
