@@ -457,6 +457,31 @@ void check_queued(const Setting& setting) {
          name_of(dtype_of<T>));
 }
 
+/// A graph is launched while what it holds stands, and no longer.
+void check_captured(const Setting& setting) {
+  const Gpt gpt;
+  auto program = gpt.program("retain");
+  if (!fine(program.error)) return;
+  Trainer<Language> trainer(setting, gpt.dispatch(), *program);
+  trainer.load(0);
+  CapturedStep captured;
+  const auto run = [&] {
+    fine(captured.run(trainer.step(), trainer.cuda(), trainer.input(), trainer.targets()).error);
+  };
+  for (int i = 0; i < 3; ++i) run();
+  fine(captured.failure());
+  expect(captured.replays() == 2, "%zu of three steps were launches of a graph",
+         static_cast<std::size_t>(captured.replays()));
+  auto other = DeviceBlock<float>::make(trainer.step().graph().parameter_elems, "gradients");
+  if (!fine(other.error)) return;
+  fine(trainer.step().bind(trainer.arena(), trainer.params(), other->view()));
+  run();
+  const std::vector<float> gradients = trainer.list(other->view());
+  expect(captured.replays() == 2 &&
+             std::any_of(gradients.begin(), gradients.end(), [](float g) { return g != 0; }),
+         "a graph was launched that holds other gradients than those that are bound");
+}
+
 }  // namespace
 
 int main(int count, char**) {
@@ -469,6 +494,7 @@ int main(int count, char**) {
     check_gpt(setting);
     check_queued<float>(setting);
     check_queued<bfloat16>(setting);
+    check_captured(setting);
     check_training(setting);
     const EvolvingChecks evolving{
         setting.stream, setting.products,

@@ -74,7 +74,7 @@
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
-/// beside `name`, `validate`, `parameters` and `workspace_bytes` as above. One that declares
+/// beside `name`, `validate`, `parameters`, `workspace_bytes` and `draws_numbers` as above. One that declares
 /// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
 /// `Cpu::part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
 /// its last argument and add the share of one row after the other: then the loss has the same bits

@@ -148,6 +148,7 @@ struct LossNode {
   Shape targets;
   Dtype target_dtype = Dtype::f32;
   bool dx_overwrites_x = false;
+  bool draws_numbers = false;
   Cut cut;
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;

@@ -84,6 +84,7 @@ class GraphBuilder {
       if (const Error why = needs.validate(erased, shape_)) return fail(node.name, why);
     node.targets = traits::target_shape(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
+    node.draws_numbers = traits::draws_numbers;
     node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
                    bytes_of(graph_.scalar), 0);
     node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);

@@ -2,12 +2,12 @@
 /// A step on a device that is captured as a CUDA graph, and replayed while what the graph holds stands.
 ///
 ///     CapturedStep captured;
-///     captured.run(step, cuda, tokens, targets);   // the first two queue one kernel after the other
+///     captured.run(step, cuda, tokens, targets);   // the first one queues one kernel after the other
 ///
 /// A graph is launched as a whole, in the time of a few kernels. It holds addresses and the random key, so a
 /// step that draws numbers is never captured, nor is one that is watched, of which the host reads something.
-/// With another program, arena, input or targets than the step before, a step runs as it is; the next
-/// one with the same is captured. (cuBLASLt chooses the algorithm for a shape when it first sees it, which is
+/// With another program, binding, stream, input or targets than the step before, a step runs as it is; the
+/// next one with the same is captured. (cuBLASLt chooses the algorithm for a shape when it first sees it, which is
 /// nothing to be done while a stream is captured.)
 #pragma once
 
@@ -24,8 +24,8 @@ class CapturedStep {
   /// One whole step, as Step::run() has it.
   template <class T>
   Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
-    if (step.watches() || step.draws_numbers()) return step.run(cuda, input, targets);
-    const Held now{step.programs(), step.lent_arena().data(), input.data(), targets.data()};
+    if (step.watches()) return step.run(cuda, input, targets);
+    const Held now{step.programs(), step.bindings(), cuda.stream(), input.data(), targets.data()};
     if (!(now == held_)) {
       held_ = now;
       graph_ = {};
@@ -45,19 +45,23 @@ class CapturedStep {
 
   /// How many steps were launches of a graph.
   std::uint64_t replays() const { return replays_; }
-  /// Why the last one was not, although it could have been; none otherwise.
+  /// Why they are not; none if they are, or were not to be captured yet.
   const Error& failure() const { return failure_; }
 
  private:
   /// What a graph holds.
   struct Held {
-    std::uint64_t program = 0;
-    const void *arena = nullptr, *input = nullptr, *targets = nullptr;
+    std::uint64_t program = 0, binding = 0;
+    cudaStream_t stream = nullptr;
+    const void *input = nullptr, *targets = nullptr;
     friend bool operator==(const Held&, const Held&) = default;
   };
 
   template <class T>
   Error capture(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
+    if (step.draws_numbers())
+      return Error::say(
+          "the step draws random numbers, and a graph keeps the key it was captured with");
     const auto says = [](const char* what, cudaError_t status) {
       static_cast<void>(cudaGetLastError());
       return Error::say(what, ": CUDA says ", cudaGetErrorString(status));

@@ -82,7 +82,6 @@ class Step {
   const Graph& graph() const { return at_.program.graph; }
   const Dispatch<T, Context>& dispatch() const { return dispatch_; }
   std::size_t arena_bytes() const { return at_.program.peak_bytes(); }
-  ConstBytes lent_arena() const { return at_.arena; }  ///< by bind()
   std::size_t instruction_count() const { return at_.program.schedule.instructions.size(); }
 
   /// Bytes of a store that the step needs; 0 if its plan sends nothing there.
@@ -133,6 +132,7 @@ class Step {
     at_.gradients = gradients;
     shared_ = nullptr;
     bound_ = true;
+    ++bindings_;
     return {};
   }
 
@@ -225,6 +225,8 @@ class Step {
   std::uint64_t ended() const { return ended_; }
   /// How many programs were moved in here: who keeps something by instruction looks at it.
   std::uint64_t programs() const { return programs_; }
+  /// How many calls of bind() and bind_loss() succeeded: likewise, of who keeps addresses.
+  std::uint64_t bindings() const { return bindings_; }
 
   /// Gives up the step under way, if any, and waits for its transfers. Gradients keep what it has
   /// added to them.
@@ -287,6 +289,7 @@ class Step {
 
   /// Whether what a step computes depends on the context's random key: some layer or codec says so.
   bool draws_numbers() const {
+    if (graph().has_loss && graph().loss.draws_numbers) return true;
     for (const Instruction& inst : at_.program.schedule.instructions)
       if ((inst.op == Op::forward && graph().node(inst.node).draws_numbers) ||
           (inst.op == Op::encode && at_.program.plan[inst.node].codec()->draws_numbers))
@@ -339,6 +342,7 @@ class Step {
   Error bind_loss(const typename Context::Loss& loss) {
     if (active_) return under_way();
     loss_ = loss;
+    ++bindings_;
     return {};
   }
   const typename Context::Loss& lent_loss() const { return loss_; }
@@ -583,6 +587,7 @@ class Step {
     begun_ = other.begun_;
     ended_ = other.ended_;
     programs_ = other.programs_;
+    bindings_ = other.bindings_;
     bound_ = other.bound_;
     active_ = other.active_;
     other.shared_ = nullptr;
@@ -601,6 +606,7 @@ class Step {
   std::uint64_t begun_ = 0;     ///< steps so far
   std::uint64_t ended_ = 0;     ///< of these, those that ran to their end
   std::uint64_t programs_ = 0;  ///< programs so far
+  std::uint64_t bindings_ = 0;
   bool bound_ = false;
   bool active_ = false;
 };

@@ -265,9 +265,10 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;
     // An arena that is too small to measure in leaves the plan as it is.
-    if (profile)
-      if (const Error why = evolution_.observe_profile(std::move(*profile)))
-        boundary.update.failed = why;
+    if (!profile) return;
+    estimated_ = false;
+    if (const Error why = evolution_.observe_profile(std::move(*profile)))
+      boundary.update.failed = why;
   }
 
   /// Costs that could not be measured are right in sum from here on: next to a link it matters how long a step
