@@ -176,9 +176,11 @@ int write(const std::string& path, const std::vector<Row>& rows) {
   return out.flush() ? 0 : 1;
 }
 
-/// Of numbers without outliers: most instructions per element, fewest blocks that an SM holds; no spills, and at most
-/// this many bytes moved by loads and by stores per byte.
+/// Bytes moved by loads and by stores per byte, of every codec that encodes or decodes numbers without
+/// outliers.
 constexpr double most_sectors = 1.05;
+
+/// Of such numbers: most instructions per element, fewest blocks that an SM holds; no spills.
 struct Goal {
   const char *name, *type, *direction;
   double issue;
@@ -237,6 +239,10 @@ int check(const std::string& path, const std::vector<Row>& rows, const std::stri
     if (r.load > c.load) fail(r, "ld", r.load, c.load);
     if (r.store > c.store) fail(r, "st", r.store, c.store);
     if (r.banks > c.banks) fail(r, "banks", r.banks, c.banks);
+    if (r.data == "clean" && (r.direction == "encode" || r.direction == "decode")) {
+      if (r.store > most_sectors) fail(r, "st", r.store, most_sectors);
+      if (r.load > most_sectors) fail(r, "ld", r.load, most_sectors);
+    }
     if (!same) continue;
     if (r.issue > c.issue) fail(r, "issue", r.issue, c.issue);
     if (r.registers > c.registers) fail(r, "regs", r.registers, c.registers);
@@ -246,8 +252,6 @@ int check(const std::string& path, const std::vector<Row>& rows, const std::stri
       if (!goal.is_of(r)) continue;
       if (r.issue > goal.issue) fail(r, "issue", r.issue, goal.issue);
       if (r.spilled > 0) fail(r, "spills", r.spilled, 0);
-      if (r.store > most_sectors) fail(r, "st", r.store, most_sectors);
-      if (r.load > most_sectors) fail(r, "ld", r.load, most_sectors);
       if (r.blocks < goal.blocks) fail(r, "blocks", r.blocks, goal.blocks);
     }
   }

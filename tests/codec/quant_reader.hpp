@@ -88,7 +88,7 @@ Read<T> read_quant(unsigned bits, const adacc::QuantOptions& o, const Blob& blob
     use(Q, r * R);
     for (std::size_t i = 0; i < r; ++i)
       for (std::size_t c = 0; c < cols; ++c) {
-        const std::size_t group = g == 0 ? c : i * per_row + c / g;
+        const std::size_t group = g == 0 ? c : c / g * r + i;
         const float scale = number(get(start + 64 + 2 * group, std::uint16_t{}));
         const float low = o.symmetric ? scale * static_cast<float>(-middle)
                                       : number(get(start + 64 + 2 * (G + group), std::uint16_t{}));

@@ -3,7 +3,7 @@
 ///
 ///     offset   bytes   what
 ///     0        4       u32 magic: 'A' 'D' 'C' '1' in memory
-///     4        4       u32 version of the format: 1
+///     4        4       u32 version of the format: 2 (groups of a row are numbered column by column)
 ///     8        4       u32 codec: FNV-1a (32 bits) of its name
 ///     12       4       u32 dtype: the number of the enumerator of Dtype
 ///     16       8       u64 rows
@@ -42,7 +42,7 @@ static_assert(sizeof(BlobHeader) == 64);
 
 inline constexpr std::size_t blob_header_bytes = sizeof(BlobHeader);
 inline constexpr std::uint32_t blob_magic = 0x31434441;
-inline constexpr std::uint32_t blob_version = 1;
+inline constexpr std::uint32_t blob_version = 2;
 
 /// FNV-1a with 32 bits (Fowler, Noll, Vo; RFC 9923).
 ADACC_HD constexpr std::uint32_t fnv1a(const char* text) {
@@ -72,26 +72,44 @@ inline bool is_aligned(const void* address, std::size_t boundary = alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % boundary == 0;
 }
 
-/// What encode and decode check alike: the tensor, which starts at a multiple of `boundary` bytes,
-/// and the blob's span. `expected_bytes` is the codec's encoded_bytes.
-template <class T, class Byte>
-Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expected_bytes,
-                  std::size_t boundary = alignment) {
-  constexpr Dtype dtype = dtype_of<std::remove_const_t<T>>;
-  const std::size_t rows = x.rows(), cols = x.cols();
-  if (rows == 0 || cols == 0)
-    return Error::say(name, ": the tensor ", x.shape(), " has no elements");
-  if (expected_bytes == 0)
-    return Error::say(name, ": cannot encode ", rows, " rows of ", cols, " columns of ",
-                      name_of(dtype));
-  if (x.data() == nullptr || !is_aligned(x.data(), boundary))
-    return Error::say(name, ": the tensor must start at a multiple of ", boundary, " bytes");
+/// A tensor as codecs' checks see it, of whatever type.
+struct TensorPlace {
+  const void* data;
+  Shape shape;
+  Dtype dtype;
+  std::size_t boundary;  ///< bytes; it starts at a multiple of them
+};
+
+[[gnu::cold]] inline Error cannot_encode(const char* name, const TensorPlace& x) {
+  return Error::say(name, ": cannot encode ", x.shape.rows(), " rows of ", x.shape.cols(),
+                    " columns of ", name_of(x.dtype));
+}
+[[gnu::cold]] inline Error wrong_size(const char* name, const TensorPlace& x, std::size_t bytes,
+                                      std::size_t expected_bytes) {
+  return Error::say(name, ": the blob has ", bytes, " bytes, but ", x.shape.rows(), " rows of ",
+                    x.shape.cols(), " columns of ", name_of(x.dtype), " take ", expected_bytes);
+}
+
+/// What encode and decode check alike: the tensor, and the blob's span. `expected_bytes` is the codec's
+/// encoded_bytes.
+inline Error check_spans(const char* name, const TensorPlace& x, ConstBytes blob,
+                         std::size_t expected_bytes) {
+  if (x.shape.rows() == 0 || x.shape.cols() == 0)
+    return Error::say(name, ": the tensor ", x.shape, " has no elements");
+  if (expected_bytes == 0) return cannot_encode(name, x);
+  if (x.data == nullptr || !is_aligned(x.data, x.boundary))
+    return Error::say(name, ": the tensor must start at a multiple of ", x.boundary, " bytes");
   if (blob.data() == nullptr || !is_aligned(blob.data()))
     return Error::say(name, ": the blob must start at a multiple of ", alignment, " bytes");
-  if (blob.size() != expected_bytes)
-    return Error::say(name, ": the blob has ", blob.size(), " bytes, but ", rows, " rows of ", cols,
-                      " columns of ", name_of(dtype), " take ", expected_bytes);
+  if (blob.size() != expected_bytes) return wrong_size(name, x, blob.size(), expected_bytes);
   return {};
+}
+template <class T>
+Error check_spans(const char* name, View<T> x, ConstBytes blob, std::size_t expected_bytes,
+                  std::size_t boundary = alignment) {
+  return check_spans(name,
+                     TensorPlace{x.data(), x.shape(), dtype_of<std::remove_const_t<T>>, boundary},
+                     blob, expected_bytes);
 }
 
 }  // namespace detail
@@ -100,12 +118,10 @@ Error check_spans(const char* name, View<T> x, View<Byte> blob, std::size_t expe
 /// size and header. Reads no more than the span has.
 inline Error check_blob(ConstBytes blob, const char* name, Dtype dtype, std::size_t rows,
                         std::size_t cols, std::size_t expected_bytes) {
-  if (expected_bytes < blob_header_bytes)
-    return Error::say(name, ": cannot encode ", rows, " rows of ", cols, " columns of ",
-                      name_of(dtype));
+  const detail::TensorPlace x{nullptr, Shape(rows, cols), dtype, 1};
+  if (expected_bytes < blob_header_bytes) return detail::cannot_encode(name, x);
   if (blob.data() == nullptr || blob.size() != expected_bytes)
-    return Error::say(name, ": the blob has ", blob.size(), " bytes, but ", rows, " rows of ", cols,
-                      " columns of ", name_of(dtype), " take ", expected_bytes);
+    return detail::wrong_size(name, x, blob.size(), expected_bytes);
   BlobHeader header;
   std::memcpy(&header, blob.data(), sizeof header);
   if (header.magic != blob_magic) return Error::say(name, ": this is no blob of adacc");

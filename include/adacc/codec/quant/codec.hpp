@@ -74,8 +74,7 @@ class QuantDecoder {
     } else {
       constexpr std::size_t size = O.group == whole_row ? piece : O.group;
       for (std::size_t c = 0; c < n; c += size) {
-        const std::size_t g =
-            O.group == whole_row ? r : r * block_.groups_per_row + (col + c) / O.group;
+        const std::size_t g = block_.template group_of<O>(r, col + c);
         const std::size_t left = n - c;
         decode_row<Bits, O.symmetric>(left < size ? left : size, codes + c,
                                       parameter(block_.scales, g),

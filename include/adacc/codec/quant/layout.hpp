@@ -30,8 +30,8 @@
 ///
 /// S, Q and B are the ends of what is before them, up to a multiple of 64. All that is unused is 0.
 ///
-/// Groups: group = 0: G = C, a group is a column of the block. group = g: G = r * ceil(C / g),
-/// numbered row by row; whole_row is g = C.
+/// Groups: group = 0: G = C, a group is a column of the block. group = g: G = r * ceil(C / g); group k
+/// of row i has number i + r k, so that a tile's lie together; whole_row is g = C.
 ///
 /// The section of a tile of n columns, a multiple of 16 bytes; K is its number of places:
 ///
@@ -160,7 +160,6 @@ struct QuantSection {
 /// Offsets in a block of `rows` x `cols`, from its start.
 struct QuantBlock {
   std::size_t rows, cols;
-  std::size_t groups_per_row;  ///< 0 for groups along columns
   std::size_t groups;
   std::size_t tiles;
   std::size_t section_bytes;  ///< of every tile but perhaps the last
@@ -170,10 +169,10 @@ struct QuantBlock {
   ADACC_HD constexpr QuantBlock(unsigned bits, const QuantOptions& o, std::size_t row_count,
                                 std::size_t col_count, std::size_t element_bytes)
       : rows(row_count), cols(col_count),
-        groups_per_row(o.group == 0           ? 0
-                       : o.group == whole_row ? 1
-                                              : div_up(cols, o.group)),
-        groups(o.group == 0 ? cols : rows * groups_per_row), tiles(div_up(cols, tile_cols)),
+        groups(o.group == 0           ? cols
+               : o.group == whole_row ? rows
+                                      : rows * div_up(cols, o.group)),
+        tiles(div_up(cols, tile_cols)),
         section_bytes(QuantSection(o, rows, tile_cols, element_bytes).bytes),
         row_bytes(bits == 8 ? cols
                             : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2)),
@@ -188,6 +187,13 @@ struct QuantBlock {
   }
   ADACC_HD constexpr std::size_t section(std::size_t tile) const {
     return sections + tile * section_bytes;
+  }
+  /// The group of an element.
+  template <QuantOptions O>
+  ADACC_HD constexpr std::size_t group_of(std::size_t row, std::size_t col) const {
+    if constexpr (O.group == 0) return col;
+    else if constexpr (O.group == whole_row) return row;
+    else return col / O.group * rows + row;
   }
 };
 

@@ -89,6 +89,14 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     ADACC_UNROLL for (std::size_t j = 0; j < P; ++j)
         groups.set(j, valid ? scales.at[j] : nan, minima.at[j]);
   }
+  // Those of the thread's rows lie together.
+  using OfRows = SmallPacket<bfloat16, R>;
+  [[maybe_unused]] OfRows row_scales = {}, row_minima = {};
+  if constexpr (O.group != 0 && Whole) {
+    const std::size_t g = 2 * b.template group_of<O>(thread.row, col);
+    row_scales = load_packet<OfRows>(bytes + b.scales + g);
+    if (!O.symmetric) row_minima = load_packet<OfRows>(bytes + b.minima + g);
+  }
   bool numbers = O.group == 0 && groups.numbers(columns);
 
   // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are in
@@ -106,10 +114,9 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     if (!Whole && r >= thread.count) continue;
     const std::size_t row = thread.row + r;
     if constexpr (O.group != 0) {
-      std::size_t g = row;
-      if constexpr (O.group != whole_row) g = row * b.groups_per_row + col / O.group;
-      const bfloat16 s = valid ? parameter(b.scales, g) : nan;
-      const bfloat16 m = O.symmetric ? zero : parameter(b.minima, g);
+      const std::size_t g = b.template group_of<O>(row, col);
+      const bfloat16 s = !valid ? nan : Whole ? row_scales.at[r] : parameter(b.scales, g);
+      const bfloat16 m = O.symmetric ? zero : Whole ? row_minima.at[r] : parameter(b.minima, g);
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, s, m);
       numbers = !is_nan(s);
     }

@@ -80,7 +80,7 @@ ADACC_HD void reduce_stretch(Tile& tile, std::size_t begin, std::size_t end, std
     if (me % 32 != 0) return;
     ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
       if (i >= t.count) continue;
-      const std::size_t at = ((t.row + i) * Tile::slots_per_row + k) * 4 + slice;
+      const std::size_t at = Tile::slot_at(t.row + i, k) * 4 + slice;
       Tile::Block::minimum(tile.shared.slice.lo[at], rows[me].lo[i]);
       Tile::Block::maximum(tile.shared.slice.hi[at], rows[me].hi[i]);
     }
@@ -136,7 +136,8 @@ ADACC_HD void reduce_slices(Tile& tile) {
       if (t.col % quarter != 0 || t.col >= full) return;
       ADACC_UNROLL for (std::size_t i = 0; i < Tile::most_rows; ++i) {
         if (i >= t.count) continue;
-        const std::size_t slice = (t.row + i) * (4 * Tile::slots_per_row) + t.col / quarter;
+        const std::size_t slice =
+            Tile::slot_of(t.row + i, t.col) * 4 + t.col % Tile::options.group / quarter;
         tile.shared.slice.lo[slice] = rows[me].lo[i], tile.shared.slice.hi[slice] = rows[me].hi[i];
       }
     });

@@ -29,9 +29,7 @@ ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
     const auto k = static_cast<std::uint32_t>(me % 64), count = sample_count(b.rows, b.cols);
     if (k >= count) return;
     const std::size_t r = sample_row(k, count, b.rows), c = sample_col(k, b.cols);
-    std::size_t g = c;
-    if constexpr (O.group == whole_row) g = r;
-    else if constexpr (O.group != 0) g = r * b.groups_per_row + c / O.group;
+    const std::size_t g = b.template group_of<O>(r, c);
     const std::size_t element = (i * block_rows + r) * b.cols + c;
     QuantGroup group = {bfloat16{get<std::uint16_t>(bytes + b.scales + 2 * g)}, {0}};
     if constexpr (!O.symmetric)

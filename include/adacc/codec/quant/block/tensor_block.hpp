@@ -204,10 +204,10 @@ struct TilePart {
 /// A threshold that no magnitude exceeds.
 inline constexpr std::int32_t nothing_beyond = 0x7FFFFFFF;
 
-/// Shared memory of a block that encodes. Groups of a tile have slots: a column's is the column,
-/// that of group k of a row is row * slots_per_row + k.
+/// Shared memory of a block that encodes. Groups of a tile have slots
+/// (QuantTile::slot_of()).
 struct QuantShared {
-  static constexpr std::size_t slots = 512;
+  static constexpr std::size_t slots = 520;
 
   struct Slices {
     std::int32_t lo[4 * slots], hi[4 * slots];

@@ -34,8 +34,14 @@ struct QuantTile {
     if constexpr (by_column || by_row) return std::size_t{1};
     else return tile_cols / O.group;
   }();
+  /// From a slot to that of the next group of the row: one more than 64 rows, so that those of a row are
+  /// in different banks of shared memory.
+  static constexpr std::size_t slot_rows = block_rows + 1;
   /// Of a tile of 64 rows.
-  static constexpr std::size_t slots = by_column ? tile_cols : block_rows * slots_per_row;
+  static constexpr std::size_t slots = by_column ? tile_cols
+                                       : by_row  ? block_rows
+                                                 : slot_rows * slots_per_row;
+  static_assert(slots <= QuantShared::slots);
   static constexpr std::size_t most_rows = Thread::most_rows, packet = Thread::packet;
   static constexpr std::size_t parts = Thread::parts, part_cols = Thread::part_cols;
   /// Whether a group is all in one part, so that parts are encoded one after the other.
@@ -98,10 +104,12 @@ struct QuantTile {
   }
   ADACC_HD std::byte* section() const { return bytes + format->section(index); }
 
+  /// Of group k of a row: those of a column lie together, as they do in the blob.
+  ADACC_HD static std::size_t slot_at(std::size_t r, std::size_t k) { return k * slot_rows + r; }
   ADACC_HD static std::size_t slot_of(std::size_t r, std::size_t c) {
     if constexpr (by_column) return c;
     else if constexpr (by_row) return r;
-    else return r * slots_per_row + c / O.group;
+    else return slot_at(r, c / O.group);
   }
   /// Whether a slot has a group in the tile, and of how many elements (of the whole row by_row).
   ADACC_HD std::size_t size_of(std::size_t slot) const {
@@ -110,17 +118,21 @@ struct QuantTile {
     } else if constexpr (by_row) {
       return slot < rows() ? format->cols : 0;
     } else {
-      const std::size_t r = slot / slots_per_row, c = slot % slots_per_row * O.group;
+      const Divided place = divided(slot, slot_rows);
+      const std::size_t r = place.remainder, c = place.quotient * O.group;
       if (r >= rows() || c >= cols()) return 0;
       return cols() - c < O.group ? cols() - c : O.group;
     }
   }
   ADACC_HD std::size_t group_of(std::size_t slot) const {
-    if constexpr (by_column) return index * tile_cols + slot;
-    else if constexpr (by_row) return slot;
-    else
-      return slot / slots_per_row * format->groups_per_row + index * slots_per_row +
-             slot % slots_per_row;
+    if constexpr (by_column) {
+      return index * tile_cols + slot;
+    } else if constexpr (by_row) {
+      return slot;
+    } else {
+      const Divided place = divided(slot, slot_rows);
+      return (index * slots_per_row + place.quotient) * format->rows + place.remainder;
+    }
   }
 
   /// Calls each(slot) for thread `me`'s share of the slots; of those of the part, if by_part.
@@ -133,7 +145,7 @@ struct QuantTile {
     } else {
       constexpr std::size_t n = slots_per_row / parts;
       strided(me, block_rows * n,
-              [&](std::size_t i) { each(i / n * slots_per_row + held * n + i % n); });
+              [&](std::size_t i) { each(slot_at(i % block_rows, held * n + i / block_rows)); });
     }
   }
 

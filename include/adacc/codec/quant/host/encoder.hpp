@@ -21,6 +21,7 @@
 #include "extremes.hpp"
 #include "places.hpp"
 #include "row_extremes.hpp"
+#include "transpose.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -139,12 +140,8 @@ class QuantEncoder {
       }
       finish_groups<Bits, O.symmetric>(groups, extremes_.lo, extremes_.hi, scales_, minima_, base_,
                                        inverse_);
-      if constexpr (O.group == 0) {
-        store_groups(col, groups, 0);
-      } else {
-        for (std::size_t r = 0; r < block_.rows; ++r)
-          store_groups(r * block_.groups_per_row + col / O.group, chunk.per_row, r * chunk.per_row);
-      }
+      if constexpr (O.group == 0) store_groups(col, groups);
+      else store_groups_of_rows(col / O.group, chunk.per_row);
       encode_codes(col, chunk.cols);
     }
   }
@@ -179,7 +176,7 @@ class QuantEncoder {
     }
     finish_groups<Bits, O.symmetric>(block_.rows, extremes_.lo, extremes_.hi, scales_, minima_,
                                      base_, inverse_);
-    store_groups(0, block_.rows, 0);
+    store_groups(0, block_.rows);
     encode_codes(0, block_.cols);
   }
 
@@ -370,9 +367,19 @@ class QuantEncoder {
   // Scales and codes.
 
   /// Groups first … first + n - 1 of the block, those from `from` here.
-  void store_groups(std::size_t first, std::size_t n, std::size_t from) {
-    std::memcpy(bytes_ + block_.scales + 2 * first, scales_ + from, 2 * n);
-    if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_ + from, 2 * n);
+  void store_groups(std::size_t first, std::size_t n) {
+    std::memcpy(bytes_ + block_.scales + 2 * first, scales_, 2 * n);
+    if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_, 2 * n);
+  }
+  /// The chunk's, which has `per_row` in each row, from group `first` of every row on.
+  void store_groups_of_rows(std::size_t first, std::size_t per_row) {
+    const auto store = [&](std::size_t array, const std::uint16_t* from) {
+      transpose_halves(block_.rows, per_row,
+                       static_cast<const std::byte*>(static_cast<const void*>(from)), 2 * per_row,
+                       bytes_ + array + 2 * first * block_.rows, 2 * block_.rows);
+    };
+    store(block_.scales, scales_);
+    if (!O.symmetric) store(block_.minima, minima_);
   }
 
   void encode_codes(std::size_t col, std::size_t cols) {
@@ -444,9 +451,7 @@ class QuantEncoder {
     const std::uint32_t count = sample_count(block_.rows, block_.cols);
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::size_t r = sample_row(i, count, block_.rows), c = sample_col(i, block_.cols);
-      std::size_t g = c;
-      if constexpr (O.group == whole_row) g = r;
-      else if constexpr (O.group != 0) g = r * block_.groups_per_row + c / O.group;
+      const std::size_t g = block_.template group_of<O>(r, c);
       QuantGroup group = {{0}, {0}};
       std::memcpy(&group.scale, bytes_ + block_.scales + 2 * g, 2);
       if (!O.symmetric) std::memcpy(&group.minimum, bytes_ + block_.minima + 2 * g, 2);
