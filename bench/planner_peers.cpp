@@ -48,7 +48,7 @@ Result<Graph> lossless_graph(int layers, int parts) {
       .layers = layers, .heads = 6, .channels = 384, .context = 256, .vocab = 256};
   auto graph = gpt::graph<gpt::PlannedSet>(config, 4, 256, 1, parts);
   if (!graph) return graph.error;
-  for (Node& node : graph->nodes) node.candidate_count = 0;
+  for (Node& node : graph->nodes) node.candidates.count = 0;
   return graph;
 }
 

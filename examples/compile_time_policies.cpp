@@ -80,9 +80,9 @@ struct Row {
 constexpr double work(const Graph& graph, const Instruction& inst) {
   const Node& node = graph.node(inst.node);
   double sum = 4.0 * static_cast<double>(node.output.elems());
-  for (std::size_t p = 0; p < node.parameter_count; ++p)
+  for (std::size_t p = 0; p < node.parameters.count; ++p)
     sum += static_cast<double>(node.input.rows() *
-                               graph.parameters[node.first_parameter + p].shape.elems());
+                               graph.parameters[node.parameters.first + p].shape.elems());
   switch (inst.op) {
     case Op::forward: return sum;
     case Op::backward: return 2 * sum;

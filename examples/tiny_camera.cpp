@@ -46,13 +46,8 @@ constexpr auto make_training = [] {
   const TrainedSet set = trained_set(*graph, camera_trained);
   return make_program(net, pictures, {.parts = parts_of_step, .trained = &set});
 };
-constexpr auto make_inference = [] {
-  const Result<Graph> graph = make_graph(net, pictures);
-  const TrainedSet set = trained_set(*graph, camera_trained);
-  return make_program(net, pictures, {.parts = parts_of_step, .trained = &set}, Mode::infer);
-};
 constinit FixedProgram<decltype(make_training)> training;
-constinit FixedProgram<decltype(make_inference)> inference;
+constinit FixedMode<decltype(training), Mode::infer> inference(training);
 FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
 /// Has code for what these programs do, and for nothing else.
 using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
@@ -66,7 +61,7 @@ struct Memory {
   alignas(64) std::int32_t targets[batch];
 };
 constexpr std::size_t program_bytes = sizeof training + sizeof inference + sizeof training_calls +
-                                      sizeof inference_calls + 2 * sizeof(DeviceStep);
+                                      sizeof inference_calls + sizeof(Result<DeviceStep>) * 2;
 constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
 static_assert(used_bytes <= device_bytes,
               "tiny_camera: training does not fit the device: see DEVICE_KIB");
@@ -83,7 +78,8 @@ static_assert(used_bytes - training.peak_bytes +
               "all of it could be trained");
 Memory memory;
 Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
-DeviceStep learn, judge;
+Result<DeviceStep> learn = DeviceStep::make(training_calls.make(net), training.program());
+Result<DeviceStep> judge = DeviceStep::make(inference_calls.make(net), inference.program());
 constexpr Shape param_elems(training.parameter_elems), gradient_elems(training.gradient_elems);
 
 int fail(const Error& why) {
@@ -92,21 +88,17 @@ int fail(const Error& why) {
 }
 
 Error set_up() {
-  auto made = DeviceStep::make(training_calls.make(net), training.program());
-  if (!made) return made.error;
-  learn = static_cast<DeviceStep&&>(*made);
-  made = DeviceStep::make(inference_calls.make(net), inference.program());
-  if (!made) return made.error;
-  judge = static_cast<DeviceStep&&>(*made);
+  if (!learn) return learn.error;
+  if (!judge) return judge.error;
   const View<float> params(memory.params, param_elems);
-  if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, gradient_elems)))
+  if (const Error why = learn->bind(arena, params, View<float>(memory.gradients, gradient_elems)))
     return why;
-  return judge.bind(arena, params);
+  return judge->bind(arena, params);
 }
 
 /// The network as it was delivered.
 void reset() {
-  load(learn.graph().parameters, tables, biases, &camera_head_weight[0][0], camera_head_bias,
+  load(learn->graph().parameters, tables, biases, &camera_head_weight[0][0], camera_head_bias,
        memory.params);
   std::memset(memory.gradients, 0, sizeof memory.gradients);
   std::memset(memory.moments, 0, sizeof memory.moments);
@@ -119,10 +111,10 @@ Error adapt(Cpu& cpu, const Conditions& conditions) {
   for (std::uint32_t i = 0; i < lesson.steps; ++i) {
     take_batch(conditions, shown, i * batch, memory.input, memory.targets);
     cpu.key.step = i;
-    const Result<double> loss = learn.run(cpu, View<const float>(memory.input, pictures),
-                                          View<const std::int32_t>(memory.targets, Shape(batch)));
+    const Result<double> loss = learn->run(cpu, View<const float>(memory.input, pictures),
+                                           View<const std::int32_t>(memory.targets, Shape(batch)));
     if (!loss) return loss.error;
-    update(learn.graph().parameters, View<float>(memory.params, param_elems),
+    update(learn->graph().parameters, View<float>(memory.params, param_elems),
            View<float>(memory.gradients, gradient_elems), memory.moments, i + 1, lesson.rate_at(i));
   }
   return {};
@@ -135,11 +127,11 @@ Result<std::uint32_t> right(Cpu& cpu, const Conditions& conditions) {
   std::uint32_t count = 0;
   for (std::uint32_t first = 0; first < judged; first += batch) {
     take_batch(conditions, fresh, first, memory.input, memory.targets);
-    const Result<double> ran = judge.run(cpu, View<const float>(memory.input, pictures),
-                                         View<const std::int32_t>(memory.targets, Shape(batch)));
+    const Result<double> ran = judge->run(cpu, View<const float>(memory.input, pictures),
+                                          View<const std::int32_t>(memory.targets, Shape(batch)));
     if (!ran) return ran.error;
     for (std::size_t b = 0; b < batch; ++b)
-      count += best_of(judge.output().row(b)) == memory.targets[b];
+      count += best_of(judge->output().row(b)) == memory.targets[b];
   }
   return count;
 }

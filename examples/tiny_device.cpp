@@ -63,9 +63,8 @@ struct Detector {
 constexpr const auto& net = Detector<Compress<Bf16>>::net;
 
 constexpr auto make_training = [] { return make_program(net, windows); };
-constexpr auto make_inference = [] { return make_program(net, windows, {}, Mode::infer); };
 constinit FixedProgram<decltype(make_training)> training;
-constinit FixedProgram<decltype(make_inference)> inference;
+constinit FixedMode<decltype(training), Mode::infer> inference(training);
 FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
 /// Has code for what these programs do, and for nothing else.
 using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
@@ -81,7 +80,8 @@ struct Memory {
 };
 constexpr std::size_t device_bytes = 256 * KiB;
 constexpr std::size_t used_bytes = sizeof(Memory) + sizeof training + sizeof inference +
-                                   sizeof training_calls + sizeof inference_calls;
+                                   sizeof training_calls + sizeof inference_calls +
+                                   2 * sizeof(Result<DeviceStep>);
 static_assert(used_bytes <= device_bytes, "training does not fit the device");
 static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");
 // Kept as they are, the activations would not leave room for the rest.
@@ -157,7 +157,8 @@ void simulate_batch(std::uint32_t first) {
 
 // Learning.
 
-DeviceStep learn, judge;
+Result<DeviceStep> learn = DeviceStep::make(training_calls.make(net), training.program());
+Result<DeviceStep> judge = DeviceStep::make(inference_calls.make(net), inference.program());
 constexpr std::uint32_t steps = 400, fresh_windows = 1024, fresh_from = 1U << 30;
 constexpr double stated_accuracy = 0.98;
 
@@ -171,16 +172,13 @@ int fail(const Error& why) {
 }
 
 Error set_up(Cpu& cpu) {
-  auto made = DeviceStep::make(training_calls.make(net), training.program());
-  if (!made) return made.error;
-  learn = static_cast<DeviceStep&&>(*made);
-  made = DeviceStep::make(inference_calls.make(net), inference.program());
-  if (!made) return made.error;
-  judge = static_cast<DeviceStep&&>(*made);
+  if (!learn) return learn.error;
+  if (!judge) return judge.error;
   const View<float> params(memory.params, elems);
-  if (const Error why = learn.bind(arena, params, View<float>(memory.gradients, elems))) return why;
-  if (const Error why = judge.bind(arena, params)) return why;
-  initialize_parameters(cpu, learn.graph().parameters, params, 7);
+  if (const Error why = learn->bind(arena, params, View<float>(memory.gradients, elems)))
+    return why;
+  if (const Error why = judge->bind(arena, params)) return why;
+  initialize_parameters(cpu, learn->graph().parameters, params, 7);
   return {};
 }
 
@@ -190,12 +188,12 @@ Error train(Cpu& cpu) {
   for (std::uint32_t i = 0; i < steps; ++i) {
     simulate_batch(i * batch);
     cpu.key.step = i;
-    const Result<double> loss = learn.run(cpu, input_view, target_view);
+    const Result<double> loss = learn->run(cpu, input_view, target_view);
     if (!loss) return loss.error;
     const double rate = 4e-3 * (1 - 0.9 * i / steps);
     optimizer.step(cpu, View<float>(memory.params, elems), View<float>(memory.gradients, elems),
                    View<float>(memory.first_moments, elems),
-                   View<float>(memory.second_moments, elems), learn.graph().parameters, i + 1,
+                   View<float>(memory.second_moments, elems), learn->graph().parameters, i + 1,
                    rate);
     mean += *loss;
     if ((i + 1) % 100 != 0) continue;
@@ -210,9 +208,9 @@ Result<double> accuracy(Cpu& cpu) {
   std::uint32_t right[classes] = {}, seen[classes] = {}, all_right = 0;
   for (std::uint32_t first = 0; first < fresh_windows; first += batch) {
     simulate_batch(fresh_from + first);
-    if (const Result<double> ran = judge.run(cpu, input_view, target_view); !ran) return ran.error;
+    if (const Result<double> ran = judge->run(cpu, input_view, target_view); !ran) return ran.error;
     for (std::size_t b = 0; b < batch; ++b) {
-      const float* const logits = judge.output().row(b);
+      const float* const logits = judge->output().row(b);
       std::int32_t best = 0;
       for (std::int32_t c = 1; c < static_cast<std::int32_t>(classes); ++c)
         if (logits[c] > logits[best]) best = c;

@@ -74,6 +74,7 @@ class CudaTraining final : public DeviceTraining {
   TrainingMemoryUse memory_use() const override { return training_.memory_use(); }
   const Program& program() const override { return training_.compiled_step().program(); }
   std::uint64_t captured_steps() const override { return training_.captured_steps(); }
+  Error capture_failure() const override { return training_.capture_failure(); }
 
   void set_seed(std::uint64_t seed) override { training_.context().key.seed = seed; }
   void set_data_position(std::uint64_t position) override { training_.data_position = position; }

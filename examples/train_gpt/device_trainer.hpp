@@ -131,6 +131,7 @@ class DeviceTrainer {
     if (!options_.capture) return {};
     return training_->captured_steps();
   }
+  adacc::Error capture_failure() const { return training_->capture_failure(); }
   std::size_t plan_version() const { return program().plan.version; }
   std::string place_text() const { return training_->device(); }
 

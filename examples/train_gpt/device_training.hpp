@@ -39,6 +39,7 @@ class DeviceTraining {
   virtual adacc::TrainingMemoryUse memory_use() const = 0;
   virtual const adacc::Program& program() const = 0;
   virtual std::uint64_t captured_steps() const = 0;
+  virtual adacc::Error capture_failure() const = 0;
 
   virtual void set_seed(std::uint64_t seed) = 0;
   virtual void set_data_position(std::uint64_t position) = 0;

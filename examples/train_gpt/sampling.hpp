@@ -53,7 +53,7 @@ inline adacc::Result<std::string> sampled_text(
     const View<const std::int32_t> window(tokens->data(), Shape(1, context));
     if (const auto ran = infer.run(cpu, window, window); !ran) return ran.error;
     network.loss.logits<float>(
-        cpu, {weights, graph.parameters.data() + graph.loss.first_parameter, 1},
+        cpu, {weights, graph.parameters.data() + graph.loss.parameters.first, 1},
         View<const float>(infer.output().data() + (seen - 1) * c, Shape(1, c)),
         View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
     text += static_cast<char>(drawn_index(logits->data(), vocab, random_word(key, i)));

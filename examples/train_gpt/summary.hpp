@@ -37,9 +37,12 @@ void print_summary(AnyTrainer& trainer, double step_ms) {
   line("in all", memory.total());
   if (trainer.total_bytes() > 0) line("--total", trainer.total_bytes());
   if constexpr (requires { trainer.captured_steps(); })
-    if (const auto captured = trainer.captured_steps())
+    if (const auto captured = trainer.captured_steps()) {
       std::printf("%-28s %14llu\n", "steps launched as graphs",
                   static_cast<unsigned long long>(*captured));
+      if (const adacc::Error why = trainer.capture_failure())
+        std::printf("%-28s %s\n", "not captured", why.text());
+    }
   if (memory.stored > 0) line("moments in --moments-store", memory.stored);
   // What the process took beside: its heap, stacks of threads, and pages of code.
   if constexpr (requires { trainer.resident_bytes(); })

@@ -412,9 +412,9 @@ class Trainer {
     const gpt::Lora lora = options_.adapters();
     for (const Node& node : graph.nodes) {
       if (std::string_view(node.name) != LoraLinear::name) continue;
-      const Parameter* const table = graph.parameters.data() + node.first_parameter;
+      const Parameter* const table = graph.parameters.data() + node.parameters.first;
       const LoraLinear layer{.out = node.output.cols(), .rank = lora.rank, .alpha = lora.alpha};
-      layer.merge<float>({from.data(), table, node.parameter_count},
+      layer.merge<float>({from.data(), table, node.parameters.count},
                          {params.data() + table->offset, table->shape});
     }
     return params;

@@ -432,6 +432,9 @@ void check_training(const Setting& setting) {
            cpu.losses[s]);
   }
   expect(training.captured_steps() == 0, "a step with dropout was captured");
+  const Error why = training.capture_failure();
+  expect(std::strstr(why.text(), "draws random numbers") != nullptr,
+         "a step with dropout is not captured, it says because '%s'", why.text());
 }
 
 /// Steps that nobody waits for, and one that is replayed as a graph, have the same bits.

@@ -217,7 +217,7 @@ void check_decoder(const Reference& reference, const Network& net, const Tensors
   for (std::size_t b = 0; b < batch; ++b)
     for (const std::size_t t : {0U, 5U, 11U}) {
       net.loss.template logits<T>(
-          cpu, {infer.params.data(), graph.parameters.data() + graph.loss.first_parameter, 1},
+          cpu, {infer.params.data(), graph.parameters.data() + graph.loss.parameters.first, 1},
           View<const T>(infer.step().output().data() + (b * time + t) * channels,
                         Shape(1, channels)),
           View<T>(logits.data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});

@@ -55,7 +55,7 @@ TEST_CASE("lists of activations") {
   CHECK(why(graph) ==
         "the graph's node 2 (layer) has a list that lies beyond the end of the graph's ids");
   graph = chain(3);
-  graph.nodes[1].candidate_count = 1;
+  graph.nodes[1].candidates.count = 1;
   CHECK(why(graph).find("beyond the end of the graph's candidates") != std::string::npos);
 }
 

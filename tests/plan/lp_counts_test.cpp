@@ -234,8 +234,7 @@ TEST_CASE("counts over equal segments, relaxed or whole, never cost more than th
     node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
     node.policy = Policy{};
     node.reads = random.one_in(2) ? Reads::input : Reads::none;
-    node.first_candidate = 0;
-    node.candidate_count = 1 + random.below(2);
+    node.candidates = {0, 1 + random.below(2)};
     graph = random_graph::chain_of(graph, graph.nodes.size() < 6 ? graph.nodes.size() : 6,
                                    [&](Node& copy) {
                                      node.adds = {};
@@ -292,8 +291,7 @@ TEST_CASE("where not all patterns are listed, the bound still never passes the o
       node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
       node.policy = Policy{};
       node.reads = Reads::input;
-      node.first_candidate = 0;
-      node.candidate_count = 3;
+      node.candidates = {0, 3};
     });
     graph.add(0);  // one segment behind the first activation
     const CostProfile profile = random_graph::draw_profile(random, graph, false);

@@ -158,7 +158,7 @@ TEST_CASE("patterns of pairs take to the byte what the schedule of the whole pla
 
 TEST_CASE("lossless plans with pairs: what a search through all finds is found by patterns, too") {
   Graph graph = gpt_graph(4);
-  for (Node& node : graph.nodes) node.candidate_count = 0;
+  for (Node& node : graph.nodes) node.candidates.count = 0;
   const CostProfile profile = estimated_profile(graph);
   PlanRequest request;
   request.budget_bytes = 1;

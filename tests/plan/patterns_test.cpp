@@ -73,8 +73,7 @@ TEST_CASE("six lossy codecs: no plan passes its tolerance, whatever its replays 
       node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
       node.policy = Policy{};
       node.reads = random.one_in(3) ? Reads::both : Reads::input;
-      node.first_candidate = 0;
-      node.candidate_count = graph.candidates.size();
+      node.candidates = {0, graph.candidates.size()};
     });
     CostProfile profile = random_graph::draw_profile(random, graph, false);
     // Some codecs do far more harm to what is computed again from them, and some do not.

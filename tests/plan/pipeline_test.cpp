@@ -188,7 +188,7 @@ TEST_CASE("what steps in flight hold counts for each of them: plans are those of
   Graph graph = *stage_of(network, 0, cuts_of(network)[halves]);
   // Where there are codecs: what two products of each kind make.
   for (int k = 0; k < graph.node_count(); ++k)
-    if (k != 2 && k != 3) graph.nodes[static_cast<std::size_t>(k)].candidate_count = 0;
+    if (k != 2 && k != 3) graph.nodes[static_cast<std::size_t>(k)].candidates.count = 0;
   graph.fingerprint = fingerprint_of(graph);
   const CostProfile profile = profile_of_stage(network, gpt_graphs::costs(network, 0.3), graph);
   const brute_force::AllPlans all(graph, profile);

@@ -112,16 +112,17 @@ inline Graph draw(Source& random, int most_free, std::size_t rows = 8, bool bran
   for (int k = 0; k < count; ++k) {
     Node& node = graph.nodes[static_cast<std::size_t>(k)];
     const bool next_reads = is_read_as_input(graph, k);
-    node.first_candidate = graph.candidates.size();
+    const std::size_t begin = graph.candidates.size();
     if (node.read_in_backward)
-      for (std::size_t tries = random.below(5); tries > 0 && node.candidate_count < 2; --tries) {
+      for (std::size_t tries = random.below(5); tries > 0 && graph.candidates.size() - begin < 2;
+           --tries) {
         const std::size_t drawn = random.below(codec_count);
         if (drawn == larger || (drawn == mask && next_reads)) continue;
         if (node.output_bytes <= codecs[drawn].encoded_bytes(rows, node.output.cols(), Dtype::f32))
           continue;
         graph.candidates.push_back(&codecs[drawn]);
-        ++node.candidate_count;
       }
+    node.candidates = {begin, graph.candidates.size()};
     const std::size_t fixed = random.below(free < most_free ? 24 : 4);
     if (fixed == 0) node.policy = retain();
     else if (fixed == 1) node.policy = recompute();
@@ -167,7 +168,7 @@ inline void freeze(Source& random, Graph& graph) {
     for (const int id : graph.backward_reads(k))
       graph.nodes[static_cast<std::size_t>(id)].read_in_backward = true;
   for (Node& node : graph.nodes)
-    if (!node.read_in_backward) node.candidate_count = 0;
+    if (!node.read_in_backward) node.candidates.count = 0;
 }
 
 /// Gives the nodes of `graph` that are trained, and its loss, gradients of parameters that live in the

@@ -27,11 +27,9 @@ Graph chain(int layers) {
     node.input = node.output = graph.input;
     node.output_bytes = 4096;
     node.reads = Reads::input;
-    node.first_candidate = graph.candidates.size();
-    if (k + 1 < layers) {
-      graph.candidates.push_back(&random_graph::codecs[0]);
-      node.candidate_count = 1;
-    }
+    const std::size_t begin = graph.candidates.size();
+    if (k + 1 < layers) graph.candidates.push_back(&random_graph::codecs[0]);
+    node.candidates = {begin, graph.candidates.size()};
     const int from = k - 1;
     graph.append(node, {&from, 1});
   }

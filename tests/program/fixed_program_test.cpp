@@ -27,6 +27,9 @@ constexpr auto make = [] { return make_program(net, shape, {.parts = 3}); };
 constinit FixedProgram<decltype(make)> fixed;
 constexpr auto make_whole = [] { return make_program(net, shape); };
 constinit FixedProgram<decltype(make_whole)> fixed_whole;
+constinit FixedMode<decltype(fixed_whole), Mode::infer> fixed_infer(fixed_whole);
+static_assert(fixed_infer.instruction_count < fixed_whole.instruction_count);
+static_assert(sizeof fixed_infer < sizeof fixed_whole / 2, "there is one graph");
 using NoAbilities = StepAbilities<false, false, false, false>;
 static_assert(std::is_same_v<decltype(fixed_whole)::Abilities, NoAbilities>);
 static_assert(std::is_same_v<decltype(fixed)::Abilities, StepAbilities<false, false, true, false>>);
@@ -123,6 +126,43 @@ TEST_CASE("a step over a fixed program and a fixed table has the bits of any oth
   const Bits whole = bits_of(Step<>::make(net, *make_whole()));
   check_same(whole, bits_of_fixed<Step<>>(fixed_whole));
   check_same(whole, bits_of_fixed<Step<float, Cpu, NoAbilities>>(fixed_whole));
+}
+
+TEST_CASE("a fixed program in another mode shares the graph, and infers as any other") {
+  const auto made = make_program(net, shape, {}, Mode::infer);
+  REQUIRE(made);
+  CHECK(fixed_infer.peak_bytes == made->peak_bytes());
+  const Program train = fixed_whole.program(), infer = fixed_infer.program();
+  CHECK(infer.mode == Mode::infer);
+  CHECK(infer.graph.nodes.data() == train.graph.nodes.data());
+  CHECK(infer.graph.parameters.data() == train.graph.parameters.data());
+  CHECK(infer.graph.nodes.size() == made->graph.nodes.size());
+  CHECK(infer.graph.ids.size() == made->graph.ids.size());
+  CHECK(infer.graph.parameter_elems == made->graph.parameter_elems);
+  REQUIRE(infer.schedule.instructions.size() == made->schedule.instructions.size());
+  for (std::size_t i = 0; i < infer.schedule.instructions.size(); ++i)
+    CHECK(same(infer.schedule.instructions[i], made->schedule.instructions[i]));
+
+  const auto inferred = [](Result<Step<>> step) {
+    REQUIRE_MESSAGE(step, step.error.text());
+    Aligned arena(step->arena_bytes()), params(fixed.parameter_elems * 4), x(shape.elems() * 4);
+    const auto floats = [](Aligned& block) { return reinterpret_cast<float*>(block.data); };
+    for (std::size_t i = 0; i < fixed.parameter_elems; ++i)
+      floats(params)[i] = 0.01F * static_cast<float>(i % 7);
+    for (std::size_t i = 0; i < shape.elems(); ++i)
+      floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+    REQUIRE_FALSE(step->bind({arena.data, Shape(step->arena_bytes())},
+                             View<const float>(floats(params), Shape(fixed.parameter_elems))));
+    Cpu cpu;
+    REQUIRE(step->run(cpu, View<const float>(floats(x), shape), {}));
+    const View<const float> out = step->output();
+    CHECK(out.size() > 0);
+    return std::vector<float>(out.data(), out.data() + out.size());
+  };
+  FixedDispatch<float, Cpu, decltype(fixed_infer)::layer_count> table;
+  CHECK(inferred(Step<>::make(net, *made)) ==
+        inferred(Step<>::make(table.make(net), fixed_infer.program())));
+  check_same(bits_of(Step<>::make(net, *make_whole())), bits_of_fixed<Step<>>(fixed_whole));
 }
 
 TEST_CASE("a step refuses a program that it has no code for, in words") {

@@ -50,7 +50,7 @@ void check_same(const Graph& a, const Graph& b) {
     CHECK(x.forward_workspace == y.forward_workspace);
     CHECK(x.backward_workspace == y.backward_workspace);
     CHECK(x.value_outside == y.value_outside);
-    CHECK(x.candidate_count == y.candidate_count);
+    CHECK(x.candidates.count == y.candidates.count);
     CHECK(numbers(a.sources(k)) == numbers(b.sources(k)));
     CHECK(numbers(a.backward_reads(k)) == numbers(b.backward_reads(k)));
   }

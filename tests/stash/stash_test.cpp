@@ -38,7 +38,7 @@ Plan draw_plan(std::mt19937& random, const Graph& graph) {
     if (node.output_bytes == 0) continue;
     const auto drawn = static_cast<std::size_t>(random() % 4);
     if (drawn == 3 && node.recomputable) plan.policies[k] = recompute();
-    else if (drawn > 0 && drawn <= node.candidate_count)
+    else if (drawn > 0 && drawn <= node.candidates.count)
       plan.policies[k] = compress(graph.candidates_of(node)[drawn - 1]);
   }
   return plan;

@@ -135,7 +135,7 @@ double work(const Program& program, const Instruction& inst, std::size_t part) {
   if (name == "linear") return share * passes * in_elems * static_cast<double>(node.output.cols());
   if (name == "cross_entropy_head")
     return share * 3 * in_elems *
-           static_cast<double>(graph.parameters[graph.loss.first_parameter].shape[0]);
+           static_cast<double>(graph.parameters[graph.loss.parameters.first].shape[0]);
   if (name == "causal_attention") {
     const std::size_t blocks = (in[1] + 63) / 64;
     double sum = 0;  // of the query blocks of this part, each against the keys before its end

@@ -30,6 +30,23 @@ namespace detail {
   if (!lent) ::operator delete[](data);
 }
 
+/// Where an array's elements are.
+template <class T>
+struct ArrayPlace {
+  T* data = nullptr;
+  std::size_t size = 0;
+  std::size_t capacity = 0;
+  bool lent = false;
+};
+
+/// `a` and `b` are ArrayPlaces of one type.
+[[gnu::noinline]] inline void swap_places(void* a, void* b) {
+  std::byte kept[sizeof(ArrayPlace<char>)];
+  __builtin_memcpy(kept, a, sizeof kept);
+  __builtin_memcpy(a, b, sizeof kept);
+  __builtin_memcpy(b, kept, sizeof kept);
+}
+
 }  // namespace detail
 
 template <class T>
@@ -53,53 +70,52 @@ class Array {
   /// it is moved to. Only what grows beyond that, or is copied, takes memory of its own.
   static constexpr Array over(T* data, std::size_t size, std::size_t capacity) {
     Array array;
-    array.data_ = data, array.size_ = size, array.capacity_ = capacity;
-    array.lent_ = true;
+    array.at_ = {data, size, capacity, true};
     return array;
   }
 
-  constexpr std::size_t size() const { return size_; }
-  constexpr bool empty() const { return size_ == 0; }
-  constexpr T* data() { return data_; }
-  constexpr const T* data() const { return data_; }
-  constexpr T& operator[](std::size_t i) { return data_[i]; }
-  constexpr const T& operator[](std::size_t i) const { return data_[i]; }
-  constexpr T* begin() { return data_; }
-  constexpr T* end() { return data_ + size_; }
-  constexpr const T* begin() const { return data_; }
-  constexpr const T* end() const { return data_ + size_; }
-  constexpr T& back() { return data_[size_ - 1]; }
+  constexpr std::size_t size() const { return at_.size; }
+  constexpr bool empty() const { return at_.size == 0; }
+  constexpr T* data() { return at_.data; }
+  constexpr const T* data() const { return at_.data; }
+  constexpr T& operator[](std::size_t i) { return at_.data[i]; }
+  constexpr const T& operator[](std::size_t i) const { return at_.data[i]; }
+  constexpr T* begin() { return at_.data; }
+  constexpr T* end() { return at_.data + at_.size; }
+  constexpr const T* begin() const { return at_.data; }
+  constexpr const T* end() const { return at_.data + at_.size; }
+  constexpr T& back() { return at_.data[at_.size - 1]; }
 
-  constexpr void clear() { size_ = 0; }
+  constexpr void clear() { at_.size = 0; }
 
   constexpr void reserve(std::size_t capacity) {
-    if (capacity > capacity_) grow(capacity);
+    if (capacity > at_.capacity) grow(capacity);
   }
 
   /// New elements are value-initialized.
   [[gnu::noinline]] constexpr void resize(std::size_t size) {
     reserve(size);
-    for (std::size_t i = size_; i < size; ++i) data_[i] = T{};
-    size_ = size;
+    for (std::size_t i = at_.size; i < size; ++i) at_.data[i] = T{};
+    at_.size = size;
   }
 
   constexpr void push_back(T value) {
-    if (size_ == capacity_) [[unlikely]]
+    if (at_.size == at_.capacity) [[unlikely]]
       grow_more();
-    data_[size_++] = static_cast<T&&>(value);
+    at_.data[at_.size++] = static_cast<T&&>(value);
   }
 
-  constexpr void pop_back() { --size_; }
+  constexpr void pop_back() { --at_.size; }
 
   [[gnu::noinline]] constexpr void insert(std::size_t at, T value) {
     push_back(T{});
-    for (std::size_t i = size_ - 1; i > at; --i) data_[i] = static_cast<T&&>(data_[i - 1]);
-    data_[at] = static_cast<T&&>(value);
+    for (std::size_t i = at_.size - 1; i > at; --i) at_.data[i] = static_cast<T&&>(at_.data[i - 1]);
+    at_.data[at] = static_cast<T&&>(value);
   }
 
   [[gnu::noinline]] constexpr void erase(std::size_t at) {
-    for (std::size_t i = at + 1; i < size_; ++i) data_[i - 1] = static_cast<T&&>(data_[i]);
-    --size_;
+    for (std::size_t i = at + 1; i < at_.size; ++i) at_.data[i - 1] = static_cast<T&&>(at_.data[i]);
+    --at_.size;
   }
 
  private:
@@ -110,64 +126,64 @@ class Array {
   [[gnu::noinline]] constexpr void grow(std::size_t capacity) {
     if constexpr (plain)
       if (!__builtin_is_constant_evaluated()) {
-        data_ = static_cast<T*>(
+        at_.data = static_cast<T*>(
             // Elements may be pointers. NOLINTNEXTLINE(bugprone-sizeof-expression)
-            detail::grown_bytes(data_, size_ * sizeof(T), capacity * sizeof(T), lent_));
-        capacity_ = capacity;
-        lent_ = false;
+            detail::grown_bytes(at_.data, at_.size * sizeof(T), capacity * sizeof(T), at_.lent));
+        at_.capacity = capacity;
+        at_.lent = false;
         return;
       }
     T* grown = new T[capacity]{};
-    for (std::size_t i = 0; i < size_; ++i) grown[i] = static_cast<T&&>(data_[i]);
+    for (std::size_t i = 0; i < at_.size; ++i) grown[i] = static_cast<T&&>(at_.data[i]);
     release();
-    data_ = grown;
-    capacity_ = capacity;
-    lent_ = false;
+    at_.data = grown;
+    at_.capacity = capacity;
+    at_.lent = false;
   }
 
   [[gnu::noinline, gnu::cold]] constexpr void grow_more() {
-    grow(capacity_ < 8 ? 8 : 2 * capacity_);
+    grow(at_.capacity < 8 ? 8 : 2 * at_.capacity);
   }
 
   constexpr void release() {
     if constexpr (plain)
       if (!__builtin_is_constant_evaluated()) {
-        detail::free_bytes(data_, lent_);
+        detail::free_bytes(at_.data, at_.lent);
         return;
       }
     delete_all();
   }
 
   [[gnu::noinline]] constexpr void delete_all() {
-    if (!lent_) delete[] data_;
+    if (!at_.lent) delete[] at_.data;
   }
 
-  [[gnu::noinline]] constexpr void swap(Array& other) {
-    T* data = data_;
-    std::size_t size = size_, capacity = capacity_;
-    const bool lent = lent_;
-    data_ = other.data_, size_ = other.size_, capacity_ = other.capacity_, lent_ = other.lent_;
-    other.data_ = data, other.size_ = size, other.capacity_ = capacity, other.lent_ = lent;
+  constexpr void swap(Array& other) {
+    static_assert(sizeof at_ == sizeof(detail::ArrayPlace<char>));
+    if (!__builtin_is_constant_evaluated()) {
+      detail::swap_places(&at_, &other.at_);
+      return;
+    }
+    const detail::ArrayPlace<T> kept = at_;
+    at_ = other.at_;
+    other.at_ = kept;
   }
 
   [[gnu::noinline]] constexpr void assign(const Array& other) {
     clear();
     if constexpr (plain)
       if (!__builtin_is_constant_evaluated()) {
-        reserve(other.size_);
-        size_ = other.size_;
+        reserve(other.at_.size);
+        at_.size = other.at_.size;
         // NOLINTNEXTLINE(bugprone-sizeof-expression)
-        if (size_ > 0) __builtin_memcpy(data_, other.data_, size_ * sizeof(T));
+        if (at_.size > 0) __builtin_memcpy(at_.data, other.at_.data, at_.size * sizeof(T));
         return;
       }
-    resize(other.size_);
-    for (std::size_t i = 0; i < size_; ++i) data_[i] = other.data_[i];
+    resize(other.at_.size);
+    for (std::size_t i = 0; i < at_.size; ++i) at_.data[i] = other.at_.data[i];
   }
 
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-  std::size_t capacity_ = 0;
-  bool lent_ = false;
+  detail::ArrayPlace<T> at_;
 };
 
 /// Heap sort: std::sort would bring <algorithm> into every includer.

@@ -47,7 +47,7 @@ constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
   Policy policy = retain();
   std::size_t best = 0;
-  for (std::size_t i = 0; i < node.candidate_count && kept != Kept::whole; ++i) {
+  for (std::size_t i = 0; i < node.candidates.count && kept != Kept::whole; ++i) {
     const CodecInfo* codec = graph.candidates_of(node)[i];
     if (!codec->keeps_values) continue;
     const std::size_t bytes =

@@ -49,8 +49,8 @@ template <class AnyNode>
 constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double byte) {
   if (graph.parameter_form == ParameterForm::full) return 0;
   double elems = 0;
-  for (std::size_t p = 0; p < node.parameter_count; ++p)
-    elems += static_cast<double>(graph.parameters[node.first_parameter + p].shape.elems());
+  for (std::size_t p = 0; p < node.parameters.count; ++p)
+    elems += static_cast<double>(graph.parameters[node.parameters.first + p].shape.elems());
   return elems * static_cast<double>((2 + bytes_of(wide(graph.scalar))) * node.cut.parts()) * byte;
 }
 
@@ -60,8 +60,8 @@ constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
   if (!node.runs_backward) return 0;
   if (node.wanted.everything()) return 2;
   double all = 0, trained = 0;
-  for (std::size_t p = 0; p < node.parameter_count; ++p) {
-    const Parameter& parameter = graph.parameters[node.first_parameter + p];
+  for (std::size_t p = 0; p < node.parameters.count; ++p) {
+    const Parameter& parameter = graph.parameters[node.parameters.first + p];
     if (parameter.shape.rank() < 2) continue;
     all += static_cast<double>(parameter.shape.elems());
     if (!parameter.frozen) trained += static_cast<double>(parameter.shape.elems());
@@ -134,8 +134,8 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
   // Three products with each matrix of the loss make it and its gradients.
   const Node& last = graph.node(graph.node_count() - 1);
   double products = 0;
-  for (std::size_t p = 0; p < graph.loss.parameter_count; ++p) {
-    const Parameter& parameter = graph.parameters[graph.loss.first_parameter + p];
+  for (std::size_t p = 0; p < graph.loss.parameters.count; ++p) {
+    const Parameter& parameter = graph.parameters[graph.loss.parameters.first + p];
     if (parameter.shape.rank() >= 2)
       products += (parameter.frozen ? 4.0 : 6.0) * static_cast<double>(last.output.rows()) *
                   static_cast<double>(parameter.shape.elems());

@@ -431,11 +431,11 @@ class Evolution {
       const CodecSpan candidates = graph_.candidates_of(node);
       const bool chosen = open(k) && node.policy.planned();
       if (!chosen) node.policy = plan()[k];
-      node.first_candidate = graph.candidates.size();
+      const std::size_t begin = graph.candidates.size();
       for (std::size_t i = 0; i < candidates.count; ++i)
         if (!chosen || !errors_.of(k, profile.column(candidates[i])).failed)
           graph.candidates.push_back(candidates[i]);
-      node.candidate_count = graph.candidates.size() - node.first_candidate;
+      node.candidates = {begin, graph.candidates.size()};
     }
     return planner_(graph, profile, request_);
   }

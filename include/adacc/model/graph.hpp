@@ -24,10 +24,15 @@ namespace adacc { inline namespace v0_1 {
 /// In a list of activations: the step's own input, which is the caller's memory.
 inline constexpr int step_input = -1;
 
-/// Where a node's list of activations begins in Graph::ids, and how long it is.
-struct IdRange {
-  std::size_t first = 0;
-  std::size_t count = 0;
+/// Where a node's list begins among those of all nodes (Graph::ids, candidates, parameters), and how long
+/// it is. In 32 bits each: of a program in a device's memory, nodes are the largest part.
+struct ListRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+
+  constexpr ListRange() = default;
+  constexpr ListRange(std::size_t begin, std::size_t end)
+      : first(static_cast<std::uint32_t>(begin)), count(static_cast<std::uint32_t>(end - begin)) {}
 };
 
 /// A list of activations.
@@ -64,17 +69,15 @@ struct ParameterWindow {
 /// One instance of a layer, and the activation that it produces.
 struct Node {
   const char* name = "";
-  int layer = 0;           ///< index of the layer in the model; copies of a repeated block share it
-  int copy = 0;            ///< which copy of the repeated block, 0 outside of Repeat
+  int layer = 0;  ///< index of the layer in the model; copies of a repeated block share it
+  int copy = 0;   ///< which copy of the repeated block, 0 outside of Repeat
+  /// The node before it whose forward makes this activation as well, and those in between; -1: its
+  /// own. They run together, from the same sources.
+  int made_by = -1;
   bool repeated = false;   ///< it is in a Repeat
   bool tolerated = false;  ///< its types say Compress<Tolerated>: `policy` has the first candidate
-  Shape input;
-  Shape output;
-  IdRange sources;            ///< what forward reads: of a layer, its one input
-  IdRange adds;               ///< what is added in place to the output: sums of residuals
-  IdRange backward_reads;     ///< what backward reads
-  Reads reads = Reads::none;  ///< the same as a layer declares it: its own input, its own output
-  Wanted wanted;              ///< the gradients that its backward is asked for
+  Reads reads =
+      Reads::none;  ///< backward_reads as a layer declares them: its own input, its own output
   /// False if neither it nor what it is made from is trained: its activation needs no gradient.
   bool runs_backward = true;
   bool read_in_backward = false;  ///< some node's backward reads this activation
@@ -88,9 +91,14 @@ struct Node {
   bool gradient_outside = false;
   bool recomputable = true;        ///< its forward can run again in backward
   bool shares_parameters = false;  ///< another node, or the loss, has one of its parameters, too
-  /// The node before it whose forward makes this activation as well, and those in between; -1: its
-  /// own. They run together, from the same sources.
-  int made_by = -1;
+  Shape input;
+  Shape output;
+  ListRange sources;         ///< what forward reads: of a layer, its one input
+  ListRange adds;            ///< what is added in place to the output: sums of residuals
+  ListRange backward_reads;  ///< what backward reads
+  ListRange parameters;
+  ListRange candidates;
+  Wanted wanted;                       ///< the gradients that its backward is asked for
   std::size_t output_bytes = 0;        ///< 0 of a stage of backward alone, which produces nothing
   Cut cut;                             ///< how its work is cut into parts
   std::size_t aux_bytes = 0;           ///< of all parts
@@ -107,10 +115,6 @@ struct Node {
   /// The gradient's relative squared error over that of this activation as backward reads it, all
   /// copies of its layer together, for estimates (codec_traits.hpp).
   double sensitivity = 1;
-  std::size_t first_parameter = 0;
-  std::size_t parameter_count = 0;
-  std::size_t first_candidate = 0;  ///< into Graph::candidates
-  std::size_t candidate_count = 0;
 
   /// Whether it is a stage of a caller's backward, and makes nothing.
   constexpr bool is_stage() const { return value_outside && output_bytes == 0; }
@@ -155,8 +159,7 @@ struct LossNode {
   std::size_t discarded_bytes = 0;  ///< as of a node
   ParameterWindow window;
   bool shares_parameters = false;  ///< some node has one of its parameters, too
-  std::size_t first_parameter = 0;
-  std::size_t parameter_count = 0;
+  ListRange parameters;
 };
 
 struct Graph {
@@ -197,7 +200,7 @@ struct Graph {
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
 
-  constexpr IdSpan list(const IdRange& range) const {
+  constexpr IdSpan list(const ListRange& range) const {
     return {ids.data() + range.first, range.count};
   }
   /// What forward of node `k` reads as its arguments; may name step_input.
@@ -236,7 +239,7 @@ struct Graph {
   }
 
   constexpr CodecSpan candidates_of(const Node& node) const {
-    return {candidates.data() + node.first_candidate, node.candidate_count};
+    return {candidates.data() + node.candidates.first, node.candidates.count};
   }
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
@@ -255,10 +258,10 @@ struct Graph {
   constexpr std::size_t lent_gradient_elems() const { return fuses_updates() ? 0 : gradient_elems; }
 
   /// A list, appended to `ids`.
-  constexpr IdRange append(IdSpan list) {
-    const IdRange range{ids.size(), list.size()};
+  constexpr ListRange append(IdSpan list) {
+    const std::size_t begin = ids.size();
     for (const int id : list) ids.push_back(id);
-    return range;
+    return {begin, ids.size()};
   }
   /// Appends `node`, whose forward reads `from` and whose backward reads what node.reads says.
   constexpr void append(Node node, IdSpan from) {
@@ -273,10 +276,10 @@ struct Graph {
   }
   /// Adds activation `source` to the output of the node appended last.
   constexpr void add(int source) {
-    IdRange& sums = nodes.back().adds;
-    if (sums.count == 0) sums.first = ids.size();
+    ListRange& sums = nodes.back().adds;
+    const std::size_t begin = sums.count == 0 ? ids.size() : sums.first;
     ids.push_back(source);
-    ++sums.count;
+    sums = {begin, ids.size()};
   }
   /// Backward of node `k` reads `list`.
   constexpr void set_backward_reads(int k, IdSpan list) {
@@ -371,7 +374,7 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
             (node.made_by >= 0 ? 32U : 0U) |
             (node.gradient_outside && !node.value_outside ? 64U : 0U));
     if (node.gradient_outside && node.backward_workspace > 0) all.mix(node.backward_workspace);
-    all.mix(node.candidate_count);
+    all.mix(node.candidates.count);
     for (const IdSpan list : {graph.sources(k), graph.adds(k), graph.backward_reads(k)}) {
       all.mix(list.size());
       for (const int id : list) all.mix(static_cast<std::uint64_t>(id));
@@ -424,11 +427,11 @@ constexpr Error check(const Graph& graph) {
   Array<int> layers(graph.nodes.size() + 1), sums(graph.nodes.size() + 1);  // from step_input on
   for (int k = 0; k < graph.node_count(); ++k) {
     const Node& node = graph.node(k);
-    for (const IdRange& range : {node.sources, node.adds, node.backward_reads})
+    for (const ListRange& range : {node.sources, node.adds, node.backward_reads})
       if (range.first > graph.ids.size() || range.count > graph.ids.size() - range.first)
         return fault(k, "has a list that lies beyond the end of the graph's ids");
-    if (node.first_candidate > graph.candidates.size() ||
-        node.candidate_count > graph.candidates.size() - node.first_candidate)
+    if (node.candidates.first > graph.candidates.size() ||
+        node.candidates.count > graph.candidates.size() - node.candidates.first)
       return fault(k, "has a list that lies beyond the end of the graph's candidates");
     for (const IdSpan list : {graph.sources(k), graph.adds(k)})
       for (const int id : list)

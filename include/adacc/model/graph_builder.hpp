@@ -89,9 +89,9 @@ class GraphBuilder {
                    bytes_of(graph_.scalar), 0);
     node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
     node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
-    node.first_parameter = graph_.parameters.size();
+    const std::size_t begin = graph_.parameters.size();
     parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
-    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.parameters = {begin, graph_.parameters.size()};
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
     node.window = window(node, erased, needs);
     node.target_dtype = graph_.scalar;
@@ -258,9 +258,9 @@ class GraphBuilder {
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
     if (needs.entry_items != nullptr) node.cut.entry_items = needs.entry_items(functor, shape_);
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for the sake of those before
-    node.first_parameter = graph_.parameters.size();
+    const std::size_t begin = graph_.parameters.size();
     parameters(functor, signature.parameter, id, node.name);
-    node.parameter_count = graph_.parameters.size() - node.first_parameter;
+    node.parameters = {begin, graph_.parameters.size()};
     if (freezes_) ask_for_gradients(node, id, wants_dx);
     node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;
     const int from = current();
@@ -287,11 +287,11 @@ class GraphBuilder {
   /// Which gradients backward of `node`, number `id`, is asked for, in a network in which something is
   /// frozen.
   constexpr void ask_for_gradients(Node& node, int id, bool wants_dx) {
-    const Parameter* const own = graph_.parameters.data() + node.first_parameter;
-    node.wanted.parameters = trained_bits(own, node.parameter_count);
+    const Parameter* const own = graph_.parameters.data() + node.parameters.first;
+    node.wanted.parameters = trained_bits(own, node.parameters.count);
     if (wants_dx) return;
     bool trained = false;
-    for (std::size_t i = 0; i < node.parameter_count; ++i) trained = trained || !own[i].frozen;
+    for (std::size_t i = 0; i < node.parameters.count; ++i) trained = trained || !own[i].frozen;
     node.wanted.dx = false;
     for (; first_backward_ < id; ++first_backward_)
       ask_for_nothing(graph_.nodes[static_cast<std::size_t>(first_backward_)]);
@@ -314,8 +314,8 @@ class GraphBuilder {
   template <class AnyNode>
   constexpr void make_room_for_discarded(AnyNode& node) const {
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < node.parameter_count; ++i) {
-      const Parameter& parameter = graph_.parameters[node.first_parameter + i];
+    for (std::size_t i = 0; i < node.parameters.count; ++i) {
+      const Parameter& parameter = graph_.parameters[node.parameters.first + i];
       if (!parameter.frozen) continue;
       bytes = align_up(bytes) + parameter.shape.elems() * bytes_of(wide(graph_.scalar));
     }
@@ -333,8 +333,8 @@ class GraphBuilder {
       return {needs.parameter_window(functor, shape_, type, Pass::forward),
               needs.parameter_window(functor, shape_, type, Pass::backward), true};
     std::size_t elems = 0;
-    for (std::size_t i = 0; i < node.parameter_count; ++i)
-      elems += padded_elems(graph_.parameters[node.first_parameter + i].shape, graph_.scalar);
+    for (std::size_t i = 0; i < node.parameters.count; ++i)
+      elems += padded_elems(graph_.parameters[node.parameters.first + i].shape, graph_.scalar);
     return {elems * bytes_of(type), elems * bytes_of(type)};
   }
 
@@ -371,8 +371,8 @@ class GraphBuilder {
   constexpr double product_operations(const Node& node) const {
     if (node.takes_tokens) return 0;  // rows of a table, looked up
     double operations = 0;
-    for (std::size_t p = 0; p < node.parameter_count; ++p) {
-      const Shape shape = graph_.parameters[node.first_parameter + p].shape;
+    for (std::size_t p = 0; p < node.parameters.count; ++p) {
+      const Shape shape = graph_.parameters[node.parameters.first + p].shape;
       if (shape.rank() >= 2)
         operations +=
             2.0 * static_cast<double>(shape.elems()) * static_cast<double>(node.output.rows());
@@ -389,13 +389,13 @@ class GraphBuilder {
     const bool own_reads = reads_output(node.reads);
     const CodecSpan own = tolerated_output_;
     const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};
-    node.first_candidate = graph_.candidates.size();
+    const std::size_t begin = graph_.candidates.size();
     for (std::size_t i = 0; i < order.count; ++i) {
       if (own_reads && next_reads && !next.contains(order[i])) continue;
       if (shrinks(node, *order[i])) graph_.candidates.push_back(order[i]);
     }
     node.tolerated = node.policy.codec() == &detail::tolerated_codec;
-    end_candidates(node);
+    end_candidates(node, begin);
   }
 
   /// Another layer reads activation `id` in backward, and tolerates `codecs`.
@@ -407,9 +407,9 @@ class GraphBuilder {
     for (std::size_t i = 0; i < order.count; ++i)
       if (shrinks(node, *order[i]) && codecs.contains(order[i])) shared.push_back(order[i]);
     node.sensitivity += sensitivity;
-    node.first_candidate = graph_.candidates.size();
+    const std::size_t begin = graph_.candidates.size();
     for (const CodecInfo* codec : shared) graph_.candidates.push_back(codec);
-    end_candidates(node);
+    end_candidates(node, begin);
   }
 
   constexpr bool shrinks(const Node& node, const CodecInfo& codec) const {
@@ -418,13 +418,13 @@ class GraphBuilder {
     return bytes != 0 && bytes < node.output_bytes;
   }
 
-  /// All candidates from the node's first one on are its; a policy that takes what is tolerated takes
+  /// All candidates from number `begin` on are the node's; a policy that takes what is tolerated takes
   /// the first.
-  constexpr void end_candidates(Node& node) {
-    node.candidate_count = graph_.candidates.size() - node.first_candidate;
+  constexpr void end_candidates(Node& node, std::size_t begin) {
+    node.candidates = {begin, graph_.candidates.size()};
     if (!node.tolerated) return;
     Form form = node.policy.form();
-    form.codec = node.candidate_count == 0 ? nullptr : graph_.candidates[node.first_candidate];
+    form.codec = node.candidates.count == 0 ? nullptr : graph_.candidates[node.candidates.first];
     node.policy = keep(form);
   }
 

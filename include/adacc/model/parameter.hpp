@@ -102,9 +102,9 @@ void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_
 
 /// A parameter in the model's block.
 struct Parameter : ParameterSpec {
-  std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
-  int node = 0;            ///< the layer instance that uses it (-1: the loss)
   bool owner = true;       ///< false if an earlier layer brought this storage in
+  int node = 0;            ///< the layer instance that uses it (-1: the loss)
+  std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
   int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
 };
 

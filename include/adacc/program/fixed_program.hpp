@@ -11,7 +11,10 @@
 ///     using Step = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // or Step<>, which is larger
 ///     auto step = Step::make(dispatch.make(net), fixed.program());
 ///
-/// The objects must outlive the step, which works in their memory.
+/// The objects must outlive the step, which works in their memory. A device that trains and infers has the
+/// network's graph, which is most of a program, once:
+///
+///     constinit adacc::FixedMode<decltype(fixed), adacc::Mode::infer> inference(fixed);
 #pragma once
 
 #include <cstddef>
@@ -40,41 +43,41 @@ T element_of(const Array<T>&);
 template <std::size_t index>
 using ProgramElement = decltype(element_of(array_of<index>(std::declval<Program&>())));
 
-}  // namespace detail
-
-/// `Make` is the type of a function object without state whose constexpr call returns
-/// Result<Program>.
+/// What the compiler must know of the program that `Make` makes before it can keep it.
 template <class Make>
-class FixedProgram {
-  using Indices = std::make_index_sequence<detail::array_count>;
+struct FixedSizes {
+  bool made = false;
+  std::size_t of[array_count] = {};
+  std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
+  bool transfers = false, updates = false, parts = false, bf16 = false;
 
-  struct Sizes {
-    bool made = false;
-    std::size_t of[detail::array_count] = {};
-    std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
-    bool transfers = false, updates = false, parts = false, bf16 = false;
-  };
   template <std::size_t... index>
-  static constexpr Sizes count(std::index_sequence<index...>) {
+  static constexpr FixedSizes count(std::index_sequence<index...>) {
     Result<Program> result = Make{}();
-    Sizes found;
+    FixedSizes found;
     found.made = static_cast<bool>(result);
     if (!found.made) return found;
-    ((found.of[index] = detail::array_of<index>(*result).size()), ...);
+    ((found.of[index] = array_of<index>(*result).size()), ...);
     found.peak_bytes = result->peak_bytes();
     found.parameter_elems = result->graph.parameter_elems;
     found.gradient_elems = result->graph.gradient_elems;
-    found.transfers = detail::needs_transfers(*result);
-    found.updates = detail::needs_updates(*result);
-    found.parts = detail::needs_parts(*result);
-    found.bf16 = detail::needs_bf16_parameters(*result);
+    found.transfers = needs_transfers(*result);
+    found.updates = needs_updates(*result);
+    found.parts = needs_parts(*result);
+    found.bf16 = needs_bf16_parameters(*result);
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
     }
     return found;
   }
-  static constexpr Sizes sizes = count(Indices{});
+};
+
+/// The program that `Make` makes, and storage for its arrays from number `first` on.
+template <class Make, std::size_t first>
+class FixedArrays {
+  static constexpr FixedSizes<Make> sizes =
+      FixedSizes<Make>::count(std::make_index_sequence<array_count>{});
   static_assert(sizes.made,
                 "adacc: make_program returns an error for this network, input and plan; print the "
                 "error of the same call to see which");
@@ -83,15 +86,16 @@ class FixedProgram {
   struct Storage;
   template <std::size_t... index>
   struct Storage<std::index_sequence<index...>>
-      : detail::FixedArray<index, detail::ProgramElement<index>, sizes.of[index]>... {
+      : FixedArray<first + index, ProgramElement<first + index>, sizes.of[first + index]>... {
     template <std::size_t i>
-    using At = detail::FixedArray<i, detail::ProgramElement<i>, sizes.of[i]>;
+    using At = FixedArray<i, ProgramElement<i>, sizes.of[i]>;
 
     constexpr void store(Program& program) {
-      (At<index>::store(detail::array_of<index>(program)), ...);
+      (At<first + index>::store(array_of<first + index>(program)), ...);
     }
-    constexpr void lend(Program& program) {
-      ((detail::array_of<index>(program) = At<index>::lend()), ...);
+    template <std::size_t i>
+    constexpr auto lend() {
+      return At<i>::lend();
     }
   };
 
@@ -103,27 +107,85 @@ class FixedProgram {
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
   static constexpr std::size_t gradient_elems = sizes.gradient_elems;
   static constexpr std::size_t parameter_count = sizes.of[3];
-  static constexpr std::size_t instruction_count = sizes.of[5];
+  static constexpr std::size_t instruction_count = sizes.of[6];
   static constexpr std::size_t layer_count = sizes.layers;
 
-  constexpr FixedProgram() {
+  constexpr FixedArrays() {
     Result<Program> result = Make{}();
     storage_.store(*result);
-    storage_.lend(*result);
     program_ = static_cast<Program&&>(*result);
+    drop_arrays(std::make_index_sequence<array_count>{});
   }
-  FixedProgram(const FixedProgram&) = delete;
-  FixedProgram& operator=(const FixedProgram&) = delete;
+  FixedArrays(const FixedArrays&) = delete;
+  FixedArrays& operator=(const FixedArrays&) = delete;
 
-  /// The program, over the arrays in here: one at a time.
-  Program program() {
-    storage_.lend(program_);
-    return static_cast<Program&&>(program_);  // which leaves all but the arrays as it is
+ protected:
+  /// Lends `program` its arrays of numbers begin … begin + sizeof...(index) - 1.
+  template <std::size_t begin, std::size_t... index>
+  void lend(Program& program, std::index_sequence<index...>) {
+    ((array_of<begin + index>(program) = storage_.template lend<begin + index>()), ...);
   }
 
  private:
-  Storage<Indices> storage_{};
+  template <std::size_t... index>
+  constexpr void drop_arrays(std::index_sequence<index...>) {
+    ((array_of<index>(program_) = {}), ...);
+  }
+
+ protected:
+  Storage<std::make_index_sequence<array_count - first>> storage_{};
   Program program_{};
+};
+
+/// What `Fixed` makes, in another mode.
+template <class Make, Mode mode>
+struct MakeInMode {
+  constexpr Result<Program> operator()() const {
+    Result<Program> made = Make{}();
+    if (!made) return made;
+    return make_program(static_cast<Graph&&>(made->graph), static_cast<Plan&&>(made->plan), mode);
+  }
+};
+
+}  // namespace detail
+
+/// `Make` is the type of a function object without state whose constexpr call returns
+/// Result<Program>.
+template <class MakeProgram>
+class FixedProgram : public detail::FixedArrays<MakeProgram, 0> {
+ public:
+  using Make = MakeProgram;
+
+  /// The program, over the arrays in here: one at a time.
+  Program program() {
+    this->template lend<0>(this->program_, std::make_index_sequence<detail::array_count>{});
+    return static_cast<Program&&>(this->program_);  // which leaves all but the arrays as it is
+  }
+  /// Lends `program` the arrays of its graph, which nobody may change.
+  void lend_graph(Program& program) {
+    this->template lend<0>(program, std::make_index_sequence<detail::graph_array_count>{});
+  }
+};
+
+/// The network and the plan of `Fixed`, a FixedProgram, in another mode: it has no graph of its own.
+template <class Fixed, Mode mode>
+class FixedMode : public detail::FixedArrays<detail::MakeInMode<typename Fixed::Make, mode>,
+                                             detail::graph_array_count> {
+ public:
+  /// `graph_of` must outlive it.
+  constexpr explicit FixedMode(Fixed& graph_of) : graph_of_(&graph_of) {}
+
+  /// The program, over the arrays in here and the graph's there: one at a time.
+  Program program() {
+    constexpr std::size_t shared = detail::graph_array_count;
+    this->template lend<shared>(this->program_,
+                                std::make_index_sequence<detail::array_count - shared>{});
+    graph_of_->lend_graph(this->program_);
+    return static_cast<Program&&>(this->program_);
+  }
+
+ private:
+  Fixed* graph_of_;
 };
 
 }}  // namespace adacc::v0_1

@@ -83,12 +83,12 @@ constexpr const char* name_of(BufferKind kind) {
 /// Lives from instruction `first` to instruction `last`, both included.
 struct Buffer {
   BufferKind kind = BufferKind::activation;
-  int activation = 0;  ///< of a lasting gradient: none, and 0
+  bool travels = false;  ///< it goes to a store, or comes from there
+  bool tile = false;     ///< it lives within a loop, and holds one part of the tensor at a time
+  int activation = 0;    ///< of a lasting gradient: none, and 0
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;
-  bool travels = false;  ///< it goes to a store, or comes from there
-  bool tile = false;     ///< it lives within a loop, and holds one part of the tensor at a time
 
   /// What it is aligned to in the arena.
   constexpr std::size_t unit() const { return travels ? transfer_alignment : alignment; }

@@ -19,7 +19,8 @@ struct Lifetimes {
     count = 0;
   }
   constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
-    buffers.push_back({kind, activation, bytes, -1, -1});
+    buffers.push_back(
+        {.kind = kind, .activation = activation, .bytes = bytes, .first = -1, .last = -1});
     return static_cast<int>(buffers.size()) - 1;
   }
   constexpr void append(const Instruction& inst) {

@@ -70,8 +70,11 @@ class PackedPass {
     Instruction& inst = schedule_.instructions[i];
     const std::size_t bytes = packed_bytes(graph_, inst);
     if (bytes == 0) return;
-    Buffer packed{BufferKind::packed, inst.node, bytes, static_cast<int>(first),
-                  static_cast<int>(last)};
+    const Buffer packed{.kind = BufferKind::packed,
+                        .activation = inst.node,
+                        .bytes = bytes,
+                        .first = static_cast<int>(first),
+                        .last = static_cast<int>(last)};
     const std::size_t offset = spare.take(packed.room(), packed.unit());
     if (offset == FreeList::none) return;
     inst.packed = static_cast<int>(schedule_.buffers.size());

@@ -32,23 +32,23 @@ struct Program {
 
 namespace detail {
 
-/// Array number `index` of a program, for who has to name them all.
+/// Array number `index` of a program, for who has to name them all: those of its graph first.
 template <std::size_t index>
 constexpr auto& array_of(Program& program) {
   if constexpr (index == 0) return program.graph.nodes;
   else if constexpr (index == 1) return program.graph.ids;
   else if constexpr (index == 2) return program.graph.candidates;
   else if constexpr (index == 3) return program.graph.parameters;
-  else if constexpr (index == 4) return program.plan.policies;
-  else if constexpr (index == 5) return program.schedule.instructions;
-  else if constexpr (index == 6) return program.schedule.buffers;
-  else if constexpr (index == 7) return program.layout.offsets;
-  else if constexpr (index == 8) return program.exact;
-  else if constexpr (index == 9) return program.schedule.transfers;
-  else if constexpr (index == 10) return program.schedule.loops;
-  else return program.graph.gradients;
+  else if constexpr (index == 4) return program.graph.gradients;
+  else if constexpr (index == 5) return program.plan.policies;
+  else if constexpr (index == 6) return program.schedule.instructions;
+  else if constexpr (index == 7) return program.schedule.buffers;
+  else if constexpr (index == 8) return program.schedule.transfers;
+  else if constexpr (index == 9) return program.schedule.loops;
+  else if constexpr (index == 10) return program.layout.offsets;
+  else return program.exact;
 }
-inline constexpr std::size_t array_count = 12;
+inline constexpr std::size_t graph_array_count = 5, array_count = 12;
 
 }  // namespace detail
 

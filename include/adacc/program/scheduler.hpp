@@ -166,7 +166,7 @@ class Scheduler {
   constexpr State& state(int id) { return at_[id]; }
   constexpr const Node& node_of(int k) const { return nodes_[k]; }
   constexpr const Policy& policy(int id) const { return policies_[id]; }
-  constexpr IdSpan list(const IdRange& range) const { return {ids_ + range.first, range.count}; }
+  constexpr IdSpan list(const ListRange& range) const { return {ids_ + range.first, range.count}; }
   constexpr int value(int id) { return id == step_input ? -1 : state(id).value; }
   constexpr bool wants_gradient(int id) const {
     return id == step_input ? graph_.gives_input_gradient : nodes_[id].runs_backward;

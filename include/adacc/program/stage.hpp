@@ -59,8 +59,7 @@ class StageMaker {
     for (int k = first_; k <= last_; ++k) append(k);
     if (out_.has_loss) {
       out_.loss = graph_.loss;
-      out_.loss.first_parameter = out_.parameters.size();
-      append_parameters(graph_.loss, -1);
+      out_.loss.parameters = append_parameters(graph_.loss, -1);
     }
     place_parameters();
     if (const Error why = check(out_)) return why;
@@ -127,36 +126,38 @@ class StageMaker {
   constexpr void append(int k) {
     Node node = graph_.node(k);
     const auto local = [&](IdSpan list) {
-      const IdRange range{out_.ids.size(), list.size()};
+      const std::size_t begin = out_.ids.size();
       for (const int id : list) out_.ids.push_back(id < first_ ? step_input : id - first_);
-      return range;
+      return ListRange(begin, out_.ids.size());
     };
     node.sources = local(graph_.sources(k));
     node.adds = local(graph_.adds(k));
-    const IdRange reads{out_.ids.size(), 0};
+    const std::size_t begin = out_.ids.size();
     for (const int id : graph_.backward_reads(k))
       if (id >= first_) out_.ids.push_back(id - first_);  // the step's input is always there
-    node.backward_reads = {reads.first, out_.ids.size() - reads.first};
+    node.backward_reads = {begin, out_.ids.size()};
     node.read_in_backward = false;
     const CodecSpan candidates = graph_.candidates_of(k);
-    node.first_candidate = out_.candidates.size();
+    const std::size_t codecs = out_.candidates.size();
     for (std::size_t i = 0; i < candidates.count; ++i) out_.candidates.push_back(candidates[i]);
-    node.first_parameter = out_.parameters.size();
-    append_parameters(graph_.node(k), k - first_);
+    node.candidates = {codecs, out_.candidates.size()};
+    node.parameters = append_parameters(graph_.node(k), k - first_);
     out_.nodes.push_back(node);
     for (const int id : out_.backward_reads(k - first_))
       out_.nodes[static_cast<std::size_t>(id)].read_in_backward = true;
   }
 
   template <class AnyNode>
-  constexpr void append_parameters(const AnyNode& node, int user) {
+  constexpr ListRange append_parameters(const AnyNode& node, int user) {
+    const std::size_t begin = out_.parameters.size();
     if (out_.parameters.empty())
-      out_.first_parameter = graph_.first_parameter + node.first_parameter;
-    for (std::size_t p = 0; p < node.parameter_count; ++p) {
-      Parameter parameter = graph_.parameters[node.first_parameter + p];
+      out_.first_parameter = graph_.first_parameter + node.parameters.first;
+    for (std::size_t p = 0; p < node.parameters.count; ++p) {
+      Parameter parameter = graph_.parameters[node.parameters.first + p];
       parameter.node = user;
       out_.parameters.push_back(parameter);
     }
+    return {begin, out_.parameters.size()};
   }
 
   /// In the order of the whole network's block, without what is not here.

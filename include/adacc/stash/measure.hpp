@@ -33,7 +33,7 @@ constexpr std::size_t stash_measure_bytes(const Graph& graph) {
   const auto need = [&](std::size_t bytes) { most = bytes > most ? bytes : most; };
   for (int id = 0; id < graph.node_count(); ++id) {
     const Node& node = graph.node(id);
-    for (std::size_t i = 0; i < node.candidate_count; ++i)
+    for (std::size_t i = 0; i < node.candidates.count; ++i)
       need(align_up(node.output_bytes) + graph.candidates_of(node)[i]->encoded_bytes(
                                              node.output.rows(), node.output.cols(), graph.scalar));
     if (graph.maker_of(id) != id) continue;

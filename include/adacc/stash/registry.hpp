@@ -107,10 +107,10 @@ class StashRegistry {
     node.forward_workspace = said.needs.workspace_bytes;
     node.value_outside = !said.held;
     node.gradient_outside = true;
-    node.first_candidate = graph.candidates.size();
+    const std::size_t begin = graph.candidates.size();
     if (!said.stages.empty() || read_again(id))
       for (const StashAllowed& allowed : said.codecs) graph.candidates.push_back(allowed.codec);
-    node.candidate_count = graph.candidates.size() - node.first_candidate;
+    node.candidates = {begin, graph.candidates.size()};
     graph.append(node, {said.sources.data(), said.sources.size()});
   }
 

@@ -110,8 +110,8 @@ struct BoundProgram {
   /// nobody reads; behind it are copies of parameters that are held in bfloat16.
   template <class AnyNode>
   void set_parameters(KernelArgs<T>& args, const AnyNode& node, bool backward) const {
-    const Parameter* table = program.graph.parameters.data() + node.first_parameter;
-    const std::size_t count = node.parameter_count;
+    const Parameter* table = program.graph.parameters.data() + node.parameters.first;
+    const std::size_t count = node.parameters.count;
     Wide<T>* scratch = nullptr;
     const auto take_end = [&](std::size_t bytes) {
       if (bytes == 0) return static_cast<Wide<T>*>(nullptr);

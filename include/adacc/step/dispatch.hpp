@@ -24,11 +24,11 @@ inline Error differences(const LayerSignature& signature, const void* object, co
   bool same = reads == node.reads && signature.split == node.cut.split && output == node.output;
   for (; signature.parameter != nullptr && signature.parameter(functor, node.input, count, spec);
        ++count)
-    same = same && count < node.parameter_count &&
-           graph.parameters[node.first_parameter + count].shape == spec.shape;
-  if (same && count == node.parameter_count) return {};
+    same = same && count < node.parameters.count &&
+           graph.parameters[node.parameters.first + count].shape == spec.shape;
+  if (same && count == node.parameters.count) return {};
   return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
-                    node.parameter_count, " parameters, and the network has ", signature.name, ", ",
+                    node.parameters.count, " parameters, and the network has ", signature.name, ", ",
                     node.input, " to ", output, " with ", count);
 }
 

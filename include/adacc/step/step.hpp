@@ -68,11 +68,7 @@ class Step {
       return Error::misuse("the program ", missing,
                            ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
-    Step step;
-    step.dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
-    step.at_.program = static_cast<Program&&>(program);
-    step.transfers_.reset(step.at_.program.schedule);
-    return static_cast<Step&&>(step);  // nvcc would copy it
+    return checked(dispatch, program);
   }
 
   template <class Network>
@@ -381,6 +377,15 @@ class Step {
   }
 
  private:
+  /// Made where the caller wants it: a step is large, and a device has no room for code that moves it.
+  static Result<Step> checked(Dispatch<T, Context>& dispatch, Program& program) {
+    Result<Step> made;
+    made->dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
+    made->at_.program = static_cast<Program&&>(program);
+    made->transfers_.reset(made->at_.program.schedule);
+    return made;
+  }
+
   Error under_way() const {
     return Error::misuse(
         "a step is under way: run it to its end, or abandon() it, before the next "
@@ -504,8 +509,8 @@ class Step {
   template <class AnyNode>
   void begin_gradients(Context& context, const AnyNode& node, int k) const {
     if (!Abilities::updates || !graph().fuses_updates()) return;
-    for (std::size_t i = 0; i < node.parameter_count; ++i) {
-      const int gradient = graph().parameters[node.first_parameter + i].gradient;
+    for (std::size_t i = 0; i < node.parameters.count; ++i) {
+      const int gradient = graph().parameters[node.parameters.first + i].gradient;
       if (gradient < 0) continue;
       const auto number = static_cast<std::size_t>(gradient);
       if (graph().gradients[number].begun == k)

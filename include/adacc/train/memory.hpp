@@ -55,6 +55,7 @@ class TrainingMemory {
     return step.run(context, input, targets);
   }
   std::uint64_t captured_steps() const { return 0; }
+  Error capture_failure() const { return {}; }
 
   /// As a number of the host's, once all is done that was queued.
   template <class T>

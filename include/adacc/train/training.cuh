@@ -82,6 +82,7 @@ class TrainingMemory<Cuda> {
     return captured ? captured_.run(step, cuda, input, targets) : step.run(cuda, input, targets);
   }
   std::uint64_t captured_steps() const { return captured_.replays(); }
+  const Error& capture_failure() const { return captured_.failure(); }
 
   template <class T>
   double norm(Cuda& cuda, View<T> gradients) {

@@ -239,6 +239,8 @@ class Training {
   const PlanBoundary& boundary() const { return boundary_; }
   /// Steps so far that were launches of what was captured.
   std::uint64_t captured_steps() const { return memory_.captured_steps(); }
+  /// Why steps under this plan are not captured; none if they are, or were not to be yet.
+  Error capture_failure() const { return memory_.capture_failure(); }
   /// What is planned, expected and seen; null if the plan is the caller's.
   const Evolution* evolution() const {
     return keeper_ == nullptr ? nullptr : &keeper_->evolution();

@@ -118,10 +118,10 @@ class StepGraph {
     node.output_bytes = storage.packed.bytes > 0 ? storage.packed.bytes : storage.bytes;
     node.value_outside = node.gradient_outside = true;
     node.recomputable = block >= 0;
-    node.first_candidate = graph_.candidates.size();
+    const std::size_t begin = graph_.candidates.size();
     if (storage.packed.bytes == 0)
       for (const StepForm& form : storage.forms) graph_.candidates.push_back(form.codec);
-    node.candidate_count = graph_.candidates.size() - node.first_candidate;
+    node.candidates = {begin, graph_.candidates.size()};
     Array<int> sources;
     if (block >= 0) {
       if (again == Again::all) node.policy = recompute();
@@ -198,7 +198,7 @@ class StepGraph {
         cost.forward = std::max(1e-9, record_.blocks[index(storage.block)].seconds);
         made += cost.forward;
       }
-      if (node.candidate_count == 0) continue;
+      if (node.candidates.count == 0) continue;
       const std::size_t reads = std::max<std::size_t>(1, storage.readings.size());
       for (const StepForm& form : storage.forms) {
         CodecCost& cost = profile_.codec_cost(k, profile_.column(form.codec));

@@ -53,13 +53,14 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
   if (!segment.has_reader) out.loss = graph.loss;
   out.updates = graph.updates;
   const auto local = [&](IdSpan list) {
-    const IdRange range{out.ids.size(), list.size()};
+    const std::size_t begin = out.ids.size();
     for (const int id : list) out.ids.push_back(id == step_input ? step_input : id - offset);
-    return range;
+    return ListRange(begin, out.ids.size());
   };
   const auto append = [&](Node node, CodecSpan candidates) {
-    node.first_candidate = out.candidates.size();
+    const std::size_t begin = out.candidates.size();
     for (std::size_t i = 0; i < candidates.count; ++i) out.candidates.push_back(candidates[i]);
+    node.candidates = {begin, out.candidates.size()};
     out.nodes.push_back(node);
   };
   const int count = segment.last + 1 - offset + segment.stage_end - segment.first_stage;
@@ -78,7 +79,6 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.value_outside = graph.node(k).value_outside;
       node.gradient_outside = graph.node(k).gradient_outside;
       node.runs_backward = graph.node(k).runs_backward;
-      node.candidate_count = graph.node(k).candidate_count;
     } else {
       if (node.made_by >= 0) node.made_by -= offset;
       node.sources = local(graph.sources(k));
@@ -134,7 +134,7 @@ inline bool same_structure(const Graph& a, const Graph& b) {
           x.runs_backward == y.runs_backward && x.recomputable == y.recomputable &&
           x.aux_bytes == y.aux_bytes && x.forward_workspace == y.forward_workspace &&
           x.backward_workspace == y.backward_workspace && x.policy == y.policy &&
-          x.candidate_count == y.candidate_count))
+          x.candidates.count == y.candidates.count))
       return false;
   }
   for (std::size_t i = 0; i < a.ids.size(); ++i)

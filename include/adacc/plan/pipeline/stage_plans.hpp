@@ -235,11 +235,11 @@ class StagePlans {
       const Node &x = graph_.node(k), &y = graph_.node(l);
       if (profile_.node(k).backward != profile_.node(l).backward ||
           profile_.node(k).add_gradient != profile_.node(l).add_gradient ||
-          x.parameter_count != y.parameter_count)
+          x.parameters.count != y.parameters.count)
         return false;
-      for (std::size_t p = 0; p < x.parameter_count; ++p) {
-        const Parameter& mine = graph_.parameters[x.first_parameter + p];
-        const Parameter& other = graph_.parameters[y.first_parameter + p];
+      for (std::size_t p = 0; p < x.parameters.count; ++p) {
+        const Parameter& mine = graph_.parameters[x.parameters.first + p];
+        const Parameter& other = graph_.parameters[y.parameters.first + p];
         if (!(mine.shape == other.shape) || mine.frozen != other.frozen) return false;
       }
     }
