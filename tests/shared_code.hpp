@@ -22,6 +22,7 @@
 #include <adacc/store/memory_store.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/testing/group_check.hpp>
+#include <adacc/testing/layer_check.hpp>
 
 #include "plan/gpt_graphs.hpp"
 #include "stash/residual_trainer.hpp"
@@ -34,5 +35,10 @@ using namespace adacc;
 
 /// Its layers' loops are most of the time of the tests that evolve.
 inline Result<Training<>> growing() { return Training<>::make(growing_net::net, growing_net::shape); }
+
+/// Gradients are checked in double.
+inline Result<Step<double>> in_double(const gpt::Gpt<gpt::RetainSet>& net, const Program& program) {
+  return Step<double>::make(net, program);
+}
 
 }  // namespace shared_code

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "../test_size.hpp"
 #include "layer_run.hpp"
 
 namespace gemm_test {
@@ -183,9 +184,10 @@ TEST_CASE("gemm: every small size, in every way that operands lie") {
         }
 }
 
-TEST_CASE("gemm: random sizes with tails, over several blocks of m, n and k") {
+TEST_CASE("gemm: random sizes with tails, over several blocks of m, n and k" *
+          doctest::test_suite("one_thread")) {
   const RandomKey key{7, 0, 0, 0, Purpose::probe};
-  for (std::uint32_t trial = 0; trial < 60; ++trial) {
+  for (std::uint32_t trial = 0; trial < (test_sanitized ? 30 : 60); ++trial) {
     const auto draw = [&](std::uint32_t which, std::uint32_t below) {
       return 1 + std::size_t{random_word(key, 3 * trial + which)} % below;
     };

@@ -270,7 +270,8 @@ struct TimedRun {
 
 }  // namespace
 
-TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within two windows") {
+TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within two windows" *
+          doctest::test_suite("one_thread")) {
   // Twice as deep as the other runs: what is recomputed then fits into 30 % of what retaining takes.
   TimedRun run(30, true, fast_rate, 2 * timed_layers);
   run.run(150);
@@ -315,7 +316,8 @@ TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within t
   CHECK(run.changed.size() == changes);
 }
 
-TEST_CASE("a store that was too slow to be used is used once it has become fast") {
+TEST_CASE("a store that was too slow to be used is used once it has become fast" *
+          doctest::test_suite("one_thread")) {
   TimedRun run(60, true, 2e6);
   const PlanOutcome before = run.outcome();
   REQUIRE(before.written_bytes == 0);  // it recomputes
@@ -340,7 +342,8 @@ TEST_CASE("a store that was too slow to be used is used once it has become fast"
   CHECK(run.changed.size() == 1);
 }
 
-TEST_CASE("a run that is not to look at the clock keeps its plan") {
+TEST_CASE("a run that is not to look at the clock keeps its plan" *
+          doctest::test_suite("one_thread")) {
   TimedRun run(35, false);
   run.run(2);
   run.set_rate(slow_rate);
@@ -349,7 +352,8 @@ TEST_CASE("a run that is not to look at the clock keeps its plan") {
   CHECK(run.training.compiled_step().transfer_times().writes.empty());
 }
 
-TEST_CASE("a checkpoint knows the link as it was found to be, and what was seen since") {
+TEST_CASE("a checkpoint knows the link as it was found to be, and what was seen since" *
+          doctest::test_suite("one_thread")) {
   const train_test::Folder folder;
   TimedRun run(35), other(35), without(35);
   run.set_rate(slow_rate);
