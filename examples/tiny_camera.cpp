@@ -61,7 +61,7 @@ struct Memory {
   alignas(64) std::int32_t targets[batch];
 };
 constexpr std::size_t program_bytes = sizeof training + sizeof inference + sizeof training_calls +
-                                      sizeof inference_calls + sizeof(Result<DeviceStep>) * 2;
+                                      sizeof inference_calls + 2 * sizeof(Result<DeviceStep>);
 constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
 static_assert(used_bytes <= device_bytes,
               "tiny_camera: training does not fit the device: see DEVICE_KIB");

@@ -85,17 +85,23 @@ struct Bits {
   std::vector<float> gradients;
 };
 
+float* floats(Aligned& block) { return reinterpret_cast<float*>(block.data); }
+
+void fill(Aligned& params, Aligned& x) {
+  for (std::size_t i = 0; i < fixed.parameter_elems; ++i)
+    floats(params)[i] = 0.01F * static_cast<float>(i % 7);
+  for (std::size_t i = 0; i < shape.elems(); ++i)
+    floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+}
+
 /// One step of `made`, which runs the fixed program or one like it.
 template <class AnyStep>
 Bits bits_of(Result<AnyStep> made) {
   REQUIRE_MESSAGE(made, made.error.text());
   const std::size_t elems = fixed.parameter_elems, bytes = made->arena_bytes();
   Aligned arena(bytes), params(elems * 4), grads(elems * 4), x(shape.elems() * 4);
-  const auto floats = [](Aligned& block) { return reinterpret_cast<float*>(block.data); };
   std::memset(grads.data, 0, grads.size);
-  for (std::size_t i = 0; i < elems; ++i) floats(params)[i] = 0.01F * static_cast<float>(i % 7);
-  for (std::size_t i = 0; i < shape.elems(); ++i)
-    floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+  fill(params, x);
   REQUIRE_FALSE(made->bind({arena.data, Shape(bytes)}, {floats(params), Shape(elems)},
                            {floats(grads), Shape(elems)}));
   Cpu cpu;
@@ -146,11 +152,7 @@ TEST_CASE("a fixed program in another mode shares the graph, and infers as any o
   const auto inferred = [](Result<Step<>> step) {
     REQUIRE_MESSAGE(step, step.error.text());
     Aligned arena(step->arena_bytes()), params(fixed.parameter_elems * 4), x(shape.elems() * 4);
-    const auto floats = [](Aligned& block) { return reinterpret_cast<float*>(block.data); };
-    for (std::size_t i = 0; i < fixed.parameter_elems; ++i)
-      floats(params)[i] = 0.01F * static_cast<float>(i % 7);
-    for (std::size_t i = 0; i < shape.elems(); ++i)
-      floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+    fill(params, x);
     REQUIRE_FALSE(step->bind({arena.data, Shape(step->arena_bytes())},
                              View<const float>(floats(params), Shape(fixed.parameter_elems))));
     Cpu cpu;

@@ -76,8 +76,8 @@ struct Node {
   int made_by = -1;
   bool repeated = false;   ///< it is in a Repeat
   bool tolerated = false;  ///< its types say Compress<Tolerated>: `policy` has the first candidate
-  Reads reads =
-      Reads::none;  ///< backward_reads as a layer declares them: its own input, its own output
+  /// What a layer declares of backward_reads: its own input, its own output.
+  Reads reads = Reads::none;
   /// False if neither it nor what it is made from is trained: its activation needs no gradient.
   bool runs_backward = true;
   bool read_in_backward = false;  ///< some node's backward reads this activation
