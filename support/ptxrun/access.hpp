@@ -98,8 +98,10 @@ void atomic_of(Machine& m, Warp& w, const Inst& in, u32 mask) {
   if (m.settings.stats) count_access(m, w, in, mask, true);
   for (int l = 0; l < 32; ++l) {
     if (!(mask >> l & 1)) continue;
-    u8* p = m.access(in, w, l, in.space, address_of(w, in, l), sizeof(T), Machine::Access::atomic,
-                     nullptr);
+    const u64 at = address_of(w, in, l);
+    u8* p = m.access(in, w, l, in.space, at, sizeof(T), Machine::Access::atomic, nullptr);
+    if (m.settings.races && Memory::in_arena(at))
+      m.order.atomic(static_cast<u16>(w.id * 32 + l), at);
     T old, b = from_slot<T>(reg<T>(w, in.b)[l]), now{};
     std::memcpy(&old, p, sizeof old);
     switch (in.what) {
@@ -120,6 +122,10 @@ void atomic_of(Machine& m, Warp& w, const Inst& in, u32 mask) {
     std::memcpy(p, &now, sizeof now);
     if (in.d != 0) reg_out<T>(w, in.d)[l] = to_slot<T>(old);
   }
+}
+inline void fence(Machine& m, Warp& w, const Inst&, u32 mask) {
+  for (int l = 0; l < 32; ++l)
+    if (mask >> l & 1) m.order.fence(static_cast<u16>(w.id * 32 + l), m.now);
 }
 inline void nothing(Machine&, Warp&, const Inst&, u32) {}
 /// cvta and its inverse: offset is what to add.

@@ -445,8 +445,9 @@ class Decoder {
     } else if (op == "activemask") {
       in.d = value(a.at(0), 32);
       in.fn = active_mask;
-    } else if (op == "membar" || op == "fence" || op == "prefetch" || op == "discard" ||
-               op == "nanosleep") {
+    } else if (op == "membar" || op == "fence") {
+      in.fn = has("cta") || has("proxy") ? nothing : fence;
+    } else if (op == "prefetch" || op == "discard" || op == "nanosleep") {
       in.fn = nothing;
     } else if (op == "bra") {
       in.kind = Kind::bra;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 
+#include "block_order.hpp"
 #include "memory.hpp"
 
 namespace ptxrun {
@@ -133,6 +134,7 @@ struct Machine {
   static constexpr u8 on_its_way = 2;              // to where a cp.async still copies
   u64 in_flight = 0;                               // such bytes
   std::vector<Cell> shared_cells;
+  BlockOrder order;
   std::vector<u8> params;
   std::vector<Warp> warps;
   std::vector<u8> locals;
@@ -177,9 +179,10 @@ struct Machine {
                   u32 first, u64 address, bool same_value) {
     const u16 me = static_cast<u16>(w.id * 32 + lane);
     const auto ordered = [&](u32 stamp, u16 thread, u16 epoch) {
-      if (stamp < first) return true;         // an earlier launch
-      if (stamp < block_first) return false;  // another block of threads
-      if (stamp < now) return true;           // before a barrier
+      if (stamp < first) return true;  // an earlier launch
+      if (stamp < block_first)
+        return order.before(stamp, thread, me, now);  // another block of threads
+      if (stamp < now) return true;                   // before a barrier
       if (thread == me) return true;
       return thread / 32 == w.id && epoch < w.epoch;
     };

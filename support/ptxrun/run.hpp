@@ -13,6 +13,7 @@ inline void Machine::start_block(u32 x, u32 y, u32 z) {
   std::fill(shared.begin(), shared.end(), u8{0xEE});
   in_flight = 0;
   const u32 threads = block[0] * block[1] * block[2];
+  order.start_block(block_first, threads);
   for (Warp& w : warps) {
     const u32 left = threads - static_cast<u32>(w.id) * 32;
     w.alive = left >= 32 ? all_lanes : (1U << left) - 1;
@@ -32,6 +33,7 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
   kernel = &k;
   std::copy(g, g + 3, grid), std::copy(b, b + 3, block);
   launch_first = ++now;
+  order.start_launch();
   params = std::move(arguments);
   const u64 shared_size = k.shared_bytes + dynamic;
   for (Symbol& s : k.shared_symbols)
@@ -78,10 +80,10 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
   k.launches += 1;
   k.threads = threads, k.dynamic_shared = dynamic;
   const u64 blocks = u64{g[0]} * g[1] * g[2];
-  std::vector<u64> order(blocks);
-  for (u64 i = 0; i < blocks; ++i) order[i] = settings.order == "descending" ? blocks - 1 - i : i;
-  if (settings.order == "random") std::shuffle(order.begin(), order.end(), random);
-  for (const u64 i : order) {
+  std::vector<u64> turns(blocks);
+  for (u64 i = 0; i < blocks; ++i) turns[i] = settings.order == "descending" ? blocks - 1 - i : i;
+  if (settings.order == "random") std::shuffle(turns.begin(), turns.end(), random);
+  for (const u64 i : turns) {
     start_block(static_cast<u32>(i % g[0]), static_cast<u32>(i / g[0] % g[1]),
                 static_cast<u32>(i / g[0] / g[1]));
     k.blocks += 1;
@@ -91,16 +93,16 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
 }
 
 inline void Machine::run_block() {
-  std::vector<std::size_t> order(warps.size());
+  std::vector<std::size_t> turns(warps.size());
   for (;;) {
-    for (std::size_t i = 0; i < order.size(); ++i)
-      order[i] = settings.order == "descending" ? order.size() - 1 - i : i;
-    if (settings.order == "random") std::shuffle(order.begin(), order.end(), random);
+    for (std::size_t i = 0; i < turns.size(); ++i)
+      turns[i] = settings.order == "descending" ? turns.size() - 1 - i : i;
+    if (settings.order == "random") std::shuffle(turns.begin(), turns.end(), random);
     if (settings.quantum == 0) {
-      for (const std::size_t i : order) run_warp(warps[i], INT64_MAX);
+      for (const std::size_t i : turns) run_warp(warps[i], INT64_MAX);
     } else {
       // Warps take turns of random lengths.
-      std::vector<std::size_t> live = order;
+      std::vector<std::size_t> live = turns;
       while (!live.empty()) {
         const std::size_t at = random() % live.size();
         const s64 turn = 1 + static_cast<s64>(random() % static_cast<u64>(2 * settings.quantum));

@@ -27,15 +27,13 @@ struct QuantDevice {
     const auto job = detail::quant_job<bits, O>(x, blob.data(), key);
     Block block;
     const std::size_t blocks = job.format.blocks();
-    for (std::size_t i = div_up(16 * blocks, 256); i-- > 0;) detail::quant_prepare(block, i, job);
+    if (detail::quant_shares_headers<O>(job.format))
+      for (std::size_t i = div_up(16 * blocks, 256); i-- > 0;) detail::quant_prepare(block, i, job);
     const auto shared = std::make_unique<detail::QuantShared>();
     for (std::size_t i = detail::quant_encode_parts<O>(job.format); i-- > 0;) {
       std::memset(static_cast<void*>(shared.get()), 0xEE, sizeof *shared);
       detail::quant_encode_part<bits, O>(block, *shared, i, job);
     }
-    const auto samples = std::make_unique<detail::SampleShared>();
-    for (std::size_t i = div_up(blocks, 4); i-- > 0;)
-      detail::quant_sample<bits, O>(block, *samples, i, job);
   }
   template <class T>
   void decode(ConstBytes blob, View<T> x) const {

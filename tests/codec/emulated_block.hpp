@@ -85,6 +85,11 @@ class Block {
     Threads::maximum(to, value);
   }
   static void minimum(std::int32_t& to, std::int32_t value) { Threads::minimum(to, value); }
+  /// Blocks run one after the other.
+  static bool last(std::uint32_t& arrived, std::uint32_t of) {
+    arrived = arrived + 1 == of ? 0 : arrived + 1;
+    return arrived == 0;
+  }
 
   template <int width, class Values, class Combine>
   void lanes(const Values& values, const Combine& combine) {

@@ -30,6 +30,23 @@ class WithoutBarriers : public CudaBlock {
   unsigned missing_;
 };
 
+/// The last tile of 64 rows reads what others wrote, without a fence.
+class WithoutFences : public CudaBlock {
+ public:
+  using CudaBlock::CudaBlock;
+  __device__ static bool last(std::uint32_t& arrived, std::uint32_t of) {
+    return atomicInc(&arrived, of - 1) == of - 1;
+  }
+};
+
+template <class T>
+__global__ void encode_unfenced(const __grid_constant__ detail::QuantJob<T> job) {
+  __shared__ typename CudaBlock::Storage storage;
+  __shared__ detail::QuantShared shared;
+  WithoutFences block(storage);
+  detail::quant_encode_part<bits, options>(block, shared, blockIdx.x, job);
+}
+
 template <class T>
 __global__ void encode(const __grid_constant__ detail::QuantJob<T> job, unsigned missing) {
   __shared__ typename CudaBlock::Storage storage;
@@ -69,10 +86,12 @@ int run(const char* mistake, Shape shape) {
   cudaMemset(x, 0, n * sizeof(float));
   const View<const float> tensor(static_cast<const float*>(x), shape);
   const auto job = detail::quant_job<bits, options>(tensor, static_cast<std::byte*>(blob), {});
+  const auto parts = static_cast<unsigned>(detail::quant_encode_parts<options>(job.format));
   if (!is("bound")) detail::quant_prepare_kernel<<<1, CudaBlock::threads>>>(job);
-  if (is("none")) encode<<<1, CudaBlock::threads>>>(job, 0U);
+  if (is("none") || is("two_tiles")) encode<<<parts, CudaBlock::threads>>>(job, 0U);
+  if (is("fence")) encode_unfenced<<<parts, CudaBlock::threads>>>(job);
   // Between the threads that find extremes and those that make groups of them.
-  if (is("barrier")) encode<<<1, CudaBlock::threads>>>(job, 4U);
+  if (is("barrier")) encode<<<1, CudaBlock::threads>>>(job, 8U);
   if (is("aligned")) encode_as_whole<<<1, CudaBlock::threads>>>(job);
   if (is("bound"))
     to_bf16<<<detail::grid_of(detail::Bf16Parts<float>::count(n + 1, CudaBlock::threads)),
@@ -87,5 +106,7 @@ int run(const char* mistake, Shape shape) {
 
 int main(int n, char** arguments) {
   const char* const mistake = n > 1 ? arguments[1] : "none";
-  return run(mistake, std::strcmp(mistake, "aligned") == 0 ? Shape(64, 258) : Shape(64, 256));
+  const auto is = [&](const char* name) { return std::strcmp(mistake, name) == 0; };
+  const std::size_t cols = is("aligned") ? 258 : is("fence") || is("two_tiles") ? 512 : 256;
+  return run(mistake, Shape(64, cols));
 }

@@ -51,6 +51,13 @@ class CudaBlock {
   __device__ static void maximum(std::int32_t& to, std::int32_t value) { atomicMax(&to, value); }
   __device__ static void minimum(std::int32_t& to, std::int32_t value) { atomicMin(&to, value); }
 
+  __device__ static bool last(std::uint32_t& arrived, std::uint32_t of) {
+    __threadfence();
+    const bool is = atomicInc(&arrived, of - 1) == of - 1;
+    __threadfence();
+    return is;
+  }
+
   template <int width, class Values, class Combine>
   __device__ void lanes(const Values& values, const Combine& combine) {
     auto& mine = values(static_cast<int>(threadIdx.x));

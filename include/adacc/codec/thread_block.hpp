@@ -17,7 +17,11 @@
 ///                                                    // sum of all), u32; a barrier
 ///     static void add(std::uint32_t&, std::uint32_t);      // atomic, on shared or global memory
 ///     static void minimum(int32&, int32), maximum(…);      // likewise, also of std::uint32_t
+///     static bool last(std::uint32_t& arrived, n);   // see below
 ///     void lanes<width>(values, combine);            // see below
+///
+/// last: called by one thread of each of n blocks, on one word of global memory that is 0 before and
+/// behind; true for the last. Behind its next barrier this block sees what the others wrote before their calls.
 ///
 /// lanes<width>: threads in rows of `width` neighbours (a power of two, at most 32) reduce
 /// values(thread), an array of their own registers, element by element; all get the result.

@@ -42,17 +42,6 @@ static __global__ void __launch_bounds__(CudaBlock::threads,
 }
 
 template <unsigned Bits, std::uint64_t Options, class T>
-static __global__ void __launch_bounds__(CudaBlock::threads)
-    quant_sample_kernel(const __grid_constant__ QuantJob<T> job) {
-  __shared__ typename CudaBlock::Storage storage;
-  __shared__ SampleShared shared;
-  CudaBlock block(storage);
-  const std::size_t parts = div_up(job.format.blocks(), 4);
-  for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)
-    quant_sample<Bits, unpacked_options(Options)>(block, shared, part, job);
-}
-
-template <unsigned Bits, std::uint64_t Options, class T>
 static __global__ void __launch_bounds__(CudaBlock::threads, sizeof(T) == 2 ? 2 : 3)
     quant_decode_kernel(const __grid_constant__ QuantJob<T> job, const std::byte* __restrict__ blob,
                         T* __restrict__ x) {
@@ -96,16 +85,15 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::encode(Cuda& cuda, Vie
   if (Error error = detail::codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes))
     return error;
   const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
-  const std::size_t blocks = job.format.blocks();
+  if (detail::quant_shares_headers<O>(job.format)) {
+    detail::quant_prepare_kernel<T>
+        <<<detail::grid_of(div_up(16 * job.format.blocks(), threads)), threads, 0, cuda.stream()>>>(
+            job);
+    if (Error error = detail::launch_error(Codec::name)) return error;
+  }
   const std::size_t parts = detail::quant_encode_parts<O>(job.format);
-  detail::quant_prepare_kernel<T>
-      <<<detail::grid_of(div_up(16 * blocks, threads)), threads, 0, cuda.stream()>>>(job);
-  if (Error error = detail::launch_error(Codec::name)) return error;
   detail::quant_encode_kernel<Bits, Packed, T>
       <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
-  if (Error error = detail::launch_error(Codec::name)) return error;
-  detail::quant_sample_kernel<Bits, Packed, T>
-      <<<detail::grid_of(div_up(blocks, 4)), threads, 0, cuda.stream()>>>(job);
   return detail::launch_error(Codec::name);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Encodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
-/// Three steps, each a kernel: quant_prepare() clears the headers of the blob's blocks;
-/// quant_encode_part() encodes tiles, which add what they counted to these headers (integer sums
-/// and maxima: the order does not matter); quant_sample() completes them. If the scale is of a
-/// whole row, a block of threads has all tiles of 64 rows, otherwise one.
+/// quant_encode_part() encodes tiles: if the scale is of a whole row, a block of threads has all tiles of
+/// 64 rows, otherwise one. If several share the header of their 64 rows, they add to it what they counted
+/// (integer sums and maxima: the order does not matter), and quant_prepare() clears it in a kernel before.
+/// Who is the last of them completes it by the samples.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,17 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Block `part` of threads: of the words of all block headers and that of the blob.
+/// Whether several blocks of threads encode tiles of the same 64 rows.
+template <QuantOptions O>
+ADACC_HD bool quant_shares_headers(const QuantFormat& format) {
+  return O.group != whole_row && format.whole.tiles > 1;
+}
+
+/// Block `part` of threads: of the words of all block headers, if they are shared.
 template <class Block, class T>
 ADACC_HD void quant_prepare(Block& block, std::size_t part, const QuantJob<T>& job) {
   block.each([&](int me) {
     const std::size_t word = part * Block::threads + static_cast<std::size_t>(me);
-    if (word < 16) write_header_word(job.blob, job.header, static_cast<int>(word));
     if (word / 16 < job.format.blocks()) put(job.bytes(word / 16) + word % 16 * 4, 0U);
   });
 }
@@ -62,17 +67,31 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
   });
 }
 
-/// Adds what was counted to the header of the block of 64 rows.
+/// Puts what was counted into the header of the block of 64 rows. Whether all its tiles are encoded now.
 template <class Tile>
-ADACC_HD void quant_report(Tile& tile) {
-  tile.block.each([&](int me) {
-    if (me != 0) return;
+ADACC_HD bool quant_report(Tile& tile) {
+  const QuantShared& s = tile.shared;
+  if (!quant_shares_headers<Tile::options>(tile.job.format)) {
+    tile.block.each([&](int me) {
+      if (me >= 16) return;
+      const std::uint32_t word = me == 0   ? s.flagged
+                                 : me == 1 ? s.flagged - s.used
+                                 : me == 2 ? s.nonfinite
+                                 : me == 4 ? s.largest
+                                           : 0;
+      put(tile.bytes + 4 * me, word);
+    });
+    return true;
+  }
+  return tile.block.any([&](int me) {
+    if (me != 0) return false;
     std::uint32_t* const header = words(tile.bytes);
-    const QuantShared& s = tile.shared;
     if (s.flagged != 0) Tile::Block::add(header[0], s.flagged);
     if (s.flagged != s.used) Tile::Block::add(header[1], s.flagged - s.used);
     if (s.nonfinite != 0) Tile::Block::add(header[2], s.nonfinite);
     Tile::Block::maximum(header[4], s.largest);
+    // Zero in a blob that is complete.
+    return Tile::Block::last(header[5], static_cast<std::uint32_t>(tile.format->tiles));
   });
 }
 
@@ -153,6 +172,12 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
   const Divided place = by_row ? Divided{part, 0} : divided(part, tiles);
   const std::size_t rows = place.quotient, first = place.remainder;
   const std::size_t end = by_row ? tiles : first + 1;
+  if (part == 0)
+    block.each([&](int me) {
+      const auto* const header =
+          static_cast<const std::byte*>(static_cast<const void*>(&job.header));
+      if (me < 16) put(job.blob + 4 * me, get<std::uint32_t>(header + 4 * me));
+    });
   const bool whole =
       job.block(rows).rows == block_rows && cols % 32 == 0 && end * tile_cols <= cols;
   const auto encode = [&](auto known_whole) {
@@ -161,10 +186,14 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
     quant_clear(all, first == 0);
     if constexpr (decltype(all)::by_part) encode_by_part(all, first);
     else encode_by_step(all, first, end);
-    quant_report(all);
+    return quant_report(all);
   };
-  if (whole) encode(std::true_type{});
-  else encode(std::false_type{});
+  if (!(whole ? encode(std::true_type{}) : encode(std::false_type{}))) return;
+#if defined(__CUDA_ARCH__)
+  // Divided again, so that no register has held it.
+  asm volatile("" : "+l"(part));
+#endif
+  quant_sample<Bits, O>(block, shared.samples, by_row ? part : divided(part, tiles).quotient, job);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Completes the headers of blocks with what a few samples show, by a block of threads.
+/// Completes the header of 64 rows with what a few samples show, by a block of threads.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Completes the headers of four blocks: part `part` of the tensor's. One thread adds the samples
-/// of a block, in their order. A sample's code is computed again: reading it would move 32 bytes for one.
-struct SampleShared {
-  float x[256];
-  std::int32_t code[256];
-  QuantGroup group[256];
-};
+template <class Number>
+ADACC_HD Number sum_of(const Number* of, std::uint32_t count) {
+  Number sum = 0;
+  for (std::uint32_t k = 0; k < count; ++k) sum += of[k];
+  return sum;
+}
+
+/// Of block i, whose scales and minima are written. The sums are formed in the order of the samples. A sample's
+/// code is computed again: reading it would move 32 bytes for one.
 template <unsigned Bits, QuantOptions O, class T, class Block>
-ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
-                           const QuantJob<T>& job) {
+ADACC_HD void quant_sample(Block& block, QuantSamples& s, std::size_t i, const QuantJob<T>& job) {
+  const QuantBlock& b = job.block(i);
+  std::byte* const bytes = job.bytes(i);
+  const std::uint32_t count = sample_count(b.rows, b.cols);
   block.each([&](int me) {
-    const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
-    if (i >= job.format.blocks()) return;
-    const QuantBlock& b = job.block(i);
-    const std::byte* const bytes = job.bytes(i);
-    const auto k = static_cast<std::uint32_t>(me % 64), count = sample_count(b.rows, b.cols);
+    const auto k = static_cast<std::uint32_t>(me);
     if (k >= count) return;
     const std::size_t r = sample_row(k, count, b.rows), c = sample_col(k, b.cols);
     const std::size_t g = b.template group_of<O>(r, c);
@@ -37,25 +37,16 @@ ADACC_HD void quant_sample(Block& block, SampleShared& s, std::size_t part,
     const QuantCoder coder = quant_coder<O.symmetric>(group);
     std::int32_t random = half_code;
     if constexpr (O.rounding == Rounding::stochastic) random = random_half(job.stream, element);
-    s.x[me] = to_number(job.x[element]);
-    s.code[me] = quant_code<Bits, O.symmetric>(s.x[me], coder.base, coder.inverse, random);
-    s.group[me] = group;
+    const float x = to_number(job.x[element]);
+    const std::int32_t code = quant_code<Bits, O.symmetric>(x, coder.base, coder.inverse, random);
+    s.noise[k] = s.signal[k] = 0;
+    s.counts[k] = add_sample<Bits, O.symmetric>(x, code, group, s.noise[k], s.signal[k]) ? 1 : 0;
   });
+  // A warp for each sum.
   block.each([&](int me) {
-    const std::size_t i = part * 4 + static_cast<std::size_t>(me) / 64;
-    if (me % 64 != 0 || i >= job.format.blocks()) return;
-    const QuantBlock& b = job.block(i);
-    std::byte* const bytes = job.bytes(i);
-    const std::uint32_t count = sample_count(b.rows, b.cols);
-    double noise = 0, signal = 0;
-    std::uint32_t samples = 0;
-    for (std::uint32_t k = 0; k < count; ++k) {
-      const std::size_t at = static_cast<std::size_t>(me) + k;
-      if (add_sample<Bits, O.symmetric>(s.x[at], s.code[at], s.group[at], noise, signal)) ++samples;
-    }
-    put(bytes + 12, samples);
-    put(bytes + 24, noise);
-    put(bytes + 32, signal);
+    if (me == 0) put(bytes + 12, sum_of(s.counts, count));
+    if (me == 32) put(bytes + 24, sum_of(s.noise, count));
+    if (me == 64) put(bytes + 32, sum_of(s.signal, count));
   });
 }
 

@@ -204,6 +204,12 @@ struct TilePart {
 /// A threshold that no magnitude exceeds.
 inline constexpr std::int32_t nothing_beyond = 0x7FFFFFFF;
 
+/// What each sample of 64 rows adds to the sums of their header.
+struct QuantSamples {
+  double noise[64], signal[64];
+  std::uint32_t counts[64];
+};
+
 /// Shared memory of a block that encodes. Groups of a tile have slots
 /// (QuantTile::slot_of()).
 struct QuantShared {
@@ -212,10 +218,11 @@ struct QuantShared {
   struct Slices {
     std::int32_t lo[4 * slots], hi[4 * slots];
   };
-  // Of every slot four slices, or of every column eight bands; later the codes of the tile.
+  // Of every slot four slices, or of every column eight bands; later the codes of the tile; at last the samples.
   union {
     alignas(16) Slices slice;
     alignas(16) std::uint8_t codes[block_rows][tile_cols];
+    QuantSamples samples;
   };
   std::int32_t lo[slots], hi[slots];
   std::int32_t threshold[slots];  ///< of a slot with nothing beyond it: nothing_beyond
