@@ -4,6 +4,7 @@
 
 #include <adacc/plan/make_plan.hpp>
 
+#include "../test_size.hpp"
 #include "gpt_graphs.hpp"
 #include "random_graph.hpp"
 
@@ -48,7 +49,8 @@ void check_promises(const Graph& graph, const CostProfile& profile, const PlanRe
 
 TEST_CASE("random graphs: no plan that sends something away is faster than the bound") {
   int offloaded = 0, plans = 0, below = 0, looped = 0, in_parts = 0;
-  for (unsigned seed = 0; seed < 220; ++seed) {
+  constexpr int share = test_sanitized ? 5 : 1;
+  for (unsigned seed = 0; seed < 220; seed += unsigned{share}) {
     CAPTURE(seed);
     random_graph::Source random(seed);
     Graph graph = random_graph::draw(random, 4, 512);
@@ -93,11 +95,11 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
   }
   MESSAGE(offloaded, " plans send something away, ", looped, " of them with loops; ", plans,
           " others compared, ", in_parts, " of them in parts and sending");
-  CHECK(offloaded > 20);
-  CHECK(looped > 5);
-  CHECK(in_parts > 200);
+  CHECK(share * offloaded > 20);
+  CHECK(share * looped > 5);
+  CHECK(share * in_parts > 200);
   CHECK(below <= 1);  // of the smallest known
-  CHECK(plans > 1000);
+  CHECK(share * plans > 1000);
 }
 
 TEST_CASE("what transfers take from computation makes a plan send less") {

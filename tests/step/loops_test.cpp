@@ -193,12 +193,15 @@ TEST_CASE("codecs and random numbers in loops know which rows they are at") {
   using Int8 = Compress<Int8Outlier>;
   using Noisy = Compress<Int8OutlierWith<Int8Options{.rounding = Rounding::stochastic}>>;
   Worth worth;
-  check_codecs<Compress<Bf16>, Recompute, Int8>(worth);
-  check_codecs<Int8, Noisy, Recompute>(worth);
   check_codecs<Recompute, Compress<Bf16>, Noisy>(worth);
-  CHECK(worth.packed > 100);
-  CHECK(worth.lower == 18);
-  CHECK(worth.share < 0.9 * 18);
+  if constexpr (!test_sanitized) {  // a quarter of a minute each, and nothing that the last has not
+    check_codecs<Compress<Bf16>, Recompute, Int8>(worth);
+    check_codecs<Int8, Noisy, Recompute>(worth);
+  }
+  constexpr int graphs = test_sanitized ? 6 : 18;
+  CHECK(worth.packed > 6 * graphs);
+  CHECK(worth.lower == graphs);
+  CHECK(worth.share < 0.9 * graphs);
 }
 
 }  // namespace loops_test

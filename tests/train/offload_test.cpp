@@ -323,9 +323,11 @@ TEST_CASE("a store that was too slow to be used is used once it has become fast"
   REQUIRE(before.written_bytes == 0);  // it recomputes
   REQUIRE(before.seconds > before.retain_seconds);
   run.set_rate(fast_rate);
-  run.run(399);
-  CHECK(run.drifted.empty());  // what is not used is not seen
-  CHECK(run.seconds.back() == doctest::Approx(before.seconds).epsilon(0.01));
+  if (!test_sanitized) {
+    run.run(399);
+    CHECK(run.drifted.empty());  // what is not used is not seen
+    CHECK(run.seconds.back() == doctest::Approx(before.seconds).epsilon(0.01));
+  }
   // To measure it was expected to take longer than the hundredth of 400 steps.
   const std::uint64_t due = run.training.evolution()->options().measure_link_every;
   while (run.changed.empty() && run.training.updates() < 8 * due) run.run(static_cast<int>(due));
