@@ -2,11 +2,10 @@
 // A function's statements -> instructions with handlers.
 #pragma once
 #include "arithmetic.hpp"
-#include "async_copy.hpp"
 #include "bits.hpp"
 #include "conversion.hpp"
+#include "decode_memory.hpp"
 #include "float_modes.hpp"
-#include "matrix_load.hpp"
 #include "matrix_product.hpp"
 #include "print.hpp"
 
@@ -17,59 +16,15 @@ struct Tag {
   using type = T;
 };
 
-class Decoder {
+class Decoder : private MemoryDecoder {
  public:
   /// `symbols`: addresses of the module's variables.
   Decoder(const Module& m, const Function& f, const std::map<std::string, u64>& symbols)
-      : m_(m), f_(f), symbols_(symbols) {
-    k_.module = &m, k_.function = &f, k_.name = f.name;
-  }
+      : MemoryDecoder(m, f, symbols) {}
 
   Kernel run() {
-    u64 at = 0;
-    for (const Variable& p : f_.params) {
-      at = (at + p.align - 1) / p.align * p.align;
-      k_.params.push_back({at, p.size});
-      params_[p.name] = at;
-      at += p.size;
-    }
-    k_.param_bytes = at;
-    // Between variables of shared memory are 64 bytes that are nobody's.
-    at = 0;
-    for (const auto* list : {&m_.shared, &f_.shared})
-      for (const Variable& v : *list) {
-        if (v.external) continue;
-        at = (at + v.align - 1) / v.align * v.align;
-        k_.shared_symbols.push_back({v.name, at, v.size});
-        shared_[v.name] = at;
-        at += (v.size + 63) / 64 * 64 + 64;
-      }
-    // Dynamic shared memory comes last, whatever its names.
-    at = (at + 127) / 128 * 128;
-    for (const auto* list : {&m_.shared, &f_.shared})
-      for (const Variable& v : *list)
-        if (v.external) {
-          k_.shared_symbols.push_back({v.name, at, 0, true});
-          shared_[v.name] = at;
-        }
-    k_.shared_bytes = at;
-    at = 0;
-    for (const Variable& v : f_.local) {
-      at = (at + v.align - 1) / v.align * v.align;
-      local_[v.name] = at;
-      at += v.size;
-    }
-    k_.local_bytes = (at + 15) / 16 * 16;
-
-    next_ = 64;
-    for (const auto& [name, width] : f_.width) {
-      registers_[name] = next_;
-      next_ += width == 1 ? 4 : width == 64 ? 256 : 128;
-      if (width > 64) unsupported("register of " + std::to_string(width) + " bits");
-      if (width == 1) next_ = next_;  // predicates: 4 bytes
-      else next_ = (next_ + 63) / 64 * 64;
-    }
-    next_ = (next_ + 63) / 64 * 64;
+    place_variables();
+    place_registers();
     for (const Statement& s : f_.code) {
       try {
         k_.code.push_back(one(s));
@@ -84,120 +39,12 @@ class Decoder {
     last.st = &end;
     k_.code.push_back(last);
     k_.executed.assign(k_.code.size(), 0);
-    k_.image.assign(next_, 0);
-    for (const auto& [key, where] : constants_) {
-      if (key.second == 64)
-        for (int l = 0; l < 32; ++l)
-          std::memcpy(&k_.image[where + 8U * static_cast<u32>(l)], &key.first, 8);
-      else if (key.second == 1) {
-        const u32 p = key.first != 0 ? all_lanes : 0;
-        std::memcpy(&k_.image[where], &p, 4);
-      } else
-        for (int l = 0; l < 32; ++l)
-          std::memcpy(&k_.image[where + 4U * static_cast<u32>(l)], &key.first, 4);
-    }
+    make_image();
     return std::move(k_);
   }
 
  private:
-  const Module& m_;
-  const Function& f_;
-  const std::map<std::string, u64>& symbols_;
-  Kernel k_;
-  std::map<std::string, u64> params_, shared_, local_;
-  std::map<std::string, u32> registers_;
-  std::map<std::pair<u64, int>, u32> constants_;
-  std::map<std::string, std::string>
-      given_;                           // operands, by the parameters of calls they were stored to
-  std::map<std::string, u32> results_;  // registers, by what calls return
-  std::set<std::string> approximate_;   // what has been said to be so
-  u32 next_ = 64;
-
-  static std::vector<std::string> split(const std::string& s, char at) {
-    std::vector<std::string> out(1);
-    for (char c : s) {
-      if (c == at) out.emplace_back();
-      else out.back() += c;
-    }
-    return out;
-  }
-
-  u32 constant(u64 value, int width) {
-    if (width < 64) value &= 0xFFFFFFFF;
-    const auto [it, fresh] = constants_.try_emplace({value, width}, next_);
-    if (fresh) next_ += width == 64 ? 256 : width == 1 ? 64 : 128;
-    return it->second;
-  }
-  bool is_register(const std::string& s) const { return registers_.count(s) != 0; }
-  int width_of(const std::string& s) const { return f_.width.at(s); }
-
-  /// A value of `bits` bits (1, 16, 32 or 64).
-  u32 value(std::string s, int bits) {
-    if (const auto it = registers_.find(s); it != registers_.end()) {
-      const int w = width_of(s);
-      if ((w == 64) != (bits == 64) || (w == 1) != (bits == 1))
-        unsupported("register " + s + " of " + std::to_string(w) + " bits as " +
-                    std::to_string(bits));
-      return it->second;
-    }
-    if (s[0] == '%') {
-      const auto [it, fresh] = k_.special.try_emplace(s, next_);
-      if (fresh) next_ += 256;
-      return it->second;
-    }
-    u64 v = 0;
-    if (immediate(s, v)) return constant(v, bits == 16 ? 32 : bits);
-    u64 plus = 0;
-    if (const std::size_t p = s.find('+'); p != std::string::npos) {
-      plus = static_cast<u64>(std::strtoll(s.c_str() + p + 1, nullptr, 0));
-      s.resize(p);
-    }
-    if (symbol(s, v)) return constant(v + plus, bits);
-    unsupported("operand " + s);
-  }
-  static bool immediate(const std::string& s, u64& v) {
-    if (s.size() > 2 && s[0] == '0' && (s[1] == 'f' || s[1] == 'F' || s[1] == 'd' || s[1] == 'D')) {
-      v = std::strtoull(s.c_str() + 2, nullptr, 16);
-      return true;
-    }
-    if (s == "WARP_SZ") {
-      v = 32;
-      return true;
-    }
-    if (s[0] == '-') {
-      v = static_cast<u64>(std::strtoll(s.c_str(), nullptr, 0));
-      return true;
-    }
-    if (!std::isdigit(static_cast<unsigned char>(s[0]))) return false;
-    v = std::strtoull(s.c_str(), nullptr, 0);
-    return true;
-  }
-  bool symbol(const std::string& s, u64& v) const {
-    for (const auto* map : {&shared_, &local_, &params_, &symbols_})
-      if (const auto it = map->find(s); it != map->end()) {
-        v = it->second;
-        return true;
-      }
-    return false;
-  }
-  u32 predicate(const std::string& s, bool& negated) {
-    negated = s[0] == '!';
-    return value(negated ? s.substr(1) : s, 1);
-  }
-  static std::vector<std::string> vector_of(const std::string& s) {
-    if (s[0] != '{') return {s};
-    return split(s.substr(1, s.size() - 2), ',');
-  }
-  void address(Inst& in, const std::string& s) {
-    std::string inner = s.substr(1, s.size() - 2);
-    in.offset = 0;
-    if (const std::size_t p = inner.find('+'); p != std::string::npos) {
-      in.offset = std::strtoll(inner.c_str() + p + 1, nullptr, 0);
-      inner.resize(p);
-    }
-    in.wide_base = !is_register(inner) || width_of(inner) == 64;
-    in.a = value(inner, in.wide_base ? 64 : 32);
-  }
+  std::set<std::string> approximate_;  // what has been said to be so
 
   // ---- handlers by type ----
   using Fn = void (*)(Machine&, Warp&, const Inst&, u32);
@@ -216,11 +63,6 @@ class Decoder {
     if (t == "f32") return f(Tag<float>{});
     if (t == "f64") return f(Tag<double>{});
     return integers(t, f);
-  }
-  static int bits_of(const std::string& t) {
-    if (t == "pred") return 1;
-    if (t == "bf16") return 16;
-    return std::atoi(t.c_str() + 1);
   }
   static bool known_fn(Fn f, const std::string& what) {
     if (!f) unsupported(what);
@@ -256,12 +98,6 @@ class Decoder {
     if (d == "f64") return convert_from<double>(s);
     if (d == "bf16") return s == "f32" ? convert<Bf16, float> : nullptr;
     return nullptr;
-  }
-
-  s32 label(const std::string& s) const {
-    const auto it = f_.labels.find(s);
-    if (it == f_.labels.end()) unsupported("label " + s);
-    return it->second;
   }
 
   Inst one(const Statement& s) {
@@ -576,57 +412,6 @@ class Decoder {
     return in;
   }
 
-  Inst matrix_load(Inst in, const Statement& s, const std::vector<std::string>& p) {
-    static const std::map<std::string, u8> counts = {{"x1", 1}, {"x2", 2}, {"x4", 4}};
-    if (p.size() < 7 || p[1] != "sync" || p[2] != "aligned" || p[3] != "m8n8" || p.back() != "b16")
-      unsupported("load of matrices");
-    const auto count = counts.find(p[4]);
-    in.is_signed = p[5] == "trans";
-    in.space = space_of(p);
-    const std::vector<std::string> to = vector_of(s.args.at(0));
-    if (count == counts.end() || p.size() != (in.is_signed ? 8U : 7U) ||
-        in.space != Space::shared || to.size() != count->second)
-      unsupported("load of matrices");
-    in.kind = Kind::warp_sync;
-    in.what = 12;
-    in.e = value("-1", 32);
-    in.count = count->second;
-    for (std::size_t i = 0; i < to.size(); ++i) in.v[i] = value(to[i], 32);
-    address(in, s.args.at(1));
-    return in;
-  }
-
-  Inst async_copy(Inst in, const Statement& s, const std::vector<std::string>& p) {
-    if (p.size() < 3 || p[1] != "async") unsupported("copy");
-    if (p[2] == "commit_group") {
-      in.fn = commit_copies;
-      return in;
-    }
-    if (p[2] == "wait_all" || p[2] == "wait_group") {
-      u64 groups = 0;
-      if (p[2] == "wait_group" && !immediate(s.args.at(0), groups)) unsupported("number of groups");
-      in.offset = p[2] == "wait_all" ? -1 : static_cast<s64>(groups);
-      in.fn = wait_for_copies;
-      return in;
-    }
-    u64 bytes = 0;
-    const bool whole_lines = p[2] == "cg";  // past the L1 cache, 16 bytes at a time
-    if ((p[2] != "ca" && !whole_lines) || p.size() != 5 || p[3].substr(0, 6) != "shared" ||
-        p[4] != "global" || s.args.size() < 3 || s.args.size() > 4 ||
-        !immediate(s.args[2], bytes) ||
-        (bytes != 16 && (whole_lines || (bytes != 4 && bytes != 8))))
-      unsupported("copy");
-    address(in, s.args[1]);
-    if (!in.wide_base) unsupported("copy");
-    in.b = in.a, in.source_offset = in.offset;
-    address(in, s.args[0]);
-    in.space = Space::shared;
-    in.size = static_cast<u8>(bytes), in.count = 1;
-    in.c = s.args.size() == 4 ? value(s.args[3], 32) : constant(bytes, 32);
-    in.fn = issue_copies;
-    return in;
-  }
-
   Inst moves(Inst in, const Statement& s, const std::string& type) {
     const auto& a = s.args;
     if (type == "pred") {
@@ -650,81 +435,6 @@ class Decoder {
     }
     in.d = value(a[0], bits), in.a = value(a[1], bits);
     in.fn = numbers(type, [](auto t) -> Fn { return move<typename decltype(t)::type>; });
-    if (!in.fn) unsupported("type");
-    return in;
-  }
-
-  static Space space_of(const std::vector<std::string>& p) {
-    for (const std::string& s : p) {
-      if (s == "global") return Space::global;
-      if (s.substr(0, 6) == "shared") return Space::shared;
-      if (s == "local") return Space::local;
-      if (s.substr(0, 5) == "param") return Space::param;
-      if (s == "const") return Space::constant;
-    }
-    return Space::generic;
-  }
-  Inst memory(Inst in, const Statement& s, const std::vector<std::string>& p, bool loads) {
-    const std::string& type = p.back();
-    in.space = space_of(p);
-    const std::string &to = s.args.at(loads ? 1 : 0), &values = s.args.at(loads ? 0 : 1);
-    if (in.space == Space::param) {
-      // Of a call, which takes them from here.
-      std::string base = to.substr(1, to.size() - 2);
-      base = base.substr(0, base.find('+'));
-      if (!is_register(base) && params_.count(base) == 0) {
-        if (!loads) {
-          given_[base] = values;
-          in.fn = nothing;
-        } else if (const auto result = results_.find(base); result != results_.end()) {
-          in.a = result->second, in.d = value(values, 32);
-          in.fn = returned;
-        } else {
-          in.fn = nothing;  // of one that ends the program
-        }
-        return in;
-      }
-    }
-    in.size = static_cast<u8>(bits_of(type) / 8);
-    in.is_signed = type[0] == 's';
-    const std::vector<std::string> v = vector_of(values);
-    in.count = static_cast<u8>(v.size());
-    if (v.size() > 4) unsupported("vector");
-    for (std::size_t k = 0; k < v.size(); ++k) {
-      if (loads && v[k] == "_") continue;
-      in.v_width[k] = static_cast<u8>(is_register(v[k]) ? width_of(v[k]) : in.size == 8 ? 64 : 32);
-      in.v[k] = value(v[k], in.v_width[k]);
-    }
-    address(in, to);
-    in.fn = loads ? load : store;
-    return in;
-  }
-  Inst atomic(Inst in, const Statement& s, const std::vector<std::string>& p) {
-    static const std::map<std::string, u8> names = {
-        {"add", atom_add}, {"min", atom_min}, {"max", atom_max},   {"and", atom_and},
-        {"or", atom_or},   {"xor", atom_xor}, {"exch", atom_exch}, {"cas", atom_cas},
-        {"inc", atom_inc}, {"dec", atom_dec}};
-    const std::string& type = p.back();
-    in.space = space_of(p);
-    bool found = false;
-    for (const std::string& part : p)
-      if (const auto it = names.find(part); it != names.end()) in.what = it->second, found = true;
-    if (!found) unsupported("atomic");
-    const bool returns = p[0] == "atom";
-    const std::size_t k = returns ? 1 : 0;
-    const int bits = bits_of(type);
-    in.size = static_cast<u8>(bits / 8), in.count = 1;
-    in.d = returns && s.args[0] != "_" ? value(s.args.at(0), bits) : 0;
-    address(in, s.args.at(k));
-    in.b = value(s.args.at(k + 1), bits);
-    if (in.what == atom_cas) in.c = value(s.args.at(k + 2), bits);
-    in.fn = type == "f32"                    ? atomic_of<float>
-            : type == "f64"                  ? atomic_of<double>
-            : type == "s32"                  ? atomic_of<s32>
-            : type == "u32" || type == "b32" ? atomic_of<u32>
-            : type == "s64"                  ? atomic_of<s64>
-            : type == "u64" || type == "b64" ? atomic_of<u64>
-                                             : nullptr;
     if (!in.fn) unsupported("type");
     return in;
   }

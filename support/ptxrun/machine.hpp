@@ -303,12 +303,14 @@ struct Machine {
     }
   }
 
-  void start_block(u32 x, u32 y, u32 z);
-  void run_block();
-  bool run_warp(Warp& w, s64 budget);
-  void warp_sync(Warp& w, const Inst& in, u32 mask);
-  bool sync_ready(Warp& w, const Inst& in, u32 mask);
-  void launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynamic, std::vector<u8> arguments);
+  // In run.hpp.
+  inline void start_block(u32 x, u32 y, u32 z);
+  inline void run_block();
+  inline bool run_warp(Warp& w, s64 budget);
+  inline void warp_sync(Warp& w, const Inst& in, u32 mask);
+  inline bool sync_ready(Warp& w, const Inst& in, u32 mask);
+  inline void launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynamic,
+                     std::vector<u8> arguments);
 };
 
 }  // namespace ptxrun

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Programs' modules, as nvcc's code registers them, and launches of their kernels.
+#include <cxxabi.h>
+
+#include "run.hpp"
+#include "runtime.hpp"
+
+namespace ptxrun {
+namespace {
+
+std::string demangled(const std::string& name) {
+  int status = 0;
+  char* d = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string out = status == 0 ? d : name;
+  std::free(d);
+  return out;
+}
+
+/// PTX in a fat binary, uncompressed.
+void load_fat_binary(const u8* data, LoadedModule& to) {
+  u16 header = 0;
+  u64 size = 0;
+  std::memcpy(&header, data + 6, 2), std::memcpy(&size, data + 8, 8);
+  const u8* at = data + header;
+  const u8* const end = at + size;
+  while (at < end) {
+    u16 kind = 0;
+    u32 head = 0;
+    u64 bytes = 0, flags = 0;
+    std::memcpy(&kind, at, 2), std::memcpy(&head, at + 4, 4), std::memcpy(&bytes, at + 8, 8);
+    std::memcpy(&flags, at + 40, 8);
+    if (kind == 1) {
+      const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
+      if (text.find(".version") == std::string_view::npos)
+        throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
+      const std::size_t target = text.find(".target sm_");
+      if (target != std::string_view::npos) to.target = std::atoi(text.data() + target + 11);
+      to.ptx = text;
+      to.module = Parser(text).run();
+      return;
+    }
+    at += head + bytes;
+  }
+  throw std::runtime_error("ptxrun: no PTX in the program: build with -code=compute_NN");
+}
+
+[[noreturn]] void give_up(const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  std::_Exit(87);
+}
+
+}  // namespace
+
+bool runs_here(const LoadedModule& m) {
+  return m.target <= 10 * rt().pretended.major + rt().pretended.minor;
+}
+
+namespace {
+
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t dynamic,
+                   cudaStream_t stream) {
+  const auto it = rt().functions.find(function);
+  if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
+  LoadedModule& m = *it->second.first;
+  if (!runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
+  try {
+    auto [k, fresh] = m.kernels.try_emplace(it->second.second);
+    if (fresh) {
+      const auto f = m.module.functions.find(it->second.second);
+      if (f == m.module.functions.end()) return said(cudaErrorInvalidDeviceFunction);
+      k->second = Decoder(m.module, f->second, m.symbols).run();
+      k->second.shown = demangled(it->second.second);
+    }
+    Kernel& kernel = k->second;
+    const u64 threads = u64{block.x} * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
+        grid.y > 65535 || grid.z > 65535 || grid.x > 0x7FFFFFFF ||
+        threads > static_cast<u64>(kernel.function->max_threads))
+      return said(cudaErrorInvalidConfiguration);
+    // Above 48 KiB a kernel must have been told (cudaFuncSetAttribute).
+    const auto allowed = rt().dynamic_shared.find(function);
+    const u64 most = allowed == rt().dynamic_shared.end() ? 48 * 1024 : allowed->second;
+    if (dynamic > most || kernel.shared_bytes + dynamic > 227 * 1024)
+      return said(cudaErrorInvalidValue);
+    std::vector<u8> parameters(kernel.param_bytes);
+    for (std::size_t i = 0; i < kernel.params.size(); ++i)
+      std::memcpy(parameters.data() + kernel.params[i].offset, args[i], kernel.params[i].size);
+    return queue(stream, [&kernel, grid, block, dynamic, parameters] {
+      const u32 g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
+      try {
+        rt().machine.launch(kernel, g, b, dynamic, parameters);
+      } catch (const Fault&) {
+        return rt().sticky = cudaErrorIllegalAddress;
+      }
+      return cudaSuccess;
+    });
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+}
+
+}  // namespace
+}  // namespace ptxrun
+
+using namespace ptxrun;
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void* wrapper) {
+  const u8* data = nullptr;
+  std::memcpy(&data, static_cast<u8*>(wrapper) + 8, sizeof data);
+  LoadedModule& m = rt().modules.emplace_back();
+  try {
+    load_fat_binary(data, m);
+    for (auto* list : {&m.module.globals, &m.module.constants})
+      for (const Variable& v : *list) {
+        if (m.symbols.count(v.name)) continue;
+        const bool constant = list == &m.module.constants;
+        const u64 at = rt().machine.memory.allocate(std::max<u64>(v.size, 1), v.name, constant);
+        m.symbols[v.name] = at;
+        if (!v.init.empty()) std::memcpy(rt().machine.memory.store(at), v.init.data(), v.size);
+        std::memset(rt().machine.memory.known(at), 1, v.size);
+      }
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+  return reinterpret_cast<void**>(&m);
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  rt().functions[host] = {reinterpret_cast<LoadedModule*>(handle), name};
+}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  return cudaSuccess;
+}
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+  rt().configurations.push_back(
+      {grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, reinterpret_cast<u64>(stream)});
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+  const auto c = rt().configurations.back();
+  rt().configurations.pop_back();
+  *grid = dim3(unsigned(c[0]), unsigned(c[1]), unsigned(c[2]));
+  *block = dim3(unsigned(c[3]), unsigned(c[4]), unsigned(c[5]));
+  *shared = c[6];
+  std::memcpy(stream, &c[7], 8);
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
+                               size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, args, shared, stream);
+}
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
+                                    size_t shared, cudaStream_t stream) {
+  return launch(kernel, grid, block, args, shared, stream);
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared,
+                             cudaStream_t stream) {
+  return launch(f, grid, block, args, shared, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Streams, the queue of their work, and copies.
+#include "runtime.hpp"
+
+#include <signal.h>
+
+#include "host.hpp"
+
+namespace ptxrun {
+namespace {
+
+/// The host's code has touched an address that is nothing to it: a device's, or any other.
+void host_fault(int signal_number, siginfo_t* info, void*) {
+  const u64 at = reinterpret_cast<u64>(info->si_addr);
+  if (Memory::in_arena(at)) {
+    std::fprintf(stderr, "ptxrun: the host touches device memory: %s\nptxrun: %d problems\n",
+                 rt().machine.memory.describe(at).c_str(), ++rt().machine.problems);
+    std::fflush(nullptr);
+    std::_Exit(86);
+  }
+  signal(signal_number, SIG_DFL);  // and again, as without us
+}
+
+}  // namespace
+
+Runtime& rt() {
+  static Runtime r;
+  return r;
+}
+
+Runtime::Runtime() {
+  struct sigaction action {};
+  action.sa_sigaction = host_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+cudaError_t said(cudaError_t e) {
+  if (e != cudaSuccess) rt().last = e;
+  return e;
+}
+
+void run_waiting(CUstream_st& stream, const Mark* until) {
+  while (!stream.waiting.empty() && !(until && until->passed)) {
+    const auto work = std::move(stream.waiting.front());
+    stream.waiting.pop_front();
+    if (rt().sticky == cudaSuccess) said(work());
+  }
+}
+void run_all_waiting(bool blocking_only) {
+  for (CUstream_st* stream : rt().streams)
+    if (stream->blocking || !blocking_only) run_waiting(*stream);
+}
+
+cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
+  if (rt().sticky != cudaSuccess) return said(rt().sticky);
+  if (stream && stream->capturing) {
+    stream->capturing->add(stream, std::move(work));
+    return cudaSuccess;
+  }
+  if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
+  if (stream && rt().late) {
+    stream->waiting.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  run_all_waiting(true);  // the default stream waits for these, and for no others
+  return said(work());
+}
+
+cudaError_t breaks(Capture& capture, cudaError_t why) {
+  capture.broken = true;
+  return said(why);
+}
+cudaError_t breaks_all() {
+  for (CUstream_st* stream : rt().streams)
+    if (stream->capturing) stream->capturing->broken = true;
+  return said(cudaErrorStreamCaptureUnsupported);
+}
+
+bool on_device(const void* p) { return Memory::in_arena(reinterpret_cast<u64>(p)); }
+u8* bytes_at(const void* p, size_t n, bool writes) {
+  if (!on_device(p)) return const_cast<u8*>(static_cast<const u8*>(p));
+  const u64 a = reinterpret_cast<u64>(p);
+  Memory& m = rt().machine.memory;
+  if (n != 0 && !m.holding(a, n)) return nullptr;
+  if (writes) std::memset(m.known(a), 1, n);
+  return m.store(a);
+}
+bool page_locked(const void* p) {
+  const auto* const at = static_cast<const u8*>(p);
+  const auto after = rt().pinned.upper_bound(at);
+  if (after == rt().pinned.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return at < begin + bytes;
+}
+cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
+  const bool d = on_device(to), s = on_device(from);
+  if (kind != cudaMemcpyDefault &&
+      (d != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+       s != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
+    return said(cudaErrorInvalidMemcpyDirection);
+  // Host memory that can be paged is read before the call returns, and nothing else is.
+  std::shared_ptr<std::vector<u8>> staged;
+  if (rt().late && !s && !page_locked(from) && !(stream && stream->capturing))
+    staged = std::make_shared<std::vector<u8>>(static_cast<const u8*>(from),
+                                               static_cast<const u8*>(from) + n);
+  return queue(stream, [=] {
+    if (n == 0) return cudaSuccess;
+    u8* const t = bytes_at(to, n, true);
+    const u8* const f = staged ? staged->data() : bytes_at(from, n, false);
+    if (!t || !f) return cudaErrorInvalidValue;
+    if (s && !d) {
+      const u8* known = rt().machine.memory.known(reinterpret_cast<u64>(from));
+      for (size_t i = 0; i < n; ++i)
+        if (!known[i]) {
+          if (rt().machine.problems++ < 40)
+            std::fprintf(stderr, "ptxrun: copies what nobody has written to the host: %s\n",
+                         rt().machine.memory.describe(reinterpret_cast<u64>(from) + i).c_str());
+          break;
+        }
+    }
+    std::memmove(t, f, n);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
+  return queue(stream, std::move(work));
+}
+u8* device_bytes(const void* p, u64 n, bool writes, const char* who) {
+  u8* const at = on_device(p) ? bytes_at(p, n, writes) : nullptr;
+  const u64 a = reinterpret_cast<u64>(p);
+  if (at == nullptr) {
+    if (rt().machine.problems++ < 40)
+      std::fprintf(stderr, "ptxrun: %s: %llu bytes are not device memory: %s\n", who,
+                   static_cast<unsigned long long>(n), rt().machine.memory.describe(a).c_str());
+    return nullptr;
+  }
+  const u8* known = rt().machine.memory.known(a);
+  for (u64 i = 0; i < n && !writes; ++i)
+    if (!known[i]) {
+      if (rt().machine.problems++ < 40)
+        std::fprintf(stderr, "ptxrun: %s: reads what nobody has written: %s\n", who,
+                     rt().machine.memory.describe(a + i).c_str());
+      break;
+    }
+  return at;
+}
+
+}  // namespace ptxrun
