@@ -13,7 +13,8 @@ namespace detail {
 
 template <class T>
 static __global__ void __launch_bounds__(CudaBlock::threads)
-    bf16_encode_kernel(std::size_t n, const T* __restrict__ x, BlobHeader header, std::size_t bytes,
+    bf16_encode_kernel(std::size_t n, const T* __restrict__ x,
+                       const __grid_constant__ BlobHeader header, std::size_t bytes,
                        std::byte* __restrict__ blob) {
   __shared__ typename CudaBlock::Storage storage;
   CudaBlock block(storage);

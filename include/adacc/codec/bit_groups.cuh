@@ -11,7 +11,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class Element, class T>
 static __global__ void __launch_bounds__(CudaBlock::threads, 4)
-    bit_groups_encode_kernel(std::size_t n, const T* __restrict__ x, BlobHeader header,
+    bit_groups_encode_kernel(std::size_t n, const T* __restrict__ x,
+                             const __grid_constant__ BlobHeader header,
                              std::byte* __restrict__ blob) {
   using Parts = BitParts<Element::bits, T, CudaBlock::threads>;
   __shared__ typename CudaBlock::Storage storage;

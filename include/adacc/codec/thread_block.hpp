@@ -139,16 +139,12 @@ ADACC_HD bool header_is(Block& block, const std::byte* blob, const BlobHeader& e
   });
 }
 
-/// Writes one of the 16 words of a blob's header.
+/// Writes one of the 16 words of a blob's header. (A kernel whose parameter it is has it in a __grid_constant__: of
+/// any other, threads make copies to choose a word from.)
 ADACC_HD inline void write_header_word(std::byte* blob, const BlobHeader& header, int word) {
-  struct Words {
-    std::uint32_t at[16];
-  };
-  const Words words = bits_as<Words>(header);
-  std::uint32_t value = 0;
-  for (int w = 0; w < 16; ++w) value = w == word ? words.at[w] : value;
-  const SmallPacket<std::uint32_t, 1> packet = {{value}};
-  store_packet(blob + 4 * word, packet);
+  using Word = SmallPacket<std::uint32_t, 1>;
+  const auto* const words = static_cast<const std::byte*>(static_cast<const void*>(&header));
+  store_packet(blob + 4 * word, load_packet<Word>(words + 4 * word));
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -174,9 +174,7 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
   const std::size_t end = by_row ? tiles : first + 1;
   if (part == 0)
     block.each([&](int me) {
-      const auto* const header =
-          static_cast<const std::byte*>(static_cast<const void*>(&job.header));
-      if (me < 16) put(job.blob + 4 * me, get<std::uint32_t>(header + 4 * me));
+      if (me < 16) write_header_word(job.blob, job.header, me);
     });
   const bool whole =
       job.block(rows).rows == block_rows && cols % 32 == 0 && end * tile_cols <= cols;
