@@ -117,7 +117,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind
   return copy(to, from, n, kind, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
-  return queue(stream, [=] {
+  return enqueue(stream, [=] {
     u8* const at = bytes_at(p, n, true);
     if (!on_device(p) || !at) return cudaErrorInvalidValue;
     std::memset(at, value, n);
@@ -173,7 +173,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned lon
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
   for (const std::size_t n : order_of(e->graph, rt().machine.settings.order, rt().graph_order))
-    if (const cudaError_t status = queue(s, e->graph.nodes[n].run); status != cudaSuccess)
+    if (const cudaError_t status = enqueue(s, e->graph.nodes[n].run); status != cudaSuccess)
       return status;
   return cudaSuccess;
 }
@@ -203,7 +203,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   }
   if (s && s->capturing && e->mark->stream)
     return breaks(*s->capturing, cudaErrorStreamCaptureIsolation);
-  return queue(s, [mark = e->mark] {
+  return enqueue(s, [mark = e->mark] {
     if (mark->stream) run_waiting(*mark->stream, mark.get());
     return cudaSuccess;
   });
@@ -231,7 +231,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     e->mark->place = s->capturing->place(s);
     return cudaSuccess;
   }
-  return queue(s, [mark = e->mark] {
+  return enqueue(s, [mark = e->mark] {
     mark->passed = true;
     mark->at = std::chrono::steady_clock::now();
     return cudaSuccess;

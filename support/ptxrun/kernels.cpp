@@ -85,7 +85,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
     std::vector<u8> parameters(kernel.param_bytes);
     for (std::size_t i = 0; i < kernel.params.size(); ++i)
       std::memcpy(parameters.data() + kernel.params[i].offset, args[i], kernel.params[i].size);
-    return queue(stream, [&kernel, grid, block, dynamic, parameters] {
+    return enqueue(stream, [&kernel, grid, block, dynamic, parameters] {
       const u32 g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
       try {
         rt().machine.launch(kernel, g, b, dynamic, parameters);

@@ -57,8 +57,7 @@ class Operands {
       registers_[name] = next_;
       next_ += width == 1 ? 4 : width == 64 ? 256 : 128;
       if (width > 64) unsupported("register of " + std::to_string(width) + " bits");
-      if (width == 1) next_ = next_;  // predicates: 4 bytes
-      else next_ = (next_ + 63) / 64 * 64;
+      if (width != 1) next_ = (next_ + 63) / 64 * 64;  // predicates: 4 bytes
     }
     next_ = (next_ + 63) / 64 * 64;
   }

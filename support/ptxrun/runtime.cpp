@@ -4,8 +4,6 @@
 
 #include <signal.h>
 
-#include "host.hpp"
-
 namespace ptxrun {
 namespace {
 
@@ -51,7 +49,7 @@ void run_all_waiting(bool blocking_only) {
     if (stream->blocking || !blocking_only) run_waiting(*stream);
 }
 
-cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work) {
+cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
   if (rt().sticky != cudaSuccess) return said(rt().sticky);
   if (stream && stream->capturing) {
     stream->capturing->add(stream, std::move(work));
@@ -103,7 +101,7 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
   if (rt().late && !s && !page_locked(from) && !(stream && stream->capturing))
     staged = std::make_shared<std::vector<u8>>(static_cast<const u8*>(from),
                                                static_cast<const u8*>(from) + n);
-  return queue(stream, [=] {
+  return enqueue(stream, [=] {
     if (n == 0) return cudaSuccess;
     u8* const t = bytes_at(to, n, true);
     const u8* const f = staged ? staged->data() : bytes_at(from, n, false);
@@ -123,9 +121,6 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
   });
 }
 
-cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
-  return queue(stream, std::move(work));
-}
 u8* device_bytes(const void* p, u64 n, bool writes, const char* who) {
   u8* const at = on_device(p) ? bytes_at(p, n, writes) : nullptr;
   const u64 a = reinterpret_cast<u64>(p);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "capture.hpp"
+#include "host.hpp"
 #include "machine.hpp"
 
 struct CUgraphExec_st {
@@ -94,8 +95,6 @@ Runtime& rt();
 /// Keeps an error as the last one.
 cudaError_t said(cudaError_t e);
 
-/// Does it now or when somebody waits for it, or records it.
-cudaError_t queue(cudaStream_t stream, std::function<cudaError_t()> work);
 /// Runs what waits in a stream, until the mark is passed if one is given.
 void run_waiting(CUstream_st& stream, const Mark* until = nullptr);
 void run_all_waiting(bool blocking_only);

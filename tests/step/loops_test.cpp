@@ -194,7 +194,7 @@ TEST_CASE("codecs and random numbers in loops know which rows they are at") {
   using Noisy = Compress<Int8OutlierWith<Int8Options{.rounding = Rounding::stochastic}>>;
   Worth worth;
   check_codecs<Recompute, Compress<Bf16>, Noisy>(worth);
-  if constexpr (!test_sanitized) {  // a quarter of a minute each, and nothing that the last has not
+  if constexpr (!test_sanitized) {  // seconds each, and nothing that the last has not
     check_codecs<Compress<Bf16>, Recompute, Int8>(worth);
     check_codecs<Int8, Noisy, Recompute>(worth);
   }
