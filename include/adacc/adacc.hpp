@@ -26,6 +26,7 @@
 #include "codec/blob.hpp"
 #include "codec/codec.hpp"
 #include "codec/codec_list.hpp"
+#include "codec/row_errors.hpp"
 #include "codec/statistics.hpp"
 
 #include "policy/compress.hpp"

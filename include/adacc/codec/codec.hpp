@@ -15,6 +15,8 @@
 ///     static constexpr Pieces watched(std::size_t rows, std::size_t cols, Dtype);
 ///     static CodecStatistics seen(const std::byte* pieces, std::size_t stride, std::size_t rows,
 ///                                 std::size_t cols);  // optional, both: see below
+///     template <class T> static RowErrors row_errors(Cpu&, View<const T> x, ConstBytes blob, Part);
+///     static constexpr double row_bound = 0.05;      // optional, both: see below
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr bool draws_numbers = true;    // optional: blobs depend on Cpu::key
@@ -34,6 +36,11 @@
 /// is what it makes of them, wherever they were brought together, `stride` bytes apart: so a codec is
 /// watched whose blobs the host cannot read. Bytes and distances of pieces are even.
 ///
+/// row_errors() judges an encode (codec/row_errors.hpp): x is what encode has read, blob is what it has written.
+/// It counts the rows of `part` (all of them by default) whose sum of (decoded x - x)^2 exceeds row_bound times
+/// their sum of x^2, outliers that the blob keeps exactly aside. It writes nothing, and costs little where
+/// no row is near the bound.
+///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
 /// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts
 /// together, in any order, write what the whole call does. x and blob are always whole. One with
@@ -51,6 +58,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 #include "blob.hpp"
+#include "row_errors.hpp"
 #include "statistics.hpp"
 
 namespace adacc { inline namespace v0_1 {
