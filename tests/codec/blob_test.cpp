@@ -37,7 +37,7 @@ std::string checked(const Blob& blob, const char* name = "one", Dtype dtype = Dt
 
 TEST_CASE("the header lies where the table says") {
   const Blob blob = made(0x0102030405060708, 9);
-  CHECK(std::memcmp(blob.data(), "ADC1\2\0\0\0", 8) == 0);
+  CHECK(std::memcmp(blob.data(), "ADC1\3\0\0\0", 8) == 0);
   std::uint32_t hash, dtype;
   std::memcpy(&hash, blob.data() + 8, 4);
   std::memcpy(&dtype, blob.data() + 12, 4);
@@ -71,7 +71,7 @@ TEST_CASE("the errors name what differs") {
   CHECK(checked(made(), "one", Dtype::f32, 3, 5, 0).find("cannot encode") != std::string::npos);
   Blob blob = made();
   blob.data()[4] = 1;
-  CHECK(checked(blob) == "one: the blob has format 1, known is 2");
+  CHECK(checked(blob) == "one: the blob has format 1, known is 3");
   blob.data()[0] = 'B';
   CHECK(checked(blob) == "one: this is no blob of adacc");
   const Blob empty(0, 0);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "sample.hpp"
@@ -89,7 +90,9 @@ Read<T> read_quant(unsigned bits, const adacc::QuantOptions& o, const Blob& blob
     for (std::size_t i = 0; i < r; ++i)
       for (std::size_t c = 0; c < cols; ++c) {
         const std::size_t group = g == 0 ? c : c / g * r + i;
-        const float scale = number(get(start + 64 + 2 * group, std::uint16_t{}));
+        const auto bits_of_scale = get(start + 64 + 2 * group, std::uint16_t{});
+        const bool marked = bits_of_scale >> 15 != 0;
+        const float scale = number(bits_of_scale & 0x7FFF);
         const float low = o.symmetric ? scale * static_cast<float>(-middle)
                                       : number(get(start + 64 + 2 * (G + group), std::uint16_t{}));
         int code = 0;
@@ -101,8 +104,10 @@ Read<T> read_quant(unsigned bits, const adacc::QuantOptions& o, const Blob& blob
           const int byte = blob.data()[Q + i * R + c / 32 * 16 + j % h];
           code = j < h ? byte & 15 : byte >> 4;
         }
+        const int nan = o.symmetric ? 0 : 2 * middle - 1;
         const float value =
-            o.symmetric
+            marked && code == nan ? std::numeric_limits<float>::quiet_NaN()
+            : o.symmetric
                 ? scale * static_cast<float>(code - middle)
                 : static_cast<float>(static_cast<double>(low) + static_cast<double>(scale) * code);
         const std::size_t at = (top + i) * cols + c;

@@ -3,7 +3,7 @@
 ///
 ///     offset   bytes   what
 ///     0        4       u32 magic: 'A' 'D' 'C' '1' in memory
-///     4        4       u32 version of the format: 2 (groups of a row are numbered column by column)
+///     4        4       u32 version of the format: 3 (groups whose NaNs have no place keep their numbers)
 ///     8        4       u32 codec: FNV-1a (32 bits) of its name
 ///     12       4       u32 dtype: the number of the enumerator of Dtype
 ///     16       8       u64 rows
@@ -42,7 +42,7 @@ static_assert(sizeof(BlobHeader) == 64);
 
 inline constexpr std::size_t blob_header_bytes = sizeof(BlobHeader);
 inline constexpr std::uint32_t blob_magic = 0x31434441;
-inline constexpr std::uint32_t blob_version = 2;
+inline constexpr std::uint32_t blob_version = 3;
 
 /// FNV-1a with 32 bits (Fowler, Noll, Vo; RFC 9923).
 ADACC_HD constexpr std::uint32_t fnv1a(const char* text) {

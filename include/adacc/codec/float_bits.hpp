@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The bit patterns of the types that activations have.
+/// The types that activations have: their bit patterns, and their numbers as floats.
 ///
 /// Codecs recognize NaNs and infinities, and compare magnitudes, as integers: that is exact, orders
 /// NaNs above infinities, vectorizes on every machine, and no compiler flag takes it away.
@@ -56,6 +56,24 @@ ADACC_HD constexpr bool is_number(T x) {
 template <class T>
 ADACC_HD constexpr T quiet_nan() {
   return bits_as<T>(BitPattern<T>::quiet_nan);
+}
+
+ADACC_HD constexpr float to_number(float x) { return x; }
+/// Numbers beyond float become the largest float of their sign.
+ADACC_HD constexpr float to_number(double x) {
+  constexpr double most = 3.4028234663852886e38;
+  const double within = x > most ? most : x < -most ? -most : x;
+  return static_cast<float>(is_number(x) ? within : x);
+}
+ADACC_HD constexpr float to_number(bfloat16 x) { return to_float(x); }
+
+template <class T>
+ADACC_HD constexpr T from_number(float x) {
+  return static_cast<T>(x);
+}
+template <>
+ADACC_HD constexpr bfloat16 from_number<bfloat16>(float x) {
+  return to_bfloat16(x);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -34,6 +34,15 @@ ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
   return {static_cast<std::uint16_t>(nan ? upper | 0x40 : nearest)};
 }
 
+/// The same, but a number stays a number: beyond the range it becomes the largest one of its sign.
+ADACC_HD constexpr bfloat16 to_finite_bfloat16(float x) {
+  const std::uint32_t bits = detail::bits_as<std::uint32_t>(x), magnitude = bits & 0x7FFFFFFF;
+  const std::uint32_t upper = bits >> 16, quiet = magnitude > 0x7F800000 ? 0x40 : 0;
+  const std::uint32_t nearest = (bits + 0x7FFF + (upper & 1)) >> 16;
+  // From 0x7F7F8000 on, nearest is an infinity, and upper is the largest number, the infinity or the NaN.
+  return {static_cast<std::uint16_t>(magnitude >= 0x7F7F8000 ? upper | quiet : nearest)};
+}
+
 /// One of the two nearest bfloat16, drawn so that its expectation is x: up with the probability of
 /// what is cut off, by 16 random bits. Exact numbers stay. A NaN stays one, as in to_bfloat16().
 ADACC_HD constexpr bfloat16 to_bfloat16(float x, std::uint32_t random16) {

@@ -8,11 +8,14 @@
 ///
 /// `run` calls `tile(i, worker)` once for every i in [0, tiles), on any thread and in any order,
 /// with 0 <= worker < workers() and never two calls at a time for one worker, and returns when
-/// all have returned. It must not throw. `run` is never called from inside a tile.
+/// all have returned. It must not throw. `run` is never called from inside a tile. Tiles
+/// compute in the floating-point mode of the thread that hands them out (core/float_mode.hpp).
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
+
+#include "float_mode.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -49,7 +52,14 @@ class ExecutorRef {
   constexpr int workers() const { return workers_; }
 
   void run(std::size_t tiles, TileFn tile) const {
-    if (run_ != nullptr && tiles > 1) return run_(object_, tiles, tile);
+    if (run_ != nullptr && tiles > 1) {
+      const auto in_mode = [tile, mode = detail::FloatMode::of_thread()](std::size_t i,
+                                                                         int worker) {
+        const detail::FloatModeScope scope(mode);
+        tile(i, worker);
+      };
+      return run_(object_, tiles, TileFn(in_mode));
+    }
     for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
   }
 

@@ -8,6 +8,7 @@
 
 #include "../../core/cpu.hpp"
 #include "../../core/error.hpp"
+#include "../../core/float_mode.hpp"
 #include "../../core/view.hpp"
 #include "../blob.hpp"
 #include "../statistics.hpp"
@@ -41,6 +42,10 @@ class QuantDecoder {
           open_page_to_write(x_ + (r + ahead) * block_.cols + col);
         if constexpr (Bits == 4) unpack_row(n, codes, row_);
         decode_piece(r, col, n, Bits == 8 ? codes : row_, x_ + r * block_.cols + col);
+        if (O.group == 0 && any_marked_)
+          for (std::size_t c = 0; c < n; ++c)
+            if (is_marked(raw(block_.scales, col + c)))
+              put_nans(1, (Bits == 8 ? codes : row_) + c, x_ + r * block_.cols + col + c);
       }
     }
     for (std::size_t tile = 0; tile < block_.tiles; ++tile) put_outliers(tile);
@@ -49,22 +54,33 @@ class QuantDecoder {
  private:
   static constexpr std::size_t piece = 4 * tile_cols;
 
-  /// As quant_value_of takes it.
-  float parameter(std::size_t array, std::size_t group) const {
+  bfloat16 raw(std::size_t array, std::size_t group) const {
     bfloat16 value = {0};
     std::memcpy(&value, bytes_ + array + 2 * group, 2);
-    return to_float(value) * quant_share<O.symmetric>;
+    return value;
   }
+  /// As quant_value_of takes it.
+  static float shared(bfloat16 value) { return to_float(value) * quant_share<O.symmetric>; }
 
   void load_groups(std::size_t first, std::size_t n) {
-    load(block_.scales + 2 * first, n, scale_);
-    if (!O.symmetric) load(block_.minima + 2 * first, n, minimum_);
+    any_marked_ = (load(block_.scales + 2 * first, n, group_mark, scale_) & group_mark) != 0;
+    if (!O.symmetric) load(block_.minima + 2 * first, n, 0, minimum_);
   }
-  void load(std::size_t array, std::size_t n, float* __restrict to) {
-    std::uint16_t bits[piece];
+  /// Without the bits of `cut`; returns which bits were set in any.
+  unsigned load(std::size_t array, std::size_t n, std::uint16_t cut, float* __restrict to) {
+    std::uint16_t bits[piece], any = 0;
     std::memcpy(bits, bytes_ + array, 2 * n);
-    for (std::size_t i = 0; i < n; ++i)
-      to[i] = to_float(bfloat16{bits[i]}) * quant_share<O.symmetric>;
+    for (std::size_t i = 0; i < n; ++i) {
+      any = static_cast<std::uint16_t>(any | bits[i]);
+      to[i] = shared(bfloat16{static_cast<std::uint16_t>(bits[i] & ~cut)});
+    }
+    return any;
+  }
+
+  /// Of a marked group: NaN where codes say so.
+  static void put_nans(std::size_t n, const std::uint8_t* codes, T* to) {
+    for (std::size_t c = 0; c < n; ++c)
+      if (codes[c] == nan_code<Bits, O.symmetric>) to[c] = quiet_nan<T>();
   }
 
   void decode_piece(std::size_t r, std::size_t col, std::size_t n, const std::uint8_t* codes,
@@ -75,10 +91,11 @@ class QuantDecoder {
       constexpr std::size_t size = O.group == whole_row ? piece : O.group;
       for (std::size_t c = 0; c < n; c += size) {
         const std::size_t g = block_.template group_of<O>(r, col + c);
-        const std::size_t left = n - c;
-        decode_row<Bits, O.symmetric>(left < size ? left : size, codes + c,
-                                      parameter(block_.scales, g),
-                                      O.symmetric ? 0.0F : parameter(block_.minima, g), to + c);
+        const std::size_t left = n - c < size ? n - c : size;
+        const bfloat16 scale = raw(block_.scales, g);
+        decode_row<Bits, O.symmetric>(left, codes + c, shared(without_mark(scale)),
+                                      O.symmetric ? 0.0F : shared(raw(block_.minima, g)), to + c);
+        if (is_marked(scale)) put_nans(left, codes + c, to + c);
       }
     }
   }
@@ -113,6 +130,7 @@ class QuantDecoder {
   const std::byte* bytes_;
   T* x_;
   std::size_t next_rows_;
+  bool any_marked_ = false;
   alignas(64) float scale_[piece];
   alignas(64) float minimum_[piece];
   alignas(64) std::uint8_t row_[piece];
@@ -127,8 +145,9 @@ struct PackedQuantCodec;
 /// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half its group's
 /// scale and 2^-14 of it (codes are rounded in fixed point), or a scale and 2^-14 of it with
 /// stochastic rounding, plus one rounding of the sum; outliers with a place are exact; those
-/// without widen their group's range, they are never clipped. NaNs, infinities and magnitudes above
-/// 3.29e38 come back as they were, or, without a place, turn their group to NaN.
+/// without widen their group's range, they are never clipped. NaNs and infinities come back as they were, or,
+/// without a place, as NaN; numbers beyond 3.29e38 as they were, or, without a place, as 3.29e38 of their sign.
+/// A number always decodes to a number.
 template <unsigned Bits, QuantOptions O>
 using QuantCodec = PackedQuantCodec<Bits, detail::packed_options(O)>;
 
@@ -168,6 +187,7 @@ struct PackedQuantCodec {
   static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_encode<T>(name, x, blob, bytes)) return error;
+    const detail::FloatModeScope plain;
     const RandomKey stream = cpu.key.with_purpose(Purpose::rounding);
     const bool streamed = x.size() * sizeof(T) >= detail::least_streamed;
     for_each_block<T>(
@@ -186,6 +206,7 @@ struct PackedQuantCodec {
   static Error decode(Cpu& cpu, ConstBytes blob, View<T> x, Part part = {}) {
     const std::size_t bytes = encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_decode<T>(name, blob, x, bytes)) return error;
+    const detail::FloatModeScope plain;
     for_each_block<T>(
         cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {

@@ -20,7 +20,7 @@
 ///     24             8            f64 sum over the sample of (decoded - x)^2
 ///     32             8            f64 sum over the sample of x^2
 ///     40             24           zeros
-///     64             2 G          bfloat16 scale of every group
+///     64             2 G          bfloat16 scale of every group, negative if it is marked
 ///     64 + 2 G       2 M          bfloat16 minimum of every group (M = G, or 0 if symmetric)
 ///     S              …            outlier sections, one for every tile of 256 columns (the last
 ///                                 one may have fewer); none if there are no places
@@ -50,7 +50,8 @@
 /// one, in its high half.
 ///
 /// To decode: minimum + scale * code, or scale * (code - 128) if symmetric (8 for 4 bits), see
-/// codec/quant/quantize.hpp; then the values of the sections in use overwrite.
+/// codec/quant/quantize.hpp, with the magnitude of the scale. In a marked group one code is NaN: the last one,
+/// or 0 if symmetric. Then the values of the sections in use overwrite.
 #pragma once
 
 #include <cstddef>

@@ -18,9 +18,11 @@
 /// 3. Flagged ones get places in the tile by level (`outlier_level`; of a column: its largest
 ///    magnitude's), from the highest level down, while whole levels fit; of the level that does
 ///    not, the first by position (row by row).
-/// 4. lo and hi are taken over what has no place. If that holds magnitudes beyond
-///    `largest_magnitude`, the group is `no_numbers()`, otherwise `quant_group`.
-/// 5. Every element gets a code (`quant_code`), also those with a place.
+/// 4. lo and hi are taken over the numbers without a place, each `saturated`; `quant_group` makes scale and
+///    minimum of them. A group with a NaN or an infinity that has no place is marked: `nan_code` stands for
+///    these then, and for no number.
+/// 5. Every element gets a code (`quant_code`), also those with a place; NaNs and infinities of marked groups
+///    get `nan_code`.
 #pragma once
 
 #include <cstddef>
@@ -30,24 +32,12 @@
 #include "../../core/config.hpp"
 #include "../../core/extremes.hpp"
 #include "../../core/random.hpp"
+#include "../float_bits.hpp"
 #include "layout.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 // Elements.
-
-ADACC_HD constexpr float to_number(float x) { return x; }
-ADACC_HD constexpr float to_number(double x) { return static_cast<float>(x); }
-ADACC_HD constexpr float to_number(bfloat16 x) { return to_float(x); }
-
-template <class T>
-ADACC_HD constexpr T from_number(float x) {
-  return static_cast<T>(x);
-}
-template <>
-ADACC_HD constexpr bfloat16 from_number<bfloat16>(float x) {
-  return to_bfloat16(x);
-}
 
 /// Integers in the order of floats; -0 just below 0, NaNs beyond the infinities of their sign.
 ADACC_HD constexpr std::int32_t ordered(float x) {
@@ -61,9 +51,17 @@ ADACC_HD constexpr float from_ordered(std::int32_t order) {
 /// |x| as an integer, from ordered(x).
 ADACC_HD constexpr std::int32_t magnitude_of(std::int32_t order) { return order ^ (order >> 31); }
 
-/// 0x1.Fp127 (3.2966e38), as an integer. What is beyond is treated as infinities are: its group
-/// could decode to an infinity otherwise.
+/// 0x1.Fp127 (3.2966e38), as an integer. A number beyond it is an outlier, and is taken for this one where it
+/// has no place: its group could decode to an infinity otherwise.
 inline constexpr std::int32_t largest_magnitude = 0x7F780000;
+
+/// Whether a magnitude is that of a NaN or an infinity.
+ADACC_HD constexpr bool is_nonfinite(std::int32_t magnitude) { return magnitude >= 0x7F800000; }
+
+/// An ordered integer, of magnitude largest_magnitude at most.
+ADACC_HD constexpr std::int32_t saturated(std::int32_t order) {
+  return smaller(larger(order, ~largest_magnitude), largest_magnitude);
+}
 
 /// ordered() of an empty group's lo and hi: any element changes them.
 inline constexpr std::int32_t empty_lo = 0x7FFFFFFF;
@@ -126,8 +124,13 @@ struct QuantGroup {
   bfloat16 scale, minimum;  ///< minimum is 0 if symmetric
 };
 
-/// A group that holds what has no place and is no number: all of it decodes to NaN.
-ADACC_HD constexpr QuantGroup no_numbers() { return {{0x7FC0}, {0}}; }
+/// Set in the scale of a marked group, whose NaNs and infinities have no place (all of them).
+inline constexpr std::uint16_t group_mark = 0x8000;
+
+ADACC_HD constexpr bool is_marked(bfloat16 scale) { return (scale.bits & group_mark) != 0; }
+ADACC_HD constexpr bfloat16 without_mark(bfloat16 scale) {
+  return {static_cast<std::uint16_t>(scale.bits & ~group_mark)};
+}
 
 /// 2^-100: no scale is smaller, so that its reciprocal is a number. The error of a group whose
 /// range is below 255 times that is half of it, 4e-31; all zeros are exact.
@@ -141,13 +144,18 @@ inline constexpr int code_steps = (1 << (Bits - (Symmetric ? 1 : 0))) - 1;
 template <unsigned Bits>
 inline constexpr int middle_code = 1 << (Bits - 1);
 
+/// The code of marked groups that decodes to NaN: one that no number has there.
+template <unsigned Bits, bool Symmetric>
+inline constexpr int nan_code = Symmetric ? 0 : code_steps<Bits, Symmetric>;
+
 /// From the ordered extremes of what has no place, magnitudes up to largest_magnitude; an empty
 /// group (empty_lo, empty_hi) counts as {0}.
-template <unsigned Bits, bool Symmetric>
+template <unsigned Bits, bool Symmetric, bool Marked = false>
 ADACC_HD constexpr QuantGroup quant_group(std::int32_t lo, std::int32_t hi) {
   if (lo > hi) lo = hi = 0;
   // A shade more than needed, so that no rounding lets an element exceed the last code.
-  constexpr float share = (1 + 1.0F / 1048576) / code_steps<Bits, Symmetric>;
+  constexpr float share =
+      (1 + 1.0F / 1048576) / (code_steps<Bits, Symmetric> - (Marked && !Symmetric ? 1 : 0));
   float scale = 0;
   bfloat16 minimum = {0};
   if (Symmetric) {
@@ -158,21 +166,21 @@ ADACC_HD constexpr QuantGroup quant_group(std::int32_t lo, std::int32_t hi) {
     // In halves, because the difference may be beyond float.
     scale = 2 * ((from_ordered(hi) * 0.5F - to_float(minimum) * 0.5F) * share);
   }
-  return {bfloat16_above(scale > smallest_scale ? scale : smallest_scale), minimum};
+  bfloat16 above = bfloat16_above(scale > smallest_scale ? scale : smallest_scale);
+  if (Marked) above.bits |= group_mark;
+  return {above, minimum};
 }
 
 /// What quant_code wants of a group.
 struct QuantCoder {
   float base;     ///< half of minimum; 0 if symmetric
-  float inverse;  ///< 2^16 codes per unit of x if symmetric, else of x / 2; 0 for no_numbers()
+  float inverse;  ///< 2^16 codes per unit of x if symmetric, else of x / 2
 };
 
 template <bool Symmetric>
 ADACC_HD constexpr QuantCoder quant_coder(QuantGroup group) {
-  const bool numbers = group.scale.bits < 0x7F80;
-  // Divided in any case: compilers make no vectors of a division that may not happen.
-  const float inverse = (Symmetric ? 65536.0F : 131072.0F) / to_float(group.scale);
-  return {to_float(group.minimum) * 0.5F, numbers ? inverse : 0.0F};
+  return {to_float(group.minimum) * 0.5F,
+          (Symmetric ? 65536.0F : 131072.0F) / to_float(without_mark(group.scale))};
 }
 
 /// The code, clamped; NaNs get the smallest. `random` is 2^15 to round to nearest, else the
@@ -187,6 +195,14 @@ ADACC_HD constexpr std::int32_t quant_code(float x, float base, float inverse,
   steps = steps < top ? steps : top;
   constexpr std::int32_t zero = Symmetric ? middle_code<Bits> << 16 : 0;
   return (static_cast<std::int32_t>(steps) + (zero + random)) >> 16;
+}
+
+/// The code in a marked group of an element whose ordered() is `order` and whose quant_code() is `code`.
+template <unsigned Bits, bool Symmetric>
+ADACC_HD constexpr std::int32_t marked_code(std::int32_t order, std::int32_t code) {
+  constexpr std::int32_t nan = nan_code<Bits, Symmetric>;
+  if (is_nonfinite(magnitude_of(order))) return nan;
+  return Symmetric ? code : smaller(code, nan - 1);
 }
 
 /// One rounding if asymmetric, none if symmetric. Asymmetric scales and minima come halved,
@@ -236,12 +252,12 @@ ADACC_HD constexpr std::size_t sample_col(std::uint32_t i, std::size_t cols) {
 }
 
 /// Adds an element to noise and signal if it is of the bulk: no further than two scales from what
-/// it decodes to. Squares of floats are exact in double, so nothing depends on fusing; samples are
+/// it decodes to. A float's square is exact in double, so nothing depends on fusing; samples are
 /// added in their order. Returns whether it is.
 template <unsigned Bits, bool Symmetric>
 ADACC_HD constexpr bool add_sample(float x, std::int32_t code, QuantGroup group, double& noise,
                                    double& signal) {
-  const float scale = to_float(group.scale);
+  const float scale = to_float(without_mark(group.scale));
   const float error = quant_value<Bits, Symmetric>(code, scale, to_float(group.minimum)) - x;
   const float distance = error < 0 ? -error : error;
   if (!(distance <= 2 * scale)) return false;

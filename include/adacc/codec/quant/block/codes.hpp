@@ -166,6 +166,26 @@ ADACC_HD void codes_of_thread(Tile& tile, int me, bool within, const Use& use) {
   }
 }
 
+/// If any group is marked: the codes of the part's elements in such groups, by marked_code(). code_at(row, column)
+/// refers to the one that the calling thread has made.
+template <class Tile, class CodeAt>
+ADACC_HD void mark_codes(Tile& tile, const CodeAt& code_at) {
+  tile.block.each([&](int me) {
+    if (tile.shared.any_marked == 0) return;
+    const auto t = tile.thread_of(me);
+    const std::size_t columns = t.columns(tile.cols());
+    for (std::size_t i = 0; i < t.count; ++i)
+      for (std::size_t j = 0; j < columns; ++j) {
+        const std::size_t row = t.row + i, col = t.col + j;
+        if (tile.shared.marked[Tile::slot_of(row, col)] == 0) continue;
+        const std::int32_t order = ordered(to_number(tile.element(row, col)));
+        std::uint8_t& code = code_at(row, col);
+        code = static_cast<std::uint8_t>(
+            marked_code<Tile::bits, Tile::options.symmetric>(order, code));
+      }
+  });
+}
+
 /// Codes of 8 bits of a whole part leave a warp as one stretch of memory. Others go to shared memory
 /// first, so that rows leave it in order. Within: no element of the part is beyond its group.
 template <class Tile>
@@ -180,12 +200,22 @@ ADACC_HD void encode_part_codes(Tile& tile, bool within) {
         to += stride;
       });
     });
+    if (within) return;
+    auto* const codes = static_cast<std::uint8_t*>(static_cast<void*>(tile.bytes));
+    mark_codes(tile, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
+      return codes[tile.format->codes + row * tile.format->row_bytes + tile.index * tile_cols +
+                   col];
+    });
   } else {
     tile.block.each([&](int me) {
       codes_of_thread(tile, me, within, [&](std::size_t row, const RowCodes<Tile>& codes) {
         store_packet(&tile.shared.codes[row][tile.thread_of(me).col], codes);
       });
     });
+    if (!within)
+      mark_codes(tile, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
+        return tile.shared.codes[row][col];
+      });
     tile.block.each([&](int me) { store_part_codes(tile, me); });
   }
 }

@@ -30,22 +30,19 @@ struct DecodedGroups {
   float scale[P], minimum[P];
 
   ADACC_HD void set(std::size_t j, bfloat16 s, bfloat16 m) {
-    scale[j] = to_float(s), minimum[j] = to_float(m);
-  }
-  /// A group without numbers has NaN for its scale. What arithmetic makes of it has other bits on a
-  /// GPU than on a CPU, so it is asked for.
-  ADACC_HD bool numbers(std::size_t columns) const {
-    bool all = true;
-    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) all =
-        all && !(j < columns && is_nan(scale[j]));
-    return all;
+    scale[j] = to_float(without_mark(s)), minimum[j] = to_float(m);
   }
 };
 
-/// A row of a thread's columns from their codes.
-template <unsigned Bits, bool Symmetric, class T, std::size_t P>
+/// Whether codes of a group decode by arithmetic alone: it is not marked, and its scale is a number. (What arithmetic
+/// makes of a NaN has other bits on a GPU than on a CPU.)
+ADACC_HD constexpr bool is_plain(bfloat16 scale) { return scale.bits < 0x7F80; }
+
+/// A row of a thread's columns from their codes. scale_of(j) is the scale as stored, of columns that there are.
+template <unsigned Bits, bool Symmetric, class T, std::size_t P, class ScaleOf>
 ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
-                                        const DecodedGroups<P>& groups, bool numbers) {
+                                        const DecodedGroups<P>& groups, bool plain,
+                                        std::size_t columns, const ScaleOf& scale_of) {
   ElementWords<T, P> out;
   ADACC_UNROLL for (std::size_t j = 0; j < P; j += 2) {
     float pair[2];
@@ -53,10 +50,15 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
         byte_of(codes[(j + i) / 4], (j + i) % 4), groups.scale[j + i], groups.minimum[j + i]);
     out.set(j, pair[0], pair[1]);
   }
-  if (numbers) return out;
+  if (plain) return out;
   SmallPacket<T, P> some = out.elements();
-  ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (is_nan(groups.scale[j])) some.at[j] =
-      quiet_nan<T>();
+  ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
+    if (j >= columns) continue;
+    const bfloat16 scale = scale_of(j);
+    const bool marked =
+        byte_of(codes[j / 4], j % 4) == nan_code<Bits, Symmetric> && is_marked(scale);
+    if (marked || is_nan(to_float(scale))) some.at[j] = quiet_nan<T>();
+  }
   return {bits_as<decltype(out.packet)>(some)};
 }
 
@@ -73,6 +75,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     return bfloat16{get<std::uint16_t>(bytes + array + 2 * group)};
   };
   DecodedGroups<P> groups;
+  bool plain = false;
   if constexpr (O.group == 0) {
     using Parameters = SmallPacket<bfloat16, P>;
     Parameters scales = {}, minima = {};
@@ -88,6 +91,9 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     }
     ADACC_UNROLL for (std::size_t j = 0; j < P; ++j)
         groups.set(j, valid ? scales.at[j] : nan, minima.at[j]);
+    plain = valid;
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) plain =
+        plain && (j >= columns || is_plain(scales.at[j]));
   }
   // Those of the thread's rows lie together.
   using OfRows = SmallPacket<bfloat16, R>;
@@ -97,7 +103,6 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     row_scales = load_packet<OfRows>(bytes + b.scales + g);
     if (!O.symmetric) row_minima = load_packet<OfRows>(bytes + b.minima + g);
   }
-  bool numbers = O.group == 0 && groups.numbers(columns);
 
   // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are in
   // the same bytes.
@@ -118,7 +123,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
       const bfloat16 s = !valid ? nan : Whole ? row_scales.at[r] : parameter(b.scales, g);
       const bfloat16 m = O.symmetric ? zero : Whole ? row_minima.at[r] : parameter(b.minima, g);
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, s, m);
-      numbers = !is_nan(s);
+      plain = is_plain(s);
     }
     SmallPacket<std::uint32_t, P / 4> in = {};
     if (codes_aligned) {
@@ -136,7 +141,10 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
         in.at[j / 4] |= code << j % 4 * 8;
       }
     }
-    auto out = decoded_row<Bits, O.symmetric, T, P>(in.at, groups, numbers);
+    auto out =
+        decoded_row<Bits, O.symmetric, T, P>(in.at, groups, plain, columns, [&](std::size_t j) {
+          return valid ? parameter(b.scales, b.template group_of<O>(row, col + j)) : nan;
+        });
     if (aligned) {
       constexpr std::size_t size = Packet16<T>::size;
       ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {

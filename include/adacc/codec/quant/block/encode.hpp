@@ -53,7 +53,9 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     // Columns are read four at a time, those beyond the last one as well.
     if constexpr (Tile::by_column && !Tile::whole)
       Tile::strided(me, Tile::slots, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
-    if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = 0;
+    if constexpr (Tile::channels)
+      Tile::strided(me, Tile::slots, [&](std::size_t i) { s.marked[i] = 0; });
+    if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;
     const std::size_t last = b.tiles - 1;
@@ -113,6 +115,7 @@ ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
     else encode_part_codes(tile, true);
   }
   if (waiting == 0) return clear_section(tile);
+  clear_marks(tile);
   place_elements(tile);
   widen_open_groups(tile);
   finish_open_groups(tile);
@@ -134,11 +137,13 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
   if constexpr (Tile::channels) {
     for (std::size_t i = first; i < end; ++i) {
       tile.set_tile(i);
+      keep_extremes(tile);
       place_columns(tile);
       for (std::size_t p = 0; p < Tile::parts; ++p) {
         if (Tile::parts > 1) tile.load(i, p);
         widen_groups(tile);
       }
+      saturate_groups(tile);
     }
   } else {
     for_parts([&](std::size_t i, std::size_t p) {
@@ -146,6 +151,7 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
       reduce_slices(tile);
     });
     any = find_thresholds(tile);
+    if (any) clear_marks(tile);
     for (std::size_t i = first; i < end; ++i) {
       tile.set_tile(i);
       if (any) {

@@ -161,7 +161,8 @@ ADACC_HD std::uint32_t placed_in(const Tile& tile, std::size_t row, std::size_t 
 /// those of its slices.
 template <class Tile>
 ADACC_HD bool is_open(const Tile& tile, std::size_t slot) {
-  return Tile::channels || tile.shared.threshold[slot] != nothing_beyond;
+  if constexpr (Tile::channels) return true;
+  else return has_beyond(tile, slot);
 }
 
 /// Widens the groups by what the threads hold and has no place.
@@ -211,8 +212,14 @@ ADACC_HD void widen_groups(Tile& tile) {
   }
 }
 
-/// Calls visit(row, column, number, bit) for a thread's elements in open groups and end(slot) behind
-/// those of a group. They are few, and read once more, so that nothing is held for them.
+/// Whether a group has something beyond its threshold.
+template <class Tile>
+ADACC_HD bool has_beyond(const Tile& tile, std::size_t slot) {
+  return tile.shared.threshold[slot] != nothing_beyond;
+}
+
+/// Calls visit(row, column, number, bit) for a thread's elements in groups with something beyond, and end(slot)
+/// behind those of a group. They are few, and read once more, so that nothing is held for them.
 template <class Tile, class Visit, class End>
 ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& end) {
   for (std::size_t p = 0; p < Tile::parts; ++p) {
@@ -224,14 +231,14 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
     };
     if constexpr (Tile::by_column) {
       for (std::size_t j = 0; j < columns; ++j) {
-        if (!is_open(tile, t.col + j)) continue;
+        if (!has_beyond(tile, t.col + j)) continue;
         for (std::size_t i = 0; i < t.count; ++i) element(i, j);
         end(t.col + j);
       }
     } else {
       for (std::size_t i = 0; i < t.count; ++i) {
         const std::size_t slot = Tile::slot_of(t.row + i, t.col);
-        if (columns == 0 || !is_open(tile, slot)) continue;
+        if (columns == 0 || !has_beyond(tile, slot)) continue;
         for (std::size_t j = 0; j < columns; ++j) element(i, j);
         end(slot);
       }
@@ -239,21 +246,74 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
   }
 }
 
-/// Widens the open groups of all parts by what has no place.
+template <class Tile>
+ADACC_HD void clear_marks(Tile& tile) {
+  tile.block.each([&](int me) {
+    Tile::strided(me, Tile::slots, [&](std::size_t i) { tile.shared.marked[i] = 0; });
+  });
+}
+
+/// Widens the groups with something beyond, in all parts, by the numbers without a place; marks them for what is
+/// no number.
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    Spread spread;
+    std::int32_t lo = empty_lo, hi = empty_hi;
+    bool marked = false;
     for_open(
         tile, me,
         [&](std::size_t row, std::size_t col, float x, std::size_t) {
-          if ((placed_in(tile, row, col) & 1) == 0) spread.add(x);
+          if ((placed_in(tile, row, col) & 1) != 0) return;
+          const std::int32_t order = ordered(x);
+          if (is_nonfinite(magnitude_of(order))) {
+            marked = true;
+          } else {
+            lo = smaller(lo, saturated(order));
+            hi = larger(hi, saturated(order));
+          }
         },
         [&](std::size_t slot) {
-          widen_group(tile, slot, spread);
-          spread = {};
+          Tile::Block::minimum(tile.shared.lo[slot], lo);
+          Tile::Block::maximum(tile.shared.hi[slot], hi);
+          if (marked) {
+            Tile::Block::maximum(tile.shared.marked[slot], std::uint32_t{1});
+            Tile::Block::maximum(tile.shared.any_marked, std::uint32_t{1});
+          }
+          lo = empty_lo, hi = empty_hi;
+          marked = false;
         });
   });
+}
+
+/// If outliers are columns: keeps the extremes of the tiles before, for saturate_groups().
+template <class Tile>
+ADACC_HD void keep_extremes(Tile& tile) {
+  if constexpr (Tile::by_row)
+    tile.block.each([&](int me) {
+      Tile::strided(me, Tile::slots, [&](std::size_t i) {
+        tile.shared.slice.lo[i] = tile.shared.lo[i], tile.shared.slice.hi[i] = tile.shared.hi[i];
+      });
+    });
+}
+
+/// If outliers are columns: the extremes of groups with magnitudes beyond largest_magnitude are found anew.
+template <class Tile>
+ADACC_HD void saturate_groups(Tile& tile) {
+  typename Tile::Block::template PerThread<bool> found;
+  tile.block.each([&](int me) {
+    found[me] = false;
+    Tile::strided(me, Tile::slots, [&](std::size_t i) {
+      QuantShared& s = tile.shared;
+      const bool beyond = s.lo[i] <= s.hi[i] &&
+                          larger(magnitude_of(s.lo[i]), magnitude_of(s.hi[i])) > largest_magnitude;
+      s.threshold[i] = beyond ? largest_magnitude : nothing_beyond;
+      if (!beyond) return;
+      found[me] = true;
+      s.lo[i] = Tile::by_row ? s.slice.lo[i] : empty_lo;
+      s.hi[i] = Tile::by_row ? s.slice.hi[i] : empty_hi;
+    });
+  });
+  if (tile.block.any([&](int me) { return found[me]; })) widen_open_groups(tile);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -12,13 +12,9 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Stores scale and minimum, and keeps what turns numbers into codes.
-template <class Tile>
+template <bool Marked = false, class Tile>
 ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::int32_t hi) {
-  const bool empty = lo > hi;
-  const bool numbers = empty || larger(magnitude_of(lo), magnitude_of(hi)) <= largest_magnitude;
-  QuantGroup group = no_numbers();
-  if (numbers)
-    group = quant_group<Tile::bits, Tile::options.symmetric>(empty ? 0 : lo, empty ? 0 : hi);
+  const QuantGroup group = quant_group<Tile::bits, Tile::options.symmetric, Marked>(lo, hi);
   const QuantCoder coder = quant_coder<Tile::options.symmetric>(group);
   tile.shared.base[slot] = coder.base, tile.shared.inverse[slot] = coder.inverse;
   const std::size_t g = tile.group_of(slot);
@@ -31,8 +27,10 @@ template <class Tile>
 ADACC_HD void finish_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
     Tile::strided(me, Tile::slots, [&](std::size_t slot) {
-      if (tile.size_of(slot) != 0 && is_open(tile, slot))
-        finish_group(tile, slot, tile.shared.lo[slot], tile.shared.hi[slot]);
+      if (tile.size_of(slot) == 0 || !is_open(tile, slot)) return;
+      const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
+      if (tile.shared.marked[slot] == 0) finish_group(tile, slot, lo, hi);
+      else finish_group<true>(tile, slot, lo, hi);
     });
   });
 }

@@ -235,6 +235,8 @@ struct QuantShared {
   std::uint16_t places[tile_cols];  ///< columns with a place
   std::int32_t channel_limit;
   std::uint32_t used, flagged, nonfinite, largest;
+  std::uint32_t any_marked;     ///< 1 if any slot is marked
+  std::uint32_t marked[slots];  ///< 1: a NaN or an infinity of the group has no place
 };
 
 /// What one launch works on.

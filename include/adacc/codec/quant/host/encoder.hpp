@@ -32,13 +32,8 @@ void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
                    std::uint16_t* __restrict minima, float* __restrict base,
                    float* __restrict inverse) {
   for (std::size_t g = 0; g < groups; ++g) {
-    // An empty group's extremes are no numbers either.
     const bool empty = lo[g] > hi[g];
-    const std::int32_t l = empty ? 0 : lo[g], h = empty ? 0 : hi[g];
-    const bool numbers = larger(magnitude_of(l), magnitude_of(h)) <= largest_magnitude;
-    const QuantGroup some = quant_group<Bits, Symmetric>(numbers ? l : 0, numbers ? h : 0);
-    const QuantGroup group = {{numbers ? some.scale.bits : no_numbers().scale.bits},
-                              {numbers ? some.minimum.bits : no_numbers().minimum.bits}};
+    const QuantGroup group = quant_group<Bits, Symmetric>(empty ? 0 : lo[g], empty ? 0 : hi[g]);
     const QuantCoder coder = quant_coder<Symmetric>(group);
     scales[g] = group.scale.bits;
     if (!Symmetric) minima[g] = group.minimum.bits;
@@ -138,8 +133,8 @@ class QuantEncoder {
         for (std::size_t c = 0; c < chunk.cols; ++c)
           if (columns_[c] != 0) extremes_.lo[c] = empty_lo, extremes_.hi[c] = empty_hi;
       }
-      finish_groups<Bits, O.symmetric>(groups, extremes_.lo, extremes_.hi, scales_, minima_, base_,
-                                       inverse_);
+      if constexpr (channels) saturate_groups(chunk, groups, extremes_);
+      finish_groups(groups);
       if constexpr (O.group == 0) store_groups(col, groups);
       else store_groups_of_rows(col / O.group, chunk.per_row);
       encode_codes(col, chunk.cols);
@@ -158,6 +153,7 @@ class QuantEncoder {
         GroupExtremes<most_groups> part;
         row_extremes<O.group, true>(x_ + col, block_.cols, block_.rows, chunk.cols, columns_, next_,
                                     part);
+        saturate_groups(chunk, block_.rows, part);
         for (std::size_t r = 0; r < block_.rows; ++r) {
           extremes_.lo[r] = smaller(extremes_.lo[r], part.lo[r]);
           extremes_.hi[r] = larger(extremes_.hi[r], part.hi[r]);
@@ -174,8 +170,7 @@ class QuantEncoder {
         else clear_section(tile(i));
       }
     }
-    finish_groups<Bits, O.symmetric>(block_.rows, extremes_.lo, extremes_.hi, scales_, minima_,
-                                     base_, inverse_);
+    finish_groups(block_.rows);
     store_groups(0, block_.rows);
     encode_codes(0, block_.cols);
   }
@@ -307,10 +302,36 @@ class QuantEncoder {
         std::memcpy(to + layout.indices + 2 * used, &position, sizeof position);
         ++used;
       } else {
-        widen(lo[g], hi[g], o);
+        widen_or_mark(extremes_, g, o);
         ++header_.unplaced;
       }
     });
+  }
+
+  /// Widens group g, in `of`, by an element without a place.
+  template <std::size_t N>
+  void widen_or_mark(GroupExtremes<N>& of, std::size_t g, std::int32_t order) {
+    if (!is_nonfinite(magnitude_of(order))) return widen(of.lo[g], of.hi[g], saturated(order));
+    if (!any_marked_) std::memset(marked_, 0, sizeof marked_);
+    any_marked_ = true;
+    marked_[g] = 1;
+  }
+
+  /// Of those of the chunk's groups that have something beyond largest_magnitude: their extremes anew. Columns
+  /// with a place have none of them.
+  template <std::size_t N>
+  void saturate_groups(const Chunk& chunk, std::size_t groups, GroupExtremes<N>& of) {
+    const Tile all = {0, chunk.col, chunk.cols, 0, chunk.per_row};
+    for (std::size_t g = 0; g < groups; ++g) {
+      const bool beyond =
+          larger(magnitude_of(of.lo[g]), magnitude_of(of.hi[g])) > largest_magnitude;
+      if (!beyond || of.lo[g] > of.hi[g]) continue;
+      of.lo[g] = empty_lo, of.hi[g] = empty_hi;
+      for_group(all, g, [&](std::size_t r, std::size_t first, std::size_t n) {
+        for (std::size_t c = first; c < first + n; ++c)
+          if (columns_[c] == 0) widen_or_mark(of, g, order(at(all, r)[c]));
+      });
+    }
   }
 
   /// columns_[c] becomes the largest magnitude of column c of the chunk.
@@ -366,6 +387,19 @@ class QuantEncoder {
 
   // Scales and codes.
 
+  void finish_groups(std::size_t groups) {
+    detail::finish_groups<Bits, O.symmetric>(groups, extremes_.lo, extremes_.hi, scales_, minima_,
+                                             base_, inverse_);
+    for (std::size_t g = 0; any_marked_ && g < groups; ++g) {
+      if (marked_[g] == 0) continue;
+      const QuantGroup group =
+          quant_group<Bits, O.symmetric, true>(extremes_.lo[g], extremes_.hi[g]);
+      const QuantCoder coder = quant_coder<O.symmetric>(group);
+      scales_[g] = group.scale.bits, minima_[g] = group.minimum.bits;
+      base_[g] = coder.base, inverse_[g] = coder.inverse;
+    }
+  }
+
   /// Groups first … first + n - 1 of the block, those from `from` here.
   void store_groups(std::size_t first, std::size_t n) {
     std::memcpy(bytes_ + block_.scales + 2 * first, scales_, 2 * n);
@@ -397,6 +431,27 @@ class QuantEncoder {
         encode_piece(r, c, n, per_row, x_ + place, first_ + place, codes + (Bits == 8 ? c : c / 2));
       }
     }
+    if (any_marked_) mark_codes(col, cols, per_row);
+    any_marked_ = false;
+  }
+
+  /// NaNs and infinities of marked groups get nan_code, and nothing else does.
+  void mark_codes(std::size_t col, std::size_t cols, std::size_t per_row) {
+    for (std::size_t r = 0; r < block_.rows; ++r)
+      for (std::size_t c = 0; c < cols; ++c) {
+        const std::size_t g = O.group == 0           ? c
+                              : O.group == whole_row ? r
+                                                     : r * per_row + c / O.group;
+        if (marked_[g] == 0) continue;
+        const CodePlace place = code_place(Bits, block_.cols, col + c);
+        std::byte& byte = bytes_[block_.codes + r * block_.row_bytes + place.byte];
+        const unsigned mask = (1U << Bits) - 1, all = std::to_integer<unsigned>(byte);
+        const auto code =
+            marked_code<Bits, O.symmetric>(order(x_[r * block_.cols + col + c]),
+                                           static_cast<std::int32_t>(all >> place.shift & mask));
+        byte = static_cast<std::byte>((all & ~(mask << place.shift)) | static_cast<unsigned>(code)
+                                                                           << place.shift);
+      }
   }
 
   /// Columns c … c + n - 1 of those whose coders are at 0; per_row: groups in a row of them.
@@ -478,6 +533,7 @@ class QuantEncoder {
   std::int32_t largest_ = 0;
   QuantRandom random_;
   std::size_t affected_count_ = 0;
+  bool any_marked_ = false;
   GroupExtremes<most_groups> extremes_;
   alignas(64) float base_[most_groups];
   alignas(64) float inverse_[most_groups];
@@ -485,6 +541,7 @@ class QuantEncoder {
   alignas(64) std::uint16_t minima_[most_groups];
   alignas(64) std::int32_t columns_[chunk_cols];
   std::uint16_t affected_[most_groups];
+  std::uint8_t marked_[most_groups];  ///< of use if any_marked_
   alignas(64) std::uint8_t row_[most_codes];
 };
 
