@@ -22,7 +22,8 @@
 ///    minimum of them. A group with a NaN or an infinity that has no place is marked: `nan_code` stands for
 ///    these then, and for no number.
 /// 5. Every element gets a code (`quant_code`), also those with a place; NaNs and infinities of marked groups
-///    get `nan_code`.
+///    get `nan_code`. In a group whose minimum is 0 a positive number has code 1 at least (`keeps_positive`):
+///    whoever asks for the sign of a ReLU's output is told the truth.
 #pragma once
 
 #include <cstddef>
@@ -195,6 +196,15 @@ ADACC_HD constexpr std::int32_t quant_code(float x, float base, float inverse,
   steps = steps < top ? steps : top;
   constexpr std::int32_t zero = Symmetric ? middle_code<Bits> << 16 : 0;
   return (static_cast<std::int32_t>(steps) + (zero + random)) >> 16;
+}
+
+/// Whether positive numbers stay positive in groups whose minimum is 0. (Stochastic codes are drawn as they are.)
+ADACC_HD constexpr bool keeps_positive(const QuantOptions& o) {
+  return !o.symmetric && o.rounding == Rounding::nearest;
+}
+/// If so, the code of x from its quant_code().
+ADACC_HD constexpr std::int32_t positive_code(float x, float base, std::int32_t code) {
+  return base == 0 && x > 0 && code == 0 ? 1 : code;
 }
 
 /// The code in a marked group of an element whose ordered() is `order` and whose quant_code() is `code`.

@@ -166,22 +166,26 @@ ADACC_HD void codes_of_thread(Tile& tile, int me, bool within, const Use& use) {
   }
 }
 
-/// If any group is marked: the codes of the part's elements in such groups, by marked_code(). code_at(row, column)
-/// refers to the one that the calling thread has made.
+/// If any group has codes that differ from quant_code(): those of the part, by positive_code() and, unless `within`,
+/// by marked_code(). code_at(row, column) refers to the code that the calling thread has made.
 template <class Tile, class CodeAt>
-ADACC_HD void mark_codes(Tile& tile, const CodeAt& code_at) {
+ADACC_HD void amend_codes(Tile& tile, bool within, const CodeAt& code_at) {
+  constexpr bool positive = keeps_positive(Tile::options);
   tile.block.each([&](int me) {
-    if (tile.shared.any_marked == 0) return;
+    const bool marked = !within && tile.shared.any_marked != 0;
+    if (!marked && !(positive && tile.shared.any_from_zero != 0)) return;
     const auto t = tile.thread_of(me);
     const std::size_t columns = t.columns(tile.cols());
     for (std::size_t i = 0; i < t.count; ++i)
       for (std::size_t j = 0; j < columns; ++j) {
-        const std::size_t row = t.row + i, col = t.col + j;
-        if (tile.shared.marked[Tile::slot_of(row, col)] == 0) continue;
-        const std::int32_t order = ordered(to_number(tile.element(row, col)));
-        std::uint8_t& code = code_at(row, col);
-        code = static_cast<std::uint8_t>(
-            marked_code<Tile::bits, Tile::options.symmetric>(order, code));
+        const std::size_t row = t.row + i, col = t.col + j, slot = Tile::slot_of(row, col);
+        const float x = to_number(tile.element(row, col));
+        std::uint8_t& at = code_at(row, col);
+        std::int32_t code = at;
+        if (positive) code = positive_code(x, tile.shared.base[slot], code);
+        if (marked && tile.shared.marked[slot] != 0)
+          code = marked_code<Tile::bits, Tile::options.symmetric>(ordered(x), code);
+        at = static_cast<std::uint8_t>(code);
       }
   });
 }
@@ -200,9 +204,9 @@ ADACC_HD void encode_part_codes(Tile& tile, bool within) {
         to += stride;
       });
     });
-    if (within) return;
+    if (within && !keeps_positive(Tile::options)) return;
     auto* const codes = static_cast<std::uint8_t*>(static_cast<void*>(tile.bytes));
-    mark_codes(tile, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
+    amend_codes(tile, within, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
       return codes[tile.format->codes + row * tile.format->row_bytes + tile.index * tile_cols +
                    col];
     });
@@ -212,8 +216,8 @@ ADACC_HD void encode_part_codes(Tile& tile, bool within) {
         store_packet(&tile.shared.codes[row][tile.thread_of(me).col], codes);
       });
     });
-    if (!within)
-      mark_codes(tile, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
+    if (!within || keeps_positive(Tile::options))
+      amend_codes(tile, within, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
         return tile.shared.codes[row][col];
       });
     tile.block.each([&](int me) { store_part_codes(tile, me); });

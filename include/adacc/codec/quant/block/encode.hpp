@@ -55,7 +55,7 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
       Tile::strided(me, Tile::slots, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
     if constexpr (Tile::channels)
       Tile::strided(me, Tile::slots, [&](std::size_t i) { s.marked[i] = 0; });
-    if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = 0;
+    if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;
     const std::size_t last = b.tiles - 1;

@@ -24,15 +24,19 @@ struct CodeLimits {
   }
 };
 
-/// quant_code of sixteen elements, in the third bytes of `fixed`.
-template <unsigned Bits, bool Symmetric, bool Stochastic, class T>
+/// quant_code of sixteen elements, in the third bytes of `fixed`; positive_code() if Positive.
+template <unsigned Bits, bool Symmetric, bool Stochastic, bool Positive, class T>
 inline void encode_vector(const T* x, const Floats16& base, const Floats16& inverse,
                           const CodeLimits<Bits, Symmetric>& limits, const std::uint16_t* random,
                           Ints16& fixed) {
   Floats16 steps;
   load_numbers(x, steps);
+  [[maybe_unused]] Floats16 least;
+  if constexpr (Positive)
+    least = (steps > 0.0F) & (base == 0.0F) ? Floats16{} + 32768.0F : Floats16{};
   steps = Symmetric ? steps * inverse : (steps * 0.5F - base) * inverse;
-  steps = steps > limits.bottom ? steps : limits.bottom;
+  if constexpr (Positive) steps = steps > least ? steps : least;
+  else steps = steps > limits.bottom ? steps : limits.bottom;
   steps = steps < limits.top ? steps : limits.top;
   fixed = __builtin_convertvector(steps, Ints16) + (Symmetric ? middle_code<Bits> << 16 : 0);
   if constexpr (Stochastic) {
@@ -68,15 +72,16 @@ struct RowCoder {
 
 /// The codes of `cols` elements of a row. `random` is read if Stochastic. Streamed: see
 /// store_vector.
-template <unsigned Bits, bool Symmetric, bool Stochastic, bool Streamed, class Coders, class T>
+template <unsigned Bits, bool Symmetric, bool Stochastic, bool Positive, bool Streamed,
+          class Coders, class T>
 void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
                 const std::uint16_t* __restrict random, std::uint8_t* __restrict codes) {
   const CodeLimits<Bits, Symmetric> limits;
   const auto encode = [&](std::size_t c, Ints16& fixed) {
     Floats16 bases = {}, inverses;
     coders.template load<Symmetric>(c, bases, inverses);
-    encode_vector<Bits, Symmetric, Stochastic>(x + c, bases, inverses, limits,
-                                               Stochastic ? random + c : nullptr, fixed);
+    encode_vector<Bits, Symmetric, Stochastic, Positive>(x + c, bases, inverses, limits,
+                                                         Stochastic ? random + c : nullptr, fixed);
   };
   std::size_t c = 0;
   for (; c + 2 * vector_lanes <= cols; c += 2 * vector_lanes) {
@@ -93,9 +98,11 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
   }
   for (; c < cols; ++c) {
     const QuantCoder coder = coders.at(c);
-    codes[c] = static_cast<std::uint8_t>(
-        quant_code<Bits, Symmetric>(to_number(x[c]), Symmetric ? 0.0F : coder.base, coder.inverse,
-                                    Stochastic ? std::int32_t{random[c]} : half_code));
+    const float number = to_number(x[c]);
+    const std::int32_t code =
+        quant_code<Bits, Symmetric>(number, Symmetric ? 0.0F : coder.base, coder.inverse,
+                                    Stochastic ? std::int32_t{random[c]} : half_code);
+    codes[c] = static_cast<std::uint8_t>(Positive ? positive_code(number, coder.base, code) : code);
   }
 }
 

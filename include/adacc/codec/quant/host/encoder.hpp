@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../../../core/random.hpp"
 #include "../../read_ahead.hpp"
@@ -398,6 +399,11 @@ class QuantEncoder {
       scales_[g] = group.scale.bits, minima_[g] = group.minimum.bits;
       base_[g] = coder.base, inverse_[g] = coder.inverse;
     }
+    if constexpr (keeps_positive(O)) {
+      unsigned zeros = 0;
+      for (std::size_t g = 0; g < groups; ++g) zeros |= minima_[g] == 0 ? 1U : 0U;
+      any_from_zero_ = zeros != 0;
+    }
   }
 
   /// Groups first … first + n - 1 of the block, those from `from` here.
@@ -459,27 +465,36 @@ class QuantEncoder {
                     std::uint64_t element, std::uint8_t* codes) {
     const std::uint16_t* random = nullptr;
     if constexpr (stochastic) random = random_.row(element, n);
+    const auto encode = [&](auto positive, auto streamed, std::uint8_t* to) {
+      encode_piece<decltype(positive)::value, decltype(streamed)::value>(r, c, n, per_row, x,
+                                                                         random, to);
+    };
+    const auto encode_to = [&](auto streamed, std::uint8_t* to) {
+      if constexpr (keeps_positive(O))
+        if (any_from_zero_) return encode(std::true_type{}, streamed, to);
+      encode(std::false_type{}, streamed, to);
+    };
     if constexpr (Bits == 4) {
-      encode_piece<false>(r, c, n, per_row, x, random, row_);
+      encode_to(std::false_type{}, row_);
       if (streamed_) pack_row<true>(n, row_, codes);
       else pack_row<false>(n, row_, codes);
     } else if (streamed_) {
-      encode_piece<true>(r, c, n, per_row, x, random, codes);
+      encode_to(std::true_type{}, codes);
     } else {
-      encode_piece<false>(r, c, n, per_row, x, random, codes);
+      encode_to(std::false_type{}, codes);
     }
   }
-  template <bool Streamed>
+  template <bool Positive, bool Streamed>
   void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
                     const std::uint16_t* random, std::uint8_t* to) {
     if constexpr (O.group == 0) {
-      encode_row<Bits, O.symmetric, stochastic, Streamed>(
+      encode_row<Bits, O.symmetric, stochastic, Positive, Streamed>(
           n, x, ColumnCoders{base_ + c, inverse_ + c}, random, to);
     } else {
       constexpr std::size_t size = O.group == whole_row ? most_codes : O.group;
       std::size_t g = r * per_row + (O.group == whole_row ? 0 : c / size);
       for (std::size_t i = 0; i < n; i += size, ++g)
-        encode_row<Bits, O.symmetric, stochastic, Streamed>(
+        encode_row<Bits, O.symmetric, stochastic, Positive, Streamed>(
             n - i < size ? n - i : size, x + i, RowCoder{{base_[g], inverse_[g]}},
             stochastic ? random + i : nullptr, to + i);
     }
@@ -534,6 +549,7 @@ class QuantEncoder {
   QuantRandom random_;
   std::size_t affected_count_ = 0;
   bool any_marked_ = false;
+  bool any_from_zero_ = false;  ///< of the groups at hand some have a minimum of 0
   GroupExtremes<most_groups> extremes_;
   alignas(64) float base_[most_groups];
   alignas(64) float inverse_[most_groups];

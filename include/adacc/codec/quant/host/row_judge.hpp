@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+/// How well an encoded block of 64 rows holds each of them (codec/row_errors.hpp).
+///
+/// Most rows are far below the bound. Their noise is known beforehand: rounding to a scale s adds s^2 / 12 to an
+/// element, or twice as much if rounding is stochastic. The row's own square is guessed from 32 neighbouring
+/// elements: of the largest magnitudes of four pieces of them, the second smallest is typical, and single outliers do
+/// not move it. Where the noise comes near the bound of this guess, the row is decoded and measured. So zeros
+/// that are exact, and rows with a few large elements, are judged by what they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../../read_ahead.hpp"
+#include "../../row_errors.hpp"
+#include "../layout.hpp"
+#include "../quantize.hpp"
+#include "decoder.hpp"
+#include "encoder.hpp"
+#include "extremes.hpp"
+#include "row_extremes.hpp"
+#include "vectors.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Sums of squares of numbers, in an order that no compiler changes. A float's square is exact in double.
+class SquareSum {
+ public:
+  /// x - y, or x, of sixteen numbers.
+  void add(const Floats16& x, const Floats16& y) {
+    const Doubles8 low = half<0>(x) - half<0>(y), high = half<8>(x) - half<8>(y);
+    low_ += low * low;
+    high_ += high * high;
+  }
+  void add(const Floats16& x) {
+    const Doubles8 low = half<0>(x), high = half<8>(x);
+    low_ += low * low;
+    high_ += high * high;
+  }
+  double value() const {
+    const Doubles8 sums = low_ + high_;
+    double lanes[8];
+    std::memcpy(lanes, &sums, sizeof lanes);
+    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
+           ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+  }
+
+ private:
+  using Floats8 = float __attribute__((vector_size(32)));
+  using Doubles8 = double __attribute__((vector_size(64)));
+
+  template <int first>
+  static Doubles8 half(const Floats16& x) {
+    return __builtin_convertvector(
+        __builtin_shufflevector(x, x, first, first + 1, first + 2, first + 3, first + 4, first + 5,
+                                first + 6, first + 7),
+        Doubles8);
+  }
+
+  Doubles8 low_ = {}, high_ = {};
+};
+
+template <unsigned Bits, QuantOptions O, class T>
+class RowJudge {
+ public:
+  /// x: the block's first element; `bytes`: where its part of the blob starts.
+  RowJudge(const QuantBlock& block, const T* x, const std::byte* bytes, double bound)
+      : block_(block), x_(x), bytes_(bytes), bound_(bound), decoder_(block, bytes, nullptr, 0) {
+    std::memcpy(&header_, bytes, sizeof header_);
+  }
+
+  RowErrors judge() {
+    RowErrors result;
+    result.rows = block_.rows;
+    find_suspects();
+    if (suspects_ == 0) return result;
+    for_suspects([&](std::size_t r) { limits_[r] = bulk_limit(r); });
+    for (std::size_t col = 0; col < block_.cols; col += piece) {
+      const std::size_t n = smaller(block_.cols - col, piece);
+      for_suspects([&](std::size_t r) { measure(r, col, n); });
+    }
+    for_suspects([&](std::size_t r) {
+      const double ratio = sums_[r].ratio();
+      if (ratio > bound_) ++result.over;
+      if (ratio > result.worst) result.worst = ratio;
+    });
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t piece = QuantDecoder<Bits, O, T>::piece;
+  static constexpr double rounding = O.rounding == Rounding::stochastic ? 1.0 / 6 : 1.0 / 12;
+  static constexpr double largest_ratio = 1e30;
+
+  /// Of a row, without elements that have a place; bulk: those within the row's limit.
+  struct Sums {
+    double error = 0, signal = 0, bulk_error = 0, bulk_signal = 0;
+    std::size_t elements = 0, bulk = 0;
+
+    double ratio() const {
+      const double all = of(error, signal);
+      // Outliers that widened its groups may cost the bulk of a row, though its error is small beside them.
+      const double within = 2 * bulk >= elements ? of(bulk_error, bulk_signal) : 0;
+      return larger(all, within);
+    }
+
+   private:
+    static double of(double error, double signal) {
+      if (error == 0) return 0;
+      return error < largest_ratio * signal ? error / signal : largest_ratio;  // also of NaN
+    }
+  };
+
+  template <class Visit>
+  void for_suspects(const Visit& visit) const {
+    for (std::uint64_t rows = suspects_; rows != 0; rows &= rows - 1)
+      visit(static_cast<std::size_t>(__builtin_ctzll(rows)));
+  }
+
+  /// Rows that may be over the bound.
+  void find_suspects() {
+    suspects_ = ~std::uint64_t{0} >> (block_rows - block_.rows);
+    constexpr std::size_t seen = fewest_for_outliers;
+    if (block_.cols < seen || (header_.nonfinite != 0 && header_.unplaced != 0)) return;
+    GroupExtremes<block_rows> extremes;
+    row_extremes<seen, false>(x_ + (block_.cols - seen) / 2, block_.cols, block_.rows, seen,
+                              nullptr, nothing_, extremes);
+    const double common = O.group == 0 ? squares(0, block_.cols, 1) : 0;
+    for (std::size_t r = 0; r < block_.rows; ++r) {
+      const double typical = bits_as<float>(extremes.second[r]);
+      // Of eight normal numbers, the largest has about 2.4 times their mean square. Half of the bound is near.
+      const double guess = static_cast<double>(block_.cols) * typical * typical / 2.4;
+      const double noise = rounding * (O.group == 0 ? common : squares_of_row(r));
+      if (noise <= 0.5 * bound_ * guess) suspects_ &= ~(std::uint64_t{1} << r);
+    }
+  }
+
+  double squares_of_row(std::size_t r) const {
+    if constexpr (O.group == 0 || O.group == whole_row) return squares(r, 1, 1);
+    else return squares(r, div_up(block_.cols, O.group), block_.rows);
+  }
+  /// Sum over groups first, first + stride, … of the squares of their scales, times the elements of a row in each.
+  double squares(std::size_t first, std::size_t groups, std::size_t stride) const {
+    double sums[8] = {};  // independent, so that they are added at a time
+    for (std::size_t k = 0; k < groups; ++k) {
+      bfloat16 scale = {0};
+      std::memcpy(&scale, bytes_ + block_.scales + 2 * (first + k * stride), sizeof scale);
+      const double s = to_float(without_mark(scale));
+      sums[k % 8] += s * s * elements_of(k);
+    }
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
+           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+  }
+  /// Elements of a row in its group k.
+  double elements_of(std::size_t k) const {
+    if constexpr (O.group == 0) return 1;
+    else if constexpr (O.group == whole_row) return static_cast<double>(block_.cols);
+    else return static_cast<double>(smaller(O.group, block_.cols - k * O.group));
+  }
+
+  static std::int32_t magnitude(T x) { return magnitude_of(ordered(to_number(x))); }
+
+  /// Adds columns col … col + n - 1 to the sums of row r.
+  void measure(std::size_t r, std::size_t col, std::size_t n) {
+    const T* const row = x_ + r * block_.cols + col;
+    decoder_.decode_row(r, col, n, decoded_);
+    Sums& sums = sums_[r];
+    for (std::size_t c = 0; c < n; ++c) x_here_[c] = row[c];
+    for (std::size_t c = n; c % vector_lanes != 0; ++c) x_here_[c] = decoded_[c] = T{};
+    std::size_t without = n;
+    for_placed(r, col, n, [&](std::size_t c) {
+      x_here_[c] = decoded_[c] = T{};
+      --without;
+    });
+    add(n, sums.error, sums.signal);
+    sums.elements += without;
+    std::size_t beyond = 0;
+    for (std::size_t c = 0; c < n; ++c) {
+      if (magnitude(x_here_[c]) <= limits_[r]) continue;
+      x_here_[c] = decoded_[c] = T{};
+      ++beyond;
+    }
+    sums.bulk += without - beyond;
+    add(n, sums.bulk_error, sums.bulk_signal);
+  }
+  void add(std::size_t n, double& error, double& signal) const {
+    SquareSum off, own;
+    for (std::size_t c = 0; c < n; c += vector_lanes) {
+      Floats16 x, y;
+      load_numbers(x_here_ + c, x);
+      load_numbers(decoded_ + c, y);
+      off.add(y, x);
+      own.add(x);
+    }
+    error += off.value();
+    signal += own.value();
+  }
+
+  /// Calls visit(c) for columns col + c of the row, c < n, that have a place.
+  template <class Visit>
+  void for_placed(std::size_t r, std::size_t col, std::size_t n, const Visit& visit) const {
+    if constexpr (O.outliers == Outliers::none) return;
+    if (header_.flagged == header_.unplaced) return;
+    for (std::size_t c = 0; c < n; c += tile_cols) {
+      const std::size_t tile = (col + c) / tile_cols;
+      const QuantSection layout(O, block_.rows, block_.cols_of_tile(tile), sizeof(T));
+      if (layout.places == 0) continue;
+      const std::byte* const from = bytes_ + block_.section(tile);
+      std::uint32_t used = 0;
+      std::memcpy(&used, from, sizeof used);
+      for (std::size_t i = 0; i < smaller<std::size_t>(used, layout.places); ++i) {
+        std::uint16_t index = 0;
+        std::memcpy(&index, from + layout.indices + 2 * i, sizeof index);
+        const bool mine = O.outliers == Outliers::channels || index / tile_cols == r;
+        if (mine && c + index % tile_cols < n) visit(c + index % tile_cols);
+      }
+    }
+  }
+
+  /// What is far beyond the median of a row's magnitudes is no bulk. A row most of which is 0 is bulk as a whole.
+  std::int32_t bulk_limit(std::size_t r) const {
+    std::uint32_t counts[256] = {};
+    for (std::size_t c = 0; c < block_.cols; ++c)
+      ++counts[magnitude(x_[r * block_.cols + c]) >> 23];
+    return channel_threshold(counts, block_.cols, 256);
+  }
+
+  const QuantBlock& block_;
+  const T* x_;
+  const std::byte* bytes_;
+  double bound_;
+  QuantDecoder<Bits, O, T> decoder_;
+  BlockHeader header_ = {};
+  std::uint64_t suspects_ = 0;  ///< a bit for each row
+  ReadAhead nothing_;
+  Sums sums_[block_rows];
+  std::int32_t limits_[block_rows];  ///< of the bulk of rows
+  T decoded_[piece + vector_lanes];
+  T x_here_[piece + vector_lanes];
+};
+
+}}}  // namespace adacc::v0_1::detail
