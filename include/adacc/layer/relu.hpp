@@ -20,8 +20,8 @@ namespace adacc { inline namespace v0_1 {
 struct Relu {
   static constexpr auto backward_reads = reads::output;
   static constexpr auto split = Split::rows;
-  /// One bit says all. Int8Outlier and Bf16 are for outputs whose next reader needs values: int8
-  /// takes those below half a step for zeros.
+  /// One bit says all. Int8Outlier and Bf16 are for outputs whose next reader needs values: both keep
+  /// positive numbers positive.
   using output_codecs = CodecList<BitMask, Int8Outlier, Bf16>;
   static constexpr const char* name = "relu";
   static constexpr bool dx_overwrites_dy = true;

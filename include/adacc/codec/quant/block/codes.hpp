@@ -166,30 +166,6 @@ ADACC_HD void codes_of_thread(Tile& tile, int me, bool within, const Use& use) {
   }
 }
 
-/// If any group has codes that differ from quant_code(): those of the part, by positive_code() and, unless `within`,
-/// by marked_code(). code_at(row, column) refers to the code that the calling thread has made.
-template <class Tile, class CodeAt>
-ADACC_HD void amend_codes(Tile& tile, bool within, const CodeAt& code_at) {
-  constexpr bool positive = keeps_positive(Tile::options);
-  tile.block.each([&](int me) {
-    const bool marked = !within && tile.shared.any_marked != 0;
-    if (!marked && !(positive && tile.shared.any_from_zero != 0)) return;
-    const auto t = tile.thread_of(me);
-    const std::size_t columns = t.columns(tile.cols());
-    for (std::size_t i = 0; i < t.count; ++i)
-      for (std::size_t j = 0; j < columns; ++j) {
-        const std::size_t row = t.row + i, col = t.col + j, slot = Tile::slot_of(row, col);
-        const float x = to_number(tile.element(row, col));
-        std::uint8_t& at = code_at(row, col);
-        std::int32_t code = at;
-        if (positive) code = positive_code(x, tile.shared.base[slot], code);
-        if (marked && tile.shared.marked[slot] != 0)
-          code = marked_code<Tile::bits, Tile::options.symmetric>(ordered(x), code);
-        at = static_cast<std::uint8_t>(code);
-      }
-  });
-}
-
 /// Codes of 8 bits of a whole part leave a warp as one stretch of memory. Others go to shared memory
 /// first, so that rows leave it in order. Within: no element of the part is beyond its group.
 template <class Tile>
@@ -204,24 +180,58 @@ ADACC_HD void encode_part_codes(Tile& tile, bool within) {
         to += stride;
       });
     });
-    if (within && !keeps_positive(Tile::options)) return;
-    auto* const codes = static_cast<std::uint8_t*>(static_cast<void*>(tile.bytes));
-    amend_codes(tile, within, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
-      return codes[tile.format->codes + row * tile.format->row_bytes + tile.index * tile_cols +
-                   col];
-    });
   } else {
     tile.block.each([&](int me) {
       codes_of_thread(tile, me, within, [&](std::size_t row, const RowCodes<Tile>& codes) {
         store_packet(&tile.shared.codes[row][tile.thread_of(me).col], codes);
       });
     });
-    if (!within || keeps_positive(Tile::options))
-      amend_codes(tile, within, [&](std::size_t row, std::size_t col) -> std::uint8_t& {
-        return tile.shared.codes[row][col];
-      });
     tile.block.each([&](int me) { store_part_codes(tile, me); });
   }
+}
+
+/// The code of an element of the tile, from its quant_code().
+template <class Tile>
+ADACC_HD std::int32_t amended_code(const Tile& tile, bool marked, std::size_t row, std::size_t col,
+                                   std::uint32_t from) {
+  const std::size_t slot = Tile::slot_of(row, col);
+  const float x = to_number(tile.element(row, col));
+  auto code = static_cast<std::int32_t>(from);
+  if (keeps_positive(Tile::options)) code = positive_code(x, tile.shared.base[slot], code);
+  if (marked && tile.shared.marked[slot] != 0)
+    code = marked_code<Tile::bits, Tile::options.symmetric>(ordered(x), code);
+  return code;
+}
+
+/// If any group has codes that are not quant_code(): those of the tile in memory, once all are written. That is rare
+/// enough to read them again, so that nobody else holds registers for it.
+template <class Tile>
+ADACC_HD void amend_codes(Tile& tile) {
+  tile.block.each([&](int me) {
+    const bool marked = tile.shared.any_marked != 0;
+    if (!marked && !(keeps_positive(Tile::options) && tile.shared.any_from_zero != 0)) return;
+    const std::size_t cols = tile.cols(), first = tile.index * tile_cols * Tile::bits / 8;
+    const std::size_t bytes =
+        Tile::bits == 8 ? cols
+                        : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2);
+    std::byte* const codes = tile.bytes + tile.format->codes + first;
+    Tile::strided(me, tile.rows() * bytes, [&](std::size_t i) {
+      const std::size_t row = i / bytes, byte = i % bytes;
+      std::byte* const at = codes + row * tile.format->row_bytes + byte;
+      const std::uint32_t both = get<std::uint8_t>(at);
+      if constexpr (Tile::bits == 8) {
+        put(at, static_cast<std::uint8_t>(amended_code(tile, marked, row, byte, both)));
+      } else {
+        const std::size_t strip = byte / 16 * strip_cols, left = cols - strip, j = byte % 16;
+        const std::size_t in_strip = left < strip_cols ? left : strip_cols;
+        const std::size_t half = div_up(in_strip, 2);
+        std::int32_t code = amended_code(tile, marked, row, strip + j, both & 15);
+        if (j + half < in_strip)
+          code |= amended_code(tile, marked, row, strip + j + half, both >> 4) << 4;
+        put(at, static_cast<std::uint8_t>(code));
+      }
+    });
+  });
 }
 
 }}}  // namespace adacc::v0_1::detail

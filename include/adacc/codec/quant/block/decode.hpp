@@ -38,11 +38,10 @@ struct DecodedGroups {
 /// makes of a NaN has other bits on a GPU than on a CPU.)
 ADACC_HD constexpr bool is_plain(bfloat16 scale) { return scale.bits < 0x7F80; }
 
-/// A row of a thread's columns from their codes. scale_of(j) is the scale as stored, of columns that there are.
-template <unsigned Bits, bool Symmetric, class T, std::size_t P, class ScaleOf>
+/// A row of a thread's columns from their codes.
+template <unsigned Bits, bool Symmetric, class T, std::size_t P>
 ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
-                                        const DecodedGroups<P>& groups, bool plain,
-                                        std::size_t columns, const ScaleOf& scale_of) {
+                                        const DecodedGroups<P>& groups) {
   ElementWords<T, P> out;
   ADACC_UNROLL for (std::size_t j = 0; j < P; j += 2) {
     float pair[2];
@@ -50,16 +49,27 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
         byte_of(codes[(j + i) / 4], (j + i) % 4), groups.scale[j + i], groups.minimum[j + i]);
     out.set(j, pair[0], pair[1]);
   }
-  if (plain) return out;
-  SmallPacket<T, P> some = out.elements();
-  ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
-    if (j >= columns) continue;
-    const bfloat16 scale = scale_of(j);
-    const bool marked =
-        byte_of(codes[j / 4], j % 4) == nan_code<Bits, Symmetric> && is_marked(scale);
-    if (marked || is_nan(to_float(scale))) some.at[j] = quiet_nan<T>();
-  }
-  return {bits_as<decltype(out.packet)>(some)};
+  return out;
+}
+
+/// NaN wherever marked groups have it, and in groups whose scale is one; everywhere if the blob is not `valid`. Of
+/// what the calling thread has decoded. Rare: nothing is held for it.
+template <unsigned Bits, QuantOptions O, class T>
+ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
+                       std::size_t columns, bool valid, const std::byte* bytes, T* x) {
+  for (std::size_t r = thread.row; r < thread.row + thread.count; ++r)
+    for (std::size_t j = 0; j < columns; ++j) {
+      const std::size_t col = left + thread.col + j;
+      const bfloat16 scale{
+          get<std::uint16_t>(bytes + b.scales + 2 * b.template group_of<O>(r, col))};
+      const CodePlace place = code_place(Bits, b.cols, col);
+      const std::uint32_t code =
+          get<std::uint8_t>(bytes + b.codes + r * b.row_bytes + place.byte) >> place.shift &
+          ((1U << Bits) - 1);
+      const bool marked = is_marked(scale) && code == nan_code<Bits, O.symmetric>;
+      if (!valid || marked || is_nan(to_float(scale)))
+        x[r * b.cols + thread.col + j] = quiet_nan<T>();
+    }
 }
 
 /// What a thread has of a tile: all of its rows and columns, and all of it aligned, if Whole.
@@ -70,12 +80,13 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
   constexpr std::size_t P = Thread::packet, R = Thread::most_rows;
   const std::size_t columns = Whole ? P : thread.columns(cols), col = left + thread.col;
   if (columns == 0) return;
-  constexpr bfloat16 nan = {0x7FC0}, zero = {0};
+  constexpr bfloat16 zero = {0};
   const auto parameter = [&](std::size_t array, std::size_t group) {
     return bfloat16{get<std::uint16_t>(bytes + array + 2 * group)};
   };
   DecodedGroups<P> groups;
-  bool plain = false;
+  std::uint16_t most =
+      0;  // of the bits of scales: beyond those of plain ones, if there is one that is not
   if constexpr (O.group == 0) {
     using Parameters = SmallPacket<bfloat16, P>;
     Parameters scales = {}, minima = {};
@@ -89,11 +100,10 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
         if (!O.symmetric) minima.at[j] = parameter(b.minima, col + j);
       }
     }
-    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j)
-        groups.set(j, valid ? scales.at[j] : nan, minima.at[j]);
-    plain = valid;
-    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) plain =
-        plain && (j >= columns || is_plain(scales.at[j]));
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
+      groups.set(j, scales.at[j], minima.at[j]);
+      most = larger(most, scales.at[j].bits);
+    }
   }
   // Those of the thread's rows lie together.
   using OfRows = SmallPacket<bfloat16, R>;
@@ -120,10 +130,10 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     const std::size_t row = thread.row + r;
     if constexpr (O.group != 0) {
       const std::size_t g = b.template group_of<O>(row, col);
-      const bfloat16 s = !valid ? nan : Whole ? row_scales.at[r] : parameter(b.scales, g);
+      const bfloat16 s = Whole ? row_scales.at[r] : parameter(b.scales, g);
       const bfloat16 m = O.symmetric ? zero : Whole ? row_minima.at[r] : parameter(b.minima, g);
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, s, m);
-      plain = is_plain(s);
+      most = larger(most, s.bits);
     }
     SmallPacket<std::uint32_t, P / 4> in = {};
     if (codes_aligned) {
@@ -141,10 +151,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
         in.at[j / 4] |= code << j % 4 * 8;
       }
     }
-    auto out =
-        decoded_row<Bits, O.symmetric, T, P>(in.at, groups, plain, columns, [&](std::size_t j) {
-          return valid ? parameter(b.scales, b.template group_of<O>(row, col + j)) : nan;
-        });
+    auto out = decoded_row<Bits, O.symmetric, T, P>(in.at, groups);
     if (aligned) {
       constexpr std::size_t size = Packet16<T>::size;
       ADACC_UNROLL for (std::size_t p = 0; p < P / size; ++p) {
@@ -159,6 +166,8 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (j < columns) to[j] = elements.at[j];
     }
   }
+  if (!valid || !is_plain(bfloat16{most}))
+    put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
 }
 
 /// Part `part` of the blocks times tiles of job.format, to x.

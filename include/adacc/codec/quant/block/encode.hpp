@@ -190,6 +190,10 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
     quant_clear(all, first == 0);
     if constexpr (decltype(all)::by_part) encode_by_part(all, first);
     else encode_by_step(all, first, end);
+    for (std::size_t i = first; i < end; ++i) {
+      all.set_tile(i);
+      amend_codes(all);
+    }
     return quant_report(all);
   };
   if (!(whole ? encode(std::true_type{}) : encode(std::false_type{}))) return;

@@ -27,16 +27,12 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Sums of squares of numbers, in an order that no compiler changes. A float's square is exact in double.
 class SquareSum {
  public:
-  /// x - y, or x, of sixteen numbers.
+  /// Of sixteen numbers x.
+  void add(const Floats16& x) { add(x, Floats16{}); }
+  /// Of sixteen differences x - y.
   void add(const Floats16& x, const Floats16& y) {
-    const Doubles8 low = half<0>(x) - half<0>(y), high = half<8>(x) - half<8>(y);
-    low_ += low * low;
-    high_ += high * high;
-  }
-  void add(const Floats16& x) {
-    const Doubles8 low = half<0>(x), high = half<8>(x);
-    low_ += low * low;
-    high_ += high * high;
+    add_half<0>(x, y, low_);
+    add_half<8>(x, y, high_);
   }
   double value() const {
     const Doubles8 sums = low_ + high_;
@@ -51,11 +47,18 @@ class SquareSum {
   using Doubles8 = double __attribute__((vector_size(64)));
 
   template <int first>
-  static Doubles8 half(const Floats16& x) {
-    return __builtin_convertvector(
-        __builtin_shufflevector(x, x, first, first + 1, first + 2, first + 3, first + 4, first + 5,
-                                first + 6, first + 7),
-        Doubles8);
+  static void half(const Floats16& x, Doubles8& to) {
+    const Floats8 part = __builtin_shufflevector(x, x, first, first + 1, first + 2, first + 3,
+                                                 first + 4, first + 5, first + 6, first + 7);
+    to = __builtin_convertvector(part, Doubles8);
+  }
+  template <int first>
+  static void add_half(const Floats16& x, const Floats16& y, Doubles8& to) {
+    Doubles8 a, b;
+    half<first>(x, a);
+    half<first>(y, b);
+    a -= b;
+    to += a * a;
   }
 
   Doubles8 low_ = {}, high_ = {};
