@@ -85,9 +85,6 @@ inline void declare(CLI::App& app, Options& options) {
       "--train", options.train,
       "train these parameters alone: names with commas between them, such as 'block.5,head' or "
       "'*.bias,*layer_norm*'; the others are frozen, and take no gradients and no moments");
-  train->check([](const std::string& patterns) {
-    return patterns.empty() ? "names no parameter: all would be frozen" : "";
-  });
   app.add_option("--lora", options.lora.rank,
                  "freeze the model, and train adapters of this rank beside its linear layers; "
                  "--save then also writes them alone, to FILE.lora.safetensors")
