@@ -22,7 +22,12 @@ void print_summary(AnyTrainer& trainer, double step_ms) {
                   1e3 * trainer.planned().plan.time.seconds, step_ms);
     std::printf("of stage %d:\n", trainer.stage());
   }
-  line("activation peak, measured", trainer.measured_peak());
+  if (const std::size_t measured = trainer.measured_peak(); measured > 0)
+    line("activation peak, measured", measured);
+  else
+    std::printf(
+        "activation peak, measured    not measured: the plan was made right before the last step, "
+        "or none ran\n");
   line("activation peak, predicted", trainer.predicted_peak());
   if constexpr (requires { trainer.retain_peak(); })
     line("retain would have needed", trainer.retain_peak());

@@ -245,7 +245,8 @@ class Trainer {
   const std::vector<std::string>& changes() const { return changes_; }
   const adacc::Error& refused() const { return trained().boundary().update.failed; }
 
-  /// Arena bytes that training steps have touched.
+  /// Arena bytes that training steps have touched since the plan was made; 0 behind the step before which
+  /// it was, since whatever measured or moved it has touched the arena, too.
   std::size_t measured_peak() { return touched_bytes(arena(), predicted_peak()); }
 
  private:

@@ -445,6 +445,13 @@ full=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 "$train_gpt" --resume efull --threads 1 --steps 8 --budget 40% >out 2>err || complain "less: $(cat err)"
 less=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 [ $((less * 100)) -le $((full * 40)) ] || complain "resumed with 40 %, it takes $less of $full bytes"
+# The step before which the plan changed is not measured, and nobody says that it touched nothing.
+"$train_gpt" --resume efull --threads 1 --steps 6 --budget 40% --log peak.jsonl --report peak.html >out 2>err ||
+  complain "a step more, with less: $(cat err)"
+grep -q 'budget changed' out || complain "no plan changed: $(cat out)"
+grep -q '^activation peak, measured    not measured: the plan was made right before the last step' out &&
+  grep -q '"activation_peak_bytes":null' peak.jsonl && grep -q 'not measured' peak.html ||
+  complain "what the only step touched: $(grep peak out) $(cat peak.jsonl)"
 # A checkpoint of auto can go on under a fixed policy, and back.
 "$train_gpt" --resume ehalf --threads 1 --steps 503 --policy retain --save fixed >out 2>err ||
   complain "a fixed policy: $(cat err)"
