@@ -459,6 +459,7 @@ int run(CommandLine& line, AnyTrainer& trainer, const DataIdentity& text, const 
     why = trainer.resume(line.resumed, line.notes, data, same);
   }
   if (why) return fail(why);
+  if constexpr (requires { trainer.resident(); }) trainer.resident().set_up_ended();
   const Notes notes = Notes::of(options, text);
   Run run(line, trainer, notes, data, validation);
   if ((why = share_error(ranks.group(), run.open_log()))) return fail(why);
