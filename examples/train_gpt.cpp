@@ -15,6 +15,7 @@
 #include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
 
+#include "train_gpt/agree.hpp"
 #include "train_gpt/command_line.hpp"
 #include "train_gpt/device_trainer.hpp"
 #include "train_gpt/may_freeze.hpp"
@@ -202,13 +203,14 @@ std::string printable(std::string text) {
   return text;
 }
 
-/// Whether a signal ended the training, of this rank or of another: all end behind the same step.
-bool interrupted() {
+/// Whether a signal ended the training, of this rank or of another: all end behind the same step. An error if
+/// one of them is not heard of.
+adacc::Result<bool> interrupted() {
   if (ranks.size() == 1) return signalled != 0;
   std::vector<std::uint64_t> all;
   if (const Error why =
           adacc::all_gather(ranks.group(), static_cast<std::uint64_t>(signalled), all))
-    return false;  // the step will say so
+    return why;
   for (const std::uint64_t one : all)
     if (one != 0) signalled = static_cast<int>(one);
   return signalled != 0;
@@ -236,8 +238,11 @@ class Run {
   int train() {
     const adacc::LearningRate rate{options_.lr, options_.min_lr, options_.warmup, options_.steps};
     Ending ending = Ending::done;
-    while (ending == Ending::done && trainer_.done() < options_.steps)
-      ending = interrupted() ? Ending::interrupted : step(rate);
+    while (ending == Ending::done && trainer_.done() < options_.steps) {
+      const auto ends = interrupted();
+      if (!ends) report(ends.error);
+      ending = !ends ? Ending::failed : *ends ? Ending::interrupted : step(rate);
+    }
     progress_.finish();
     if (ending == Ending::diverged) return save_last_finite(), 1;
     save_if_due("");
@@ -454,6 +459,7 @@ int run(CommandLine& line, AnyTrainer& trainer, const DataIdentity& text, const 
     why = trainer.resume(line.resumed, line.notes, data, same);
   }
   if (why) return fail(why);
+  if constexpr (requires { trainer.resident(); }) trainer.resident().set_up_ended();
   const Notes notes = Notes::of(options, text);
   Run run(line, trainer, notes, data, validation);
   if ((why = share_error(ranks.group(), run.open_log()))) return fail(why);
@@ -477,6 +483,7 @@ int train(CommandLine& line) {
   Error why = share_error(ranks.group(), look_ahead(line, data, validation));
   if (why) return fail(why);
   const DataIdentity text{data.size(), data.checksum()};
+  if ((why = agree(ranks.group(), line, text))) return fail(why);
   if (options.pipeline > 0) {
     if (options.pipeline != ranks.size())
       return fail(Error::say("--pipeline ", options.pipeline, " takes as many ranks (mpirun -np ",

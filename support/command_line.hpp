@@ -16,19 +16,32 @@
 
 namespace support {
 
+/// An option that was given as nothing, as by a variable of the shell that is not set: it would be taken for
+/// one that was not given.
+inline const CLI::Option* empty_option(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty()) return option;
+  return nullptr;
+}
+
 /// Parses; the status to exit with, if it is not to go on: 0 after --help, 2 after one line about
 /// what is wrong.
 inline std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
+  std::string fault;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& wrong) {
-    std::fprintf(stderr, "%s: %s (--help lists the options)\n", app.get_name().c_str(),
-                 adacc::one_line(wrong.what(), 400).c_str());
-    return 2;
+    fault = wrong.what();
   }
-  return std::nullopt;
+  if (const CLI::Option* option = empty_option(app))
+    fault = option->get_name() + ": is empty: give it a value, or leave it out";
+  if (fault.empty()) return std::nullopt;
+  std::fprintf(stderr, "%s: %s (--help lists the options)\n", app.get_name().c_str(),
+               adacc::one_line(fault, 400).c_str());
+  return 2;
 }
 
 /// A number from `least` to `most`. CLI::Range lets a NaN pass.

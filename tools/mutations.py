@@ -195,6 +195,8 @@ MUTATIONS = [
      "a step that failed can run again"),
     ("ranks/data_parallel_state.hpp", "even_if_failed = true", "even_if_failed = false",
      "ranks/data_parallel_test.cpp", "a rank whose step failed sums on with the others"),
+    ("ranks/farewell.hpp", "if ((end.alone = beside.wait(0))) return end;", "end.alone = beside.wait(0);",
+     "ranks/farewell_test.cpp", "behind a group that broke beside, nobody waits for the limit a second time"),
     ("step/arena.hpp", "if (use == uses_) busy_ = false;", "busy_ = false;", "step/cursor_test.cpp",
      "an old use does not end a new one"),
     ("step/memory_check.hpp", "return begin < end ? end - begin : 0;",

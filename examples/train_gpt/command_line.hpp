@@ -85,9 +85,6 @@ inline void declare(CLI::App& app, Options& options) {
       "--train", options.train,
       "train these parameters alone: names with commas between them, such as 'block.5,head' or "
       "'*.bias,*layer_norm*'; the others are frozen, and take no gradients and no moments");
-  train->check([](const std::string& patterns) {
-    return patterns.empty() ? "names no parameter: all would be frozen" : "";
-  });
   app.add_option("--lora", options.lora.rank,
                  "freeze the model, and train adapters of this rank beside its linear layers; "
                  "--save then also writes them alone, to FILE.lora.safetensors")
@@ -498,13 +495,12 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   if (both.pipeline > 0 && both.shards == 1) both.shards = 0;  // the same sums
   line.options = both;
   // How long it trains is not what makes it another run; a text is judged by its contents.
-  const Notes now = Notes::of(both, line.notes.data);
-  for (const auto& [name, value] : now.options) {
-    const std::string before = line.notes.value(name);
+  for (const RunOption& option : run_options(both)) {
+    const auto& [name, value, usual, always] = option;
+    std::string before = line.notes.value(name);
+    if (before.empty()) before = usual;
     if (value == before || name == "--steps" || name == "--text" || name == "--tokens") continue;
     if (name == "--seq" && value == "0") continue;
-    // A checkpoint that says nothing of these knew no others.
-    if (before.empty() && (value == "adamw" || value == "fp32")) continue;
     line.changed.push_back(name + " " + value + (before.empty() ? "" : " instead of " + before));
   }
   return check_options();

@@ -157,8 +157,86 @@ struct DataIdentity {
   friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
 };
 
-/// A checkpoint's notes: the options that make a run what it is, as they stand on a command line,
-/// and its text. A resumed run takes them up unless it is told otherwise.
+/// An option that makes a run what it is, as it stands on a command line.
+struct RunOption {
+  std::string name, value;
+  std::string usual;    ///< what a checkpoint that does not name it had; empty: nothing
+  bool always = false;  ///< whether checkpoints name it if it is as usual, too
+};
+
+/// All of them. Which ones there are depends on --forward-only, --policy, --pipeline and --shards alone.
+inline std::vector<RunOption> run_options(const Options& options) {
+  std::vector<RunOption> all;
+  const auto text_of = [](auto value) {
+    char digits[64];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value);
+    return std::string(digits, end.ptr);
+  };
+  const auto add = [&](const char* name, const std::string& value, const char* usual = "") {
+    all.push_back({name, value, usual});
+  };
+  const auto always = [&](const char* name, const std::string& value, const char* usual = "") {
+    all.push_back({name, value, usual, true});
+  };
+  const auto flag = [&](const char* name, bool on) { add(name, on ? "true" : "false", "false"); };
+  add("--tokens", options.tokens);
+  add("--text", options.text);
+  always("--batch", text_of(options.batch));
+  always("--seq", text_of(options.seq));
+  add("--micro", text_of(options.micro), "1");
+  // A pipeline adds its micro-batches one after the other, whatever the number of its stages.
+  if (options.parallel() || options.pipeline > 0)
+    always("--shards", text_of(std::max(1, options.shards)));
+  add("--train", options.train);
+  add("--lora", text_of(options.lora.rank), "0");
+  add("--lora-alpha", text_of(options.lora.alpha), "0");
+  flag("--lora-fa", !options.lora.train_a);
+  always("--steps", text_of(options.steps));
+  always("--lr", text_of(options.lr));
+  flag("--forward-only", options.forward_only);
+  if (options.forward_only) {
+    always("--directions", text_of(options.directions));
+    always("--epsilon", text_of(options.epsilon));
+    add("--parts", text_of(options.parts), "1");
+  } else {
+    always("--parameters", options.parameters, "fp32");
+    always("--optimizer", options.optimizer, "adamw");
+    always("--moments", options.moments, "fp32");
+    add("--moments-store", options.moments_store);
+    add("--moments-window", options.moments_window_text);
+  }
+  always("--weight-decay", text_of(options.weight_decay));
+  always("--clip", text_of(options.clip));
+  add("--clip-by", options.clip_by, "step");
+  flag("--fused", options.fused);
+  always("--warmup", text_of(options.warmup));
+  add("--min-lr", options.min_lr < 0 ? "" : text_of(options.min_lr));
+  always("--seed", text_of(options.seed));
+  if (!options.forward_only) always("--policy", options.policy);
+  add("--device", options.device, "cpu");
+  add("--precision", options.precision, "fp32");
+  if (!options.plans()) return all;
+  if (options.pipeline > 0) {  // what its ranks have is no part of the run
+    always("--tolerance", text_of(options.tolerance));
+    add("--parts", text_of(options.parts), "1");
+    return all;
+  }
+  add("--pinned", options.pinned_text);
+  if (!options.total_text.empty()) always("--total", options.total_text);
+  else always("--budget", options.budget_text.empty() ? "100%" : options.budget_text);
+  always("--tolerance", text_of(options.tolerance));
+  always("--solver", options.solver);
+  add("--offload", options.offload);
+  add("--offload-limit", options.offload_limit_text.empty() ? "200%" : options.offload_limit_text,
+      "200%");
+  always("--plan-threads", text_of(options.plan_threads));
+  add("--parts", text_of(options.parts), "1");
+  flag("--fixed-costs", options.fixed_costs);
+  return all;
+}
+
+/// A checkpoint's notes: the options that make a run what it is, and its text. A resumed run takes them up
+/// unless it is told otherwise.
 struct Notes {
   std::vector<std::pair<std::string, std::string>> options;  ///< name and value
   DataIdentity data;
@@ -168,70 +246,9 @@ struct Notes {
   static Notes of(const Options& options, const DataIdentity& data) {
     Notes notes;
     notes.data = data;
-    const auto number = [&](const char* name, auto value) {
-      char digits[64];
-      const auto end = std::to_chars(digits, digits + sizeof digits, value);
-      notes.options.emplace_back(name, std::string(digits, end.ptr));
-    };
-    if (!options.tokens.empty()) notes.options.emplace_back("--tokens", options.tokens);
-    if (!options.text.empty()) notes.options.emplace_back("--text", options.text);
-    number("--batch", options.batch);
-    number("--seq", options.seq);
-    if (options.micro > 1) number("--micro", options.micro);
-    // A pipeline adds its micro-batches one after the other, whatever the number of its stages.
-    if (options.parallel() || options.pipeline > 0) number("--shards", std::max(1, options.shards));
-    if (!options.train.empty()) notes.options.emplace_back("--train", options.train);
-    if (options.lora.rank > 0) {
-      number("--lora", options.lora.rank);
-      if (options.lora.alpha != 0) number("--lora-alpha", options.lora.alpha);
-      if (!options.lora.train_a) notes.options.emplace_back("--lora-fa", "true");
-    }
-    number("--steps", options.steps);
-    number("--lr", options.lr);
-    if (options.forward_only) {
-      notes.options.emplace_back("--forward-only", "true");
-      number("--directions", options.directions);
-      number("--epsilon", options.epsilon);
-      if (options.parts > 1) number("--parts", options.parts);
-    } else {
-      notes.options.emplace_back("--parameters", options.parameters);
-      notes.options.emplace_back("--optimizer", options.optimizer);
-      notes.options.emplace_back("--moments", options.moments);
-      if (!options.moments_store.empty())
-        notes.options.emplace_back("--moments-store", options.moments_store);
-      if (!options.moments_window_text.empty())
-        notes.options.emplace_back("--moments-window", options.moments_window_text);
-    }
-    number("--weight-decay", options.weight_decay);
-    number("--clip", options.clip);
-    if (options.clip_by != "step") notes.options.emplace_back("--clip-by", options.clip_by);
-    if (options.fused) notes.options.emplace_back("--fused", "true");
-    number("--warmup", options.warmup);
-    if (options.min_lr >= 0) number("--min-lr", options.min_lr);
-    number("--seed", options.seed);
-    if (!options.forward_only) notes.options.emplace_back("--policy", options.policy);
-    if (options.device != "cpu") notes.options.emplace_back("--device", options.device);
-    if (options.precision != "fp32") notes.options.emplace_back("--precision", options.precision);
-    if (!options.plans()) return notes;
-    if (options.pipeline > 0) {  // what its ranks have is no part of the run
-      number("--tolerance", options.tolerance);
-      if (options.parts > 1) number("--parts", options.parts);
-      return notes;
-    }
-    if (!options.pinned_text.empty()) notes.options.emplace_back("--pinned", options.pinned_text);
-    const bool neither = options.budget_text.empty() && options.total_text.empty();
-    if (neither) notes.options.emplace_back("--budget", "100%");
-    else if (options.total_text.empty())
-      notes.options.emplace_back("--budget", options.budget_text);
-    else notes.options.emplace_back("--total", options.total_text);
-    number("--tolerance", options.tolerance);
-    notes.options.emplace_back("--solver", options.solver);
-    if (!options.offload.empty()) notes.options.emplace_back("--offload", options.offload);
-    if (!options.offload_limit_text.empty())
-      notes.options.emplace_back("--offload-limit", options.offload_limit_text);
-    number("--plan-threads", options.plan_threads);
-    if (options.parts > 1) number("--parts", options.parts);
-    if (options.fixed_costs) notes.options.emplace_back("--fixed-costs", "true");
+    for (const RunOption& option : run_options(options))
+      if (option.always || option.value != option.usual)
+        notes.options.emplace_back(option.name, option.value);
     return notes;
   }
 

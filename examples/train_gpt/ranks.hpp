@@ -3,16 +3,14 @@
 #pragma once
 
 #include <adacc/core/error.hpp>
-#include <adacc/ranks/collectives.hpp>
+#include <adacc/ranks/farewell.hpp>
 #ifdef ADACC_LINKS_MPI
 #include <adacc/adapter/mpi.hpp>
 #endif
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
 
@@ -53,20 +51,17 @@ class Ranks {
   int leave(int status) {
 #ifdef ADACC_LINKS_MPI
     if (!joined_) return status;
-    adacc::Error alone;
+    adacc::Farewell end;
     {
-      auto last = std::move(group_);
-      another_ = adacc::MpiGroup();
-      // Of a size that nothing else has: whoever is elsewhere hears at once that this is the end.
-      std::uint64_t mine[5] = {static_cast<std::uint64_t>(status)};
-      std::vector<std::uint64_t> all(5 * static_cast<std::size_t>(last.size()));
-      alone = adacc::all_gather(
-          last, {reinterpret_cast<std::byte*>(mine), adacc::Shape(sizeof mine)},
-          {reinterpret_cast<std::byte*>(all.data()), adacc::Shape(8 * all.size())});
-      for (std::size_t r = 0; r < all.size() && !alone; r += 5)
-        if (status == 0) status = static_cast<int>(all[r]);
+      auto last = std::move(group_), beside = std::move(another_);
+      end =
+          adacc::say_farewell(last, status, beside_ ? adacc::GroupRef(beside) : adacc::GroupRef());
+      status = end.status;
+      if (end.alone && status == 0)
+        std::fprintf(stderr, "train_gpt, rank %d: has ended, and not all others have: %s\n",
+                     last.rank(), end.alone.text());
     }
-    if (alone) {
+    if (end.alone) {
       std::fflush(nullptr);
       ::_exit(status == 0 ? 2 : status);
     }
@@ -89,6 +84,8 @@ class Ranks {
       auto group = adacc::MpiGroup::make(MPI_COMM_WORLD, {.limit_seconds = limit_seconds_});
       if (!group) return group.error;
       another_ = std::move(*group);
+      beside_ = true;
+      if (const adacc::Error why = another_.prepare(1)) return why;
       return adacc::GroupRef(another_);
     }
 #endif
@@ -108,6 +105,6 @@ class Ranks {
 #ifdef ADACC_LINKS_MPI
   adacc::MpiGroup group_, another_;
   double limit_seconds_ = 0;
-  bool joined_ = false;
+  bool joined_ = false, beside_ = false;
 #endif
 };

@@ -34,10 +34,10 @@ inline std::string mebibytes(std::size_t bytes) {
 struct StepRecord {
   std::uint64_t step = 0;
   double loss = 0, grad_norm = 0, ms = 0, tokens_per_s = 0;
-  std::size_t activation_peak_bytes = 0;
-  std::size_t offloaded_bytes = 0;  ///< written to the store by the step, and read back
-  double stall_ms = 0;              ///< that the step waited for the store
-  std::size_t plan_version = 1;     ///< grows with every change of the plan
+  std::size_t activation_peak_bytes = 0;  ///< 0: not measured, as the plan changed before it
+  std::size_t offloaded_bytes = 0;        ///< written to the store by the step, and read back
+  double stall_ms = 0;                    ///< that the step waited for the store
+  std::size_t plan_version = 1;           ///< grows with every change of the plan
   std::optional<double> val_loss;
 
   /// Of a step over so many tokens that began at `start`, in seconds, and has just ended as `outcome`
@@ -106,6 +106,7 @@ class Log {
                                    {"offload_read_bytes", record.offloaded_bytes},
                                    {"offload_stall_ms", record.stall_ms},
                                    {"plan_version", record.plan_version}};
+    if (record.activation_peak_bytes == 0) line["activation_peak_bytes"] = nullptr;
     if (record.val_loss) line["val_loss"] = *record.val_loss;
     if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)
       return failure("cannot be written");

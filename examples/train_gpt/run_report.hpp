@@ -109,8 +109,10 @@ RunReport run_report(const Options& options, AnyTrainer& trainer, const RunHisto
                   : "")});
   report.comparisons = {
       {"peak of activations", std::to_string(peak) + " bytes",
-       std::to_string(history.peak_bytes) + " bytes",
-       detail::percent(static_cast<double>(history.peak_bytes), static_cast<double>(peak))}};
+       history.peak_bytes > 0 ? std::to_string(history.peak_bytes) + " bytes" : "not measured",
+       history.peak_bytes > 0
+           ? detail::percent(static_cast<double>(history.peak_bytes), static_cast<double>(peak))
+           : ""}};
   const adacc::PlanOutcome* outcome = trainer.outcome();
   if (outcome == nullptr) return report;
   report.profile = trainer.profile();

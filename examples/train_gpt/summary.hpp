@@ -22,7 +22,12 @@ void print_summary(AnyTrainer& trainer, double step_ms) {
                   1e3 * trainer.planned().plan.time.seconds, step_ms);
     std::printf("of stage %d:\n", trainer.stage());
   }
-  line("activation peak, measured", trainer.measured_peak());
+  if (const std::size_t measured = trainer.measured_peak(); measured > 0)
+    line("activation peak, measured", measured);
+  else
+    std::printf(
+        "activation peak, measured    not measured: the plan was made right before the last step, "
+        "or none ran\n");
   line("activation peak, predicted", trainer.predicted_peak());
   if constexpr (requires { trainer.retain_peak(); })
     line("retain would have needed", trainer.retain_peak());
@@ -44,12 +49,16 @@ void print_summary(AnyTrainer& trainer, double step_ms) {
         std::printf("%-28s %s\n", "not captured", why.text());
     }
   if (memory.stored > 0) line("moments in --moments-store", memory.stored);
-  // What the process took beside: its heap, stacks of threads, and pages of code.
-  if constexpr (requires { trainer.resident_bytes(); })
-    if (const std::size_t resident = trainer.resident_bytes(); resident > 0)
-      std::printf(
-          "%-28s %14zu bytes  %s, %.1f %% %s what it holds\n", "resident, over before", resident,
-          mebibytes(resident).c_str(),
-          100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
-          resident < memory.total() ? "below" : "above");
+  if constexpr (requires { trainer.resident(); }) {
+    const std::size_t resident = trainer.resident().bytes(), most = trainer.resident().in_set_up();
+    if (resident == 0) return;
+    // Beside what it holds: pages of code, tables of graph and plan, stacks of threads.
+    std::printf(
+        "%-28s %14zu bytes  %s, %.1f %% %s what it holds; %s of it are pages of code\n",
+        "resident, over before", resident, mebibytes(resident).c_str(),
+        100 * std::abs(static_cast<double>(resident) / static_cast<double>(memory.total()) - 1),
+        resident < memory.total() ? "below" : "above",
+        mebibytes(trainer.resident().code()).c_str());
+    line("resident, in set-up", most);
+  }
 }

@@ -145,8 +145,10 @@ class Trainer {
     const adacc::PlanBoundary& boundary = trained().boundary();
     if (const adacc::Evolution* evolution = trained().evolution())
       changes_ = change_lines(boundary, *evolution, program());
-    if (boundary.looked || boundary.update.changed || boundary.measured)
+    if (boundary.looked || boundary.update.changed || boundary.measured) {
+      ResidentPeak::give_back();
       if (adacc::Error why = share_arena()) return why;
+    }
     if (outcome && outcome->finite) next_batch_ += options_.update_batches();
     else data_position() = data.position(next_batch_, options_.batch, options_.seq);
     return outcome;
@@ -196,7 +198,7 @@ class Trainer {
   /// What memory_use() may come to; 0 without --total.
   std::size_t total_bytes() const { return total_bytes_; }
   /// Of the process, over what it held before the training was set up.
-  std::size_t resident_bytes() const { return resident_.bytes(); }
+  ResidentPeak& resident() { return resident_; }
   std::size_t plan_version() const { return program().plan.version; }
 
   /// What auto did: its budget (0 if the policies are fixed) and its plan.
@@ -245,7 +247,8 @@ class Trainer {
   const std::vector<std::string>& changes() const { return changes_; }
   const adacc::Error& refused() const { return trained().boundary().update.failed; }
 
-  /// Arena bytes that training steps have touched.
+  /// Arena bytes that training steps have touched since the plan was made; 0 behind the step before which
+  /// it was, since whatever measured or moved it has touched the arena, too.
   std::size_t measured_peak() { return touched_bytes(arena(), predicted_peak()); }
 
  private:

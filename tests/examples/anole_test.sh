@@ -12,6 +12,7 @@ answers() { grep -x " *answers [0-9a-f]\{16\}" out || complain "no answers: $(ca
 # number PATTERN: the first number in the first place that fits it
 number() { grep -o "$1" out | head -n 1 | grep -o '[0-9][0-9]*' | head -n 1; }
 
+refuses_empty_values
 explains digits seeds cue models known unseen clips hints budget bytes told slice head-rate save load picture
 
 run --models 3 --bytes 110% --save army --picture stream.svg

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # What tests of a command line share. `source` it with the path of the program: it goes to a folder
-# of its own, and defines $program, complain, refuses, explains and finish.
+# of its own, and defines $program, complain, refuses, refuses_empty_values, explains and finish.
 set -u
 export LC_ALL=C
 program=$(realpath "$1")
@@ -27,6 +27,15 @@ refuses() {
   local word
   for word in "${words[@]}"; do
     grep -qF -- "$word" err || complain "'$word' is not in '$(cat err)': $*"
+  done
+}
+
+# refuses_empty_values: of every option that --help lists with a value, in one line that names it.
+refuses_empty_values() {
+  local option
+  for option in $("$program" --help | sed -n 's/^ *\(--[a-z0-9-]*\) \(TEXT\|U*INT\|FLOAT\).*/\1/p'); do
+    refuses "$option" -- "$option" ''
+    refuses "$option" -- "$option="
   done
 }
 

@@ -21,5 +21,6 @@ refuses --layers -- --layers 0
 refuses --threads -- --threads x
 refuses --nonsense -- --nonsense
 refuses nowhere -- "${small[@]}" --out nowhere/memory.svg
+refuses_empty_values
 explains layers heads channels seq batch threads parts out
 finish

@@ -67,5 +67,6 @@ sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 3/; s/"max_position_embedd
 "$program" --model other --pairs pairs.tsv "${small[@]}" >out 2>err && complain "a model with more layers than its file"
 [ "$(grep -c '"encoder.layer.2.*" is missing' err)" -eq 16 ] || complain "not all missing: $(cat err)"
 grep -q '"embeddings.position_embeddings.weight" is (32, 16), not (48, 16)' err || complain "$(cat err)"
+refuses_empty_values
 explains model pairs budget batch seq steps lr tolerance seed threads log save
 finish

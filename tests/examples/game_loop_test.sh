@@ -13,6 +13,7 @@ share() {
     cut -d ' ' -f "$([ "$1" = first ] && echo 1 || echo 2)"
 }
 
+refuses_empty_values
 explains frames slice seed hidden virtual-time watch load save export only-play replay picture
 
 # 2880 frames are 90 rollouts, so that the last of them is not to be taken over.

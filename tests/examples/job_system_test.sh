@@ -8,6 +8,7 @@ source "$(dirname "$0")/command_line.sh" "$1"
 learn() { "$program" "$@" >out 2>err || complain "status $?: $*: $(cat out err)"; }
 loss() { sed -n "s/.*loss \([0-9.]*\), then \([0-9.]*\)$/\\$1/p" out | sort -u; }
 
+refuses_empty_values
 explains workers updates hidden slice
 learn --updates 16
 grep -qx "the weights have the same bits each time: yes" out || complain "no word on the bits: $(cat out)"

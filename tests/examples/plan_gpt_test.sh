@@ -206,6 +206,7 @@ refuses --micro -- "${pipe[@]}" --micro 0
 refuses --stages -- --micro 4
 refuses --heads 5 --channels -- "${pipe[@]}" --heads 5
 
+refuses_empty_values
 explains stages micro ranks tensor model precision memory flops latency shard
 explains layers heads channels vocab batch seq threads budget total optimizer parameters moments tolerance gap deadline solver profile \
     gflops gbps json svg total-picture

@@ -74,7 +74,7 @@ fails() {
   [ $? -eq 2 ] || complain "status $?, not 2: $*"
   [ "$(grep -cF "$words" err)" -ge 2 ] || complain "not both ranks say '$words': $(cat err)"
 }
-fails 'the ranks disagree on the seed: rank 0 has 3, rank 1 4' --
+fails 'the ranks disagree on the option --seed: rank 0 has 3, rank 1 4' --
 differ() {  # WORDS A B: on two ranks, one with the option A, the other with B
   # shellcheck disable=SC2086  # two words
   "$launcher" -np 1 "$program" "${small[@]}" --steps 2 $2 : -np 1 "$program" "${small[@]}" --steps 2 $3 \
@@ -82,8 +82,29 @@ differ() {  # WORDS A B: on two ranks, one with the option A, the other with B
   [ $? -eq 2 ] || complain "status $?, not 2: $2 and $3"
   [ "$(grep -cF "$1" err)" -ge 2 ] || complain "not both ranks say '$1': $(cat err)"
 }
-differ 'the ranks disagree on the learning rate: rank 0 has 0.01' '--lr 1e-2' '--lr 2e-2'
-fails '6 shards cannot be dealt to 2 ranks' -- --shards 6
+seq 30000 >other_text
+"$program" "${small[@]}" --shards 2 --steps 3 --save step3 >out 2>err || complain "$(cat err)"
+"$program" --resume step3 --threads 1 --steps 5 --save step5 >out 2>err || complain "$(cat err)"
+on='the ranks disagree on the'
+differ "$on option --lr: rank 0 has 0.01, rank 1 0.02" '--lr 1e-2' '--lr 2e-2'
+differ "$on start of the run: rank 0 has no checkpoint, rank 1 a checkpoint of step 3" '' '--resume step3'
+differ "$on start of the run: rank 0 has a checkpoint of step 3, rank 1 no checkpoint" '--resume step3' ''
+differ "$on start of the run: rank 0 has a checkpoint of step 3, rank 1 a checkpoint of step 5" \
+  '--resume step3 --steps 8' '--resume step5 --steps 8'
+differ "$on text: rank 0 has 108894 tokens with checksum " '' '--text other_text'
+differ "$on option --save: rank 0 has none, rank 1 one" '' '--save one'
+while read -r option one other; do
+  differ "$on option $option: rank 0 has $one, rank 1 $other" "$option $one" "$option $other"
+done <<'end'
+--policy mixed recompute
+--steps 2 3
+--micro 1 2
+--clip-by step previous
+--warmup 0 3
+--moments fp32 int8
+--weight-decay 0 0.1
+end
+differ '6 shards cannot be dealt to 2 ranks' '--shards 6' '--shards 6'
 fails 'nothere: cannot be opened' -- --text nothere
 fails 'nothere' -- --resume nothere
 
@@ -154,6 +175,9 @@ size=$(($(bytes parameters) + $(bytes moments)))
 "$launcher" -np 2 "$program" --resume half --threads 1 --pipeline 2 --steps 4 --save half >out 2>err ||
   complain "$(cat err)"
 cmp <(numbers one) <(numbers half) || complain "moments in 8 bits of 2 stages are not those of one rank"
+"$launcher" -np 1 "$program" "${staged[@]}" --pipeline 2 : -np 1 "$program" "${staged[@]}" --pipeline 2 \
+  --steps 6 >out 2>err && complain "stages that train for 4 and for 6 steps"
+[ "$(grep -cF "$on option --steps: rank 0 has 4, rank 1 6" err)" -eq 2 ] || complain "4 and 6 steps: $(cat err)"
 stages_fail() {  # WORDS ARGS...: on both ranks
   "$launcher" -np 2 "$program" --threads 1 --pipeline 2 --rank-limit 20 "${@:2}" >out 2>err &&
     complain "a pipeline with ${*:2}"
@@ -164,8 +188,10 @@ stages_fail 'this model is' --resume whole --text text --layers 2 --heads 2 --ch
 stages_fail 'nothere' --text text --layers 2 --heads 2 --channels 16 --context 16 --save nothere/run
 
 # One that hangs is given up, and one that is killed, too: nobody is left.
-for signal in STOP KILL; do
-  "$launcher" -np 2 "$program" "${small[@]}" --seed 3 --steps 100000000 --rank-limit 1 --log log >out 2>err &
+for case in 'STOP small' 'KILL small' 'STOP staged'; do
+  signal=${case% *}
+  if [ "$case" = 'STOP staged' ]; then run=("${staged[@]}" --pipeline 2); else run=("${small[@]}"); fi
+  "$launcher" -np 2 "$program" "${run[@]}" --seed 3 --steps 100000000 --rank-limit 1 --log log >out 2>err &
   launched=$!
   for _ in $(seq 100); do [ -s log ] && break; sleep 0.1; done
   children=($(ps -o pid= --ppid "$launched"))
@@ -176,7 +202,7 @@ for signal in STOP KILL; do
       complain "no word of a rank that hangs: $(cat err)"
     kill -CONT "${children[1]}" 2>/dev/null
   fi
-  wait "$launched" && complain "status 0 after a rank got $signal"
+  wait "$launched" && complain "status 0 after a rank of '$case' got the signal"
   rm -f log
 done
 # What ranks divide is not divided by one.

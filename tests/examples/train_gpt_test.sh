@@ -221,6 +221,19 @@ grep -q -- '--lr 0.02 instead of 0.01' out && grep -q -- '--clip 0 instead of 1'
   complain "another text and batch: $(cat err)"
 grep -q -- '--batch 1 instead of 2' out && grep -q -- '--seq 8 instead of 16' out &&
   grep -q 'another text: from its start' out || complain "another text and batch: $(cat out)"
+# So are those that go back to what they are without being given.
+"$train_gpt" "${small[@]}" --text text --clip 1 --clip-by previous --micro 2 --parts 2 --fixed-costs --steps 2 \
+  --save unusual >out 2>err || complain "unusual options: $(cat err)"
+usual=('--micro 1 instead of 2' '--clip-by step instead of previous' '--parts 1 instead of 2'
+       '--fixed-costs false instead of true')
+"$train_gpt" --resume unusual --threads 2 --steps 3 --micro 1 --clip-by step --parts 1 --fixed-costs=false >out 2>err ||
+  complain "options of no run in particular: $(cat err)"
+for change in "${usual[@]}"; do
+  grep -q -- "^ *$change\$" out || complain "'$change' is not announced: $(cat out)"
+done
+"$train_gpt" --resume unusual --threads 2 --steps 3 --micro 2 --clip-by previous --parts 2 >out 2>err ||
+  complain "options as they were: $(cat err)"
+grep -q 'instead of' out && complain "options that are as they were are announced: $(cat out)"
 refuses --budget auto mixed -- --resume whole --budget 40%
 refuses --profile auto mixed -- --resume whole --profile costs
 refuses --resume --log -- --resume whole --log whole
@@ -289,7 +302,7 @@ part=("$train_gpt" --layers 2 --heads 2 --channels 16 --context 16 --threads 1 -
       --policy retain --lr 0.01)
 refuses --train '"block.5.linear"' 'nearest is "block.0.linear"' -- "${small[@]}" --text text \
   --train '*.bias,block.5.linear'
-refuses --train 'all would be frozen' -- "${small[@]}" --text text --train ''
+refuses --train 'is empty' -- "${small[@]}" --text text --train ''
 refuses --train --lora excludes -- "${small[@]}" --text text --train '*.bias' --lora 2
 refuses lora_linear 'rank of 17' '1 to 16' -- "${small[@]}" --text text --lora 17
 refuses --lora-fa --lora -- --lora-fa
@@ -432,6 +445,23 @@ full=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 "$train_gpt" --resume efull --threads 1 --steps 8 --budget 40% >out 2>err || complain "less: $(cat err)"
 less=$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out)
 [ $((less * 100)) -le $((full * 40)) ] || complain "resumed with 40 %, it takes $less of $full bytes"
+# The step before which the plan changed is not measured, and nobody says that it touched nothing.
+"$train_gpt" --resume efull --threads 1 --steps 6 --budget 40% --log peak.jsonl --report peak.html >out 2>err ||
+  complain "a step more, with less: $(cat err)"
+grep -q 'budget changed' out || complain "no plan changed: $(cat out)"
+grep -q '^activation peak, measured    not measured: the plan was made right before the last step' out &&
+  grep -q '"activation_peak_bytes":null' peak.jsonl && grep -q 'not measured' peak.html ||
+  complain "what the only step touched: $(grep peak out) $(cat peak.jsonl)"
+# Behind set-up the process takes little beside what it holds, whatever the search for a tight plan took.
+tight=("$train_gpt" --layers 4 --heads 2 --channels 64 --context 64 --batch 4 --threads 1 --text text --seed 1
+       --fused --moments int8 --total 40% --steps 4)
+"${tight[@]}" >out 2>err || complain "a tight plan: $(cat err)"
+if echo 5 >/proc/self/clear_refs; then  # the system forgets peaks
+  held=$(sed -n 's/^in all  *\([0-9]*\) bytes.*/\1/p' out)
+  resident=$(sed -n 's/^resident, over before  *\([0-9]*\) bytes.*/\1/p' out)
+  [ $((resident - held)) -le $((3 << 20)) ] || complain "$resident bytes are resident, $held held"
+  grep -q '^resident, in set-up  *[0-9]* bytes' out || complain "what set-up took is not said: $(cat out)"
+fi 2>/dev/null
 # A checkpoint of auto can go on under a fixed policy, and back.
 "$train_gpt" --resume ehalf --threads 1 --steps 503 --policy retain --save fixed >out 2>err ||
   complain "a fixed policy: $(cat err)"
@@ -609,6 +639,7 @@ refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB
 [ ! -s err ] || complain "a good run wrote to standard error: $(cat err)"
 grep -q $'\x1b' out && complain "escape sequences in piped output"
 grep -q 'val loss' out || complain "no validation loss"
+refuses_empty_values
 explains device pinned parameters model adapter layers heads channels context tokens text batch seq steps lr forward-only directions epsilon weight-decay clip \
     warmup min-lr seed threads policy budget tolerance may-freeze solver offload offload-limit plan-threads fixed-costs profile report log save save-every resume sample val val-every
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The group over MPI, on however many ranks the launcher starts: contract, sums, and a rank that does
-/// not answer. Prints what failed and exits with 1.
+/// The group over MPI, on however many ranks the launcher starts: contract, sums, a rank that does not answer,
+/// ranks that go different ways, and memory that is given back. Prints what failed and exits with 1.
 #include <adacc/adapter/mpi.hpp>
 #include <adacc/ranks/collectives.hpp>
 #include <adacc/ranks/rank_sums.hpp>
@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include <sys/mman.h>
 
 namespace {
 
@@ -71,6 +73,61 @@ void who_does_not_answer_is_an_error() {
   }
 }
 
+using Direction = GroupMessage::Direction;
+
+Error move(MpiGroup& group, Direction direction, int peer, std::byte* memory, std::size_t bytes) {
+  if (const Error why = group.prepare(1)) return why;
+  group.begin(0, {direction, peer, 0, {memory, Shape(bytes)}});
+  return group.wait(0);
+}
+
+/// Rank 0 gives up a send that nobody receives, and its memory. Only then rank 1 receives it.
+void memory_of_a_send_is_given_back() {
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size == 1) return;
+  constexpr std::size_t bytes = MiB;  // more than MPI takes in before a receive has begun
+  auto group = MpiGroup::make(MPI_COMM_WORLD, {.limit_seconds = rank == 0 ? 0.2 : 60});
+  check(static_cast<bool>(group), "group", group.error);
+  if (!group) return;
+  if (rank == 0) {
+    void* const pages =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(pages != MAP_FAILED, "pages");
+    std::memset(pages, 7, bytes);
+    const Error why = move(*group, Direction::send, 1, static_cast<std::byte*>(pages), bytes);
+    check(std::strstr(why.text(), "to send to rank 1, which was not heard of") != nullptr,
+          "who sends to a silent rank hears", why);
+    munmap(pages, bytes);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 1) {
+    std::vector<std::byte> memory(bytes);
+    const Error why = move(*group, Direction::receive, 0, memory.data(), bytes);
+    check(!why && memory.front() == std::byte{7} && memory.back() == std::byte{7},
+          "what was sent before its memory went comes:", why);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Rank 0 sends what is longer, or shorter, than rank 1 wants.
+void different_ways_are_named(std::size_t sent, const char* words) {
+  auto group = MpiGroup::make(MPI_COMM_WORLD);
+  check(static_cast<bool>(group), "group", group.error);
+  if (!group || group->size() == 1) return;
+  std::byte memory[64] = {};
+  if (group->rank() == 0) {
+    const Error why = move(*group, Direction::send, 1, memory, sent);
+    check(!why, "a short message is on its way at once:", why);
+  }
+  if (group->rank() == 1) {
+    const Error why = move(*group, Direction::receive, 0, memory, 32);
+    check(std::strstr(why.text(), words) != nullptr, words, why);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -90,6 +147,9 @@ int main(int argc, char** argv) {
     }
   }
   who_does_not_answer_is_an_error();
+  memory_of_a_send_is_given_back();
+  different_ways_are_named(64, "rank 0 sends more bytes to rank 1 than the 32 that it wants");
+  different_ways_are_named(8, "rank 0 sends 8 bytes to rank 1, which wants 32");
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Finalize();
   return failures == 0 ? 0 : 1;

@@ -5,6 +5,7 @@
 #include <adacc/plan/pipeline/planner.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -252,6 +253,15 @@ TEST_CASE("what no pipeline can be planned for is said in words") {
   CHECK(says(error, "stage 1 of 2 does not fit"));
   CHECK(says(error, "and has 100.0 KiB"));
   CHECK(says(error, "limited by parameters, gradients and moments"));
+  const auto number_before = [&](const char* words) {
+    const char* at = std::strstr(error.text(), words);
+    REQUIRE(at != nullptr);
+    while (at[-1] >= '0' && at[-1] <= '9') --at;
+    return std::strtoull(at, nullptr, 10);
+  };
+  CHECK(number_before(" bytes), ") == number_before(" for parameters, gradients and moments") +
+                                          number_before(" to receive and send") +
+                                          number_before(" for steps"));
   small = request_of(2, 4, 4 * MiB);
   small.stages[0].memory_bytes = 300 * KiB;
   const Error first = why(small);

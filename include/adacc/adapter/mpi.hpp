@@ -6,6 +6,12 @@
 /// of its own, and errors come back as values there, whatever the program does with its own. Messages
 /// are nonblocking sends and receives; with every call MPI moves along what is under way.
 ///
+/// What is sent is copied first. A group that breaks gives the caller its memory back at once, and MPI can take
+/// back a receive that nobody has met, but no send: it reads that whenever the peer receives. The copy of a send
+/// that has not ended then stays where it is until the process ends. So the group holds as many bytes as it
+/// has sent at once, of messages up to 1 MiB for good. A message that is half here when the group breaks is put
+/// into the caller's memory as it goes on, if its sender does, while this process calls MPI.
+///
 /// How MPI treats a process that ends early is MPI's matter: Open MPI's launcher ends all others. What
 /// the group sees itself (a rank that hangs, or has gone its own way) is an error within the limit.
 ///
@@ -23,10 +29,14 @@
 #include <mpi.h>
 
 #include <climits>
+#include <cstddef>
+#include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
 #include "../core/array.hpp"
+#include "../core/block.hpp"
 #include "../core/error.hpp"
 #include "../ranks/group.hpp"
 #include "../ranks/group_faults.hpp"
@@ -91,8 +101,13 @@ class MpiGroup {
     Ticket& mine = ticket_of(ticket);
     const auto count = static_cast<int>(what.memory.size());
     const bool sends = what.direction == GroupMessage::Direction::send;
-    mine = {what, MPI_REQUEST_NULL, 0, true};
-    const int code = sends ? MPI_Isend(what.memory.data(), count, MPI_BYTE, what.peer, what.channel,
+    if (sends)
+      if (const Error why = hold(mine, what.memory)) return break_off(why);
+    mine.what = what;
+    mine.request = MPI_REQUEST_NULL;
+    mine.ended = 0;
+    mine.active = true;
+    const int code = sends ? MPI_Isend(mine.held.data(), count, MPI_BYTE, what.peer, what.channel,
                                        communicator_, &mine.request)
                            : MPI_Irecv(what.memory.data(), count, MPI_BYTE, what.peer, what.channel,
                                        communicator_, &mine.request);
@@ -125,9 +140,23 @@ class MpiGroup {
     MPI_Request request = MPI_REQUEST_NULL;
     int ended = 0;
     bool active = false;
+    Block<std::byte> held;  ///< what MPI sends
   };
 
+  static constexpr std::size_t most_kept_bytes = MiB;  ///< of a ticket, between messages
+
   Ticket& ticket_of(int ticket) { return tickets_[static_cast<std::size_t>(ticket)]; }
+
+  static Error hold(Ticket& mine, Bytes message) {
+    if (mine.held.size() < message.size()) {
+      mine.held = {};  // there need not be room for both
+      auto held = Block<std::byte>::make(message.size(), "a message over MPI");
+      if (!held) return held.error;
+      mine.held = std::move(*held);
+    }
+    std::memcpy(mine.held.data(), message.data(), message.size());
+    return {};
+  }
 
   void swap(MpiGroup& other) noexcept {
     std::swap(options_, other.options_);
@@ -158,18 +187,29 @@ class MpiGroup {
   bool test(Ticket& mine) {
     if (mine.ended != 0) return true;
     MPI_Status status;
-    if (const Error why = said("MPI_Test", MPI_Test(&mine.request, &mine.ended, &status))) {
+    const int code = MPI_Test(&mine.request, &mine.ended, &status);
+    if (const Error why = said("MPI_Test", code)) {
+      int kind = MPI_SUCCESS;
+      MPI_Error_class(code, &kind);
       mine.request = MPI_REQUEST_NULL;
-      break_off(Error::say("rank ", rank_, " and rank ", mine.what.peer, ": ", why.text()));
+      break_off(kind == MPI_ERR_TRUNCATE
+                    ? Error::say("rank ", mine.what.peer, " sends more bytes to rank ", rank_,
+                                 " than the ", mine.what.memory.size(),
+                                 " that it wants: they have gone different ways")
+                    : Error::say("rank ", rank_, " and rank ", mine.what.peer, ": ", why.text()));
       return true;
     }
-    if (mine.ended == 0 || mine.what.direction == GroupMessage::Direction::send)
-      return mine.ended != 0;
+    if (mine.ended == 0) return false;
+    if (mine.what.direction == GroupMessage::Direction::send) {
+      if (mine.held.size() > most_kept_bytes) mine.held = {};
+      return true;
+    }
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     if (static_cast<std::size_t>(count) != mine.what.memory.size())
       break_off(Error::say("rank ", mine.what.peer, " sends ", count, " bytes to rank ", rank_,
-                           ", which wants ", mine.what.memory.size()));
+                           ", which wants ", mine.what.memory.size(),
+                           ": they have gone different ways"));
     return true;
   }
 
@@ -178,8 +218,7 @@ class MpiGroup {
     give_back();
   }
 
-  /// Receives that nobody has met are taken back. A message that is half here, whose sender went
-  /// silent, is left to MPI.
+  /// Receives that nobody has met are taken back. What has not ended then is left to MPI, with what it sends.
   void give_back() {
     for (Ticket& ticket : tickets_) {
       if (!ticket.active || ticket.request == MPI_REQUEST_NULL) continue;
@@ -187,6 +226,7 @@ class MpiGroup {
       int ended = 0;
       for (int tries = 0; tries < 100 && ended == 0; ++tries)
         if (MPI_Test(&ticket.request, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS) ended = 1;
+      if (ended == 0) static_cast<void>(new (std::nothrow) Block(std::move(ticket.held)));
       if (ticket.request != MPI_REQUEST_NULL) MPI_Request_free(&ticket.request);
       ticket.active = false;
     }

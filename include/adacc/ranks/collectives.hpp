@@ -25,8 +25,8 @@ inline Bytes sent_memory(ConstBytes memory) {
 
 namespace detail {
 
-/// No transport takes messages of any size.
-inline constexpr std::size_t longest_message = 256 * MiB;
+/// No transport takes messages of any size, and some hold a copy of them.
+inline constexpr std::size_t longest_message = 16 * MiB;
 
 /// Calls body(piece) for pieces of `memory`, in order, until one is an error.
 template <class Body>

@@ -132,13 +132,13 @@ class ScratchFile {
     bytes_ = div_up(bytes, alignment_) * alignment_;
     const auto size = static_cast<off_t>(bytes_);
     if (size < 0) return fault("a file of ", shown(bytes), " is larger than any can be");
+    struct statvfs before {};  // what does not fit takes all that there is first
+    const bool known = ::fstatvfs(file_.get(), &before) == 0;
     int reason = bytes_ == 0 || ::fallocate(file_.get(), 0, 0, size) == 0 ? 0 : errno;
     if (reason == EOPNOTSUPP) reason = ::ftruncate(file_.get(), size) == 0 ? 0 : errno;
     if (reason == ENOSPC || reason == EFBIG || reason == EDQUOT) {
-      struct statvfs system {};
-      const bool known = ::fstatvfs(file_.get(), &system) == 0;
       const std::size_t room =
-          known ? static_cast<std::size_t>(system.f_bavail) * system.f_frsize : 0;
+          known ? static_cast<std::size_t>(before.f_bavail) * before.f_frsize : 0;
       return fault("it needs ", shown(bytes_), ", and ", shown(room), " are free (",
                    std::strerror(reason), ")");
     }

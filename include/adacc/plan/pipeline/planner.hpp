@@ -299,9 +299,9 @@ class PipelinePlanner {
         "stage ", s, " of ", count_,
         " does not fit: ", last ? "what those before it leave to it" : "the least that it can have",
         ", nodes ", plans_.first_node(first), " to ", plans_.last_node(end), " with ", flying(s),
-        " in flight, needs ", shown(state + boundary + arena), " (", state / MiB,
-        " MiB for parameters, gradients and moments, ", boundary / MiB, " to receive and send, ",
-        arena / MiB, " for steps) and has ", shown(memory), ", limited by ", limit);
+        " in flight, needs ", shown(state + boundary + arena), ", ", state,
+        " for parameters, gradients and moments, ", boundary, " to receive and send, ", arena,
+        " for steps, and has ", shown(memory), ", limited by ", limit);
   }
 
   Result<PipelineOutcome> describe(const Array<std::size_t>& ends) {
