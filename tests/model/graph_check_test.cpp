@@ -32,6 +32,40 @@ Graph chain(int layers) {
   return graph;
 }
 
+TEST_CASE("bytes that are too many together") {
+  const char* const words = "together are too large to address";
+  const auto too_large = [&](const Graph& graph) {
+    return why(graph).find(words) != std::string::npos;
+  };
+  constexpr std::size_t all = static_cast<std::size_t>(-1);
+  // Of each its value, twice, its blob and its gradient.
+  Graph graph = chain(3);
+  graph.nodes[0].output_bytes = graph.nodes[1].output_bytes = all / 8 - 4096;
+  CHECK(why(graph) == "");
+  graph.nodes[1].output_bytes = all / 8 + 8192;
+  CHECK(too_large(graph));
+  graph.nodes[1].output_bytes = all;
+  CHECK(too_large(graph));
+  const auto node = [&](std::size_t Node::*bytes) {
+    Graph one = chain(3);
+    one.nodes[1].*bytes = all / 4;
+    CHECK(why(one) == "");
+    one.nodes[1].*bytes = all - 64;
+    CHECK(too_large(one));
+  };
+  for (std::size_t Node::*const bytes :
+       {&Node::aux_bytes, &Node::forward_workspace, &Node::backward_workspace,
+        &Node::forward_packed, &Node::backward_packed})
+    node(bytes);
+  graph = chain(3);
+  graph.loss.backward_workspace = all - 256;
+  CHECK(too_large(graph));
+  graph.loss.backward_workspace = all / 2;
+  CHECK(why(graph) == "");
+  graph.gradients.push_back({0, 1, 1, all / 2});
+  CHECK(too_large(graph));
+}
+
 TEST_CASE("lists of activations") {
   CHECK(why(chain(3)) == "");
   Graph graph = chain(3);

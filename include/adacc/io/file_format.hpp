@@ -42,13 +42,6 @@ inline const char* kind_of_file(const void* first_eight) {
   return "text";
 }
 
-/// a + b in `sum`; false if it does not fit.
-constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
-  if (a > static_cast<std::size_t>(-1) - b) return false;
-  sum = a + b;
-  return true;
-}
-
 }  // namespace detail
 
 /// A 64-bit checksum over little-endian 64-bit words:
