@@ -5,6 +5,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "../core/cuda.cuh"
+#include "../core/exact_arithmetic.cuh"
 #include "thread_block.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -16,7 +17,9 @@ class CudaBlock {
   using Scan = cub::BlockScan<std::uint32_t, threads>;
   using Storage = typename Scan::TempStorage;
 
-  __device__ explicit CudaBlock(Storage& storage) : storage_(storage) {}
+  __device__ explicit CudaBlock(Storage& storage) : storage_(storage) {
+    require_exact_arithmetic();
+  }
 
   template <class R>
   struct PerThread {

@@ -2,17 +2,14 @@
 /// What the readers of binary files share: little-endian words, kinds of file, a checksum.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "../core/bytes.hpp"
+#include "../core/little_endian.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-static_assert(std::endian::native == std::endian::little,
-              "adacc: the file formats are little-endian, and are read and written as memory");
 
 /// First words of llm.c's files.
 inline constexpr std::int32_t llmc_model_magic = 20240326;
