@@ -13,7 +13,7 @@ namespace graph_check_test { namespace {
 
 using namespace adacc;
 
-std::string why(const Graph& graph) { return check(graph).text(); }
+std::string why(const Graph& graph) { return examine(graph).text(); }
 
 /// A chain of layers that read their inputs in backward.
 Graph chain(int layers) {
@@ -117,7 +117,7 @@ TEST_CASE("more codecs than a set of them can hold") {
         "can choose among");
   CostProfile profile = empty_profile(chain(3));
   for (const CodecInfo& codec : codecs) profile.codecs.push_back(&codec);
-  CHECK(std::string(check(chain(3), profile).text()) ==
+  CHECK(std::string(examine(chain(3), profile).text()) ==
         "the profile has costs of 65 codecs; a plan can choose among 64");
 }
 

@@ -79,7 +79,7 @@ class CudaBlock {
 template <class T>
 Error codec_memory_fault(const Cuda& cuda, const char* name, View<T> x, const std::byte* blob,
                          std::size_t bytes) {
-  return cuda.check(
+  return cuda.examine(
       name, {{"elements", x.data(), x.size() * sizeof(T)}, {"bytes of the blob", blob, bytes}});
 }
 

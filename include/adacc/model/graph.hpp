@@ -437,7 +437,7 @@ constexpr bool is_addressable(const Graph& graph) {
 
 /// An error if `graph` is none that the functions of program/ and plan/ can work on: those that
 /// make_graph() and StashModel return are.
-constexpr Error check(const Graph& graph) {
+constexpr Error examine(const Graph& graph) {
   const auto fault = [&](int k, const auto&... what) {
     return Error::say("the graph's node ", k, " (", graph.node(k).name, ") ", what...);
   };

@@ -169,7 +169,7 @@ class GraphBuilder {
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
-    if (const Error why = check(graph_)) return why;
+    if (const Error why = examine(graph_)) return why;
     if (const Error why = place_parameters()) return why;
     mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
@@ -428,7 +428,7 @@ class GraphBuilder {
     node.policy = keep(form);
   }
 
-  /// Refuses empty tensors and those whose size does not fit. check(graph) looks at their sum.
+  /// Refuses empty tensors and those whose size does not fit. examine(graph) looks at their sum.
   constexpr bool check_size(const char* who, Shape shape) {
     std::size_t bytes = 8;
     bool fits = shape.rank() > 0;

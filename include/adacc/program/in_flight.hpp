@@ -103,7 +103,7 @@ struct InFlightProgram {
   InFlightLayout layout;
 };
 
-/// Compiles a step of `graph` under `plan`, which has passed check(graph, plan). Fails as
+/// Compiles a step of `graph` under `plan`, which has passed examine(graph, plan). Fails as
 /// make_in_flight_layout() does, or if the plan's room is too small.
 constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, const Plan& plan) {
   // Steps share the room to work in, laid out anew: there are no gaps that one could call its own.

@@ -241,7 +241,7 @@ class StashModel {
             ") is read by no kernel and by the backward of none: leave it out of what "
             "its kernel writes, or say who reads it");
     Graph graph = registry_.graph();
-    if (const Error why = check(graph)) return Error::misuse(why.text());
+    if (const Error why = examine(graph)) return Error::misuse(why.text());
     graph.fingerprint = fingerprint_of(graph);
     return graph;
   }

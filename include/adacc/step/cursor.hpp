@@ -71,7 +71,7 @@ class Cursor {
   /// Runs parts until the clock, `std::int64_t now()`, reads `deadline`, or the step ends.
   template <class Clock>
   Result<Slice> run_until(Context& context, Clock&& now, std::int64_t deadline) {
-    if (const Error why = check()) return why;
+    if (const Error why = examine()) return why;
     Slice slice;
     std::int64_t start = now();
     while (!slice.ended) {
@@ -97,7 +97,7 @@ class Cursor {
 
   /// Runs `count` parts, or as many as the step still has.
   Result<Slice> run(Context& context, std::size_t count) {
-    if (const Error why = check()) return why;
+    if (const Error why = examine()) return why;
     Slice slice;
     while (slice.parts < count && !slice.ended && !slice.waiting) {
       slice.waiting = !step_->ready(at_.instruction);
@@ -152,7 +152,7 @@ class Cursor {
     at_ = {};
   }
 
-  Error check() const {
+  Error examine() const {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (number_ == 0) return Error::misuse("the cursor's step has not begun: begin() it first");
     if (step_->begun() != number_)
