@@ -208,7 +208,7 @@ int evaluate_plans(const Graph& graph, const CostProfile& profile, const std::st
                2;
       plan.policies[k] = recompute();
     }
-    if (const Error why = check(graph, plan)) return std::fprintf(stderr, "%s\n", why.text()), 2;
+    if (const Error why = examine(graph, plan)) return std::fprintf(stderr, "%s\n", why.text()), 2;
     const PlanCost cost = evaluate(graph, profile, plan);
     out.push_back({{"seconds", cost.seconds},
                    {"live_bytes", cost.live_bytes},

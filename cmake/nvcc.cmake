@@ -68,6 +68,15 @@ function(adacc_nvcc_test name source)
   set_tests_properties(cuda_compile_${name} PROPERTIES LABELS compile)
 endfunction()
 
+# adacc_nvcc_reads(name source): a test that nvcc's compiler for devices reads `source`, and has no warning, all that
+# the program instantiates included. Little is made of it: seconds instead of minutes.
+function(adacc_nvcc_reads name source)
+  add_test(NAME cuda_compile_${name}
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} "-I${PROJECT_SOURCE_DIR}" -Ofc=max -Werror all-warnings
+            -arch=compute_80 -ptx -o /dev/null "${source}")
+  set_tests_properties(cuda_compile_${name} PROPERTIES LABELS compile)
+endfunction()
+
 # adacc_document_cuda(document file): writes the first ```cuda block of `document` to `file`, which a test includes, so
 # that what a reader copies works.
 function(adacc_document_cuda document file)

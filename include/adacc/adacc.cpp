@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The functions of adacc.h. To be compiled once, as C++20, whatever the rest of the program is.
 ///
-/// A trainer in C is often built with -Ofast. Codecs look for NaN and infinities by comparing, which
-/// -ffast-math would take for true or false at its pleasure; so this file must do without, and its
-/// copies of the library's inline functions must not be merged with those of other files. Hence the
+/// A trainer in C is often built with -Ofast, which core/config.hpp refuses: this file must do without,
+/// and its copies of the library's inline functions must not be merged with those of other files. Hence the
 /// other name of the namespace. Nor may anything here abort: mistakes are told in words.
-#if defined(__FAST_MATH__)
-#error "adacc.cpp needs -fno-fast-math behind the other options: NaN would not be seen"
-#endif
 
 #define v0_1 v0_1_for_c
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)

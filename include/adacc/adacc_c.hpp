@@ -257,16 +257,16 @@ inline StashCodec<StashModel<>> allowed(int codec, double error) {
 inline Error check_call(const adacc_kernel_call* call) {
   const char* const function = "adacc_add_kernel";
   if (call == nullptr) return Error::say(function, ": the call is null");
-  const auto check = [&](const char* what, const auto& list) {
+  const auto examine = [&](const char* what, const auto& list) {
     if (list.first == nullptr && list.count > 0)
       return Error::say(function, ": the ", what, " are null");
     if (list.count > Graph::most_nodes)
       return Error::say(function, ": ", list.count, " ", what, " are too many");
     return Error();
   };
-  if (const Error why = check("activations that it reads", call->reads)) return why;
-  if (const Error why = check("outputs", call->writes)) return why;
-  if (const Error why = check("activations that its backward reads", call->backward_reads))
+  if (const Error why = examine("activations that it reads", call->reads)) return why;
+  if (const Error why = examine("outputs", call->writes)) return why;
+  if (const Error why = examine("activations that its backward reads", call->backward_reads))
     return why;
   for (std::size_t i = 0; i < call->writes.count; ++i) {
     const adacc_output& output = call->writes.first[i];

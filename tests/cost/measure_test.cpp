@@ -47,7 +47,7 @@ TEST_CASE("checkpoint sites are what no residual sum reaches across") {
   CHECK(std::vector<int>(sites.begin(), sites.end()) == expected);
   CHECK(expected.size() == 2 + 2 * static_cast<std::size_t>(gpt.config.layers));
   const Plan small = smallest_checkpointed(graph, Kept::whole);
-  CHECK_FALSE(check(graph, small));
+  CHECK_FALSE(examine(graph, small));
   CHECK(peak_bytes(graph, small) < peak_bytes(graph, retain_all(graph)) / 2);
   CHECK(peak_bytes(graph, smallest_checkpointed(graph, Kept::coarse)) < peak_bytes(graph, small));
 }
@@ -62,7 +62,7 @@ TEST_CASE("every cost that a plan can have is measured, in each of the possible 
     const auto plans = measuring_plans(graph, bytes);
     REQUIRE(plans);
     for (const Plan& plan : plans->plans) {
-      CHECK_FALSE(check(graph, plan));
+      CHECK_FALSE(examine(graph, plan));
       CHECK(peak_bytes(graph, plan) <= bytes);
     }
     auto arena = Block<std::byte>::make(bytes, "arena");
@@ -71,7 +71,7 @@ TEST_CASE("every cost that a plan can have is measured, in each of the possible 
         measure(run.training.context(), run.dispatch(), graph, {arena->data(), Shape(bytes)},
                 run.training.params(), run.training.gradients(), run.view(), run.view(), clock);
     REQUIRE_MESSAGE(profile, profile.error.text());
-    CHECK_FALSE(check(graph, *profile));
+    CHECK_FALSE(examine(graph, *profile));
     CHECK(profile->loss > 0);
     for (int k = 0; k < graph.node_count(); ++k) {
       CAPTURE(k);
@@ -106,7 +106,7 @@ TEST_CASE("medians of a clock that knows the costs are the costs; copies share t
       for (const Instruction& inst : make_schedule(graph, plan).instructions)
         samples.add(plan, inst, round == 2 ? 1.0 : seconds(plan, inst));  // one outlier in five
   const CostProfile profile = samples.profile();
-  CHECK_FALSE(check(graph, profile));
+  CHECK_FALSE(examine(graph, profile));
   for (const Plan& plan : plans->plans)
     for (const Instruction& inst : make_schedule(graph, plan).instructions) {
       if (inst.again) continue;
@@ -216,13 +216,13 @@ TEST_CASE("random networks: the measuring plans run all that plans may use") {
     const auto plans = measuring_plans(*graph, measuring_bytes(*graph));
     REQUIRE(plans);
     for (const Plan& plan : plans->plans) {
-      const Error error = check(*graph, plan);
+      const Error error = examine(*graph, plan);
       REQUIRE_MESSAGE(!error, error.text());
       for (const Instruction& inst : make_schedule(*graph, plan).instructions)
         samples.add(plan, inst, 1.0);
     }
     const CostProfile profile = samples.profile();
-    const Error error = check(*graph, profile);
+    const Error error = examine(*graph, profile);
     CHECK_MESSAGE(!error, error.text());
     // A codec on what only a recomputation reads is not timed there, but taken from elsewhere.
     const Plan plan = plan_from_types(*graph);

@@ -220,8 +220,8 @@ TEST_CASE("where retain does not fit, probes run around checkpoints, on some of 
         CHECK(pair->arena_bytes <= bytes);
         CHECK(pair->arena_bytes ==
               std::max(peak_bytes(graph, pair->reference), peak_bytes(graph, pair->lossy)));
-        CHECK_FALSE(check(graph, pair->lossy));
-        CHECK_FALSE(check(graph, pair->reference));
+        CHECK_FALSE(examine(graph, pair->lossy));
+        CHECK_FALSE(examine(graph, pair->reference));
         CHECK(pair->copies > 0);
         fewer += pair->copies < all->copies ? 1 : 0;
         inexact += !what.carried && !pair->exact ? 1 : 0;

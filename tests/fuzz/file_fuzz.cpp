@@ -118,7 +118,7 @@ bool read_checkpoint(const std::string& bytes) {
   CheckpointInfo mine;
   mine.model = model_text;
   mine.parameter_elems = elems;
-  Error why = file ? file->check(mine) : file.error;
+  Error why = file ? file->examine(mine) : file.error;
   if (!why && file->info().state_bytes != state_bytes)
     why = Error::say("the state has another size");
   if (!why)

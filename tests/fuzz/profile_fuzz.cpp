@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(profile.error.text()[0] != '\0', "refused without a reason");
     return 0;
   }
-  require(!check(graph(), *profile), "accepted a profile that makes no sense");
+  require(!examine(graph(), *profile), "accepted a profile that makes no sense");
   const std::string again = profile_text(graph(), *profile, source);
   const auto reread = parse_profile(again, graph(), source);
   require(static_cast<bool>(reread), "refused what it wrote");

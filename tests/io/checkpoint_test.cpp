@@ -48,7 +48,7 @@ struct Run {
   Result<CheckpointInfo> load(const std::string& path) {
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
-    if (const Error why = file->check(info)) return why;
+    if (const Error why = file->examine(info)) return why;
     if (const Error why = file->read(params.view(), state.view())) return why;
     return file->info();
   }

@@ -88,7 +88,7 @@ TEST_CASE("a profile survives the way through text to the bit, with a row for ea
   for (const bool equal : {true, false}) {
     CAPTURE(equal);
     const CostProfile profile = profile_of(graph, equal);
-    REQUIRE_FALSE(check(graph, profile));
+    REQUIRE_FALSE(examine(graph, profile));
     const std::string text = profile_text(graph, profile, source);
     const auto parsed = parse_profile(text, graph, source);
     REQUIRE_MESSAGE(parsed, parsed.error.text());

@@ -121,7 +121,7 @@ TEST_CASE("Compress<Tolerated> is the first candidate, or retains") {
   REQUIRE(graph);
   CHECK(graph->node(1).policy == retain());
   CHECK(graph->node(2).policy == retain());
-  CHECK_FALSE(check(*graph, plan_from_types(*graph)));
+  CHECK_FALSE(examine(*graph, plan_from_types(*graph)));
 }
 
 }  // namespace candidates_test

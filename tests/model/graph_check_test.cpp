@@ -13,7 +13,7 @@ namespace graph_check_test { namespace {
 
 using namespace adacc;
 
-std::string why(const Graph& graph) { return check(graph).text(); }
+std::string why(const Graph& graph) { return examine(graph).text(); }
 
 /// A chain of layers that read their inputs in backward.
 Graph chain(int layers) {
@@ -30,6 +30,40 @@ Graph chain(int layers) {
     graph.append(node, {&from, 1});
   }
   return graph;
+}
+
+TEST_CASE("bytes that are too many together") {
+  const char* const words = "together are too large to address";
+  const auto too_large = [&](const Graph& graph) {
+    return why(graph).find(words) != std::string::npos;
+  };
+  constexpr std::size_t all = static_cast<std::size_t>(-1);
+  // Of each its value, twice, its blob and its gradient.
+  Graph graph = chain(3);
+  graph.nodes[0].output_bytes = graph.nodes[1].output_bytes = all / 8 - 4096;
+  CHECK(why(graph) == "");
+  graph.nodes[1].output_bytes = all / 8 + 8192;
+  CHECK(too_large(graph));
+  graph.nodes[1].output_bytes = all;
+  CHECK(too_large(graph));
+  const auto node = [&](std::size_t Node::*bytes) {
+    Graph one = chain(3);
+    one.nodes[1].*bytes = all / 4;
+    CHECK(why(one) == "");
+    one.nodes[1].*bytes = all - 64;
+    CHECK(too_large(one));
+  };
+  for (std::size_t Node::*const bytes :
+       {&Node::aux_bytes, &Node::forward_workspace, &Node::backward_workspace,
+        &Node::forward_packed, &Node::backward_packed})
+    node(bytes);
+  graph = chain(3);
+  graph.loss.backward_workspace = all - 256;
+  CHECK(too_large(graph));
+  graph.loss.backward_workspace = all / 2;
+  CHECK(why(graph) == "");
+  graph.gradients.push_back({0, 1, 1, all / 2});
+  CHECK(too_large(graph));
 }
 
 TEST_CASE("lists of activations") {
@@ -83,7 +117,7 @@ TEST_CASE("more codecs than a set of them can hold") {
         "can choose among");
   CostProfile profile = empty_profile(chain(3));
   for (const CodecInfo& codec : codecs) profile.codecs.push_back(&codec);
-  CHECK(std::string(check(chain(3), profile).text()) ==
+  CHECK(std::string(examine(chain(3), profile).text()) ==
         "the profile has costs of 65 codecs; a plan can choose among 64");
 }
 

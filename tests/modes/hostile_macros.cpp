@@ -37,5 +37,24 @@
 #define CHECK(...) hostile CHECK
 #define ASSERT(...) hostile ASSERT
 #define LOG(...) hostile LOG
+// Unreal Engine, Apple's <AssertMacros.h>
+#define check(...) hostile check
+#define checkf(...) hostile checkf
+#define checkSlow(...) hostile checkSlow
+#define checkNoEntry(...) hostile checkNoEntry
+#define verify(...) hostile verify
+#define verifyf(...) hostile verifyf
+#define ensure(...) hostile ensure
+#define ensureMsgf(...) hostile ensureMsgf
+#define require(...) hostile require
+#define unimplemented(...) hostile unimplemented
+#define TEXT(...) hostile TEXT
+#define UPROPERTY(...) hostile UPROPERTY
+// Qt
+#define slots hostile slots
+#define signals hostile signals
+#define emit hostile emit
+#define foreach hostile foreach
+#define forever hostile forever
 
 #include <all_forwards.hpp>

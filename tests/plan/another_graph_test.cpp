@@ -37,7 +37,7 @@ using Plain = Two<Double<Reads::input, Bf16>>;
 
 std::string refusal(const Graph& graph, const Plan& plan) {
   const auto program = make_program(graph, plan);
-  CHECK(std::string(check(graph, plan).text()) == program.error.text());
+  CHECK(std::string(examine(graph, plan).text()) == program.error.text());
   return program.error.text();
 }
 bool says(const Error& error, const char* words) {

@@ -28,7 +28,7 @@ class AllPlans {
     std::vector<unsigned char> choices(options_.size(), 0);
     do {
       const Plan plan = plan_of(choices);
-      if (!check(graph, plan)) plans_.push_back({evaluate(graph, profile, plan), choices});
+      if (!examine(graph, plan)) plans_.push_back({evaluate(graph, profile, plan), choices});
     } while (next(choices));
     std::sort(plans_.begin(), plans_.end(), [](const Candidate& a, const Candidate& b) {
       return a.cost.seconds < b.cost.seconds;
@@ -107,7 +107,7 @@ class AllPlans {
 /// What every planner promises of a plan, where `best` is the best one.
 inline void check_promises(const Graph& graph, const PlanRequest& request, const Candidate& best,
                            const PlanOutcome& plan) {
-  CHECK_FALSE(check(graph, plan.plan));
+  CHECK_FALSE(examine(graph, plan.plan));
   CHECK(plan.peak_bytes <= request.budget_bytes);
   CHECK(plan.error <= request.tolerance * (1 + 1e-9));
   CHECK(plan.bound_seconds <= best.cost.seconds * (1 + 1e-9));

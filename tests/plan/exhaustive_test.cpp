@@ -65,7 +65,7 @@ TEST_CASE("the relaxation of a partial plan is a bound, and of a whole one the s
       }
       if (!valid) continue;
       const Plan plan = partial.plan();
-      CHECK(!check(graph, plan));
+      CHECK(!examine(graph, plan));
       const PlanCost cost = evaluate(graph, profile, plan);
       partial.open_to(graph.node_count() - 1);
       const detail::StorageFrontier frontier(partial, cost.live_bytes, i % 2 == 0 ? 512 : 8);
@@ -147,7 +147,7 @@ TEST_CASE("the exhaustive planner finds what brute force finds, at every budget"
       CHECK(outcome->error <= request.tolerance);
       CHECK(outcome->gap <= 1e-12);
       CHECK(!outcome->timed_out);
-      CHECK(!check(graph, outcome->plan));
+      CHECK(!examine(graph, outcome->plan));
       for (int k = 0; k < graph.node_count(); ++k)
         if (!graph.node(k).policy.planned()) CHECK(outcome->plan[k] == graph.node(k).policy);
       double& worst = graph.parts == 1 ? waste : waste_of_loops;

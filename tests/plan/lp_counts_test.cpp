@@ -57,7 +57,7 @@ TEST_CASE("counts by lp_solve give GPTs plans as good as tuned prices do, with a
           }
           CHECK_FALSE(plan->note);
           CHECK(std::string(plan->solver) == "lp_solve");
-          CHECK_FALSE(check(graph, plan->plan));
+          CHECK_FALSE(examine(graph, plan->plan));
           CHECK(plan->peak_bytes <= request.budget_bytes);
           CHECK(plan->error <= request.tolerance);
           CHECK(plan->bound_seconds <= plan->seconds);

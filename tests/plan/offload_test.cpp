@@ -85,7 +85,7 @@ TEST_CASE("random graphs: no plan that sends something away is faster than the b
       Plan plan;
       for (const auto& mine : options) plan.policies.push_back(mine[random.below(mine.size())]);
       plan.room_bytes = request.budget_bytes / alignment * alignment;
-      if (check(graph, plan) || peak_bytes(graph, plan) > request.budget_bytes) continue;
+      if (examine(graph, plan) || peak_bytes(graph, plan) > request.budget_bytes) continue;
       const PlanCost cost = evaluate(graph, profile, plan, request.link);
       if (cost.error > request.tolerance) continue;
       ++plans;
@@ -209,7 +209,7 @@ Plan sent_with_room(const Graph& graph, Plan plan, std::size_t percent) {
     if (Policy& policy = plan.policies[static_cast<std::size_t>(k)];
         graph.node(k).policy.planned() && policy.keeps())
       policy = keep(Form{policy.codec(), Place::store});
-  if (check(graph, plan)) return {};
+  if (examine(graph, plan)) return {};
   const Schedule schedule = make_schedule(graph, plan);
   TransferPass pass(graph, plan, schedule);
   if (pass.empty()) return {};

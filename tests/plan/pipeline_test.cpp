@@ -147,7 +147,7 @@ TEST_CASE("cuts are as good as the best of all, on machines that are alike and t
           CHECK(stage.peak_bytes <= request.stages[s].memory_bytes);
           const auto cut = stage_of(graph, stage.first, stage.last);
           REQUIRE(cut);
-          CHECK_FALSE(check(*cut, stage.plan));
+          CHECK_FALSE(examine(*cut, stage.plan));
         }
         CHECK(first == graph.node_count());
       }

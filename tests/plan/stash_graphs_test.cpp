@@ -198,7 +198,7 @@ TEST_CASE(
             plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
                 form.options[k][form.choice(*chosen, k).option];
       }
-      REQUIRE_FALSE(check(graph, plan));
+      REQUIRE_FALSE(examine(graph, plan));
       CHECK(static_cast<std::size_t>(most) == live_bytes(make_schedule(graph, plan)));
     }
   }

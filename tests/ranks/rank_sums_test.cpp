@@ -192,7 +192,7 @@ TEST_CASE("ranks that disagree hear on what, and which") {
       agreement.add("model", a);
       agreement.add("seed", b);
       agreement.add("plan", c);
-      return std::string(agreement.check(GroupRef(member)).text());
+      return std::string(agreement.examine(GroupRef(member)).text());
     };
     CHECK(check("gpt", 1, "1 2") == "");
     const bool odd = member.rank() % 2 == 1;

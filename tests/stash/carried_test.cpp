@@ -362,7 +362,7 @@ TEST_CASE("gradients that cannot be carried are refused by the model") {
   for (const auto& [begun, complete] :
        {std::pair{stage - 1, stage}, {0, 0}, {stage + 1, stage}, {stage, -1}}) {
     graph.gradients[0].begun = begun, graph.gradients[0].complete = complete;
-    CHECK(says(check(graph), "which have to be stages of backward"));
+    CHECK(says(examine(graph), "which have to be stages of backward"));
   }
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("copies share the median of their times, and the step that they are pa
   const auto graph = layers.model.graph();
   const auto profile = layers.measured(5000);
   REQUIRE_MESSAGE(profile, profile.error.text());
-  CHECK_FALSE(check(*graph, *profile));
+  CHECK_FALSE(examine(*graph, *profile));
   CHECK(profile->nodes[0].forward == 1);
   double forward = 1;
   for (int l = 0; l < 8; ++l) {
@@ -180,7 +180,7 @@ TEST_CASE("measuring says what it needs, and runs on the machine's clock") {
   refused({scratch.data() + 8, scratch.shape()}, how, "aligned");
   const auto profile = measure_stash(layers.model, layers.cpu, scratch, how);
   REQUIRE_MESSAGE(profile, profile.error.text());
-  CHECK_FALSE(check(*layers.model.graph(), *profile));
+  CHECK_FALSE(examine(*layers.model.graph(), *profile));
   for (int id = 0; id < 6; ++id)
     for (std::size_t c = 0; c < profile->codecs.size(); ++c) {
       const CodecCost& cost = profile->codec_cost(id, static_cast<int>(c));
@@ -196,7 +196,7 @@ TEST_CASE("an estimate asks callables what they cost, and keeps the errors that 
   const auto graph = layers.model.graph();
   const auto profile = estimated_profile(layers.model, {.operations_per_second = 1e9});
   REQUIRE_MESSAGE(profile, profile.error.text());
-  CHECK_FALSE(check(*graph, *profile));
+  CHECK_FALSE(examine(*graph, *profile));
   CHECK(profile->nodes[0].forward == doctest::Approx(1).epsilon(1e-3));
   CHECK(profile->nodes[1].forward == doctest::Approx(4).epsilon(1e-3));
   CHECK(profile->nodes[2].forward == 0);

@@ -101,7 +101,7 @@ TEST_CASE("every class: what the driver probes is what whole gradients say") {
   CHECK(direct == 10);   // two codecs: r of the first block, of the others, norm, fc and act
   CHECK(carried == 12);  // r of the others, norm, mean, rstd, fc, act
   CHECK(static_cast<std::size_t>(run.steps / keys) < pairs);  // some serve two classes
-  CHECK_FALSE(check(run.graph, run.profile));
+  CHECK_FALSE(examine(run.graph, run.profile));
 }
 
 TEST_CASE("predicted errors of plans hold, however deep the trainer is") {

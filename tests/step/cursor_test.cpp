@@ -222,6 +222,71 @@ TEST_CASE("a part that once took too long stalls the slice until it is forgotten
   CHECK(cursor->run_until(bound.cpu, clock, 1000)->ended);
 }
 
+TEST_CASE("a cursor that was held up once recovers by itself") {
+  Bound bound;
+  auto cursor = Cursor<>::make(bound.step);
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  Clock clock;
+  clock.per_part = 100;
+  REQUIRE(cursor->run_until(bound.cpu, clock, 1000000)->ended);
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  std::int64_t now = clock.time + 1000, held_up = 0;
+  const auto slice = [&](std::int64_t ticks) {
+    const std::int64_t begun = now;
+    clock.pause(now);
+    const auto ran = cursor->run_until(bound.cpu, clock, now + ticks);
+    REQUIRE(ran);
+    now = clock.time + 1000;
+    if (clock.time > begun + ticks) ++held_up;
+    return *ran;
+  };
+  clock.per_part = 10000;  // ten slices: the system was busy
+  CHECK(slice(1000).parts == 1);
+  clock.per_part = 100;
+  int stalls = 0;
+  for (std::int64_t known = 10000; stalls < 100 && slice(1000).stalled; ++stalls) {
+    CHECK(cursor->longest(0) < known);
+    known = cursor->longest(0);
+  }
+  CHECK(stalls >= 60);
+  CHECK(stalls <= 73);
+  REQUIRE(cursor->longest(0) <= 1000);
+  while (cursor->active()) CHECK_FALSE(slice(1000).stalled);
+  // Steps later all is as if nothing had been: each slice has as many parts as there is time for.
+  for (int step = 0; step < 12; ++step) {
+    REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+    while (cursor->active()) CHECK(slice(1000).parts > 0);
+  }
+  CHECK(cursor->longest(0) == 100);
+  CHECK(held_up == 1);
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  while (cursor->active()) {
+    const Slice ran = slice(1000);
+    CHECK((ran.parts == 10 || ran.ended));
+  }
+}
+
+TEST_CASE("a part that is longer than its slices passes a deadline seldom, and the step goes on") {
+  Bound bound;
+  auto cursor = Cursor<>::make(bound.step);
+  REQUIRE_FALSE(cursor->begin(bound.input(), bound.targets()));
+  Clock clock;
+  clock.per_part = 2000;
+  int slices = 0, ran = 0, said = 0;
+  for (std::int64_t now = 0; cursor->active() && slices < 5000; now += 10000, ++slices) {
+    clock.pause(now);
+    const auto slice = cursor->run_until(bound.cpu, clock, now + 1000);
+    REQUIRE(slice);
+    CHECK(slice->parts <= 1);
+    ran += static_cast<int>(slice->parts);
+    said += slice->stalled;
+  }
+  CHECK_FALSE(cursor->active());
+  CHECK(ran == static_cast<int>(total_parts(bound.step)));
+  CHECK(said + ran == slices);  // a slice that runs nothing says so
+  CHECK(slices >= 19 * (ran - static_cast<int>(bound.step.instruction_count())));
+}
+
 TEST_CASE("a cursor used at the wrong time says what it needs") {
   Bound bound;
   const auto now = [] { return std::int64_t{0}; };

@@ -126,10 +126,10 @@ TEST_CASE("turns cover the state, each in the window, layer by layer if updates 
       const auto turns = MomentTurns::make(optimizer, *table, graph, window);
       REQUIRE(turns);
       CHECK(turns->window_bytes() <= window.bytes);
-      CHECK(turns->turns().size() >= turns->slots());
+      CHECK(turns->turns().size() >= turns->slot_count());
       if (optimizer.elementwise) {
-        CHECK(turns->slots() >= 3);
-        CHECK(turns->turns().size() > turns->slots());
+        CHECK(turns->slot_count() >= 3);
+        CHECK(turns->turns().size() > turns->slot_count());
       }
       std::size_t block = 0, store = 0, piece = 0;
       for (const MomentTurns::Part& part : turns->parts()) {

@@ -10,8 +10,7 @@
 ///     24       8       u64 columns
 ///     32       32      zeros
 ///
-/// Numbers are as the machine has them, which is little-endian; on a big-endian machine the magic
-/// says so. The header pins down everything that sizes and offsets depend on, so a decoder that
+/// Numbers are as the machine has them, which is little-endian (core/little_endian.hpp). The header pins down everything that sizes and offsets depend on, so a decoder that
 /// compared it with what it expects can trust its own offsets; what it must not trust is the rest.
 #pragma once
 
@@ -24,6 +23,7 @@
 #include "../core/config.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
+#include "../core/little_endian.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {

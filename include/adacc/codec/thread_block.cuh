@@ -5,6 +5,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "../core/cuda.cuh"
+#include "../core/exact_arithmetic.cuh"
 #include "thread_block.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -16,7 +17,9 @@ class CudaBlock {
   using Scan = cub::BlockScan<std::uint32_t, threads>;
   using Storage = typename Scan::TempStorage;
 
-  __device__ explicit CudaBlock(Storage& storage) : storage_(storage) {}
+  __device__ explicit CudaBlock(Storage& storage) : storage_(storage) {
+    require_exact_arithmetic();
+  }
 
   template <class R>
   struct PerThread {
@@ -76,7 +79,7 @@ class CudaBlock {
 template <class T>
 Error codec_memory_fault(const Cuda& cuda, const char* name, View<T> x, const std::byte* blob,
                          std::size_t bytes) {
-  return cuda.check(
+  return cuda.examine(
       name, {{"elements", x.data(), x.size() * sizeof(T)}, {"bytes of the blob", blob, bytes}});
 }
 

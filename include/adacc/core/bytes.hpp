@@ -30,6 +30,13 @@ ADACC_HD constexpr bool multiply(std::size_t a, std::size_t b, std::size_t& prod
   return true;
 }
 
+/// The most bytes of one tensor, of 8 for each element: what layers and codecs ask for beside a tensor still fits
+/// std::size_t then, and whoever sums up the bytes of several checks the sum. In 64 bits that is as much as
+/// machines address, in 32 bits an eighth of their memory.
+inline constexpr std::size_t most_tensor_bytes = sizeof(std::size_t) > 4
+                                                     ? static_cast<std::size_t>(-1) >> 16
+                                                     : (static_cast<std::size_t>(-1) >> 3) + 1;
+
 /// Parts of a block of memory, equally far apart: `count` pieces of `bytes` bytes, the first at byte `first`,
 /// each `stride` bytes behind the one before it.
 struct Pieces {
@@ -42,5 +49,23 @@ struct Pieces {
 ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
   return whole / part + (whole % part != 0 ? 1 : 0);
 }
+
+namespace detail {
+
+/// Stores a + b in `sum`; false if it does not fit.
+constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
+  if (a > static_cast<std::size_t>(-1) - b) return false;
+  sum = a + b;
+  return true;
+}
+
+/// Of `count` blocks that each begin 64-byte aligned; false if that does not fit.
+constexpr bool add_aligned(std::size_t bytes, std::size_t count, std::size_t& sum) {
+  std::size_t all = 0;
+  return add(bytes, alignment - 1, all) && multiply(all / alignment * alignment, count, all) &&
+         add(sum, all, sum);
+}
+
+}  // namespace detail
 
 }}  // namespace adacc::v0_1

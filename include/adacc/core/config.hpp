@@ -18,6 +18,10 @@
 ///                                 and the others need not compile the ways to search. CMake's
 ///                                 target adacc::planner is both. Default: not defined
 ///
+///     ADACC_ALLOW_FAST_MATH       headers may be compiled with -ffast-math or its like, which they refuse
+///                                 otherwise: codecs see no NaN then and round to other numbers, in
+///                                 silence. For programs that use none. Default: not defined
+///
 /// Ours:
 ///
 ///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
@@ -40,6 +44,15 @@
 #define ADACC_VERSION_MAJOR 0
 #define ADACC_VERSION_MINOR 1
 #define ADACC_VERSION_PATCH 0
+
+// Each of these takes comparisons with NaN for decided, or regroups sums that round on purpose. (clang names
+// neither -fassociative-math nor -funsafe-math-optimizations alone.)
+#if !defined(ADACC_ALLOW_FAST_MATH)
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#error "adacc: with -ffast-math codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
+#endif
+#endif
 
 #if !defined(ADACC_ASSERT)
 #if defined(NDEBUG)

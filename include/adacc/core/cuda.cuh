@@ -170,7 +170,7 @@ class Cuda : public KernelCall {
   /// What is wrong with the first of them that is no memory of the current device, in words that begin with
   /// `who`. Asks CUDA twice for each, which may also be done while a stream is captured; and nothing at all
   /// within steps, which have looked at the memory that they lend.
-  Error check(const char* who, std::initializer_list<Lent> all) const {
+  Error examine(const char* who, std::initializer_list<Lent> all) const {
     if (memory_is_checked) return {};
     for (const Lent& lent : all)
       if (lent.bytes != 0)

@@ -90,7 +90,7 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
   return sum;
 }
 
-/// Evaluates `plan`, which must have passed check(graph, plan), as must the profile. `schedule` is
+/// Evaluates `plan`, which must have passed examine(graph, plan), as must the profile. `schedule` is
 /// that of the plan, and `link` what its transfers take; without one they take no time.
 /// `visit(const LaneTime&)` is told what takes time when (link.hpp): to find where a step waits, and
 /// how long,

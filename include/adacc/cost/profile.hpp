@@ -114,7 +114,7 @@ constexpr void scale(CostProfile& profile, double factor) {
 
 /// An error if `profile` does not describe `graph`, or holds a number that is no cost: negative,
 /// infinite or NaN, or a forward or backward pass that takes no time.
-constexpr Error check(const Graph& graph, const CostProfile& profile) {
+constexpr Error examine(const Graph& graph, const CostProfile& profile) {
   constexpr double largest = 1e9;
   const auto bad = [](double value) { return !(value >= 0 && value <= largest); };
   if (profile.codecs.size() > Graph::most_codecs)

@@ -78,8 +78,8 @@ class ErrorWatch {
   double planned(int activation) const { return planned_.of[static_cast<std::size_t>(activation)]; }
 
   /// One check. If it finds `plan` failing, failing() says which activations that is due to.
-  Verdict check(const Graph& graph, const CostProfile& profile, const Plan& plan,
-                const EvolutionOptions& options) {
+  Verdict examine(const Graph& graph, const CostProfile& profile, const Plan& plan,
+                  const EvolutionOptions& options) {
     const Errors now = errors_now(graph, profile, plan);
     failing_.clear();
     failing_.resize(graph.nodes.size());

@@ -43,7 +43,7 @@ class Evolution {
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
-    if (const Error why = check(options)) return why;
+    if (const Error why = examine(options)) return why;
     Evolution made;
     made.planner_ = planner;
     made.options_ = options;
@@ -69,8 +69,8 @@ class Evolution {
                                   const PlanRequest& request, Planner planner,
                                   const EvolutionOptions& options, const Read& read) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
-    if (const Error why = check(options)) return why;
-    if (const Error why = check(graph, plan)) return why;
+    if (const Error why = examine(options)) return why;
+    if (const Error why = examine(graph, plan)) return why;
     Evolution made;
     made.planner_ = planner;
     made.options_ = options;
@@ -87,7 +87,7 @@ class Evolution {
     if (const Error why = read(made)) return why;
     const PlanRequest then = made.request_;
     made.request_.gap = request.gap;
-    if (const Error why = check(made.graph_, made.profile_, made.request_)) return why;
+    if (const Error why = examine(made.graph_, made.profile_, made.request_)) return why;
     // What was planned was planned by what had been seen by then: that is in the fields.
     const double seconds = made.outcome_.seconds, error = made.outcome_.error;
     const CostProfile observed = made.observed_profile();
@@ -262,7 +262,7 @@ class Evolution {
 
   /// A profile measured anew; its times count, errors stay those that were probed.
   Error observe_profile(CostProfile profile) {
-    if (const Error why = check(graph_, profile)) return why;
+    if (const Error why = examine(graph_, profile)) return why;
     for (int k = 0; k < graph_.node_count(); ++k)
       for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
         const int known = profile_.column(profile.codecs[c]);
@@ -379,7 +379,7 @@ class Evolution {
   }
 
   void check_errors(std::uint64_t step, EvolutionUpdate& update) {
-    switch (errors_.check(graph_, profile_, plan(), options_)) {
+    switch (errors_.examine(graph_, profile_, plan(), options_)) {
       case ErrorWatch::Verdict::as_planned: return;
       case ErrorWatch::Verdict::failing: return leave(errors_.failing(), step, update);
       case ErrorWatch::Verdict::fell: replan_if_faster(step, ChangeReason::error_fell, update);
@@ -458,7 +458,7 @@ class Evolution {
   }
 
   bool fits(const CostProfile& profile, const Plan& candidate) const {
-    return !check(graph_, candidate) &&
+    return !examine(graph_, candidate) &&
            error_of(graph_, profile, candidate) <= request_.tolerance &&
            peak_bytes(graph_, candidate) <= request_.budget_bytes;
   }

@@ -28,7 +28,7 @@ struct EvolutionOptions {
   double gain = 0.02;  ///< share of a step that a change must win, if nothing forces it
 };
 
-constexpr Error check(const EvolutionOptions& options) {
+constexpr Error examine(const EvolutionOptions& options) {
   if (options.check_every == 0 || options.probe_every == 0 || options.checks < 1 ||
       options.timed_steps < 1 || !(options.above > 1) || !(options.below < 1) ||
       !(options.below >= 0) || !(options.drift > 0) || !(options.gain >= 0))

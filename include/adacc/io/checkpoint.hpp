@@ -302,7 +302,7 @@ class CheckpointFile {
 
   /// An error if it is no checkpoint of what `mine` describes: its model, if both are named, its
   /// layout of parameters and its optimizer, in whatever forms that keeps its state.
-  Error check(const CheckpointInfo& mine) const {
+  Error examine(const CheckpointInfo& mine) const {
     const std::string path = one_line(file_.path(), 100);
     const bool named = !info_.model.empty() && !mine.model.empty();
     if (named && info_.model != mine.model)

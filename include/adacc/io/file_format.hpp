@@ -2,17 +2,14 @@
 /// What the readers of binary files share: little-endian words, kinds of file, a checksum.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "../core/bytes.hpp"
+#include "../core/little_endian.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-static_assert(std::endian::native == std::endian::little,
-              "adacc: the file formats are little-endian, and are read and written as memory");
 
 /// First words of llm.c's files.
 inline constexpr std::int32_t llmc_model_magic = 20240326;
@@ -40,13 +37,6 @@ inline const char* kind_of_file(const void* first_eight) {
   for (const char c : start)
     if ((c < 32 && c != '\t' && c != '\n' && c != '\r') || c == 127) return "something else";
   return "text";
-}
-
-/// a + b in `sum`; false if it does not fit.
-constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
-  if (a > static_cast<std::size_t>(-1) - b) return false;
-  sum = a + b;
-  return true;
 }
 
 }  // namespace detail

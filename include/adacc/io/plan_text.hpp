@@ -72,7 +72,7 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                         "\"; expected retain, offload, recompute or the name of a known codec");
     plan.policies.push_back(policy);
   }
-  if (const Error why = check(graph, plan)) return why;
+  if (const Error why = examine(graph, plan)) return why;
   return plan;
 }
 

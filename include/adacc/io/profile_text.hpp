@@ -320,7 +320,7 @@ inline Result<CostProfile> parse_profile(const std::string& text, const Graph& g
   if (Error why = reader.read_named_number("rest", reader.profile.rest)) return why;
   if (Error why = reader.read_layers()) return why;
   if (Error why = reader.read_single_nodes()) return why;
-  if (Error why = check(graph, reader.profile)) return Error::say("cannot be used: ", why.text());
+  if (Error why = examine(graph, reader.profile)) return Error::say("cannot be used: ", why.text());
   return static_cast<CostProfile&&>(reader.profile);
 }
 
@@ -328,7 +328,7 @@ inline Result<CostProfile> parse_profile(const std::string& text, const Graph& g
 /// does not describe `graph`, is not written.
 inline Error save_profile(const std::string& path, const Graph& graph, const CostProfile& profile,
                           const ProfileSource& source) {
-  if (Error why = check(graph, profile))
+  if (Error why = examine(graph, profile))
     return Error::say(one_line(path).c_str(), ": not written: ", why.text());
   return write_file(path, profile_text(graph, profile, source));
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "../core/bfloat16.hpp"
+#include "../core/little_endian.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {

@@ -41,7 +41,8 @@ struct ContrastiveLoss {
     if (in.rank() != 2 || in[0] < 2 || in[1] == 0)
       return Error::say(name, ": the input is ", in, "; expected at least 2 rows of channels");
     std::size_t bytes = 0;
-    if (!multiply(in[0], in[0], bytes) || !multiply(bytes, sizeof(double), bytes))
+    if (!multiply(in[0], in[0], bytes) || !multiply(bytes, sizeof(double), bytes) ||
+        bytes > most_tensor_bytes)
       return Error::say(name, ": ", in[0], " rows have more pairs than can be addressed");
     return {};
   }

@@ -325,7 +325,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
   // Of its own queries a lane has the numbers here.
   [[maybe_unused]] float2 mine[Tile::tall][2];
-  if constexpr (of_queries)
+  if constexpr (of_queries) {
 #pragma unroll
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
@@ -333,6 +333,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
         const std::size_t query = own + 16 * m + 8 * h + lane / 4;
         mine[m][h] = query < time ? of_head[query] : float2{0, 0};
       }
+  }
   typename Tile::Gathered sum = {};
   [[maybe_unused]] typename Tile::Gathered value_sum = {};
   const float factor = scale * log2_e;

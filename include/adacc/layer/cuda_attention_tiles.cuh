@@ -204,18 +204,21 @@ class OwnRows {
  public:
   __device__ OwnRows(const bfloat16* tile, unsigned lane)
       : at_(shared_address(tile + lane % 16 * Tile::stride + lane / 16 * 8)) {
-    if constexpr (Tile::keeps)
+    if constexpr (Tile::keeps) {
 #pragma unroll
       for (unsigned k = 0; k < Tile::channels / 16; ++k) load(kept_[k], k);
+    }
   }
   /// Their 16 channels from 16 * k on.
   __device__ void get(std::uint32_t (&left)[Tile::tall][4], unsigned k) const {
-    if constexpr (Tile::keeps)
+    if constexpr (Tile::keeps) {
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) left[m][i] = kept_[k][m][i];
-    else load(left, k);
+    } else {
+      load(left, k);
+    }
   }
 
  private:

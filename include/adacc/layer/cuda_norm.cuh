@@ -42,10 +42,11 @@ class NormLane {
   }
   /// What is kept of a row, on its way together.
   __device__ void keep(const T* row, Packet<T, count> (&kept)[packets]) const {
-    if constexpr (held)
+    if constexpr (held) {
 #pragma unroll
       for (unsigned k = 0; k < packets; ++k)
         kept[k] = column(k) < cols_ ? read(row, column(k)) : Packet<T, count>{};
+    }
   }
   __device__ auto get(const T* row, const Packet<T, count> (&kept)[packets], unsigned k,
                       std::size_t c) const {

@@ -79,7 +79,7 @@ class CudaProducts {
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
   Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
-    if (const Error why = check(name, stream)) return why;
+    if (const Error why = examine(name, stream)) return why;
     // Wherever the workspace lies, an algorithm is chosen for the same room. The product is lent all of it.
     const std::size_t room = room_of(product.workspace);
     product.workspace = placed(product.workspace);
@@ -151,7 +151,7 @@ class CudaProducts {
     return workspace.size() <= boundary ? 0 : workspace.size() - boundary;
   }
   /// Whether a stream is of the device. A step has one stream: CUDA is asked when another one comes.
-  Error check(const char* name, cudaStream_t stream) {
+  Error examine(const char* name, cudaStream_t stream) {
     if (has_stream_ && stream == stream_) return {};
     const Result<int> device = detail::device_of(stream);
     if (!device) return Error::say(name, ": ", device.error.text());

@@ -425,10 +425,13 @@ constexpr std::size_t packed_elems(std::size_t n, std::size_t k) {
   return detail::round_up(n, detail::GemmBlocks<T>::width) * k;
 }
 
-/// The same in bytes, for elements of a type that is known at run time: f32 or f64.
+/// The same in bytes, for elements of a type that is known at run time: f32 or f64. 0 if that is more than
+/// can be addressed, as of a vector so long: none is kept.
 constexpr std::size_t packed_bytes(Dtype scalar, std::size_t n, std::size_t k) {
-  return scalar == Dtype::f64 ? packed_elems<double>(n, k) * sizeof(double)
-                              : packed_elems<float>(n, k) * sizeof(float);
+  const std::size_t column = scalar == Dtype::f64 ? packed_elems<double>(n, 1) * sizeof(double)
+                                                  : packed_elems<float>(n, 1) * sizeof(float);
+  std::size_t bytes = 0;
+  return multiply(column, k, bytes) ? bytes : 0;
 }
 
 /// Bytes of workspace for `gemm`: a block of A for each worker, then the shared block of B, whose

@@ -55,6 +55,11 @@ struct GroupNorm {
     if (groups == 0 || in.cols() % groups != 0)
       return Error::say("group_norm: ", groups, " groups do not divide ", in.cols(),
                         " channels into equal parts");
+    std::size_t bytes = 0;
+    if (!multiply(in[0], backward_rows * sizeof(double), bytes) ||
+        !multiply(bytes, lanes_of(in.cols()), bytes) || bytes > most_tensor_bytes)
+      return Error::say(name, ": ", in[0], " pictures of ", in.cols(),
+                        " channels need more workspace than can be addressed");
     return {};
   }
 

@@ -50,7 +50,7 @@ struct Window {
             (in[2] + 2 * padding.width - reach().width) / stride.width + 1};
   }
 
-  constexpr Error check(const char* layer, Shape in) const {
+  constexpr Error examine(const char* layer, Shape in) const {
     constexpr std::size_t most = std::size_t{1} << 24;  // sums and products of two of them fit
     for (const Extents extents : {kernel, stride, dilation})
       if (extents.height == 0 || extents.width == 0)
@@ -120,7 +120,7 @@ constexpr Error check_convolution(const char* layer, const Window& window, std::
                                   std::size_t groups, Shape in) {
   if (out == 0 || groups == 0)
     return Error::say(layer, ": ", out, " outputs in ", groups, " groups; each is at least 1");
-  if (const Error why = window.check(layer, in)) return why;
+  if (const Error why = window.examine(layer, in)) return why;
   if (in.cols() % groups == 0 && out % groups == 0) return {};
   return Error::say(layer, ": ", groups, " groups do not divide ", in.cols(), " channels and ", out,
                     " outputs into equal parts");

@@ -23,7 +23,7 @@ inline constexpr std::size_t pool_lanes = 32;
 
 /// What is wrong with windows that pool: each has to see a pixel.
 constexpr Error check_pool(const char* layer, const Window& window, Shape in) {
-  if (const Error why = window.check(layer, in)) return why;
+  if (const Error why = window.examine(layer, in)) return why;
   if (window.padding.height < window.kernel.height && window.padding.width < window.kernel.width)
     return {};
   return Error::say(layer, ": padding of ", window.padding.height, " x ", window.padding.width,

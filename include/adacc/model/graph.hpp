@@ -410,11 +410,34 @@ constexpr bool made_by_fits(const Graph& graph, int k) {
   return true;
 }
 
+/// Whether std::size_t holds what the buffers of a step of `graph` take if none shares memory with another:
+/// of each node its value in forward, its blob, its value in backward and its gradient; its aux and its
+/// workspaces, made again, too; and the gradients that last. No layout and no sum of live bytes is larger.
+constexpr bool is_addressable(const Graph& graph) {
+  std::size_t bytes = 0;
+  bool fits = true;
+  const auto count = [&](std::size_t block, std::size_t times) {
+    fits = fits && add_aligned(block, times, bytes);
+  };
+  for (const Node& node : graph.nodes) {
+    count(node.output_bytes, 4);
+    for (const std::size_t block : {node.aux_bytes, node.forward_workspace, node.forward_packed})
+      count(block, 2);
+    count(node.backward_workspace, 1);
+    count(node.backward_packed, 1);
+  }
+  count(graph.loss.forward_workspace, 1);
+  count(graph.loss.backward_workspace, 1);
+  for (const LastingGradient& gradient : graph.gradients) count(gradient.bytes, 1);
+  if (graph.gives_input_gradient) count(graph.input.elems() * bytes_of(graph.scalar), 1);
+  return fits;
+}
+
 }  // namespace detail
 
 /// An error if `graph` is none that the functions of program/ and plan/ can work on: those that
 /// make_graph() and StashModel return are.
-constexpr Error check(const Graph& graph) {
+constexpr Error examine(const Graph& graph) {
   const auto fault = [&](int k, const auto&... what) {
     return Error::say("the graph's node ", k, " (", graph.node(k).name, ") ", what...);
   };
@@ -483,6 +506,11 @@ constexpr Error check(const Graph& graph) {
   if (!fits)
     return Error::say("the graph's layers tolerate more than ", Graph::most_codecs,
                       " different codecs, which is the most that a plan can choose among");
+  if (!detail::is_addressable(graph))
+    return Error::say(
+        "the graph's activations, gradients and workspaces together are too large to address: they "
+        "need more than the ",
+        static_cast<std::size_t>(-1), " bytes that can be counted here");
   return {};
 }
 

@@ -169,7 +169,7 @@ class GraphBuilder {
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
-    if (const Error why = check(graph_)) return why;
+    if (const Error why = examine(graph_)) return why;
     if (const Error why = place_parameters()) return why;
     mark_shared_parameters();
     graph_.fingerprint = fingerprint_of(graph_);
@@ -428,13 +428,12 @@ class GraphBuilder {
     node.policy = keep(form);
   }
 
-  /// Refuses empty tensors and those whose size does not fit. The bound leaves room for sums of
-  /// many of them.
+  /// Refuses empty tensors and those whose size does not fit. examine(graph) looks at their sum.
   constexpr bool check_size(const char* who, Shape shape) {
     std::size_t bytes = 8;
     bool fits = shape.rank() > 0;
     for (int i = 0; i < shape.rank(); ++i) fits = fits && multiply(bytes, shape[i], bytes);
-    if (!fits || bytes > static_cast<std::size_t>(-1) >> 16) {
+    if (!fits || bytes > most_tensor_bytes) {
       fail(who, Error::say("a tensor of shape ", shape, " is too large to address"));
       return false;
     }
@@ -464,13 +463,16 @@ class GraphBuilder {
 
   /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
   constexpr void set_needs(Node& node, const detail::AnyFunctor& functor,
-                           const detail::LayerNeeds& needs, Pass backward) const {
+                           const detail::LayerNeeds& needs, Pass backward) {
     const std::size_t last = node.cut.parts() - 1;
     const bool whole = last == 0 || node.cut.split == Split::own;
     node.aux_bytes = aux(functor, needs, node.cut, 0);
     if (!whole) {
       node.part_aux_bytes = node.aux_bytes;
-      node.aux_bytes = last * align_up(node.part_aux_bytes) + aux(functor, needs, node.cut, last);
+      node.aux_bytes = aux(functor, needs, node.cut, last);
+      if (!detail::add_aligned(node.part_aux_bytes, last, node.aux_bytes))
+        return fail(node, Error::say("the bytes beside its output in ", last + 1,
+                                     " parts are too many to address"));
     }
     node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
     if (node.runs_backward) node.backward_workspace = workspace(functor, needs, node.cut, backward);
@@ -527,7 +529,12 @@ class GraphBuilder {
     }
     if (parameter.owner) {
       parameter.offset = graph_.parameter_elems;
-      graph_.parameter_elems += padded_elems(spec.shape, graph_.scalar);
+      std::size_t bytes = 0;
+      if (!detail::add(parameter.offset, padded_elems(spec.shape, graph_.scalar),
+                       graph_.parameter_elems) ||
+          !multiply(graph_.parameter_elems, 8, bytes))
+        return fail(who, Error::say("with its parameter '", spec.name, "' of shape ", spec.shape,
+                                    ", the network's parameters are too large to address"));
       parameter.frozen = is_frozen(spec);
     }
     (parameter.frozen ? freezes_ : trains_) = true;

@@ -16,7 +16,7 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
          request.in_flight == 1;
 }
 
-/// What does not depend on the budget is listed once. Requests must have passed check().
+/// What does not depend on the budget is listed once. Requests must have passed examine().
 class ArenaPlanner {
  public:
   /// Both must outlive it.

@@ -81,7 +81,7 @@ constexpr ConstantPlan<Size> constant_plan(const Graph& graph, const CostProfile
   ConstantPlan<Size> result;
   PlanCost cost;
   bool meets =
-      found.found && found.arena_bytes <= request.budget_bytes && !check(graph, found.plan);
+      found.found && found.arena_bytes <= request.budget_bytes && !examine(graph, found.plan);
   if (meets) cost = evaluate(graph, profile, found.plan);
   meets =
       meets && cost.error <= request.tolerance && cost.live_bytes <= align_up(request.budget_bytes);
@@ -122,7 +122,7 @@ constexpr ConstantPlan<detail::layer_count<Network>()> plan(Shape input, std::si
   PlanRequest request;
   request.budget_bytes = budget_bytes;
   request.tolerance = tolerance;
-  result.error = check(*graph, profile, request);
+  result.error = examine(*graph, profile, request);
   if (result.error) return result;
   detail::SearchLimits limits;
   limits.budget_bytes = budget_bytes;

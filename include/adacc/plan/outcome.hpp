@@ -21,8 +21,8 @@ namespace adacc { inline namespace v0_1 {
 
 /// An error if `request` cannot be met by any graph, or `graph` and `profile` contradict each
 /// other.
-[[gnu::cold]] constexpr Error check(const Graph& graph, const CostProfile& profile,
-                                    const PlanRequest& request) {
+[[gnu::cold]] constexpr Error examine(const Graph& graph, const CostProfile& profile,
+                                      const PlanRequest& request) {
   if (request.budget_bytes == 0)
     return Error::say("the budget is 0 bytes: a step needs room for its activations");
   if (!(request.tolerance >= 0))
@@ -49,10 +49,10 @@ namespace adacc { inline namespace v0_1 {
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
         "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
-  if (const Error why = check(graph)) return why;
-  if (const Error why = check(graph, profile)) return why;
+  if (const Error why = examine(graph)) return why;
+  if (const Error why = examine(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
-  if (const Error why = check(graph, retain)) return why;
+  if (const Error why = examine(graph, retain)) return why;
   // Retaining what is open adds no error, and leaves least to carry.
   if (error_of(graph, profile, retain) > request.tolerance)
     return Error::say(
@@ -147,7 +147,7 @@ struct Proposal {
 };
 
 /// The plans that a planner found for one request, and what it proved. The request must have passed
-/// check(graph, profile, request); all three must outlive it.
+/// examine(graph, profile, request); all three must outlive it.
 class Proposals {
  public:
   constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request)
@@ -171,7 +171,7 @@ class Proposals {
   /// What `plan` takes; keeps it if it meets the request and is better than those before.
   [[gnu::cold]] constexpr const Proposal& offer(Plan plan, const char* by) {
     last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
-    if (check(graph_, last_.plan)) return last_;  // a mistake of the search
+    if (examine(graph_, last_.plan)) return last_;  // a mistake of the search
     const Result<PlacedSchedule> placed = place_schedule(graph_, last_.plan);
     if (!placed) return last_;
     last_.cost = evaluate(graph_, profile_, last_.plan, placed->schedule, request_.link);

@@ -14,7 +14,7 @@ namespace adacc { inline namespace v0_1 {
 [[gnu::cold]] ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph,
                                                                  const CostProfile& profile,
                                                                  const PlanRequest& request) {
-  if (const Error why = check(graph, profile, request)) return why;
+  if (const Error why = examine(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   if (!request.link.exists()) {
     detail::ArenaPlanner(graph, profile).search(request, proposals);
@@ -30,7 +30,7 @@ namespace adacc { inline namespace v0_1 {
 [[gnu::cold]] ADACC_PLANNER_INLINE Result<std::size_t> smallest_peak(const Graph& graph,
                                                                      const CostProfile& profile,
                                                                      const PlanRequest& request) {
-  if (const Error why = check(graph, profile, request)) return why;
+  if (const Error why = examine(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   if (request.link.exists())
     detail::OffloadPlanner(graph, profile, request, proposals).propose_smallest();

@@ -13,7 +13,7 @@
 namespace adacc { inline namespace v0_1 {
 
 /// For each activation, whether a backward step reads it as it was in forward. `plan` must have
-/// passed check(graph, plan).
+/// passed examine(graph, plan).
 constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> exact(graph.nodes.size());
   for (int k = 0; k < graph.node_count(); ++k) {

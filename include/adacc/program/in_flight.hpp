@@ -23,15 +23,22 @@ struct InFlightBytes {
 
   /// The arena of `steps` steps in flight.
   constexpr std::size_t arena(int steps) const {
-    const std::size_t n = static_cast<std::size_t>(steps);
-    return apart(steps) ? n * held + working : (n - 1) * whole_room() + whole;
+    return apart(steps) ? sum(steps, held, working) : sum(steps - 1, whole_room(), whole);
   }
   /// Whether that is cut in two; otherwise there is an arena for each.
   constexpr bool apart(int steps) const {
-    const std::size_t n = static_cast<std::size_t>(steps);
-    return n * held + working < n * whole_room();
+    return sum(steps, held, working) < sum(steps, whole_room(), 0);
   }
   constexpr std::size_t whole_room() const { return align_up(whole); }
+
+ private:
+  /// Beyond what can be addressed: the largest number, which no budget holds.
+  static constexpr std::size_t sum(int times, std::size_t bytes, std::size_t more) {
+    std::size_t all = 0;
+    const bool fits =
+        multiply(static_cast<std::size_t>(times), bytes, all) && detail::add(all, more, all);
+    return fits ? all : static_cast<std::size_t>(-1);
+  }
 };
 
 /// Where the buffers of such steps lie.
@@ -96,7 +103,7 @@ struct InFlightProgram {
   InFlightLayout layout;
 };
 
-/// Compiles a step of `graph` under `plan`, which has passed check(graph, plan). Fails as
+/// Compiles a step of `graph` under `plan`, which has passed examine(graph, plan). Fails as
 /// make_in_flight_layout() does, or if the plan's room is too small.
 constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, const Plan& plan) {
   // Steps share the room to work in, laid out anew: there are no gaps that one could call its own.

@@ -71,8 +71,8 @@ constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
 }  // namespace detail
 
 /// An error if `plan` cannot govern `graph`.
-constexpr Error check(const Graph& graph, const Plan& plan) {
-  if (const Error why = check(graph)) return why;
+constexpr Error examine(const Graph& graph, const Plan& plan) {
+  if (const Error why = examine(graph)) return why;
   if (plan.policies.size() != graph.nodes.size())
     return Error::say("the plan has ", plan.policies.size(), " policies, and the graph has ",
                       graph.nodes.size(), " activations");

@@ -107,7 +107,7 @@ constexpr Result<PlacedSchedule> place_straight_schedule(const Graph& graph, con
   return detail::place_with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
 }
 
-/// What a step of `graph` under `plan` runs, which has passed check(graph, plan), with what goes to a
+/// What a step of `graph` under `plan` runs, which has passed examine(graph, plan), with what goes to a
 /// store and comes back. Loops lower live bytes; if their layout has gaps that take more than that,
 /// there are none: so no arena is larger than it would be without loops. Fails if the plan's room is
 /// too small.
@@ -131,7 +131,7 @@ namespace detail {
 
 /// make_program(), but for what only fills gaps of the layout.
 constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
-  if (const Error why = check(graph, plan)) return Error::misuse(why.text());
+  if (const Error why = examine(graph, plan)) return Error::misuse(why.text());
   Result<PlacedSchedule> placed = place_schedule(graph, plan, mode);
   if (!placed) return placed.error;
   Program program;

@@ -48,7 +48,7 @@ constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode
 
 }  // namespace detail
 
-/// The instructions of one step, without loops. `plan` must have passed check(graph, plan).
+/// The instructions of one step, without loops. `plan` must have passed examine(graph, plan).
 constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
                                           Mode mode = Mode::train) {
   Schedule schedule = detail::write_schedule(graph, plan, mode);

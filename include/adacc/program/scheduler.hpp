@@ -94,7 +94,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  /// Tells the sink of a step under `plan`, which has passed check(graph, plan) but for policies
+  /// Tells the sink of a step under `plan`, which has passed examine(graph, plan) but for policies
   /// that are open. May be called again, with another plan.
   constexpr void run(const Plan& plan) {
     policies_ = plan.policies.data();

@@ -62,7 +62,7 @@ class StageMaker {
       out_.loss.parameters = append_parameters(graph_.loss, -1);
     }
     place_parameters();
-    if (const Error why = check(out_)) return why;
+    if (const Error why = examine(out_)) return why;
     out_.fingerprint = fingerprint_of(out_);
     return static_cast<Graph&&>(out_);
   }

@@ -156,7 +156,7 @@ class Agreement {
 
   /// No error on any rank if all of them added the same; else one on all, which names the first field
   /// that differs and the ranks whose value is not rank 0's.
-  Error check(GroupRef group) const {
+  Error examine(GroupRef group) const {
     std::string mine;
     for (std::size_t i = 0; i < values_.size(); ++i) {
       mine += names_[i];

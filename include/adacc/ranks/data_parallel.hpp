@@ -112,7 +112,7 @@ class DataParallel {
     state.micro_batches = parallel.micro_batches;
     state.by_turns = parallel.sharded_gradients;
     state.sharded = parallel.sharded_state || state.by_turns;
-    if (const Error why = share_error(group, check(state, graph, options))) return why;
+    if (const Error why = share_error(group, examine(state, graph, options))) return why;
     if (const Error why = agree(state, graph, options)) return why;
     state.deal(graph);
     if (state.by_turns)
@@ -235,7 +235,7 @@ class DataParallel {
     }
     agreement.add("number of updates", state.training.updates());
     agreement.add("values of the parameters (a hash of them)", hash.value());
-    return agreement.check(state.group);
+    return agreement.examine(state.group);
   }
 
   /// Rank 0's parameters become everybody's: after it has read them from a file, say.
@@ -286,7 +286,7 @@ class DataParallel {
   /// All of it; the steps hold on to its place.
   struct State;
 
-  static Error check(const State& state, const Graph& graph, const Options& options);
+  static Error examine(const State& state, const Graph& graph, const Options& options);
   static Error agree(const State& state, const Graph& graph, const Options& options);
 
   /// What this rank has for the arena.

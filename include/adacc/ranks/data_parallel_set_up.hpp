@@ -19,8 +19,8 @@
 namespace adacc { inline namespace v0_1 {
 
 template <class T, class Context, class Optimizer>
-Error DataParallel<T, Context, Optimizer>::check(const State& state, const Graph& graph,
-                                                 const Options& options) {
+Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Graph& graph,
+                                                   const Options& options) {
   const auto ranks = static_cast<std::size_t>(state.group.size());
   if (graph.nodes.empty()) return Error::say("the graph has no layers");
   if (!graph.has_loss) return Error::say("data parallel training needs a network with a loss");
@@ -100,7 +100,7 @@ Error DataParallel<T, Context, Optimizer>::agree(const State& state, const Graph
   const EvolutionOptions& when = options.evolution;
   for (const std::uint64_t updates : {when.check_every, when.first_probe, when.probe_every})
     agreement.add("updates between looks at a plan that evolves", updates);
-  return agreement.check(state.group);
+  return agreement.examine(state.group);
 }
 
 template <class T, class Context, class Optimizer>

@@ -224,7 +224,7 @@ class Pipeline {
     whole_table_ = *all;
     Result<Graph> cut = stage_of(graph, mine.first, mine.last);
     if (!cut) return cut.error;
-    if (const Error why = check(*cut, mine.plan)) return why;
+    if (const Error why = examine(*cut, mine.plan)) return why;
     const Result<InFlightProgram> step = make_in_flight_program(*cut, mine.plan);
     if (!step) return step.error;
     const int flying = adacc::in_flight(stages_, stage_, micro_batches);
@@ -456,7 +456,7 @@ class Pipeline {
     }
     Agreement agreement;
     detail::agree_on(agreement, optimizer, whole_table_.text());
-    return agreement.check(group_);
+    return agreement.examine(group_);
   }
 
   // Of checkpoints (ranks/save_pipeline.hpp): visit(const detail::SavedPiece&) of all that one has, in its

@@ -179,7 +179,7 @@ Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>
   Agreement agreement;
   detail::agree_on_pipeline(agreement, graph, request, context.key, static_cast<bool>(how.clock));
   detail::agree_on(agreement, optimizer, std::string(optimizer.name));
-  if ((why = agreement.check(group))) return why;
+  if ((why = agreement.examine(group))) return why;
   if ((why = detail::gather_machines(group, request.stages))) return why;
 
   PlannedPipeline made;

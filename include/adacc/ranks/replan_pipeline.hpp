@@ -20,7 +20,7 @@ template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::switch_to(const Result<Plan>& mine) {
   if (broken_) return broken_;
   Error why = mine.error;
-  if (!why) why = check(graph(), *mine);
+  if (!why) why = examine(graph(), *mine);
   const Result<InFlightProgram> next =
       why ? Result<InFlightProgram>(why) : make_in_flight_program(graph(), *mine);
   if ((why = share_error(group_, next.error))) return why;
@@ -38,7 +38,7 @@ template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::set_budget(std::size_t bytes, const CostProfile& costs,
                                                   double tolerance) {
   if (broken_) return broken_;
-  if (const Error why = check(whole_, costs)) return switch_to(why);
+  if (const Error why = examine(whole_, costs)) return switch_to(why);
   CostProfile stage = profile_of_stage(whole_, costs, graph());
   stage.rest = 0;  // updates are behind all micro-batches
   PlanRequest request;

@@ -136,7 +136,8 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
     if (!opened) return opened.error;
     file = std::move(*opened);
     const CheckpointInfo& saved = file.info();
-    if (const Error why = file.check(detail::checkpoint_info(whole_, whole_table_, model, 0, 0, 0)))
+    if (const Error why =
+            file.examine(detail::checkpoint_info(whole_, whole_table_, model, 0, 0, 0)))
       return why;
     std::string text = saved.optimizer;
     static_cast<void>(detail::take_norm(text));  // a pipeline clips by the norm of the step itself

@@ -182,7 +182,7 @@ class StashModel {
       return fail(
           "a stage that has bytes for itself has a number that is negative, or a million "
           "and more");
-    if (bytes > static_cast<std::size_t>(-1) >> 16)
+    if (bytes > most_tensor_bytes)
       return fail("a stage has more bytes for itself than can be addressed");
     if (stage >= registry_.stages) registry_.stages = stage + 1;
     while (registry_.stage_bytes.size() < static_cast<std::size_t>(registry_.stages))
@@ -241,7 +241,7 @@ class StashModel {
             ") is read by no kernel and by the backward of none: leave it out of what "
             "its kernel writes, or say who reads it");
     Graph graph = registry_.graph();
-    if (const Error why = check(graph)) return Error::misuse(why.text());
+    if (const Error why = examine(graph)) return Error::misuse(why.text());
     graph.fingerprint = fingerprint_of(graph);
     return graph;
   }
@@ -301,7 +301,7 @@ class StashModel {
     registry_.activations.push_back(entry);
     std::size_t bytes = 0;
     if (shape.elems() == 0 || !multiply(shape.elems(), elem_bytes, bytes) ||
-        bytes > static_cast<std::size_t>(-1) >> 16)
+        bytes > most_tensor_bytes)
       fail(id, "has no elements, or too many to address");
     for (const int stage : stages.numbers()) {
       if (stage < 0 || stage >= most_stages) {
@@ -320,7 +320,7 @@ class StashModel {
     };
     std::size_t bytes = 0;
     if (said.shape.elems() == 0 || !multiply(said.shape.elems(), said.elem_bytes, bytes) ||
-        bytes > static_cast<std::size_t>(-1) >> 16)
+        bytes > most_tensor_bytes)
       refuse("has no elements, or too many to address");
     if (said.last_stage < 0 || said.first_stage < 0 || said.first_stage >= most_stages)
       refuse("goes from stage ", said.first_stage, " to stage ", said.last_stage,

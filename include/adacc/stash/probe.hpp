@@ -76,9 +76,9 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
                   const Plan& base = {}) {
   const Result<Graph> graph = model.graph();
   if (!graph) return graph.error;
-  if (const Error why = check(*graph, profile)) return Error::misuse(why.text());
+  if (const Error why = examine(*graph, profile)) return Error::misuse(why.text());
   const Plan around = base.policies.empty() ? retain_all(*graph) : base;
-  if (const Error why = check(*graph, around)) return Error::misuse(why.text());
+  if (const Error why = examine(*graph, around)) return Error::misuse(why.text());
   for (const bool exact : exact_in_backward(*graph, around))
     if (!exact) return Error::misuse("the plan to probe around must lose nothing");
   const int turn = errors.entries().empty() ? 0 : errors.entries()[0].batches;

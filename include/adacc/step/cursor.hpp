@@ -16,8 +16,12 @@
 ///     if (slice && slice->ended) update(cursor->loss());           // the step has ended
 ///
 /// One interruption by the operating system can make a part look longer than any slice, and then
-/// no slice starts it. A slice that starts nothing for that reason says so (`stalled`): give it
-/// more time, cut the layers into more parts, or forget() the time if it is not to be believed.
+/// no slice starts the part. A slice that starts nothing for that reason says so (`stalled`), and from
+/// then on the time is doubted: it decays by a 32nd with each slice that it stalls, and with each part
+/// that takes less, until a part takes as long. So a cursor recovers by itself: what looks ten times as
+/// long as a slice starts after 73 slices. A part that is as long as it looked passes a deadline then,
+/// once in so many slices as its time needs to decay: give slices more time, or cut the layers into more
+/// parts. Who knows that a time is not to be believed can forget() it at once.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +33,10 @@ namespace adacc { inline namespace v0_1 {
 
 /// What a slice did.
 struct Slice {
-  std::size_t parts = 0;     ///< that it ran
-  bool ended = false;        ///< the step has ended
-  bool stalled = false;      ///< it ran nothing, because the next part has once taken too long
-  bool waiting = false;      ///< it ended early, because the store is not ready for the next part
+  std::size_t parts = 0;  ///< that it ran
+  bool ended = false;     ///< the step has ended
+  bool stalled = false;   ///< it ran nothing, because by what is known the next part takes too long
+  bool waiting = false;   ///< it ended early, because the store is not ready for the next part
   std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
 };
 
@@ -67,7 +71,7 @@ class Cursor {
   /// Runs parts until the clock, `std::int64_t now()`, reads `deadline`, or the step ends.
   template <class Clock>
   Result<Slice> run_until(Context& context, Clock&& now, std::int64_t deadline) {
-    if (const Error why = check()) return why;
+    if (const Error why = examine()) return why;
     Slice slice;
     std::int64_t start = now();
     while (!slice.ended) {
@@ -75,16 +79,17 @@ class Cursor {
         slice.waiting = true;
         return slice;
       }
-      const std::int64_t known = times_[at_.instruction];
+      const std::int64_t known = longest(at_.instruction);
       if (start >= deadline || known > deadline - start) {
         slice.stalled = slice.parts == 0 && start < deadline;
         slice.longest = known;
+        if (slice.stalled) times_[at_.instruction] = -decayed(known);
         return slice;
       }
       const std::size_t running = at_.instruction;
       advance(context, slice);
       const std::int64_t end = now();
-      if (end - start > times_[running]) times_[running] = end - start;
+      took(times_[running], end - start);
       start = end;
     }
     return finish(slice);
@@ -92,14 +97,14 @@ class Cursor {
 
   /// Runs `count` parts, or as many as the step still has.
   Result<Slice> run(Context& context, std::size_t count) {
-    if (const Error why = check()) return why;
+    if (const Error why = examine()) return why;
     Slice slice;
     while (slice.parts < count && !slice.ended && !slice.waiting) {
       slice.waiting = !step_->ready(at_.instruction);
       if (!slice.waiting) advance(context, slice);
     }
     if (!slice.ended) {
-      slice.longest = times_[at_.instruction];
+      slice.longest = longest(at_.instruction);
       return slice;
     }
     return finish(slice);
@@ -120,13 +125,25 @@ class Cursor {
   /// The next instruction, and its next part.
   std::size_t instruction() const { return at_.instruction; }
   std::size_t part() const { return at_.part; }
-  /// Ticks that a part of instruction i has taken at most; 0 if run_until() never ran one.
-  std::int64_t longest(std::size_t i) const { return i < times_.size() ? times_[i] : 0; }
+  /// Ticks that a part of instruction i has taken at most, or what is left of them if they are doubted;
+  /// 0 if run_until() never ran one.
+  std::int64_t longest(std::size_t i) const {
+    if (i >= times_.size()) return 0;
+    return times_[i] < 0 ? -times_[i] : times_[i];
+  }
 
   /// The mean loss of the step that ended last.
   double loss() const { return loss_; }
 
  private:
+  static std::int64_t decayed(std::int64_t ticks) { return ticks - (ticks + 31) / 32; }
+
+  /// What is known of an instruction after a part of it that took `ticks`.
+  static void took(std::int64_t& time, std::int64_t ticks) {
+    if (time < 0 && ticks < decayed(-time)) time = -decayed(-time);
+    else if (ticks > time) time = ticks;
+  }
+
   /// Times for the instructions of the step's program, none of which has run.
   void fit() {
     times_.clear();
@@ -135,7 +152,7 @@ class Cursor {
     at_ = {};
   }
 
-  Error check() const {
+  Error examine() const {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (number_ == 0) return Error::misuse("the cursor's step has not begun: begin() it first");
     if (step_->begun() != number_)
@@ -159,7 +176,7 @@ class Cursor {
   }
 
   Step<T, Context>* step_ = nullptr;
-  Array<std::int64_t> times_;   ///< by instruction
+  Array<std::int64_t> times_;   ///< by instruction; those below 0 are doubted
   std::uint64_t number_ = 0;    ///< which of the step's steps is ours
   std::uint64_t programs_ = 0;  ///< Step::programs() when times_ were made
   Position at_;                 ///< what runs next

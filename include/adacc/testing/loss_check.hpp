@@ -24,7 +24,7 @@ class LossCheck : CheckBase {
       : CheckBase(options), loss_(loss), in_(in), targets_(targets) {}
 
   GradientCheckResult run() {
-    if (prepare()) check();
+    if (prepare()) examine();
     return finish();
   }
 
@@ -106,7 +106,7 @@ class LossCheck : CheckBase {
            a.gradients == b.gradients;
   }
 
-  bool check() {
+  bool examine() {
     const Cpu serial = context();
     Computed base, other;
     if (!run(serial, {}, base)) return false;

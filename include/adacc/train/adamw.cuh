@@ -135,12 +135,12 @@ struct optimizer_kernel<AdamW, Cuda> {
     const auto lent = [](const char* name, View<T> block) {
       return Cuda::Lent{name, block.data(), block.size() * sizeof(T)};
     };
-    if (const Error why = cuda.check(AdamW::name, {lent("parameters", blocks.params),
-                                                   lent("gradients", blocks.gradients),
-                                                   lent("first moments", blocks.state[0]),
-                                                   lent("second moments", blocks.state[1]),
-                                                   {"bytes of the norm", terms.norm,
-                                                    terms.norm != nullptr ? sizeof(double) : 0}}))
+    if (const Error why = cuda.examine(AdamW::name, {lent("parameters", blocks.params),
+                                                     lent("gradients", blocks.gradients),
+                                                     lent("first moments", blocks.state[0]),
+                                                     lent("second moments", blocks.state[1]),
+                                                     {"bytes of the norm", terms.norm,
+                                                      terms.norm != nullptr ? sizeof(double) : 0}}))
       return cuda.note(why);
     const detail::AdamWTerms<T> shared =
         adamw.template terms_of<T>(ParameterSpec{.decay = true}, terms);

@@ -250,7 +250,7 @@ class ForwardOnly {
     if (step_.active()) return Error::misuse("an evaluation is under way: it must end before");
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
-    if (const Error why = file->check(info())) return why;
+    if (const Error why = file->examine(info())) return why;
     if (const Error why = detail::read_in_file_order(
             step_.graph(), params(), [&](View<T> ordered) { return file->read(ordered, {}); }))
       return why;

@@ -71,8 +71,8 @@ void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
     return cuda.note(Error::misuse(name, ": ", count + 1, " doubles are wanted, and ",
                                    places.size(), " are lent"));
   if (const Error why =
-          cuda.check(name, {{"gradients", grads.data(), grads.size() * sizeof(T)},
-                            {"places of the norm", places.data(), (count + 1) * sizeof(double)}}))
+          cuda.examine(name, {{"gradients", grads.data(), grads.size() * sizeof(T)},
+                              {"places of the norm", places.data(), (count + 1) * sizeof(double)}}))
     return cuda.note(why);
   if (count != 0) {
     detail::square_sums_kernel<<<static_cast<unsigned>(count), detail::cuda_threads, 0,

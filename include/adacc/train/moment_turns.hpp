@@ -98,7 +98,7 @@ class MomentTurns {
 
   /// In all, in memory: slots() of slot_bytes().
   std::size_t window_bytes() const { return slots_ * slot_bytes_; }
-  std::size_t slots() const { return slots_; }
+  std::size_t slot_count() const { return slots_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
   /// In the store.
   std::size_t store_bytes() const { return store_bytes_; }

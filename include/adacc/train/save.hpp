@@ -84,7 +84,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
   if (const Error why = settle()) return why;
   Result<CheckpointFile> file = CheckpointFile::open(path);
   if (!file) return file.error;
-  if (const Error why = file->check(info(table))) return why;
+  if (const Error why = file->examine(info(table))) return why;
   const CheckpointInfo& saved = file->info();
   const auto fail = [&](const Error& why) {
     return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());

@@ -50,7 +50,7 @@ class StoredMoments {
     auto window = Block<std::byte>::make(turns.window_bytes(),
                                          "the window of the optimizer's state", huge_page);
     if (!window) return window.error;
-    if (const Error why = store.prepare(static_cast<int>(turns.slots()), window->view()))
+    if (const Error why = store.prepare(static_cast<int>(turns.slot_count()), window->view()))
       return why;
     return std::unique_ptr<StoredMoments>(
         new StoredMoments(std::move(turns), store, std::move(*window)));
@@ -107,7 +107,7 @@ class StoredMoments {
     failure_ = {};
     next_ = begun_ = 0;
     for (std::size_t t = 0; t < turns_.turns().size(); ++t) {
-      const std::size_t k = t % turns_.slots();
+      const std::size_t k = t % turns_.slot_count();
       wait(k);
       std::byte* const state = slot(k);
       std::memset(state, 0, turns_.slot_bytes());
@@ -127,7 +127,7 @@ class StoredMoments {
   StoredMoments(MomentTurns turns, const StoreRef& store, Block<std::byte> window)
       : turns_(std::move(turns)), store_(store), window_(std::move(window)) {
     written_.resize(turns_.turns().size());
-    under_way_.resize(turns_.slots());
+    under_way_.resize(turns_.slot_count());
   }
 
   std::byte* slot(std::size_t k) { return window_.data() + k * turns_.slot_bytes(); }
@@ -164,7 +164,7 @@ class StoredMoments {
 
   void begin_read() {
     const std::size_t t = static_cast<std::size_t>(begun_ % turns_.turns().size());
-    const std::size_t k = static_cast<std::size_t>(begun_ % turns_.slots());
+    const std::size_t k = static_cast<std::size_t>(begun_ % turns_.slot_count());
     ++begun_;
     wait(k);
     if (written_[t]) begin_turn(t, k, StoreTransfer::Direction::read);
@@ -176,18 +176,18 @@ class StoredMoments {
     if (next_ % turns_.turns().size() != t) rewind(t);
     if (failure_) return nullptr;
     if (begun_ == next_) begin_read();
-    const std::size_t k = static_cast<std::size_t>(next_ % turns_.slots());
+    const std::size_t k = static_cast<std::size_t>(next_ % turns_.slot_count());
     wait(k);
     return slot(k);
   }
 
   void close(std::size_t t) {
-    begin_turn(t, static_cast<std::size_t>(next_ % turns_.slots()),
+    begin_turn(t, static_cast<std::size_t>(next_ % turns_.slot_count()),
                StoreTransfer::Direction::write);
     written_[t] = true;
     ++next_;
-    while (!failure_ && begun_ < next_ + turns_.slots()) {
-      const std::size_t k = static_cast<std::size_t>(begun_ % turns_.slots());
+    while (!failure_ && begun_ < next_ + turns_.slot_count()) {
+      const std::size_t k = static_cast<std::size_t>(begun_ % turns_.slot_count());
       if (under_way_[k] && !store_.done(static_cast<int>(k))) return;
       begin_read();
     }

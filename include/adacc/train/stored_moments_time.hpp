@@ -18,26 +18,27 @@ class TurnsInLanes {
   TurnsInLanes(const MomentTurns& turns, const LinkCost& link, double update_seconds)
       : turns_(turns), link_(link),
         seconds_per_byte_(update_seconds / static_cast<double>(turns.store_bytes())),
-        end_(turns.slots()) {}
+        end_(turns.slot_count()) {}
 
   /// Updates what is in the turns [first, last); adds the seconds of waits to `waited`.
   void update(std::size_t first, std::size_t last, Lanes& lanes, double& waited) {
     for (std::size_t t = first; t < last; ++t) {
       if (begun_ == next_) begin_read(lanes, waited);
-      const std::size_t k = next_ % turns_.slots();
+      const std::size_t k = next_ % turns_.slot_count();
       wait(k, lanes, waited);
       const std::size_t bytes = turns_.turns()[t].bytes;
       lanes.now += seconds_per_byte_ * static_cast<double>(bytes);
       end_[k] = lanes.transfer(link_.write_seconds(bytes));
       ++next_;
-      while (begun_ < next_ + turns_.slots() && end_[begun_ % turns_.slots()] <= lanes.now)
+      while (begun_ < next_ + turns_.slot_count() &&
+             end_[begun_ % turns_.slot_count()] <= lanes.now)
         begin_read(lanes, waited);
     }
   }
 
  private:
   void begin_read(Lanes& lanes, double& waited) {
-    const std::size_t k = begun_ % turns_.slots(), t = begun_ % turns_.turns().size();
+    const std::size_t k = begun_ % turns_.slot_count(), t = begun_ % turns_.turns().size();
     ++begun_;
     wait(k, lanes, waited);
     end_[k] = lanes.transfer(link_.read_seconds(turns_.turns()[t].bytes));

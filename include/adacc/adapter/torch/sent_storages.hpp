@@ -76,11 +76,11 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
   /// A scratch file in `folder`, as large as plans need it. Throws c10::Error if there can be none.
   explicit SentStorages(std::string folder) : folder_(std::move(folder)) {
     open(first_bytes);
-    check();
+    examine();
   }
   /// A store of the caller's, which must live as long as anything that waits in it. Its prepare() is not told
   /// of any memory: there is no one block that tensors lie in.
-  explicit SentStorages(StoreRef store) : store_(store) { check(); }
+  explicit SentStorages(StoreRef store) : store_(store) { examine(); }
 
   /// Bytes that plans may send.
   std::size_t room_bytes() const {
@@ -179,7 +179,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     store_ = file_;
     tickets_ = 0;
   }
-  void check() const {
+  void examine() const {
     TORCH_CHECK(transfer_alignment % store_.alignment() == 0,
                 "adacc: the store wants transfers of ", store_.alignment(),
                 "-byte units; those of tensors are of ", transfer_alignment);

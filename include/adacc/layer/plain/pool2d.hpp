@@ -26,7 +26,7 @@ struct MaxPool2d {
     return Shape(in[0], in[1] / kernel.height, in[2] / kernel.width, in[3]);
   }
   constexpr Error validate(Shape in) const {
-    if (const Error why = detail::Window{kernel, kernel, 0, 1}.check(name, in)) return why;
+    if (const Error why = detail::Window{kernel, kernel, 0, 1}.examine(name, in)) return why;
     if (kernel.area() <= 256) return {};
     return Error::say(name, ": a window of ", kernel.height, " x ", kernel.width,
                       " has more than 256 pixels");

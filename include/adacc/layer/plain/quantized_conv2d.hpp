@@ -49,7 +49,7 @@ struct Int8Convolution {
     return Shape(in[0], places.height, places.width, out);
   }
 
-  constexpr Error check(const char* layer, Shape in) const {
+  constexpr Error examine(const char* layer, Shape in) const {
     if (const Error why = check_convolution(layer, window, out, groups, in)) return why;
     for (const bool input : {true, false}) {
       const plain::Int8Grid& grid = input ? from : to;
@@ -222,7 +222,7 @@ struct QuantizedConv2d {
   constexpr Error validate(Shape in) const {
     if (weight == nullptr || weight_scale == nullptr)
       return Error::say(name, ": there are no weights; expected int8 and a scale for each output");
-    return shared().check(name, in);
+    return shared().examine(name, in);
   }
   constexpr std::array<ParameterSpec, 1> parameters(Shape) const {
     return {ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
@@ -280,7 +280,7 @@ struct QuantizedTrainedConv2d {
     return wanted.parameter(0) ? reads::input : reads::none;
   }
   constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
-  constexpr Error validate(Shape in) const { return shared().check(name, in); }
+  constexpr Error validate(Shape in) const { return shared().examine(name, in); }
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
     const float width = detail::reciprocal_root(static_cast<double>(shared().taps(in)));
     return {ParameterSpec{"weight", Shape(out, kernel.height, kernel.width, in.cols() / groups),

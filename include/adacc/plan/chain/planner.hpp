@@ -408,7 +408,7 @@ class ChainPlanner {
 [[gnu::cold]] inline Result<PlanOutcome> plan_chain(const Graph& graph, const CostProfile& profile,
                                                     const PlanRequest& request,
                                                     const ChainTuning& tuning) {
-  if (const Error why = check(graph, profile, request)) return why;
+  if (const Error why = examine(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   if (!proposals.retain_fits()) detail::search_chain(graph, profile, request, tuning, proposals);
   return proposals.outcome();

@@ -79,7 +79,7 @@ constexpr const char* exhaustive = "exhaustive";
 constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostProfile& profile,
                                                 const PlanRequest& request,
                                                 std::size_t most_nodes) {
-  if (const Error why = check(graph, profile, request)) return why;
+  if (const Error why = examine(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
   static_cast<void>(detail::search_exhaustively(graph, profile, request, proposals.deadline(),
                                                 most_nodes, proposals));

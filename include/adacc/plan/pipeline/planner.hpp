@@ -20,7 +20,7 @@
 namespace adacc { inline namespace v0_1 {
 
 /// An error if `request` makes no sense, whatever the network.
-constexpr Error check(const PipelineRequest& request) {
+constexpr Error examine(const PipelineRequest& request) {
   if (request.stages.empty())
     return Error::say("a pipeline has at least one stage, and none was asked for");
   if (request.micro_batches < 1)
@@ -350,9 +350,9 @@ class PipelinePlanner {
 /// parts than there are stages, and if a stage cannot fit: the error then names it and what it needs.
 inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfile& profile,
                                              const PipelineRequest& request) {
-  if (const Error why = check(request)) return why;
-  if (const Error why = check(graph)) return why;
-  if (const Error why = check(graph, profile)) return why;
+  if (const Error why = examine(request)) return why;
+  if (const Error why = examine(graph)) return why;
+  if (const Error why = examine(graph, profile)) return why;
   if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
     return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),
                       " parameters, and the network has ", graph.parameters.size());

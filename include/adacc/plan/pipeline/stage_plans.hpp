@@ -256,7 +256,7 @@ class StagePlans {
 
   /// Appends `plan`; its number.
   Result<std::size_t> add(StageKind& kind, Plan plan) {
-    if (const Error why = check(kind.graph, plan)) return why;
+    if (const Error why = examine(kind.graph, plan)) return why;
     const Result<PlacedSchedule> placed = place_schedule(kind.graph, plan);
     if (!placed) return placed.error;
     const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
@@ -289,7 +289,7 @@ class StagePlans {
     if (request_.recomputation != Recomputation::planned)
       return add(kind, uniform_plan(kind.graph, request_.recomputation)).error;
     const PlanRequest request = request_of(kind, 1, 1);
-    if (const Error why = check(kind.graph, kind.profile, request)) return why;
+    if (const Error why = examine(kind.graph, kind.profile, request)) return why;
     return add(kind, plan_from_types(kind.graph)).error;
   }
 
@@ -309,7 +309,7 @@ class StagePlans {
           plan.policies[static_cast<std::size_t>(sites[0])] = recompute();
         for (std::size_t k = 0; k < plan.policies.size(); ++k)
           if (!kind.graph.nodes[k].policy.planned()) plan.policies[k] = types.policies[k];
-        if (check(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
+        if (examine(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
           continue;
         if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
           return made.error;

@@ -96,7 +96,7 @@ ADACC_HD void place_elements(Tile& tile) {
   std::byte* const to = tile.section();
   typename Tile::Block::template PerThread<std::uint64_t> flags;
   tile.block.each([&](int me) {
-    Tile::strided(me, QuantShared::slots,  // words of bits
+    Tile::strided(me, QuantShared::slot_count,  // words of bits
                   [&](std::size_t i) { tile.shared.placed[i] = tile.shared.partly[i] = 0; });
     Tile::strided(me, layout.bytes / 4, [&](std::size_t i) { words(to)[i] = 0; });
     if (me < static_cast<int>(outlier_levels)) tile.shared.levels[me] = 0;

@@ -45,16 +45,16 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
   tile.block.each([&](int me) {
     QuantShared& s = tile.shared;
     if constexpr (Tile::channels)
-      Tile::strided(me, Tile::slots,
+      Tile::strided(me, Tile::slot_count,
                     [&](std::size_t i) { s.lo[i] = empty_lo, s.hi[i] = empty_hi; });
     else if constexpr (slices)
-      Tile::strided(me, 4 * Tile::slots,
+      Tile::strided(me, 4 * Tile::slot_count,
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
     // Columns are read four at a time, those beyond the last one as well.
     if constexpr (Tile::by_column && !Tile::whole)
-      Tile::strided(me, Tile::slots, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
+      Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
     if constexpr (Tile::channels)
-      Tile::strided(me, Tile::slots, [&](std::size_t i) { s.marked[i] = 0; });
+      Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.marked[i] = 0; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;

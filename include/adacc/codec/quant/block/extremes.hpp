@@ -249,7 +249,7 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
 template <class Tile>
 ADACC_HD void clear_marks(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, Tile::slots, [&](std::size_t i) { tile.shared.marked[i] = 0; });
+    Tile::strided(me, Tile::slot_count, [&](std::size_t i) { tile.shared.marked[i] = 0; });
   });
 }
 
@@ -290,7 +290,7 @@ template <class Tile>
 ADACC_HD void keep_extremes(Tile& tile) {
   if constexpr (Tile::by_row)
     tile.block.each([&](int me) {
-      Tile::strided(me, Tile::slots, [&](std::size_t i) {
+      Tile::strided(me, Tile::slot_count, [&](std::size_t i) {
         tile.shared.slice.lo[i] = tile.shared.lo[i], tile.shared.slice.hi[i] = tile.shared.hi[i];
       });
     });
@@ -302,7 +302,7 @@ ADACC_HD void saturate_groups(Tile& tile) {
   typename Tile::Block::template PerThread<bool> found;
   tile.block.each([&](int me) {
     found[me] = false;
-    Tile::strided(me, Tile::slots, [&](std::size_t i) {
+    Tile::strided(me, Tile::slot_count, [&](std::size_t i) {
       QuantShared& s = tile.shared;
       const bool beyond = s.lo[i] <= s.hi[i] &&
                           larger(magnitude_of(s.lo[i]), magnitude_of(s.hi[i])) > largest_magnitude;

@@ -28,7 +28,7 @@ ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::i
 template <class Tile>
 ADACC_HD void finish_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, Tile::slots, [&](std::size_t slot) {
+    Tile::strided(me, Tile::slot_count, [&](std::size_t slot) {
       if (tile.size_of(slot) == 0 || !is_open(tile, slot)) return;
       const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
       if (tile.shared.marked[slot] == 0) finish_group(tile, slot, lo, hi);

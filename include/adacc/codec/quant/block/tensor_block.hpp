@@ -213,10 +213,10 @@ struct QuantSamples {
 /// Shared memory of a block that encodes. Groups of a tile have slots
 /// (QuantTile::slot_of()).
 struct QuantShared {
-  static constexpr std::size_t slots = 520;
+  static constexpr std::size_t slot_count = 520;
 
   struct Slices {
-    std::int32_t lo[4 * slots], hi[4 * slots];
+    std::int32_t lo[4 * slot_count], hi[4 * slot_count];
   };
   // Of every slot four slices, or of every column eight bands; later the codes of the tile; at last the samples.
   union {
@@ -224,11 +224,11 @@ struct QuantShared {
     alignas(16) std::uint8_t codes[block_rows][tile_cols];
     QuantSamples samples;
   };
-  std::int32_t lo[slots], hi[slots];
-  std::int32_t threshold[slots];  ///< of a slot with nothing beyond it: nothing_beyond
-  alignas(16) float base[slots], inverse[slots];
+  std::int32_t lo[slot_count], hi[slot_count];
+  std::int32_t threshold[slot_count];  ///< of a slot with nothing beyond it: nothing_beyond
+  alignas(16) float base[slot_count], inverse[slot_count];
   // Bit c % 32 of word 8 * row + c / 32: has a place; is of the level of which only some have one.
-  std::uint32_t placed[slots], partly[slots];
+  std::uint32_t placed[slot_count], partly[slot_count];
   std::uint32_t levels[outlier_levels];
   std::uint32_t exponents[256];
   std::int32_t column[tile_cols];
@@ -237,7 +237,7 @@ struct QuantShared {
   std::uint32_t used, flagged, nonfinite, largest;
   std::uint32_t any_marked;     ///< 1 if any slot is marked
   std::uint32_t any_from_zero;  ///< 1 if any group has a minimum of 0, and keeps_positive()
-  std::uint32_t marked[slots];  ///< 1: a NaN or an infinity of the group has no place
+  std::uint32_t marked[slot_count];  ///< 1: a NaN or an infinity of the group has no place
 };
 
 /// What one launch works on.

@@ -38,10 +38,10 @@ struct QuantTile {
   /// in different banks of shared memory.
   static constexpr std::size_t slot_rows = block_rows + 1;
   /// Of a tile of 64 rows.
-  static constexpr std::size_t slots = by_column ? tile_cols
-                                       : by_row  ? block_rows
-                                                 : slot_rows * slots_per_row;
-  static_assert(slots <= QuantShared::slots);
+  static constexpr std::size_t slot_count = by_column ? tile_cols
+                                            : by_row  ? block_rows
+                                                      : slot_rows * slots_per_row;
+  static_assert(slot_count <= QuantShared::slot_count);
   static constexpr std::size_t most_rows = Thread::most_rows, packet = Thread::packet;
   static constexpr std::size_t parts = Thread::parts, part_cols = Thread::part_cols;
   /// Whether a group is all in one part, so that parts are encoded one after the other.
@@ -139,7 +139,7 @@ struct QuantTile {
   template <class Each>
   ADACC_HD void for_slots(int me, const Each& each) const {
     if constexpr (!by_part) {
-      strided(me, slots, each);
+      strided(me, slot_count, each);
     } else if constexpr (by_column) {
       strided(me, part_cols, [&](std::size_t i) { each(held * part_cols + i); });
     } else {
