@@ -2,14 +2,15 @@
 /// What train_gpt can be told, and what of it a checkpoint keeps.
 #pragma once
 
+#include <adacc/core/number_text.hpp>
 #include <adacc/io/budget.hpp>
 #include <adacc/layer/gpt.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -169,9 +170,9 @@ struct Notes {
     Notes notes;
     notes.data = data;
     const auto number = [&](const char* name, auto value) {
-      char digits[64];
-      const auto end = std::to_chars(digits, digits + sizeof digits, value);
-      notes.options.emplace_back(name, std::string(digits, end.ptr));
+      if constexpr (std::is_floating_point_v<decltype(value)>)
+        notes.options.emplace_back(name, adacc::NumberText::shortest(value).c_str());
+      else notes.options.emplace_back(name, std::to_string(value));
     };
     if (!options.tokens.empty()) notes.options.emplace_back("--tokens", options.tokens);
     if (!options.text.empty()) notes.options.emplace_back("--text", options.text);

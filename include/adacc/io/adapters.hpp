@@ -6,16 +6,16 @@
 /// (model/trained_by_name.hpp), "block.0.lora_linear.lora_a", and its metadata says rank and alpha.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <map>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../core/view.hpp"
 #include "../model/graph.hpp"
 #include "../model/trained_by_name.hpp"
@@ -58,11 +58,9 @@ Error write_adapters(const std::string& path, const Graph& graph, View<const T> 
       tensors.push_back({parameter_name(graph, i),
                          View<const T>(params.data() + parameter.offset, parameter.shape)});
   }
-  char alpha[64];
-  const auto end = std::to_chars(alpha, alpha + sizeof alpha, shape.alpha);
   return write_safetensors(
       path, tensors,
-      {{"rank", std::to_string(shape.rank)}, {"alpha", std::string(alpha, end.ptr)}});
+      {{"rank", std::to_string(shape.rank)}, {"alpha", NumberText::shortest(shape.alpha).c_str()}});
 }
 
 /// Of which shape the adapters in a file are: enough to build their network.
@@ -72,10 +70,7 @@ inline Result<AdapterShape> read_adapter_shape(const std::string& path) {
   AdapterShape shape;
   const auto number = [&](const char* name, auto& value) {
     const auto found = file->metadata().find(name);
-    if (found == file->metadata().end()) return false;
-    const char* const end = found->second.data() + found->second.size();
-    const auto [stop, problem] = std::from_chars(found->second.data(), end, value);
-    return problem == std::errc() && stop == end;
+    return found != file->metadata().end() && read_number(found->second, value);
   };
   if (!number("rank", shape.rank) || !number("alpha", shape.alpha) || shape.rank == 0 ||
       !std::isfinite(shape.alpha))

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/read_number.hpp"
 #include "../layer/llama.hpp"
 #include "pretrained.hpp"
 
@@ -43,6 +44,7 @@ inline Result<Config> read_config(const std::string& path,
     const std::string text = json->raw("rope_parameters");
     JsonReader rope(text);
     std::string base, type = "default", old_type = type, rotated = "1";
+    double part = 0, theta = config.base;
     if (!rope.object([&](const std::string& name) {
           return name == "rope_theta"              ? rope.number(base)
                  : name == "rope_type"             ? rope.string(type)
@@ -50,12 +52,12 @@ inline Result<Config> read_config(const std::string& path,
                  : name == "partial_rotary_factor" ? rope.number(rotated)
                                                    : rope.skip();
         }) ||
-        type != "default" || old_type != type || std::strtod(rotated.c_str(), nullptr) != 1 ||
-        (!base.empty() && !ModelConfig::is_number(std::strtod(base.c_str(), nullptr))))
+        type != "default" || old_type != type || !read_number(rotated, part) || part != 1 ||
+        (!base.empty() && (!read_number(base, theta) || !ModelConfig::is_number(theta))))
       json->complain("rope_parameters is " + one_line(text, 60) +
                      ", and has to have rope_type default, a rope_theta above 0, and no part of a "
                      "head that is not rotated");
-    else if (!base.empty()) config.base = std::strtod(base.c_str(), nullptr);
+    else config.base = theta;
   }
   if (config.heads != 0 && config.kv_heads != 0) {
     if (config.channels % config.heads != 0 || config.heads % config.kv_heads != 0)

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/read_number.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
 #include "json_reader.hpp"
@@ -65,9 +65,9 @@ class ModelConfig {
     if (!has(name)) return otherwise;
     std::string text = raw(name), digits;
     JsonReader json(text);
-    const bool read = json.number(digits) && json.end();
-    const double value = read ? std::strtod(digits.c_str(), nullptr) : 0;
-    if (!is_number(value)) say(name, "a number above 0");
+    double value = 0;
+    if (!json.number(digits) || !json.end() || !read_number(digits, value) || !is_number(value))
+      say(name, "a number above 0");
     return value;
   }
 
