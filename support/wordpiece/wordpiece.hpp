@@ -88,9 +88,10 @@ class Letters {
     return in(unicode::punctuation, code);
   }
   static bool is_ideograph(std::uint32_t code) {
+    // As the tokenizers library has them, which leaves out the first 256 of the last but one.
     constexpr unicode::Range blocks[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                          {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
-                                         {0x2B820, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+                                         {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
     return in(blocks, code);
   }
 
