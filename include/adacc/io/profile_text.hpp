@@ -34,6 +34,7 @@
 #include <string>
 #include <string_view>
 
+#include "../core/no_memory.hpp"
 #include "../core/number_text.hpp"
 #include "../core/read_number.hpp"
 #include "../cost/profile.hpp"
@@ -321,15 +322,17 @@ inline Error save_profile(const std::string& path, const Graph& graph, const Cos
 /// Reads a profile from a file; errors as of parse_profile, after the file's name.
 inline Result<CostProfile> load_profile(const std::string& path, const Graph& graph,
                                         const ProfileSource& source) {
-  Result<InputFile> file = InputFile::open(path, detail::profile_expected);
-  if (!file) return file.error;
-  if (file->size() > detail::profile_limit)
-    return file->fault("is too large: it has ", shown(file->size()));
-  std::string text(file->size(), '\0');
-  if (Error why = file->read(text.data(), text.size())) return why;
-  Result<CostProfile> profile = parse_profile(text, graph, source);
-  if (!profile) return Error::say(one_line(path, 100).c_str(), ": ", profile.error.text());
-  return profile;
+  return detail::or_no_memory("to read a cost profile", [&]() -> Result<CostProfile> {
+    Result<InputFile> file = InputFile::open(path, detail::profile_expected);
+    if (!file) return file.error;
+    if (file->size() > detail::profile_limit)
+      return file->fault("is too large: it has ", shown(file->size()));
+    std::string text(file->size(), '\0');
+    if (Error why = file->read(text.data(), text.size())) return why;
+    Result<CostProfile> profile = parse_profile(text, graph, source);
+    if (!profile) return Error::say(one_line(path, 100).c_str(), ": ", profile.error.text());
+    return profile;
+  });
 }
 
 }}  // namespace adacc::v0_1

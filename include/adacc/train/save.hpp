@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "../core/no_memory.hpp"
 #include "../core/number_text.hpp"
 #include "../core/read_number.hpp"
 #include "../io/checkpoint.hpp"
@@ -77,7 +78,8 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
 template <class T, class Context, class Optimizer>
 Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& path,
                                                              Restore what) {
-  return read(path, what, table_, state_.view());
+  return detail::or_no_memory("to load a checkpoint",
+                              [&] { return read(path, what, table_, state_.view()); });
 }
 
 template <class T, class Context, class Optimizer>
