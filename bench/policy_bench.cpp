@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <adacc/core/read_number.hpp>
 #include <adacc/cost/estimate.hpp>
 #include <adacc/cost/measure_drag.hpp>
 #include <adacc/io/budget.hpp>
@@ -96,10 +97,11 @@ adacc::Result<adacc::LinkCost> measure_store(const Options& o, adacc::Cpu cpu, s
 
 /// `350,320`: megabytes a second to and from a store.
 std::string parse_throttle(const std::string& text, contest::Throttle& throttle) {
-  char behind = 0;
   double write = 0, read = 0;
-  if (std::sscanf(text.c_str(), "%lf,%lf%c", &write, &read, &behind) != 2 || !(write > 0) ||
-      !(read > 0) || write > 1e9 || read > 1e9)
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos || !adacc::read_number(text.substr(0, comma), write) ||
+      !adacc::read_number(text.substr(comma + 1), read) || !(write > 0) || !(read > 0) ||
+      write > 1e9 || read > 1e9)
     return "\"" + text +
            "\" is not two rates above 0 in MB/s, such as 350,320: of writing and of reading";
   throttle = {1e6 * write, 1e6 * read};

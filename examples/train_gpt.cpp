@@ -92,7 +92,7 @@ adacc::Result<adacc::Tokens> validation_tokens(const Options& options) {
 
 /// The shape that --model or --resume fixes goes into the options. A shape that was given all the
 /// same must agree.
-Error adopt_shape(Options& options, const std::string& resumed_model) {
+Error adopt_shape(Options& options, const adacc::CheckpointInfo& resumed) {
   if (!options.model.empty() && options.shape_given)
     return Error::say(
         "--model fixes the model's shape: leave out --layers, --heads, "
@@ -105,6 +105,8 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
       return Error::say("--model ", adacc::one_line(options.model, 80).c_str(),
                         ": is a checkpoint of \"", adacc::one_line(info->model, 100).c_str(),
                         "\"; a GPT-2 alone can be started from (--merge writes one)");
+    if (const Error why = check_described(*config, *info))
+      return Error::say("--model ", adacc::one_line(options.model, 80).c_str(), ": ", why.text());
     options.network = *config;
   } else if (!options.model.empty()) {
     const auto header = read_model_shape(options, ranks.rank() == 0);
@@ -112,12 +114,16 @@ Error adopt_shape(Options& options, const std::string& resumed_model) {
     options.network = {static_cast<int>(header->layers), header->heads, header->channels,
                        header->max_seq_len, header->vocab_size};
   }
-  if (!resumed_model.empty() && !options.shape_given) {
-    if (const auto config = gpt::parse_description(resumed_model)) options.network = *config;
+  if (!resumed.model.empty() && !options.shape_given) {
+    if (const auto config = gpt::parse_description(resumed.model)) {
+      if (const Error why = check_described(*config, resumed))
+        return Error::say(adacc::one_line(options.resume, 80).c_str(), ": ", why.text());
+      options.network = *config;
+    }
   }
-  if (!options.resume.empty() && resumed_model != options.model_text())
+  if (!options.resume.empty() && resumed.model != options.model_text())
     return Error::say(adacc::one_line(options.resume, 80).c_str(), ": is a checkpoint of \"",
-                      adacc::one_line(resumed_model).c_str(), "\"; this model is \"",
+                      adacc::one_line(resumed.model).c_str(), "\"; this model is \"",
                       options.model_text().c_str(), "\"");
   if (options.seq == 0) options.seq = options.network.context;
   if (options.seq > options.network.context)
@@ -401,7 +407,7 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
   if (options.parallel() && options.may_freeze)
     return Error::say("--may-freeze is for one rank without --shards");
   if (Error why = check_files(options)) return why;
-  if (Error why = adopt_shape(options, line.resumed.model)) return why;
+  if (Error why = adopt_shape(options, line.resumed)) return why;
   if (!options.network.tied_head && !options.export_to.empty() &&
       !exports_header(options.export_to))
     return Error::say(

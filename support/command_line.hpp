@@ -4,15 +4,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include <adacc/core/number_text.hpp>
+#include <adacc/core/read_number.hpp>
 #include <adacc/io/budget.hpp>
 #include <adacc/io/file.hpp>
 
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
-#include <system_error>
 
 namespace support {
 
@@ -46,13 +46,14 @@ inline std::optional<int> parse(CLI::App& app, int argc, const char* const* argv
 
 /// A number from `least` to `most`. CLI::Range lets a NaN pass.
 inline CLI::Validator between(double least, double most) {
-  char range[64];
-  std::snprintf(range, sizeof range, "[%g - %g]", least, most);
-  return {[=, shown = std::string(range)](std::string& text) {
+  const adacc::NumberText from = adacc::NumberText::significant(least, 6);
+  const std::string range = std::string("[") + from.c_str() + " - " +
+                            adacc::NumberText::significant(most, 6).c_str() + "]";
+  return {[=](std::string& text) {
             double value = 0;
-            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+            if (adacc::read_number(text, value) && value >= least && value <= most)
               return std::string();
-            return "\"" + text + "\" is no number in " + shown;
+            return "\"" + text + "\" is no number in " + range;
           },
           range, "between"};
 }
@@ -61,9 +62,7 @@ inline CLI::Validator between(double least, double most) {
 inline CLI::Validator whole_number() {
   return {[](std::string& text) {
             std::uint64_t value = 0;
-            const char* end = text.data() + text.size();
-            const auto [stop, problem] = std::from_chars(text.data(), end, value);
-            if (problem == std::errc{} && stop == end) return std::string();
+            if (adacc::read_number(text, value)) return std::string();
             return "\"" + text + "\" is no whole number from 0 to 18446744073709551615";
           },
           "", "whole number"};

@@ -348,10 +348,9 @@ inline adacc::Error adopt_adapters(Options& options) {
   auto& lora = options.lora;
   if ((lora.rank != 0 && lora.rank != shape->rank) ||
       (lora.alpha != 0 && lora.alpha != shape->alpha)) {
-    char alpha[32];
-    std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(shape->alpha));
     return adacc::Error::say(adacc::one_line(options.adapter, 100).c_str(),
-                             ": holds adapters of rank ", shape->rank, " and alpha ", alpha,
+                             ": holds adapters of rank ", shape->rank, " and alpha ",
+                             adacc::NumberText::shortest(shape->alpha),
                              "; leave out --lora and --lora-alpha");
   }
   lora.rank = shape->rank;

@@ -14,6 +14,7 @@
 #include <adacc/train/file_order.hpp>
 
 #include <algorithm>
+#include <climits>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -34,7 +35,27 @@ inline adacc::Result<adacc::LlmcHeader> read_model_shape(const Options& options,
   std::vector<std::string> problems;
   auto header = adacc::read_gpt2_config(options.model, &problems);
   if (speaks) print_problems(problems);
+  if (header)  // its tensors were compared with it, if there are any
+    if (const auto tensors = adacc::SafeTensors::open(options.model); !tensors)
+      return tensors.error;
   return header;
+}
+
+/// What is wrong with the network that a checkpoint says it is of: nothing is made of a few words that the
+/// file's numbers do not bear out.
+inline adacc::Error check_described(const adacc::gpt::Config& c,
+                                    const adacc::CheckpointInfo& info) {
+  const auto layers = static_cast<std::size_t>(c.layers);
+  const bool sensible = c.layers > 0 && layers <= adacc::most_model_layers && c.heads > 0 &&
+                        c.channels > 0 && c.channels < INT_MAX && c.vocab > 0 && c.context > 0;
+  std::size_t bytes = 0;
+  if (sensible &&
+      adacc::detail::llmc_file_bytes({c.context, c.vocab, layers, c.heads, c.channels, c.vocab},
+                                     bytes) &&
+      (bytes - adacc::llmc_header_bytes) / sizeof(float) <= info.parameter_elems)
+    return {};
+  return adacc::Error::say("is of \"", adacc::one_line(info.model, 100).c_str(),
+                           "\", which is more than its ", info.parameter_elems, " parameters");
 }
 
 /// Of the same model without adapters, all of it trained: as checkpoints have it.

@@ -2,14 +2,15 @@
 /// What train_gpt can be told, and what of it a checkpoint keeps.
 #pragma once
 
+#include <adacc/core/number_text.hpp>
 #include <adacc/io/budget.hpp>
 #include <adacc/layer/gpt.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -168,9 +169,9 @@ struct RunOption {
 inline std::vector<RunOption> run_options(const Options& options) {
   std::vector<RunOption> all;
   const auto text_of = [](auto value) {
-    char digits[64];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value);
-    return std::string(digits, end.ptr);
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      return std::string(adacc::NumberText::shortest(value).c_str());
+    else return std::to_string(value);
   };
   const auto add = [&](const char* name, const std::string& value, const char* usual = "") {
     all.push_back({name, value, usual});

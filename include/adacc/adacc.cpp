@@ -15,7 +15,7 @@ using namespace adacc::c;
 
 extern "C" {
 
-const char* adacc_error(void) { return last_error; }
+const char* adacc_error(void) { return last_error.text(); }
 
 adacc_stash* adacc_create(void) {
   return guarded<adacc_stash*>(nullptr, [] { return new adacc_stash; });

@@ -6,7 +6,6 @@
 #include "adacc.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <new>
 #include <string>
@@ -24,10 +23,10 @@
 
 namespace adacc { inline namespace v0_1 { namespace c {
 
-inline thread_local char last_error[Error::capacity];
+inline thread_local Error last_error;
 
 inline int fail(int code, const char* text) {
-  std::snprintf(last_error, sizeof last_error, "%s", text);
+  last_error = Error::say(text);
   return code;
 }
 inline int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }
@@ -194,10 +193,10 @@ int in_step(adacc_stash* stash, const char* function, const Use& use) {
 inline Result<Array<View<const float>>> run_step(adacc_step step, void* user,
                                                  const adacc_gradient* gradients,
                                                  std::size_t count) {
-  last_error[0] = '\0';
+  last_error = {};
   if (const int code = step(user); code != 0)
     return Error::say("the step that was to be run returned ", code,
-                      last_error[0] != '\0' ? "; before that: " : "", last_error);
+                      last_error ? "; before that: " : "", last_error.text());
   Array<View<const float>> views;
   for (std::size_t i = 0; i < count; ++i)
     views.push_back({gradients[i].values, Shape(gradients[i].count)});

@@ -31,16 +31,11 @@ def ranges(member):
     return found
 
 
-def is_compatible(code):
-    """Of ideographs that are there twice: left out, they stay as they are."""
-    return 0xF900 <= code < 0xFB00 or 0x2F800 <= code < 0x2FA20
-
-
 def singles():
     """What becomes one other code point, by whether its case alone is changed."""
     by_case, others = {}, {}
     for code in range(LAST):
-        if code in HANGUL or is_compatible(code) or 0xD800 <= code < 0xE000:
+        if code in HANGUL or 0xD800 <= code < 0xE000:
             continue
         to = fold(code)
         if len(to) == 1 and to[0] != code:
@@ -129,7 +124,7 @@ struct Run {{
     table("Range", "marks", ranges(of("Mn")))
     table("Range", "punctuation", ranges(of("P")))
     table("Range", "controls", ranges(of("Cc", "Cf", "Co")))
-    table("Range", "spaces", ranges(of("Zs")))
+    table("Range", "spaces", ranges(of("Z")))  # separators of lines and paragraphs, too
     print("// clang-format on\n\n}  // namespace support::unicode")
 
 

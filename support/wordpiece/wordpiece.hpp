@@ -9,6 +9,7 @@
 #pragma once
 
 #include <adacc/core/error.hpp>
+#include <adacc/core/no_memory.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/io/mapped_file.hpp>
 
@@ -88,9 +89,10 @@ class Letters {
     return in(unicode::punctuation, code);
   }
   static bool is_ideograph(std::uint32_t code) {
+    // As the tokenizers library has them, which leaves out the first 256 of the last but one.
     constexpr unicode::Range blocks[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                          {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
-                                         {0x2B820, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+                                         {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
     return in(blocks, code);
   }
 
@@ -134,30 +136,32 @@ class WordPiece {
  public:
   /// Reads vocab.txt, a piece a line, of which the first is token 0.
   static adacc::Result<WordPiece> open(const std::string& path) {
-    const auto file = adacc::MappedFile::open(path, "a vocabulary, one piece a line");
-    if (!file) return file.error;
-    const void* const bytes = file->bytes().data();
-    const std::string_view text(static_cast<const char*>(bytes), file->bytes().size());
-    WordPiece made;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      std::string_view piece = text.substr(at, end - at);
-      if (!piece.empty() && piece.back() == '\r') piece.remove_suffix(1);
-      made.pieces_.emplace(piece, static_cast<std::int32_t>(made.count_++));
-      at = end + 1;
-    }
-    std::string missing;
-    const auto special = [&](const char* name) {
-      const auto found = made.pieces_.find(name);
-      if (found != made.pieces_.end()) return found->second;
-      missing += (missing.empty() ? "" : ", ") + std::string(name);
-      return std::int32_t{0};
-    };
-    made.unknown_ = special("[UNK]");
-    made.first_ = special("[CLS]");
-    made.last_ = special("[SEP]");
-    if (!missing.empty()) return file->fault("has no ", missing.c_str());
-    return made;
+    return adacc::detail::or_no_memory("to read a vocabulary", [&]() -> adacc::Result<WordPiece> {
+      const auto file = adacc::MappedFile::open(path, "a vocabulary, one piece a line");
+      if (!file) return file.error;
+      const void* const bytes = file->bytes().data();
+      const std::string_view text(static_cast<const char*>(bytes), file->bytes().size());
+      WordPiece made;
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        std::string_view piece = text.substr(at, end - at);
+        if (!piece.empty() && piece.back() == '\r') piece.remove_suffix(1);
+        made.pieces_.emplace(piece, static_cast<std::int32_t>(made.count_++));
+        at = end + 1;
+      }
+      std::string missing;
+      const auto special = [&](const char* name) {
+        const auto found = made.pieces_.find(name);
+        if (found != made.pieces_.end()) return found->second;
+        missing += (missing.empty() ? "" : ", ") + std::string(name);
+        return std::int32_t{0};
+      };
+      made.unknown_ = special("[UNK]");
+      made.first_ = special("[CLS]");
+      made.last_ = special("[SEP]");
+      if (!missing.empty()) return file->fault("has no ", missing.c_str());
+      return made;
+    });
   }
 
   /// How many tokens there are.

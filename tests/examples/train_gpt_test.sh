@@ -281,6 +281,13 @@ sed 's/"n_layer": 1/"n_layer": 2/; s/"n_positions": 16/"n_positions": 24/' expor
 [ "$(grep -c '^train_gpt: "h.1.*" is missing' err)" -eq 12 ] || complain "not all missing: $(cat err)"
 grep -q '^train_gpt: "wpe.weight" is (16, 16), not (24, 16)' err || complain "$(cat err)"
 tail -n 1 err | grep -q 'hollow: 13 of 28 tensors' || complain "no count: $(cat err)"
+# Sizes that are blown up are compared with the tensors before anything is made of them: little memory does.
+for blown in 's/"n_layer": 1/"n_layer": 4096/ n_layer' 's/"n_layer": 1/"n_layer": 400000/ n_layer' \
+  's/"n_embd": 16/"n_embd": 1600000/ wte.weight' 's/"vocab_size": 256/"vocab_size": 2000000000/ wte.weight'; do
+  sed "${blown% *}" exported/config.json >hollow/config.json
+  (ulimit -v 400000; exec "$train_gpt" --model hollow --text text --batch 2) >out 2>err && complain "$blown"
+  grep -q "${blown##* }" err || complain "$blown: $(cat err)"
+done
 refuses --export -- --steps 0 --export nowhere
 refuses 'cannot be written' -- --text text --steps 0 --export nowhere/weights.h
 "$train_gpt" --model exported --text text --batch 2 --steps 0 --policy retain --export weights.h \

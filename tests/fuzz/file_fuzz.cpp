@@ -5,6 +5,8 @@
 /// guarded by sizes and a checksum that a fuzzer hardly guesses, so a second kind of it gets both
 /// mended before it is read. What holds of every file: a reader returns an error of one line, or
 /// what it read is sound; what a failed reader was to fill is as before where it promises that.
+/// Good models have numbers of their config.json blown up: what is read of them is as large as their tensors, and
+/// the memory of a graph that is made of it has a limit.
 /// `file_fuzz --write-seeds FOLDER` fills a new folder with a good file for each reader, and ends.
 #include <adacc/adacc.hpp>
 #include <adacc/io/bert_safetensors.hpp>
@@ -51,6 +53,9 @@ enum Reader : std::uint8_t {
   llama_config,
   bert_config,
   vocabulary_file,
+  blown_gpt2,
+  blown_llama,
+  blown_bert,
   readers
 };
 
@@ -277,6 +282,92 @@ bool read_config(Reader reader, const std::string& bytes) {
   return true;
 }
 
+std::string good(Reader reader);
+
+/// Writes a model of what good() says for `reader`, its tensors all zeros.
+void write_model(Reader reader, const std::string& folder) {
+  train_test::write_file(folder + "/config.json", good(reader));
+  std::vector<ExpectedTensor> tensors;
+  const auto of = [&](const auto& config, const auto& outline, const auto& naming) {
+    require(static_cast<bool>(config), config.error.text());
+    tensors = expected_tensors(outline(*config), naming(*config));
+  };
+  if (reader == llama_config)
+    of(llama::read_config(folder), llama::outline_of,
+       [](const llama::Config& config) { return llama::Naming(config); });
+  if (reader == bert_config)
+    of(bert::read_config(folder), bert::outline_of,
+       [](const bert::Config& config) { return bert::Naming(config, ""); });
+  if (reader == gpt2_config) {
+    const auto config = read_gpt2_config(folder);
+    require(static_cast<bool>(config), config.error.text());
+    const train_test::StubGraph graph(config->vocab_size, config->max_seq_len, config->layers,
+                                      config->channels);
+    const std::vector<float> zeros(graph.parameter_elems);
+    const Error why = write_gpt2<train_test::StubGraph, float>(
+        folder, *config, graph, View<const float>(zeros.data(), Shape(zeros.size())));
+    require(!why, why.text());
+    return;
+  }
+  std::vector<std::vector<float>> zeros;
+  std::vector<NamedTensor> named;
+  for (const ExpectedTensor& tensor : tensors) zeros.emplace_back(tensor.shape().elems());
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    named.push_back({tensors[i].name, View<const float>(zeros[i].data(), tensors[i].shape())});
+  const Error why = write_safetensors(folder + "/model.safetensors", named);
+  require(!why, why.text());
+}
+
+/// The model of `reader` with numbers of its config.json exchanged: of each two bytes the first says which,
+/// the second for what. True if none was, or for one that it had.
+bool read_blown_up(Reader reader, const std::string& bytes) {
+  static const train_test::Folder folders[readers];
+  const train_test::Folder& folder = folders[reader];
+  static bool written[readers] = {};
+  if (!written[reader]) write_model(reader, folder.path);
+  written[reader] = true;
+  std::string text = good(reader);
+  const std::string as_written = text;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    std::vector<std::size_t> numbers;
+    for (std::size_t at = 1; at < text.size(); ++at)
+      if (text[at - 1] == ':' && text[at] >= '0' && text[at] <= '9') numbers.push_back(at);
+    const auto which = static_cast<unsigned char>(bytes[i]);
+    const auto power = static_cast<unsigned char>(bytes[i + 1]);
+    const std::size_t at = numbers[which % numbers.size()];
+    text.replace(at, text.find_first_of(",}", at) - at,
+                 std::to_string((std::uint64_t{1} << power % 64) - (power & 64) / 64));
+  }
+  train_test::write_file(folder / "config.json", text);
+  std::vector<std::string> problems;
+  const auto as_large = [&](const auto& config) {
+    require_sense(config.error, static_cast<bool>(config));
+    if (!config) require(problems.size() < 1000, "more problems than tensors");
+    return static_cast<bool>(config);
+  };
+  // What was read is small, and so is what is made of it.
+  if (reader == gpt2_config) {
+    const auto config = read_gpt2_config(folder.path, &problems);
+    if (!as_large(config)) return false;
+    const train_test::StubGraph graph(config->vocab_size, config->max_seq_len, config->layers,
+                                      config->channels);
+    std::vector<float> params(graph.parameter_elems);
+    const Error why = read_gpt2_parameters(folder.path, graph, config->layers,
+                                           View<float>(params.data(), Shape(params.size())));
+    require(!why, why.text());
+    return true;
+  }
+  const auto check = [&](const auto& config) {
+    if (!as_large(config)) return false;
+    require(
+        config->layers <= 2 && config->channels == 8 && config->hidden == 16 && config->vocab == 40,
+        "another model than the tensors are of");
+    return true;
+  };
+  if (reader == bert_config) return check(bert::read_config(folder.path, &problems));
+  return check(llama::read_config(folder.path, &problems));
+}
+
 /// A vocabulary up to the first zero byte, and behind it a text that is cut into its pieces.
 bool read_vocabulary(const std::string& bytes) {
   const std::size_t end = bytes.find('\0');
@@ -310,6 +401,9 @@ bool read(Reader reader, std::string bytes) {
     case llama_config:
     case bert_config: return read_config(reader, bytes);
     case vocabulary_file: return read_vocabulary(bytes);
+    case blown_gpt2: return read_blown_up(gpt2_config, bytes);
+    case blown_llama: return read_blown_up(llama_config, bytes);
+    case blown_bert: return read_blown_up(bert_config, bytes);
     default: return false;
   }
 }
@@ -362,6 +456,7 @@ std::string good(Reader reader) {
   if (reader == vocabulary_file)
     return std::string("[UNK]\n[CLS]\n[SEP]\na\n##b\n##c\n!\r\n\xC3\xA9\n") + '\0' +
            "Ab, abc! \xC3\xA9 b";
+  if (reader == blown_gpt2 || reader == blown_llama || reader == blown_bert) return "";
   return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
 }
 

@@ -21,12 +21,15 @@ TEST_CASE("budgets as users write them") {
   CHECK(bytes("50%") == 500);
   CHECK(bytes("120%") == 1200);
   CHECK(bytes("0.1%") == 1);
+  CHECK(bytes(".5KiB") == 512);
+  CHECK(bytes("1e3B") == 1000);
 }
 
 TEST_CASE("what is no budget is explained") {
   const auto why = [](const char* text) { return std::string(parse_budget(text).error.text()); };
-  for (const char* text : {"", "MiB", "-3MiB", "+3MiB", "nan%", "inf%", " 5MiB", "0x10MiB", "0%",
-                           "5", "5XB", "5 MiB", "30%%", "1001%", "0.1B", "1e16B"}) {
+  for (const char* text : {"",        "MiB",   "-3MiB", "+3MiB",  "nan%",   "inf%", " 5MiB",
+                           "0x10MiB", "0%",    "5",     "5XB",    "5 MiB",  "30%%", "1001%",
+                           "0.1B",    "1e16B", "37,5%", "0,5GiB", "1e999B", ".B",   "1e-999%"}) {
     CAPTURE(text);
     CHECK(why(text).find("a budget is a number with one of the suffixes") != std::string::npos);
   }

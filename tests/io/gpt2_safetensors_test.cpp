@@ -37,6 +37,23 @@ Error write(const Folder& folder, const std::vector<float>& from) {
                                       {from.data(), Shape(from.size())});
 }
 
+/// The tensors of a file under other names.
+struct Renamed {
+  template <class Rename>
+  Renamed(const SafeTensors& file, const Rename& rename) {
+    copies.reserve(file.size());
+    for (const StoredTensor& tensor : file) {
+      std::vector<float>& copy = copies.emplace_back(tensor.elems());
+      const Shape as = tensor.shape.size() == 2 ? Shape(tensor.shape[0], tensor.shape[1])
+                                                : Shape(tensor.shape[0]);
+      REQUIRE(!copy_stored(tensor, View<float>(copy.data(), as)));
+      tensors.push_back({rename(tensor.name), View<const float>(copy.data(), as)});
+    }
+  }
+  std::vector<std::vector<float>> copies;
+  std::vector<NamedTensor> tensors;
+};
+
 }  // namespace
 
 TEST_CASE("a model comes back as it was, and its matrices lie as the format has them") {
@@ -77,23 +94,45 @@ TEST_CASE("names may have a front, and files more than is needed") {
   {
     const auto file = SafeTensors::open(folder / "");
     REQUIRE(file);
-    std::vector<std::vector<float>> copies;
-    std::vector<NamedTensor> renamed;
-    copies.reserve(file->size());
-    for (const StoredTensor& tensor : *file) {
-      std::vector<float>& copy = copies.emplace_back(tensor.elems());
-      const Shape as = tensor.shape.size() == 2 ? Shape(tensor.shape[0], tensor.shape[1])
-                                                : Shape(tensor.shape[0]);
-      REQUIRE(!copy_stored(tensor, View<float>(copy.data(), as)));
-      renamed.push_back({"transformer." + tensor.name, View<const float>(copy.data(), as)});
-    }
-    renamed.push_back({"lm_head.weight", View<const float>(original.data(), Shape(5, 4))});
-    REQUIRE(!write_safetensors(folder / "named.safetensors", renamed));
+    Renamed renamed(*file, [](const std::string& name) { return "transformer." + name; });
+    renamed.tensors.push_back({"lm_head.weight", View<const float>(original.data(), Shape(5, 4))});
+    REQUIRE(!write_safetensors(folder / "named.safetensors", renamed.tensors));
   }
   std::vector<float> params(graph.parameter_elems, -1);
   const View<float> to(params.data(), Shape(params.size()));
   CHECK(!read_gpt2_parameters(folder / "named.safetensors", graph, 2, to));
   CHECK(params == original);
+}
+
+TEST_CASE("a table that was saved as the output head alone is found by its other name") {
+  const Folder folder;
+  const std::vector<float> original = numbers(1);
+  REQUIRE(!write(folder, original));
+  const auto file = SafeTensors::open(folder / "");
+  REQUIRE(file);
+  const Renamed renamed(*file, [](const std::string& name) {
+    return name == "wte.weight" ? "lm_head.weight" : "transformer." + name;
+  });
+  std::vector<float> params(graph.parameter_elems, -1);
+  const View<float> to(params.data(), Shape(params.size()));
+  std::vector<std::string> problems;
+  const auto read = [&](const char* alias, const char* of) {
+    REQUIRE(!write_safetensors(folder / "model.safetensors", renamed.tensors,
+                               {{"format", "pt"}, {alias, of}}));
+    const auto config = read_gpt2_config(folder / "", &problems);
+    if (!config) return config.error;
+    return read_gpt2_parameters(folder / "", graph, 2, to, &problems);
+  };
+  const Error good = read("transformer.wte.weight", "lm_head.weight");
+  CHECK_MESSAGE(!good, good.text());
+  CHECK(params == original);
+  // Without one, or with one that leads nowhere, the table alone is missing.
+  for (const auto& [alias, of] : {std::pair{"other", "lm_head.weight"},
+                                  {"transformer.wte.weight", "nothing"},
+                                  {"transformer.wte.weight", "transformer.wte.weight"}}) {
+    CHECK(read(alias, of));
+    CHECK(problems == std::vector<std::string>{"\"transformer.wte.weight\" is missing"});
+  }
 }
 
 TEST_CASE("another model is refused in words, and changes nothing") {
@@ -164,7 +203,21 @@ TEST_CASE("another model is refused in words, and changes nothing") {
   CHECK(says(two, "n_head is missing"));
   CHECK(read_gpt2_config(folder / "", &problems).error);
   REQUIRE(problems.size() == 2);
-  CHECK(problems[0] == "n_layer is 0, and has to be a whole number from 1 to 2147483647");
+  CHECK(problems[0] == "n_layer is 0, and has to be a whole number from 1 to 4096");
+  // Numbers that are blown up are compared with the tensors before anything of that size is made.
+  for (const auto& [number, name] : {std::pair{"\"n_layer\": 2", "n_layer"},
+                                     {"\"n_embd\": 4", "wte.weight"},
+                                     {"\"n_positions\": 3", "wpe.weight"},
+                                     {"\"vocab_size\": 5", "wte.weight"}})
+    for (const char* zeros : {"00", "000", "0000", "00000000"}) {
+      const Error why = with(number, std::string(number) + zeros);
+      CAPTURE(std::string(why.text()));
+      CHECK(says(why, name));
+    }
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 4096"),
+             "n_layer is 4096, and the file has no more than 28 tensors"));
+  CHECK(says(with("\"n_layer\": 2", "\"n_layer\": 3"),
+             "12 of 40 tensors are not there as they should be: \"h.2.ln_1.weight\" is missing"));
   CHECK(says(with("}", ""), "JSON lacks"));
   CHECK(says(read_gpt2_config(folder / "nowhere/").error, "cannot be opened"));
 }

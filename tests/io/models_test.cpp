@@ -74,12 +74,9 @@ struct Tensor {
 template <class Naming>
 std::vector<Tensor> tensors_of(const Graph& graph, const Naming& naming) {
   std::vector<Tensor> tensors;
-  std::vector<char> block(graph.parameter_elems);
-  each_stored(graph, View<char>(block.data(), Shape(block.size())), naming,
-              [&](const std::string& name, View<char> view) {
-                tensors.push_back({name, static_cast<std::size_t>(view.data() - block.data()),
-                                   view.shape(), false});
-              });
+  each_stored(graph, naming, [&](const std::string& name, std::size_t offset, Shape shape) {
+    tensors.push_back({name, offset, shape, false});
+  });
   return tensors;
 }
 
@@ -466,6 +463,91 @@ TEST_CASE("configurations are read, and everything that is wrong with one is lis
   CHECK(problems[0] == "model_type is \"gpt2\", and has to be \"bert\"");
   write_file(folder / "config.json", "[1]");
   CHECK(bert::read_config(folder / "").error);
+}
+
+namespace {
+
+/// Whether the tensors that a configuration alone asks for are those of its network.
+bool are_those_of(const std::vector<ExpectedTensor>& expected, const std::vector<Tensor>& tensors) {
+  bool same = expected.size() == tensors.size();
+  for (std::size_t i = 0; same && i < tensors.size(); ++i)
+    same = expected[i].name == tensors[i].name && expected[i].shape() == tensors[i].shape;
+  return same;
+}
+
+}  // namespace
+
+TEST_CASE("a configuration is compared with the tensors before anything is made") {
+  const Folder folder;
+  const llama::Config untied{.heads = 4, .kv_heads = 2, .channels = 32, .hidden = 48, .vocab = 50};
+  for (const bool tied : {false, true}) {
+    llama::Config config = untied;
+    config.tied_head = tied;
+    const auto graph = make_graph(llama::make(config), Shape(1, 4));
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    const auto tensors = tensors_of(*graph, llama::Naming(config));
+    CHECK(
+        are_those_of(expected_tensors(llama::outline_of(config), llama::Naming(config)), tensors));
+  }
+  const bert::Config two{.layers = 2,
+                         .heads = 4,
+                         .channels = 32,
+                         .hidden = 48,
+                         .context = 16,
+                         .vocab = 50,
+                         .types = 3};
+  const auto graph = make_graph(Network{bert::encoder(two), MeanSquaredError{}}, Shape(1, 4));
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  const auto tensors = tensors_of(*graph, bert::Naming(two, ""));
+  CHECK(are_those_of(expected_tensors(bert::outline_of(two), bert::Naming(two, "")), tensors));
+
+  // Good tensors, and configurations of numbers that are blown up.
+  std::vector<std::string> problems;
+  const auto blown_up = [&](const char* type, const std::string& text, const char* number) {
+    const auto read = [&] {
+      return type == std::string("bert") ? bert::read_config(folder / "", &problems).error
+                                         : llama::read_config(folder / "", &problems).error;
+    };
+    write_file(folder / "config.json", text);
+    const Error good = read();
+    CHECK_MESSAGE(!good, good.text());
+    for (const char* const large :
+         {"64", "4096", "4097", "20000", "400000", "1048576", "2147483644"}) {
+      CAPTURE(std::string(number));
+      CAPTURE(std::string(large));
+      const std::size_t at = text.find(':', text.find(number)) + 2;
+      std::string changed = text;
+      changed.replace(at, text.find_first_of(",}", at) - at, large);
+      write_file(folder / "config.json", changed);
+      const Error why = read();
+      CHECK(why);
+      CHECK(problems.size() >= 1);
+      CHECK(problems.size() < 40);
+    }
+  };
+  const std::string more = ", \"type_vocab_size\": 3";
+  for (const char* prefix : {"", "bert."}) {
+    write_weights(folder, tensors, prefix);
+    for (const char* number : {"hidden_size", "num_hidden_layers", "intermediate_size",
+                               "max_position_embeddings", "vocab_size", "type_vocab_size"})
+      blown_up("bert", config_of("bert", more.c_str()), number);
+  }
+  llama::Config config = untied;
+  config.layers = 2;
+  const auto decoder = make_graph(llama::make(config), Shape(1, 4));
+  REQUIRE_MESSAGE(decoder, decoder.error.text());
+  write_weights(folder, tensors_of(*decoder, llama::Naming(config)));
+  for (const char* number : {"hidden_size", "num_hidden_layers", "num_key_value_heads",
+                             "intermediate_size", "vocab_size"})
+    blown_up("llama", config_of("llama", ", \"num_key_value_heads\": 2"), number);
+  // More layers than tensors are one line, not a line for each that is missing.
+  write_file(folder / "config.json", [&] {
+    std::string text = config_of("llama", ", \"num_key_value_heads\": 2");
+    return text.replace(text.find("layers\": 2") + 9, 1, "4096");
+  }());
+  CHECK(llama::read_config(folder / "", &problems).error);
+  CHECK(problems == std::vector<std::string>{
+                        "num_hidden_layers is 4096, and the file has no more than 21 tensors"});
 }
 
 TEST_CASE("tensors that are missing or of another shape are all named, and nothing is loaded") {

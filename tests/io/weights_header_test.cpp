@@ -186,7 +186,8 @@ TEST_CASE("matrices in int8 come back within half a scale of their row, vectors 
   const Folder folder;
   REQUIRE(!write_weights_header(folder / "q.h", all));
   std::string expected;
-  for (const float value : matrix) expected += std::to_string(value) + ", ";
+  for (const float value : matrix)
+    expected += NumberText::shortest(value).c_str() + std::string(", ");
   write_file(folder / "reader.c", R"(#include "q.h"
 #include <math.h>
 int main(void) {

@@ -180,7 +180,7 @@ TEST_CASE("a store that is of no use: a note says why") {
   request.link = link_for(graph, profile, 1000);
   request.link.write_rate = 2.06e6;
   request.link.read_rate = 1e5;
-  CHECK(says("which writes 2.0 and reads 0.1 MB/s: "));
+  CHECK(says("which writes 2.1 and reads 0.1 MB/s: "));
   CHECK(says(" times as long as this one"));
   request.budget_bytes = peak_bytes(graph, plan_from_types(graph));
   CHECK_FALSE(make_plan(graph, profile, request)->note);  // nothing has to be sent

@@ -5,7 +5,9 @@
 
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/core/number_text.hpp>
 #include <adacc/cost/probe.hpp>
+#include <adacc/io/file_format.hpp>
 #include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/step/cursor.hpp>
@@ -18,6 +20,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -209,6 +214,78 @@ TEST_CASE("clipping by the norm before, fused or not; checkpoints go on with it,
       for (std::size_t i = 1; i < 6; ++i) step(resumed, i);
       CHECK(same(resumed, fused) == (std::string(from) != "unclipped"));
     }
+}
+
+namespace {
+
+constexpr char norm_line[] = "\nnorm of the gradients: ";
+
+/// A checkpoint whose norm of the gradients is written as `norm`, all else being as it was.
+std::string with_norm(std::string file, const std::string& norm) {
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, file.data() + at, 8);
+    return value;
+  };
+  const auto padded = [](std::uint64_t size) { return (size + 7) / 8 * 8; };
+  const std::size_t start = 144 + padded(word(104)), size = word(112);
+  std::string text = file.substr(start, size);
+  text.resize(text.find(norm_line) + std::strlen(norm_line));
+  text += norm;
+  const std::uint64_t bytes = text.size();
+  text.resize(padded(bytes), '\0');
+  file.replace(start, padded(size), text);
+  std::memcpy(file.data() + 112, &bytes, 8);
+  const std::uint64_t all = file.size();
+  std::memcpy(file.data() + 16, &all, 8);
+  Checksum sum;
+  sum.add(file.data(), file.size() - 8);
+  const std::uint64_t value = sum.value();
+  std::memcpy(file.data() + file.size() - 8, &value, 8);
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("the norm that a checkpoint keeps is read to its end, in any host and of any version") {
+  const auto clipped = [] {
+    Trained training = made({AdamW{}}, Updates::separate);
+    training.clip = 0.5;
+    training.clip_by = ClipBy::previous;
+    return training;
+  };
+  Trained first = clipped();
+  const double norm = step(first, 0).grad_norm;
+  const Folder folder;
+  const std::string path = folder / "saved";
+  REQUIRE_FALSE(first.save(path));
+  const std::string saved = train_test::read_file(path);
+  CHECK(saved.find(norm_line + std::string(NumberText::shortest(norm))) != std::string::npos);
+  step(first, 1);
+  const auto load = [&](const std::string& text, Trained& into) {
+    train_test::write_file(path, with_norm(saved, text));
+    return into.load(path).error;
+  };
+  // What earlier versions wrote, where the host had no decimal comma.
+  char old[64];
+  std::snprintf(old, sizeof old, "%a", norm);
+  if (char* const comma = std::strchr(old, ',')) *comma = '.';
+  for (const std::string& text : {std::string(old), std::string(NumberText::shortest(norm))}) {
+    CAPTURE(text);
+    Trained resumed = clipped();
+    const Error why = load(text, resumed);
+    REQUIRE_MESSAGE(!why, why.text());
+    step(resumed, 1);
+    CHECK(same(resumed, first));
+  }
+  // And where it had one; and what is no norm at all.
+  for (const char* text : {"0x1,8p+3", "0x1.8p+3 ", "1,5", "1.5x", "", "-1", "nan", "0x", "many"}) {
+    CAPTURE(std::string(text));
+    Trained resumed = clipped();
+    const Error why = load(text, resumed);
+    CHECK(says(why, "its norm of the gradients is \""));
+    CHECK(resumed.updates() == 0);
+  }
 }
 
 namespace {

@@ -2,13 +2,13 @@
 /// A budget as a user writes it: "96MiB", "1.5GiB", "50%" of what retaining everything needs.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
-#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
+#include "../core/read_number.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -33,10 +33,10 @@ inline Result<Budget> parse_budget(const std::string& text) {
   if (text.empty() || ((*start < '0' || *start > '9') && *start != '.'))
     return wrong("does not start with a number");
   if (text.find_first_of("xX") == 1) return wrong("is not in decimal digits");
-  char* end = nullptr;
-  const double number = std::strtod(start, &end);
-  const std::string suffix(end);
-  if (!(number > 0) || !std::isfinite(number)) return wrong("is not more than nothing");
+  std::string_view suffix(text);
+  double number = 0;
+  if (!take_number(suffix, number)) return wrong("does not start with a number");
+  if (!(number > 0)) return wrong("is not more than nothing");
   Budget budget;
   if (suffix == "%") {
     budget.share = number / 100;

@@ -47,6 +47,7 @@
 #include "../core/bfloat16.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
+#include "../core/no_memory.hpp"
 #include "../core/random.hpp"
 #include "../core/view.hpp"
 #include "../model/fingerprint.hpp"
@@ -290,12 +291,14 @@ class CheckpointFile {
   CheckpointFile() = default;
 
   static Result<CheckpointFile> open(const std::string& path) {
-    Result<InputFile> file = InputFile::open(path, detail::checkpoint_expected);
-    if (!file) return file.error;
-    CheckpointFile opened;
-    opened.file_ = static_cast<InputFile&&>(*file);
-    if (Error error = detail::read_checkpoint(opened.file_, opened.info_)) return error;
-    return static_cast<CheckpointFile&&>(opened);  // nvcc would copy it
+    return detail::or_no_memory("to read a checkpoint", [&]() -> Result<CheckpointFile> {
+      Result<InputFile> file = InputFile::open(path, detail::checkpoint_expected);
+      if (!file) return file.error;
+      CheckpointFile opened;
+      opened.file_ = static_cast<InputFile&&>(*file);
+      if (Error error = detail::read_checkpoint(opened.file_, opened.info_)) return error;
+      return static_cast<CheckpointFile&&>(opened);  // nvcc would copy it
+    });
   }
 
   const CheckpointInfo& info() const { return info_; }
@@ -409,9 +412,11 @@ inline bool is_checkpoint(const std::string& path) {
 
 /// What a checkpoint is of, after a check of the whole file: enough to build its model.
 inline Result<CheckpointInfo> read_checkpoint_info(const std::string& path) {
-  Result<CheckpointFile> file = CheckpointFile::open(path);
-  if (!file) return file.error;
-  return file->info();
+  return detail::or_no_memory("to read a checkpoint", [&]() -> Result<CheckpointInfo> {
+    Result<CheckpointFile> file = CheckpointFile::open(path);
+    if (!file) return file.error;
+    return file->info();
+  });
 }
 
 }}  // namespace adacc::v0_1

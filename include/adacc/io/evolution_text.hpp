@@ -11,15 +11,15 @@
 /// written so that they are read back to the bit. A list of numbers starts with their count.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../evolve/evolution.hpp"
 #include "file.hpp"
 
@@ -45,10 +45,10 @@ class FieldWriter {
  private:
   template <class Number>
   void number(Number value) const {
-    char digits[64];
     text_ += ' ';
     if constexpr (std::is_same_v<Number, bool>) text_ += value ? '1' : '0';
-    else text_.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+    else if constexpr (std::is_floating_point_v<Number>) text_ += NumberText::shortest(value);
+    else text_ += std::to_string(value);
   }
 
   mutable std::string text_;
@@ -107,12 +107,9 @@ class FieldReader {
       value = bit == 1;
       return good;
     } else {
-      const char* end = rest.data() + rest.size();
-      const auto [stop, problem] = std::from_chars(rest.data() + 1, end, value);
-      if (problem != std::errc{}) return false;
-      if constexpr (std::is_floating_point_v<Number>)
-        if (!std::isfinite(value)) return false;
-      rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
+      rest.remove_prefix(1);
+      if (!take_number(rest, value)) return false;
+      if constexpr (std::is_floating_point_v<Number>) return std::isfinite(value);
       return true;
     }
   }

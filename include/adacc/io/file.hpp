@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
+#include "../core/number_text.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -250,9 +250,7 @@ class AtomicFile {
     std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
     for (std::size_t i = first; i < path.size(); ++i)
       hash = (hash ^ static_cast<unsigned char>(path[i])) * 0x100000001b3U;
-    char name[48];
-    std::snprintf(name, sizeof name, ".%016llx", static_cast<unsigned long long>(hash));
-    return path.substr(0, first) + name + suffix;
+    return path.substr(0, first) + "." + NumberText::hexadecimal(hash).c_str() + suffix;
   }
 
   Error fail(const char* what, int reason) {

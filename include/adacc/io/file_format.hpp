@@ -18,6 +18,10 @@ inline constexpr std::int32_t llmc_tokens_magic = 20240520;
 /// First eight bytes of a checkpoint of ours.
 inline constexpr char checkpoint_magic[8] = {'A', 'D', 'A', 'C', 'C', 'K', 'P', 'T'};
 
+/// Of a model that a file describes: many more than any has, and few enough that a graph of so many is made in
+/// seconds.
+inline constexpr std::size_t most_model_layers = 4096;
+
 namespace detail {
 
 /// What a file that starts with these eight bytes probably is.

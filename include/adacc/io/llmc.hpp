@@ -16,6 +16,7 @@
 #include <string>
 
 #include "../core/error.hpp"
+#include "../core/no_memory.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
 #include "file_format.hpp"
@@ -132,6 +133,9 @@ inline Error read_llmc_header(InputFile& file, LlmcHeader& header) {
   if (bytes != file.size())
     return file.fault(bytes > file.size() ? "is truncated: " : "is too long: ", "it has ",
                       shown(file.size()), ", its header describes ", shown(bytes));
+  if (header.layers > most_model_layers)
+    return file.fault("its header says num_layers ", header.layers, ", of at most ",
+                      most_model_layers);
   return {};
 }
 
@@ -168,11 +172,13 @@ std::set<LlmcPlace> llmc_order(const Graph& graph) {
 
 /// The header of an llm.c model file, whose size must agree with it to the byte.
 inline Result<LlmcHeader> read_llmc_header(const std::string& path) {
-  Result<InputFile> file = InputFile::open(path, detail::llmc_model_expected);
-  if (!file) return file.error;
-  Result<LlmcHeader> header;
-  header.error = detail::read_llmc_header(*file, *header);
-  return header;
+  return detail::or_no_memory("to read the model", [&]() -> Result<LlmcHeader> {
+    Result<InputFile> file = InputFile::open(path, detail::llmc_model_expected);
+    if (!file) return file.error;
+    Result<LlmcHeader> header;
+    header.error = detail::read_llmc_header(*file, *header);
+    return header;
+  });
 }
 
 /// Reads an llm.c model into `params`, the block of a model with this graph (`parameters`, and
@@ -181,56 +187,58 @@ inline Result<LlmcHeader> read_llmc_header(const std::string& path) {
 /// is. After an error `params` may hold a part of the file.
 template <class Graph, class T>
 Error read_llmc_parameters(const std::string& path, const Graph& graph, View<T> params) {
-  Result<InputFile> file = InputFile::open(path, detail::llmc_model_expected);
-  if (!file) return file.error;
-  LlmcHeader header;
-  if (Error error = detail::read_llmc_header(*file, header)) return error;
+  return detail::or_no_memory("to read the model", [&]() -> Error {
+    Result<InputFile> file = InputFile::open(path, detail::llmc_model_expected);
+    if (!file) return file.error;
+    LlmcHeader header;
+    if (Error error = detail::read_llmc_header(*file, header)) return error;
 
-  // Compare all shapes before a number is read.
-  const std::set<detail::LlmcPlace> order = detail::llmc_order(graph);
-  const std::size_t expected = detail::llmc_parameters(header.layers);
-  if (order.size() != expected)
-    return file->fault("holds ", expected, " parameters, this model has ", order.size());
-  auto place = order.begin();
-  for (std::size_t g = 0; g < detail::llmc_groups; ++g) {
-    const detail::LlmcGroup group = detail::llmc_group(header, g);
-    const std::size_t rows = g == 0 ? header.vocab_size : group.rows;
-    for (std::size_t l = 0; l < (group.per_layer ? header.layers : 1); ++l, ++place) {
-      const auto& parameter = graph.parameters[place->parameter];
-      if (parameter.shape.rows() != rows || parameter.shape.cols() != group.cols)
-        return file->fault("has ", group.name, " of ", rows, " x ", group.cols,
-                           " where this model has \"", parameter.name, "\" of ",
-                           parameter.shape.rows(), " x ", parameter.shape.cols());
-      if (parameter.offset + parameter.shape.elems() > params.size())
-        return Error::say("the block for parameters has ", params.size(),
-                          " elements, too few for this model");
-    }
-  }
-
-  place = order.begin();
-  for (std::size_t g = 0; g < detail::llmc_groups; ++g) {
-    const detail::LlmcGroup group = detail::llmc_group(header, g);
-    for (std::size_t l = 0; l < (group.per_layer ? header.layers : 1); ++l, ++place) {
-      const auto& parameter = graph.parameters[place->parameter];
-      const std::size_t kept = parameter.shape.elems();
-      T* to = params.data() + parameter.offset;
-      float buffer[4096];
-      for (std::size_t done = 0; done < group.rows * group.cols;) {
-        std::size_t count = group.rows * group.cols - done;
-        if (count > 4096) count = 4096;
-        if (Error error = file->read(buffer, count * sizeof(float))) return error;
-        for (std::size_t i = 0; i < count && done + i < kept; ++i) {
-          if (!std::isfinite(buffer[i]))
-            return file->fault("parameter ", group.name, " of layer ", l, " has ",
-                               std::isnan(buffer[i]) ? "NaN" : "an infinity", " at element ",
-                               done + i);
-          to[done + i] = static_cast<T>(buffer[i]);
-        }
-        done += count;
+    // Compare all shapes before a number is read.
+    const std::set<detail::LlmcPlace> order = detail::llmc_order(graph);
+    const std::size_t expected = detail::llmc_parameters(header.layers);
+    if (order.size() != expected)
+      return file->fault("holds ", expected, " parameters, this model has ", order.size());
+    auto place = order.begin();
+    for (std::size_t g = 0; g < detail::llmc_groups; ++g) {
+      const detail::LlmcGroup group = detail::llmc_group(header, g);
+      const std::size_t rows = g == 0 ? header.vocab_size : group.rows;
+      for (std::size_t l = 0; l < (group.per_layer ? header.layers : 1); ++l, ++place) {
+        const auto& parameter = graph.parameters[place->parameter];
+        if (parameter.shape.rows() != rows || parameter.shape.cols() != group.cols)
+          return file->fault("has ", group.name, " of ", rows, " x ", group.cols,
+                             " where this model has \"", parameter.name, "\" of ",
+                             parameter.shape.rows(), " x ", parameter.shape.cols());
+        if (parameter.offset + parameter.shape.elems() > params.size())
+          return Error::say("the block for parameters has ", params.size(),
+                            " elements, too few for this model");
       }
     }
-  }
-  return {};
+
+    place = order.begin();
+    for (std::size_t g = 0; g < detail::llmc_groups; ++g) {
+      const detail::LlmcGroup group = detail::llmc_group(header, g);
+      for (std::size_t l = 0; l < (group.per_layer ? header.layers : 1); ++l, ++place) {
+        const auto& parameter = graph.parameters[place->parameter];
+        const std::size_t kept = parameter.shape.elems();
+        T* to = params.data() + parameter.offset;
+        float buffer[4096];
+        for (std::size_t done = 0; done < group.rows * group.cols;) {
+          std::size_t count = group.rows * group.cols - done;
+          if (count > 4096) count = 4096;
+          if (Error error = file->read(buffer, count * sizeof(float))) return error;
+          for (std::size_t i = 0; i < count && done + i < kept; ++i) {
+            if (!std::isfinite(buffer[i]))
+              return file->fault("parameter ", group.name, " of layer ", l, " has ",
+                                 std::isnan(buffer[i]) ? "NaN" : "an infinity", " at element ",
+                                 done + i);
+            to[done + i] = static_cast<T>(buffer[i]);
+          }
+          done += count;
+        }
+      }
+    }
+    return {};
+  });
 }
 
 }}  // namespace adacc::v0_1

@@ -11,14 +11,14 @@
 /// in flight, the time of a step) is computed again by whoever reads it.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../plan/pipeline/request.hpp"
 #include "../program/program.hpp"
 #include "../program/stage.hpp"
@@ -35,7 +35,7 @@ inline std::string pipeline_text(const Graph& graph, const PipelineOutcome& outc
                      std::to_string(graph.fingerprint.structure) + ' ' +
                      std::to_string(graph.fingerprint.bytes) + "\nsearch " +
                      std::to_string(outcome.plans) + (outcome.timed_out ? " 1 " : " 0 ");
-  detail::append_number(text, outcome.solve_seconds);
+  text += NumberText::shortest(outcome.solve_seconds);
   text += '\n';
   for (const StageOutcome& stage : outcome.stages) {
     text += "stage " + std::to_string(stage.first) + ' ' + std::to_string(stage.last) + ' ' +
@@ -44,7 +44,7 @@ inline std::string pipeline_text(const Graph& graph, const PipelineOutcome& outc
          {stage.error, stage.retain_seconds, stage.time.forward, stage.time.backward,
           stage.time.activation, stage.time.gradient, stage.time.update}) {
       text += ' ';
-      detail::append_number(text, number);
+      text += NumberText::shortest(number);
     }
     text += '\n';
     const Result<Graph> cut = stage_of(graph, stage.first, stage.last);
@@ -125,12 +125,7 @@ class PipelineReader {
     if (end == std::string_view::npos || rest.substr(0, name.size()) != name) return false;
     rest.remove_prefix(name.size());
     const auto take = [&](auto& number) {
-      if (rest.empty() || rest[0] != ' ') return false;
-      const char* const to = rest.data() + rest.size();
-      const auto read = std::from_chars(rest.data() + 1, to, number);
-      if (read.ec != std::errc()) return false;
-      rest.remove_prefix(static_cast<std::size_t>(read.ptr - rest.data()));
-      return true;
+      return take_word(rest, " ") && take_number(rest, number);
     };
     if (!(take(numbers) && ...) || !rest.empty()) return false;
     text_.remove_prefix(end + 1);

@@ -5,12 +5,12 @@
 /// A plan made from measurements may differ from run to run, so resuming needs the plan itself.
 #pragma once
 
-#include <charconv>
 #include <string>
-#include <system_error>
+#include <string_view>
 
 #include "../core/array.hpp"
 #include "../core/error.hpp"
+#include "../core/read_number.hpp"
 #include "../program/plan.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -42,9 +42,7 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
     const std::string line = text.substr(at, end - at);
     at = end + 1;
     if (plan.policies.empty() && line.compare(0, 5, "room ") == 0) {
-      const char *const from = line.data() + 5, *const to = line.data() + line.size();
-      const auto read = std::from_chars(from, to, plan.room_bytes);
-      if (read.ec != std::errc() || read.ptr != to || plan.room_bytes == 0)
+      if (!read_number(std::string_view(line).substr(5), plan.room_bytes) || plan.room_bytes == 0)
         return Error::say("the plan's room is \"", line.substr(5, 60).c_str(),
                           "\"; expected a number of bytes");
       continue;

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -18,8 +17,11 @@
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/no_memory.hpp"
+#include "../core/read_number.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
+#include "file_format.hpp"
 #include "json_reader.hpp"
 #include "mapped_file.hpp"
 #include "safetensors.hpp"
@@ -49,25 +51,27 @@ class ModelConfig {
   /// Whether it has the member, and not null.
   bool has(const char* name) const { return raw(name) != "null"; }
 
-  /// A whole number from 1 on; `otherwise` if there is none, unless that is 0.
-  std::size_t size(const char* name, std::size_t otherwise = 0) {
+  /// A whole number from 1 to `most`; `otherwise` if there is none, unless that is 0.
+  std::size_t size(const char* name, std::size_t otherwise = 0, std::size_t most = INT_MAX) {
     if (!has(name) && otherwise != 0) return otherwise;
     std::uint64_t value = 0;
     const std::string text = raw(name);
     JsonReader json(text);
-    if (!json.whole_number(value) || !json.end() || value == 0 || value > INT_MAX)
-      say(name, "a whole number from 1 to 2147483647");
+    if (!json.whole_number(value) || !json.end() || value == 0 || value > most)
+      say(name, "a whole number from 1 to " + std::to_string(most));
     return static_cast<std::size_t>(value);
   }
+  /// How often a block is repeated.
+  std::size_t layers(const char* name) { return size(name, 0, most_model_layers); }
 
   /// A number above 0, as a float also.
   double number(const char* name, double otherwise) {
     if (!has(name)) return otherwise;
     std::string text = raw(name), digits;
     JsonReader json(text);
-    const bool read = json.number(digits) && json.end();
-    const double value = read ? std::strtod(digits.c_str(), nullptr) : 0;
-    if (!is_number(value)) say(name, "a number above 0");
+    double value = 0;
+    if (!json.number(digits) || !json.end() || !read_number(digits, value) || !is_number(value))
+      say(name, "a number above 0");
     return value;
   }
 
@@ -128,11 +132,33 @@ struct StoredAs {
   std::size_t rows = 0;  ///< 0: all that are left
 };
 
-/// Calls visit(name, view) for every tensor that the parameters of `graph`, whose block is `params`,
-/// are in a file. `naming(place)` lists the tensors of a parameter from its first row on; of one that is
-/// not in the file, none.
-template <class T, class Graph, class Naming, class Visit>
-void each_stored(const Graph& graph, View<T> params, const Naming& naming, const Visit& visit) {
+/// The parameters of a network that a config.json describes, without its graph: for each_stored().
+struct ModelOutline {
+  struct Node {
+    int layer, copy;
+  };
+  struct Parameter {
+    int node;
+    Shape shape;
+    std::size_t offset = 0;
+    bool owner = true;
+  };
+  std::vector<Node> nodes;
+  std::vector<Parameter> parameters;
+
+  /// A layer's parameters; -1: the loss's.
+  void add(int layer, int copy, std::initializer_list<Shape> shapes) {
+    const int node = layer < 0 ? -1 : static_cast<int>(nodes.size());
+    if (layer >= 0) nodes.push_back({layer, copy});
+    for (const Shape& shape : shapes) parameters.push_back({node, shape});
+  }
+};
+
+/// Calls visit(name, offset, shape) for every tensor that the parameters of `graph` are in a file, with the
+/// first element that it has of their block. `naming(place)` lists the tensors of a parameter from its
+/// first row on; of one that is not in the file, none.
+template <class Graph, class Naming, class Visit>
+void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
   int index = 0;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const auto& parameter = graph.parameters[i];
@@ -151,8 +177,7 @@ void each_stored(const Graph& graph, View<T> params, const Naming& naming, const
     for (const StoredAs& stored : naming(place)) {
       const std::size_t left = row < all ? all - row : 0;
       const std::size_t rows = stored.rows == 0 || stored.rows > left ? left : stored.rows;
-      visit(stored.name, View<T>(params.data() + parameter.offset + row * cols,
-                                 vector ? Shape(rows) : Shape(rows, cols)));
+      visit(stored.name, parameter.offset + row * cols, vector ? Shape(rows) : Shape(rows, cols));
       row += rows;
     }
   }
@@ -163,10 +188,46 @@ template <class T, class Graph, class Naming>
 std::vector<WantedTensor<T>> wanted_tensors(const Graph& graph, View<T> params,
                                             const Naming& naming) {
   std::vector<WantedTensor<T>> wanted;
-  each_stored(graph, params, naming, [&](const std::string& name, View<T> to) {
-    wanted.push_back({name, to});
+  each_stored(graph, naming, [&](const std::string& name, std::size_t offset, Shape shape) {
+    wanted.push_back({name, View<T>(params.data() + offset, shape)});
   });
   return wanted;
+}
+
+/// The same before there is a network.
+template <class Naming>
+std::vector<ExpectedTensor> expected_tensors(const ModelOutline& outline, const Naming& naming) {
+  std::vector<ExpectedTensor> expected;
+  each_stored(outline, naming, [&](const std::string& name, std::size_t, Shape shape) {
+    expected.push_back({name, shape});
+  });
+  return expected;
+}
+
+/// Compares what a config.json says, so many layers among it, with the tensors of the model at `path`
+/// (SafeTensors::place_of), of which expected_of(file) lists what there should be: nothing as large as a few
+/// words say is made before it is known to be there. A model without tensors is fine.
+template <class ExpectedOf>
+Error compare_with_tensors(const std::string& path, const char* layers_name, std::size_t layers,
+                           const ExpectedOf& expected_of, std::vector<std::string>* problems) {
+  const std::string place = SafeTensors::place_of(path);
+  if (place.empty()) return {};
+  const auto file = SafeTensors::open(place);
+  if (!file) return file.error;
+  std::vector<std::string> found;
+  std::size_t count = 1;
+  if (layers > file->size()) {
+    found.push_back(std::string(layers_name) + " is " + std::to_string(layers) +
+                    ", and the file has no more than " + std::to_string(file->size()) + " tensors");
+  } else {
+    const std::vector<ExpectedTensor> expected = expected_of(*file);
+    count = expected.size();
+    found = problems_of(*file, expected);
+  }
+  if (problems != nullptr) *problems = found;
+  if (found.empty()) return {};
+  return Error::say(one_line(path, 80).c_str(), ": ",
+                    layers > file->size() ? found[0].c_str() : error_of(found, count).text());
 }
 
 /// load_tensors(), and refuses numbers that are not finite. After an error parameters are as they were,
@@ -188,11 +249,13 @@ Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>
 template <class WantedOf>
 Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
                       std::vector<std::string>* problems) {
-  const auto file = SafeTensors::open(path);
-  if (!file) return file.error;
-  if (const Error why = load_pretrained(*file, wanted_of(*file), problems))
-    return Error::say(one_line(path, 80).c_str(), ": ", why.text());
-  return {};
+  return detail::or_no_memory("to read the model", [&]() -> Error {
+    const auto file = SafeTensors::open(path);
+    if (!file) return file.error;
+    if (const Error why = load_pretrained(*file, wanted_of(*file), problems))
+      return Error::say(one_line(path, 80).c_str(), ": ", why.text());
+    return {};
+  });
 }
 
 /// Writes the parameters as a file that load_pretrained() reads with the same naming.
@@ -200,8 +263,8 @@ template <class T, class Graph, class Naming>
 Error write_pretrained(const std::string& path, const Graph& graph, View<const T> params,
                        const Naming& naming) {
   std::vector<NamedTensor> tensors;
-  each_stored(graph, params, naming, [&](const std::string& name, View<const T> from) {
-    tensors.push_back({name, from});
+  each_stored(graph, naming, [&](const std::string& name, std::size_t offset, Shape shape) {
+    tensors.push_back({name, View<const T>(params.data() + offset, shape)});
   });
   return write_safetensors(path, tensors, {{"format", "pt"}});
 }

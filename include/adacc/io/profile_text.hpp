@@ -27,15 +27,16 @@
 /// comes before its line, filled up with zeros to a multiple of 8 bytes.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <system_error>
 
+#include "../core/no_memory.hpp"
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../cost/profile.hpp"
 #include "file.hpp"
 #include "file_format.hpp"
@@ -72,12 +73,6 @@ inline std::string profile_heading(const Graph& graph, const ProfileSource& sour
          std::to_string(graph.nodes.size()) + "\n";
 }
 
-inline void append_number(std::string& text, double value) {
-  char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value);
-  text.append(digits, end.ptr);
-}
-
 inline std::string checksum_line(std::string_view text) {
   Checksum sum;
   const std::size_t whole = text.size() / 8 * 8;
@@ -85,10 +80,7 @@ inline std::string checksum_line(std::string_view text) {
   std::memcpy(tail, text.data() + whole, text.size() - whole);
   sum.add(text.data(), whole);
   if (whole != text.size()) sum.add(tail, 8);
-  char line[32];
-  std::snprintf(line, sizeof line, "checksum %016llx\n",
-                static_cast<unsigned long long>(sum.value()));
-  return line;
+  return std::string("checksum ") + NumberText::hexadecimal(sum.value()).c_str() + "\n";
 }
 
 /// The numbers of node `id`, each after a space.
@@ -96,7 +88,7 @@ inline std::string profile_row(const CostProfile& profile, int id) {
   std::string row;
   const auto number = [&](double value) {
     row += ' ';
-    append_number(row, value);
+    row += NumberText::shortest(value);
   };
   const NodeCost& cost = profile.node(id);
   for (const double value : {cost.forward, cost.backward, cost.add, cost.add_gradient})
@@ -155,7 +147,7 @@ class ProfileReader {
     const std::string found(rest);
     if (rest.substr(0, name.size()) == name) {
       rest.remove_prefix(name.size());
-      if (read_number(rest, value) && rest.empty()) return {};
+      if (take_value(rest, value) && rest.empty()) return {};
     }
     return wrong(found, std::string(name) + " SECONDS");
   }
@@ -170,7 +162,7 @@ class ProfileReader {
     Array<double> numbers(count);
     bool good = rest.substr(0, start.size()) == start;
     if (good) rest.remove_prefix(start.size());
-    for (std::size_t i = 0; i < count && good; ++i) good = read_number(rest, numbers[i]);
+    for (std::size_t i = 0; i < count && good; ++i) good = take_value(rest, numbers[i]);
     if (!good || !rest.empty())
       return wrong(found, start + " and " + std::to_string(count) + " numbers");
     for (const int k : to) {
@@ -196,10 +188,9 @@ class ProfileReader {
   Error read_single_nodes() {
     int next = 0;
     while (starts_with("node ")) {
-      const std::string_view digits = text_.substr(5, text_.find('\n') - 5);
+      std::string_view digits = text_.substr(5);
       int id = -1;
-      std::from_chars(digits.data(), digits.data() + digits.size(), id);
-      if (id < next || id >= graph_.node_count())
+      if (!take_number(digits, id) || id < next || id >= graph_.node_count())
         return wrong(std::string(line()), "a node from " + std::to_string(next) + " to " +
                                               std::to_string(graph_.node_count() - 1));
       Array<int> to;
@@ -226,13 +217,8 @@ class ProfileReader {
   }
 
   /// A space and a number at the start of `rest`, which loses them.
-  static bool read_number(std::string_view& rest, double& value) {
-    if (rest.empty() || rest[0] != ' ') return false;
-    const char* end = rest.data() + rest.size();
-    const auto [stop, problem] = std::from_chars(rest.data() + 1, end, value);
-    if (problem != std::errc{}) return false;
-    rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
-    return true;
+  static bool take_value(std::string_view& rest, double& value) {
+    return take_word(rest, " ") && take_number(rest, value);
   }
 
   Error wrong(const std::string& found, const std::string& expected) const {
@@ -273,9 +259,9 @@ inline std::string profile_text(const Graph& graph, const CostProfile& profile,
   text += std::to_string(detail::profile_version) + '\n' + detail::profile_heading(graph, source);
   for (const CodecInfo* codec : profile.codecs) text += std::string("codec ") + codec->name + '\n';
   text += "loss ";
-  detail::append_number(text, profile.loss);
+  text += NumberText::shortest(profile.loss);
   text += "\nrest ";
-  detail::append_number(text, profile.rest);
+  text += NumberText::shortest(profile.rest);
   text += '\n';
   Array<std::string> rows;
   for (const int k : detail::last_copies(graph)) {
@@ -336,15 +322,17 @@ inline Error save_profile(const std::string& path, const Graph& graph, const Cos
 /// Reads a profile from a file; errors as of parse_profile, after the file's name.
 inline Result<CostProfile> load_profile(const std::string& path, const Graph& graph,
                                         const ProfileSource& source) {
-  Result<InputFile> file = InputFile::open(path, detail::profile_expected);
-  if (!file) return file.error;
-  if (file->size() > detail::profile_limit)
-    return file->fault("is too large: it has ", shown(file->size()));
-  std::string text(file->size(), '\0');
-  if (Error why = file->read(text.data(), text.size())) return why;
-  Result<CostProfile> profile = parse_profile(text, graph, source);
-  if (!profile) return Error::say(one_line(path, 100).c_str(), ": ", profile.error.text());
-  return profile;
+  return detail::or_no_memory("to read a cost profile", [&]() -> Result<CostProfile> {
+    Result<InputFile> file = InputFile::open(path, detail::profile_expected);
+    if (!file) return file.error;
+    if (file->size() > detail::profile_limit)
+      return file->fault("is too large: it has ", shown(file->size()));
+    std::string text(file->size(), '\0');
+    if (Error why = file->read(text.data(), text.size())) return why;
+    Result<CostProfile> profile = parse_profile(text, graph, source);
+    if (!profile) return Error::say(one_line(path, 100).c_str(), ": ", profile.error.text());
+    return profile;
+  });
 }
 
 }}  // namespace adacc::v0_1

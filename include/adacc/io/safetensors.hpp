@@ -23,6 +23,7 @@
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
+#include "../core/no_memory.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
 #include "json_reader.hpp"
@@ -55,19 +56,17 @@ class SafeTensors {
   /// `path` is a file, an index (its name ends with ".json"), or a folder with "model.safetensors" or
   /// "model.safetensors.index.json" in it.
   static Result<SafeTensors> open(const std::string& path) {
-    SafeTensors made;
-    if (is_folder(path)) {
-      const std::string whole = path + "/model.safetensors";
-      if (::access(whole.c_str(), F_OK) == 0) return open(whole);
-      const std::string index = whole + ".index.json";
-      if (::access(index.c_str(), F_OK) == 0) return open(index);
-      return Error::say(one_line(path).c_str(),
-                        ": the folder has neither model.safetensors nor an index of that name");
-    }
-    const Error why =
-        path.ends_with(".json") ? made.read_index(path) : made.read_file(path, nullptr);
-    if (why) return why;
-    return made;
+    return detail::or_no_memory("to read a safetensors file", [&]() -> Result<SafeTensors> {
+      const std::string place = is_folder(path) ? place_of(path) : path;
+      if (place.empty())
+        return Error::say(one_line(path).c_str(),
+                          ": the folder has neither model.safetensors nor an index of that name");
+      SafeTensors made;
+      const Error why =
+          place.ends_with(".json") ? made.read_index(place) : made.read_file(place, nullptr);
+      if (why) return why;
+      return made;
+    });
   }
 
   std::size_t size() const { return tensors_.size(); }
@@ -75,19 +74,39 @@ class SafeTensors {
   const StoredTensor* begin() const { return tensors_.data(); }
   const StoredTensor* end() const { return tensors_.data() + tensors_.size(); }
 
-  /// Null if there is none of that name.
+  /// Null if there is none of that name. A tensor that was saved once, under one of its names, has the
+  /// others in the metadata ("transformer.wte.weight" is "lm_head.weight"), and is found by them.
   const StoredTensor* find(std::string_view name) const {
-    const auto at = std::lower_bound(
-        tensors_.begin(), tensors_.end(), name,
-        [](const StoredTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
-    return at != tensors_.end() && at->name == name ? &*at : nullptr;
+    const StoredTensor* const found = named(name);
+    if (found != nullptr) return found;
+    const auto alias = metadata_.find(std::string(name));
+    return alias == metadata_.end() ? nullptr : named(alias->second);
   }
 
   /// What the files say of themselves: "format" is "pt" if PyTorch wrote them.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
+  /// Where the tensors of the model at `path` are, which is its folder or a file in it; empty: it has none.
+  static std::string place_of(const std::string& path) {
+    const bool config = path.ends_with("config.json");
+    if (!config && !is_folder(path) && is_there(path)) return path;
+    const std::string whole = folder_of(path) + "model.safetensors";
+    for (const std::string& place : {whole, whole + ".index.json"})
+      if (is_there(place)) return place;
+    return {};
+  }
+
  private:
   static constexpr const char* expected = "a safetensors file";
+
+  static bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+  const StoredTensor* named(std::string_view name) const {
+    const auto at = std::lower_bound(
+        tensors_.begin(), tensors_.end(), name,
+        [](const StoredTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
+    return at != tensors_.end() && at->name == name ? &*at : nullptr;
+  }
   static constexpr std::size_t most_header_bytes =
       100'000'000;  // as the format's own reader has it
 
@@ -266,7 +285,7 @@ class SafeTensors {
     for (const auto& [name, wanted] : by_file) {
       if (Error why = read_file(folder + name, &wanted)) return why;
       for (const auto& [tensor, unused] : wanted)
-        if (find(tensor) == nullptr)
+        if (named(tensor) == nullptr)
           return file->fault("looks for tensor \"", one_line(tensor, 60).c_str(), "\" in ",
                              one_line(name, 60).c_str(), ", which has none of that name");
     }
@@ -317,17 +336,27 @@ struct WantedTensor {
   std::string name;
   View<T> to;
   bool transposed = false;  ///< the file has it the other way round; `to` has two extents then
+
+  Shape shape() const { return to.shape(); }
+};
+
+/// The same where there is no memory for it yet.
+struct ExpectedTensor {
+  std::string name;
+  Shape extents;
+  bool transposed = false;
+
+  Shape shape() const { return extents; }
 };
 
 /// What keeps the tensors from being loaded, one line for each: those that are missing, those of another
 /// shape, and those of complex numbers.
-template <class T>
-std::vector<std::string> problems_of(const SafeTensors& file,
-                                     const std::vector<WantedTensor<T>>& wanted) {
+template <class Wanted>
+std::vector<std::string> problems_of(const SafeTensors& file, const std::vector<Wanted>& wanted) {
   std::vector<std::string> problems;
-  for (const WantedTensor<T>& want : wanted) {
+  for (const Wanted& want : wanted) {
     std::vector<std::size_t> shape;
-    for (int i = 0; i < want.to.shape().rank(); ++i) shape.push_back(want.to.shape()[i]);
+    for (int i = 0; i < want.shape().rank(); ++i) shape.push_back(want.shape()[i]);
     if (want.transposed) std::reverse(shape.begin(), shape.end());
     const StoredTensor* found = file.find(want.name);
     const std::string name = "\"" + one_line(want.name, 80) + "\"";
@@ -340,17 +369,21 @@ std::vector<std::string> problems_of(const SafeTensors& file,
   return problems;
 }
 
-/// Loads all of `wanted`, or nothing: the error counts the problems and says the first of them;
-/// problems_of() lists all.
-template <class T>
-Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
-  const std::vector<std::string> problems = problems_of(file, wanted);
+/// The number of these problems with some of `count` tensors, and the first of them; empty: there is none.
+inline Error error_of(const std::vector<std::string>& problems, std::size_t count) {
+  if (problems.empty()) return {};
   const std::string others =
       problems.size() > 1 ? ", and " + std::to_string(problems.size() - 1) + " more" : "";
-  if (!problems.empty())
-    return Error::say(problems.size(), " of ", wanted.size(),
-                      " tensors are not there as they should be: ", problems[0].c_str(),
-                      others.c_str());
+  return Error::say(problems.size(), " of ", count,
+                    " tensors are not there as they should be: ", problems[0].c_str(),
+                    others.c_str());
+}
+
+/// Loads all of `wanted`, or nothing: the error is error_of() its problems, of which problems_of() lists
+/// all.
+template <class T>
+Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
+  if (const Error why = error_of(problems_of(file, wanted), wanted.size())) return why;
   // Elements that the file takes memory for: of any type, whole bytes.
   constexpr std::size_t at_once = std::size_t{1} << 20;
   for (const WantedTensor<T>& want : wanted) {

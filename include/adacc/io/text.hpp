@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "../core/no_memory.hpp"
 #include "tokens.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -43,40 +44,42 @@ inline Error list_text_files(const std::string& path, std::set<std::string>& fil
 /// The bytes of a file, or of the regular files in a folder (recursively, in the order of their
 /// paths, one after the other). No bytes at all is an error.
 inline Result<Tokens> read_text(const std::string& path) {
-  std::set<std::string> files;
-  if (Error error = detail::list_text_files(path, files)) return error;
-  std::size_t total = 0;
-  for (const std::string& name : files) {
-    Result<InputFile> file = InputFile::open(name, "text");
-    if (!file) return file.error;
-    if (total + file->size() < total) return file->fault("is too large");
-    total += file->size();
-  }
-  if (total == 0)
-    return Error::say(one_line(path).c_str(),
-                      files.size() == 1 ? ": is empty"
-                                        : ": all files in it "
-                                          "are empty",
-                      "; expected text");
-  Result<Block<std::uint16_t>> ids = Block<std::uint16_t>::make(total, one_line(path).c_str());
-  if (!ids) return ids.error;
-  std::size_t at = 0;
-  for (const std::string& name : files) {
-    Result<InputFile> file = InputFile::open(name, "text");
-    if (!file) return file.error;
-    if (file->size() > total - at) return file->fault("grew while it was read");
-    unsigned char buffer[16384];
-    for (std::size_t left = file->size(); left > 0;) {
-      const std::size_t count = left < sizeof buffer ? left : sizeof buffer;
-      if (Error error = file->read(buffer, count)) return error;
-      for (std::size_t i = 0; i < count; ++i) (*ids)[at + i] = buffer[i];
-      at += count;
-      left -= count;
+  return detail::or_no_memory("to read text", [&]() -> Result<Tokens> {
+    std::set<std::string> files;
+    if (Error error = detail::list_text_files(path, files)) return error;
+    std::size_t total = 0;
+    for (const std::string& name : files) {
+      Result<InputFile> file = InputFile::open(name, "text");
+      if (!file) return file.error;
+      if (total + file->size() < total) return file->fault("is too large");
+      total += file->size();
     }
-  }
-  if (at != total)
-    return Error::say(one_line(path).c_str(), ": shrank while it was read; expected text");
-  return Tokens(path, static_cast<Block<std::uint16_t>&&>(*ids));
+    if (total == 0)
+      return Error::say(one_line(path).c_str(),
+                        files.size() == 1 ? ": is empty"
+                                          : ": all files in it "
+                                            "are empty",
+                        "; expected text");
+    Result<Block<std::uint16_t>> ids = Block<std::uint16_t>::make(total, one_line(path).c_str());
+    if (!ids) return ids.error;
+    std::size_t at = 0;
+    for (const std::string& name : files) {
+      Result<InputFile> file = InputFile::open(name, "text");
+      if (!file) return file.error;
+      if (file->size() > total - at) return file->fault("grew while it was read");
+      unsigned char buffer[16384];
+      for (std::size_t left = file->size(); left > 0;) {
+        const std::size_t count = left < sizeof buffer ? left : sizeof buffer;
+        if (Error error = file->read(buffer, count)) return error;
+        for (std::size_t i = 0; i < count; ++i) (*ids)[at + i] = buffer[i];
+        at += count;
+        left -= count;
+      }
+    }
+    if (at != total)
+      return Error::say(one_line(path).c_str(), ": shrank while it was read; expected text");
+    return Tokens(path, static_cast<Block<std::uint16_t>&&>(*ids));
+  });
 }
 
 }}  // namespace adacc::v0_1

@@ -77,7 +77,7 @@ inline std::string c_string(const std::string& text) {
   return out + "\"";
 }
 
-/// Appends a finite number, exactly. printf would ask the locale for the point.
+/// Appends a finite number, exactly.
 inline void append_c_float(std::string& out, float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);

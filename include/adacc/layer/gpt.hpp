@@ -7,12 +7,14 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../model/frozen.hpp"
 #include "../model/graph_builder.hpp"
 #include "../model/layer.hpp"
@@ -224,17 +226,20 @@ inline std::string describe(const Config& config, const Lora& lora = {}) {
                      std::to_string(config.context) + ", vocabulary " +
                      std::to_string(config.vocab) + (config.tied_head ? "" : ", untied head");
   if (lora.rank == 0) return line;
-  char alpha[32];
-  std::snprintf(alpha, sizeof alpha, "%g", static_cast<double>(lora.alpha));
-  return line + ", LoRA of rank " + std::to_string(lora.rank) + ", alpha " + alpha;
+  const NumberText alpha = NumberText::significant(static_cast<double>(lora.alpha), 6);
+  return line + ", LoRA of rank " + std::to_string(lora.rank) + ", alpha " + alpha.c_str();
 }
 
 /// The configuration that `describe` described, adapters aside.
 inline std::optional<Config> parse_description(const std::string& text) {
   Config config;
-  if (std::sscanf(
-          text.c_str(), "GPT-2, layers %d, heads %zu, channels %zu, context %zu, vocabulary %zu",
-          &config.layers, &config.heads, &config.channels, &config.context, &config.vocab) != 5)
+  std::string_view rest(text);
+  const auto take = [&](std::string_view words, auto& number) {
+    return adacc::detail::take_word(rest, words) && take_number(rest, number);
+  };
+  if (!take("GPT-2, layers ", config.layers) || !take(", heads ", config.heads) ||
+      !take(", channels ", config.channels) || !take(", context ", config.context) ||
+      !take(", vocabulary ", config.vocab))
     return std::nullopt;
   config.tied_head = text.find(", untied head") == std::string::npos;
   return config;

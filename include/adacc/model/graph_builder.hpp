@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "../core/cpu.hpp"
+#include "../core/no_memory.hpp"
 #include "../policy/compress.hpp"
 #include "erased_layer.hpp"
 #include "frozen.hpp"
@@ -578,10 +579,12 @@ class GraphBuilder {
 template <class Context = Cpu, class Network>
 constexpr Result<Graph> make_graph(const Network& network, Shape input,
                                    const GraphOptions& options = {}) {
-  GraphBuilder<Context> builder(input, options);
-  network.model.visit(builder);
-  builder.loss(network.loss);
-  return builder.finish();
+  return detail::or_no_memory("to make the graph", [&]() -> Result<Graph> {
+    GraphBuilder<Context> builder(input, options);
+    network.model.visit(builder);
+    builder.loss(network.loss);
+    return builder.finish();
+  });
 }
 
 }}  // namespace adacc::v0_1

@@ -20,6 +20,7 @@
 
 #include "../core/array.hpp"
 #include "../core/extremes.hpp"
+#include "../core/number_text.hpp"
 #include "../program/program.hpp"
 #include "arena.hpp"
 #include "outcome.hpp"
@@ -91,22 +92,6 @@ class OffloadPlanner {
   std::size_t extensions() const { return arena_.extensions(); }
 
  private:
-  /// A number with so many digits behind its point, cut.
-  template <int digits>
-  struct Decimal {
-    double value = 0;
-    void append_to(Error& error) const {
-      unsigned long long unit = 1;
-      for (int i = 0; i < digits; ++i) unit *= 10;
-      const auto units =
-          static_cast<unsigned long long>(value < 1e9 ? value * static_cast<double>(unit) : 1e12);
-      error.append(units / unit);
-      error.append(".");
-      for (unsigned long long digit = unit / 10; digit > 0; digit /= 10)
-        error.append(units / digit % 10);
-    }
-  };
-
   struct Trial {
     std::size_t bytes = 0;      ///< that were planned for
     double seconds = infinite;  ///< of the best plan with what is beyond the budget sent away
@@ -171,11 +156,12 @@ class OffloadPlanner {
   [[gnu::cold]] Error why_nothing_is_sent() const {
     const LinkCost& link = request_.link;
     if (sending_ < infinite) {
-      return Error::say(
-          "nothing is sent to the store, which writes ", Decimal<1>{link.write_rate / 1e6},
-          " and reads ", Decimal<1>{link.read_rate / 1e6},
-          " MB/s: the fastest plan found that sends something takes ",
-          Decimal<2>{sending_ / proposals_.best().cost.seconds}, " times as long as this one");
+      return Error::say("nothing is sent to the store, which writes ",
+                        NumberText::fixed(link.write_rate / 1e6, 1), " and reads ",
+                        NumberText::fixed(link.read_rate / 1e6, 1),
+                        " MB/s: the fastest plan found that sends something takes ",
+                        NumberText::fixed(sending_ / proposals_.best().cost.seconds, 2),
+                        " times as long as this one");
     }
     if (request_.most_written_bytes != 0)
       return Error::say(

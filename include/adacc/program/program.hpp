@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "../core/no_memory.hpp"
 #include "../model/graph_builder.hpp"
 #include "exact.hpp"
 #include "layout.hpp"
@@ -148,10 +149,12 @@ constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
 
 /// Compiles a step of `graph` under `plan`. Fails if the plan does not fit the graph.
 constexpr Result<Program> make_program(Graph graph, Plan plan, Mode mode = Mode::train) {
-  Result<Program> program =
-      detail::compile(static_cast<Graph&&>(graph), static_cast<Plan&&>(plan), mode);
-  if (program) detail::PackedPass(program->graph, program->schedule, program->layout).run();
-  return program;
+  return detail::or_no_memory("to make the program", [&]() -> Result<Program> {
+    Result<Program> program =
+        detail::compile(static_cast<Graph&&>(graph), static_cast<Plan&&>(plan), mode);
+    if (program) detail::PackedPass(program->graph, program->schedule, program->layout).run();
+    return program;
+  });
 }
 
 /// Compiles a step of `network` for inputs of shape `input` under the policies in its types, to run

@@ -2,12 +2,12 @@
 /// What all ranks have to ask of an update alike: rates, clipping, and the optimizer's own numbers.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "../core/error.hpp"
+#include "../core/number_text.hpp"
 #include "../model/fingerprint.hpp"
 #include "../program/plan.hpp"
 #include "../train/gradient_norm.hpp"
@@ -18,12 +18,10 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// A number as short as it can be written: 0.9F is 0.9.
 inline std::string shortest(double value) {
-  char text[40];
   const auto narrow = static_cast<float>(value);
-  const bool is_float = static_cast<double>(narrow) == value;
-  const auto end = is_float ? std::to_chars(text, text + sizeof text, narrow)
-                            : std::to_chars(text, text + sizeof text, value);
-  return {text, end.ptr};
+  return (static_cast<double>(narrow) == value ? NumberText::shortest(narrow)
+                                               : NumberText::shortest(value))
+      .c_str();
 }
 
 /// visit(name, optimizer, value) of them, always in the same order; `optimizer` is null for what is not

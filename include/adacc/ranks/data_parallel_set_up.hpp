@@ -88,10 +88,10 @@ Error DataParallel<T, Context, Optimizer>::agree(const State& state, const Graph
   const auto table = UpdateTable::make(options.optimizer, graph.parameters, wide(graph.scalar));
   detail::agree_on(agreement, options.optimizer,
                    table ? table->text() : std::string(table.error.text()));
-  agreement.add("norm that gradients are clipped to", std::to_string(options.clip));
+  agreement.add("norm that gradients are clipped to", detail::shortest(options.clip));
   agreement.add("whose norm that is",
                 options.clip_by == ClipBy::previous ? "the step before's" : "the step's own");
-  agreement.add("tolerance", std::to_string(options.tolerance));
+  agreement.add("tolerance", detail::shortest(options.tolerance));
   agreement.add("watching of codecs and errors (TrainingOptions::evolving)",
                 options.evolving ? "on" : "off");
   agreement.add("watching of times", options.watch_times ? "on" : "off");

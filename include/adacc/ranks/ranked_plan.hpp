@@ -20,12 +20,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "../core/read_number.hpp"
 #include "../io/plan_text.hpp"
 #include "../train/evolving.hpp"
 #include "collectives.hpp"
@@ -276,11 +276,11 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   /// On the others.
   void run_told(Owner& training, std::string_view told) {
     const std::size_t line = told.find('\n') + 1;
-    unsigned long long budget = 0, plan_bytes = 0;
+    std::string_view sizes = told.substr(0, line);
+    std::size_t budget = 0, plan_bytes = 0;
     Error why = Error::say("rank 0 tells of its plan what nobody understands");
     bool joined = false;
-    if (std::sscanf(std::string(told.substr(0, line)).c_str(), "%llu %llu", &budget, &plan_bytes) ==
-        2) {
+    if (take_number(sizes, budget) && take_word(sizes, " ") && take_number(sizes, plan_bytes)) {
       Array<const CodecInfo*> codecs;
       for (const auto& codec : training.compiled_step().dispatch().codecs)
         codecs.push_back(codec.info);
@@ -289,7 +289,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
           parse_plan(std::string(told.substr(line, plan_bytes)), graph, codecs, graph.fingerprint);
       why = plan.error;
       PlanRequest request = evolution_.request();
-      request.budget_bytes = static_cast<std::size_t>(budget);
+      request.budget_bytes = budget;
       if (plan)
         why = Base::become(std::string(told.substr(line + plan_bytes)), std::move(*plan), request,
                            [&](const Evolution& evolution) {

@@ -140,11 +140,14 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
             file.examine(detail::checkpoint_info(whole_, whole_table_, model, 0, 0, 0)))
       return why;
     std::string text = saved.optimizer;
-    static_cast<void>(detail::take_norm(text));  // a pipeline clips by the norm of the step itself
+    const auto fail = [&](const Error& why) {
+      return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
+    };
+    // The norm is not used: a pipeline clips by the norm of the step itself.
+    if (const Error why = detail::take_norm(text).error) return fail(why);
     auto made =
         detail::SavedState<T>::make(text, saved.state_bytes, optimizer, whole_, whole_table_, true);
-    if (!made)
-      return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", made.error.text());
+    if (!made) return fail(made.error);
     state = std::move(*made);
     counts[0] = saved.updates;
     counts[1] = saved.data_position;

@@ -9,11 +9,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/number_text.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing {
@@ -52,31 +53,27 @@ struct GradientCheckResult {
   double numeric = 0;             ///< and the best finite difference
   std::size_t compared = 0;       ///< elements compared
   std::size_t excluded = 0;       ///< elements left out at kinks
-  char summary[768] = {};
+  std::string summary;
 
   explicit operator bool() const { return passed; }
 
   /// One readable sentence, for a test's message.
-  const char* text() const { return summary; }
+  const char* text() const { return summary.c_str(); }
 };
 
 namespace detail {
 
 inline void summarize(GradientCheckResult& result) {
-  const int written =
-      std::snprintf(result.summary, sizeof result.summary, "%s%s; %zu gradients compared",
-                    result.passed ? "passed" : "failed: ", result.failure.text(), result.compared);
-  std::size_t length = written < 0 ? 0 : static_cast<std::size_t>(written);
-  if (result.excluded > 0 && length < sizeof result.summary) {
-    const int more = std::snprintf(result.summary + length, sizeof result.summary - length,
-                                   ", %zu at kinks left out", result.excluded);
-    length += more < 0 ? 0 : static_cast<std::size_t>(more);
-  }
-  if (result.compared > 0 && length < sizeof result.summary)
-    std::snprintf(result.summary + length, sizeof result.summary - length,
-                  ", worst relative error %.3g at %s[%zu]: analytic %.12g, numeric %.12g",
-                  result.max_relative_error, result.tensor, result.element, result.analytic,
-                  result.numeric);
+  std::string& text = result.summary;
+  text = std::string(result.passed ? "passed" : "failed: ") + result.failure.text() + "; " +
+         std::to_string(result.compared) + " gradients compared";
+  if (result.excluded > 0) text += ", " + std::to_string(result.excluded) + " at kinks left out";
+  if (result.compared > 0)
+    text += std::string(", worst relative error ") +
+            NumberText::significant(result.max_relative_error, 3).c_str() + " at " + result.tensor +
+            "[" + std::to_string(result.element) + "]: analytic " +
+            NumberText::significant(result.analytic, 12).c_str() + ", numeric " +
+            NumberText::significant(result.numeric, 12).c_str();
 }
 
 /// The best agreement at one element.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "../core/extremes.hpp"
+#include "../core/no_memory.hpp"
 #include "../cost/estimate.hpp"
 #include "../cost/measure_drag.hpp"
 #include "../plan/make_plan.hpp"
@@ -66,11 +67,21 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
                            .parts = options.parts,
                            .trained = options.trained});
   if (!graph) return graph.error;
-  return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
+  return detail::or_no_memory("to set up the training", [&] {
+    return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
+  });
 }
 
 template <class T, class Context, class Optimizer>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
+    Dispatch<T, Context> dispatch, Graph graph, Options options) {
+  return detail::or_no_memory("to set up the training", [&] {
+    return set_up(std::move(dispatch), std::move(graph), std::move(options));
+  });
+}
+
+template <class T, class Context, class Optimizer>
+Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
     Dispatch<T, Context> dispatch,
     Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
     Options options) {

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "../core/no_memory.hpp"
+#include "../core/number_text.hpp"
+#include "../core/read_number.hpp"
 #include "../io/checkpoint.hpp"
 #include "../io/plan_text.hpp"
 #include "file_order.hpp"
@@ -22,17 +23,20 @@ namespace detail {
 /// says of the optimizer's state.
 inline constexpr char norm_line[] = "\nnorm of the gradients: ";
 inline std::string norm_text(double norm) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%s%a", norm_line, norm);  // to the last bit
-  return text;
+  return std::string(norm_line) + NumberText::shortest(norm).c_str();  // to the last bit
 }
-/// The norm that `text` ends with, which is taken off; -1: none.
-inline double take_norm(std::string& text) {
+/// The norm that `text` ends with, which is taken off; -1: none. Files of earlier versions have it in
+/// hexadecimal digits.
+inline Result<double> take_norm(std::string& text) {
   const std::size_t line = text.find(norm_line);
-  if (line == std::string::npos) return -1;
-  const double norm = std::strtod(text.c_str() + line + sizeof norm_line - 1, nullptr);
+  if (line == std::string::npos) return -1.0;
+  const std::string digits = text.substr(line + sizeof norm_line - 1);
+  double norm = 0;
+  if (!read_hexadecimal(digits, norm) || !(norm >= 0))
+    return Error::say("its norm of the gradients is \"", one_line(digits, 40).c_str(),
+                      "\"; expected a number from 0 on");
   text.resize(line);
-  return norm >= 0 && std::isfinite(norm) ? norm : -1;
+  return std::isfinite(norm) ? norm : -1;
 }
 
 }  // namespace detail
@@ -74,7 +78,8 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
 template <class T, class Context, class Optimizer>
 Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& path,
                                                              Restore what) {
-  return read(path, what, table_, state_.view());
+  return detail::or_no_memory("to load a checkpoint",
+                              [&] { return read(path, what, table_, state_.view()); });
 }
 
 template <class T, class Context, class Optimizer>
@@ -90,7 +95,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
   };
   std::string state_text = saved.optimizer;
-  const double norm = detail::take_norm(state_text);
+  const Result<double> norm = detail::take_norm(state_text);
+  if (!norm) return fail(norm.error);
   auto state = detail::SavedState<Wide<T>>::make(state_text, saved.state_bytes, optimizer,
                                                  step_.graph(), table, stored_ != nullptr);
   if (!state) return fail(state.error);
@@ -124,7 +130,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
       }))
     return why;
   updates_ = saved.updates;
-  previous_norm_ = norm;
+  previous_norm_ = *norm;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;
   give_up();

@@ -295,6 +295,8 @@ class Training {
 
  private:
   using Keeper = detail::PlanKeeper<Training>;
+  static Result<Training> set_up(Dispatch<T, Context> dispatch, Graph graph, Options options);
+
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
   friend class DataParallel<T, Context, Optimizer>;
   template <class Element>

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "../../core/bytes.hpp"
+#include "../../core/number_text.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -62,18 +62,12 @@ struct BudgetReport {
 
   static std::string in_words(std::size_t bytes) {
     const bool small = bytes < MiB / 10;
-    char text[32];
-    std::snprintf(text, sizeof text, small ? "%.1f KiB" : "%.1f MiB",
-                  static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB));
-    return text;
+    const double units = static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB);
+    return std::string(NumberText::fixed(units, 1)) + (small ? " KiB" : " MiB");
   }
 
  private:
-  static std::string ratio(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2f", value);
-    return text;
-  }
+  static std::string ratio(double value) { return NumberText::fixed(value, 2).c_str(); }
 };
 
 }}}  // namespace adacc::v0_1::torch
