@@ -70,6 +70,7 @@ class Evolution {
                                   const EvolutionOptions& options, const Read& read) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
     if (const Error why = check(options)) return why;
+    if (const Error why = graph_mistake(graph)) return why;
     if (const Error why = check(graph, plan)) return why;
     Evolution made;
     made.planner_ = planner;

@@ -49,7 +49,7 @@ namespace adacc { inline namespace v0_1 {
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
         "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
-  if (const Error why = check(graph)) return why;
+  if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = check(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
   if (const Error why = check(graph, retain)) return why;

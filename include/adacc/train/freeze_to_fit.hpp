@@ -190,6 +190,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
                                     const MakeGraph& make_graph, const std::vector<double>& norms,
                                     const FreezeBudget& budget, const Optimizer& optimizer,
                                     const PlanRequest& request) {
+  if (const Error why = graph_mistake(graph)) return why;
   if (groups.empty() || norms.size() != groups.size())
     return Error::misuse("there are ", groups.size(), " groups of layers, and norms of ",
                          norms.size());

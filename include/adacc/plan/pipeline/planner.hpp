@@ -351,7 +351,7 @@ class PipelinePlanner {
 inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfile& profile,
                                              const PipelineRequest& request) {
   if (const Error why = check(request)) return why;
-  if (const Error why = check(graph)) return why;
+  if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = check(graph, profile)) return why;
   if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
     return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),
