@@ -136,8 +136,9 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "peak of the plan", mebi(found.peak_bytes),
               share(found.peak_bytes));
   if (options.parts > 1) print_loops(program, share);
-  std::printf("%-26s %12.1f MiB  %5.1f %%\n", "smallest budget of any plan", mebi(smallest),
-              share(smallest));
+  std::printf("%-26s %12.1f MiB  %5.1f %%\n",
+              found.timed_out ? "smallest budget known" : "smallest budget of any plan",
+              mebi(smallest), share(smallest));
   std::printf("%-26s %12.1f MiB  and %.1f MiB for the moments of %s in %s\n",
               options.parameters == "bf16"
                   ? options.fused ? "parameters in bf16" : "bf16 parameters, gradients"
@@ -268,6 +269,8 @@ int run(Options options) {
   const std::size_t retain = peak_bytes(*whole, retain_all(*whole));
   request.budget_bytes = options.budget.of(retain);
   if (!fp32) return fail(fp32.error);
+  // All that is planned ends by one deadline.
+  const Deadline deadline(request.clock, request.deadline_seconds);
   const auto plan_with =
       [&](const plan_gpt::MomentChoice& moments) -> Result<plan_gpt::PlannedTraining> {
     const auto optimizer = support::make_optimizer(options.optimizer, moments.form, 0);
@@ -276,11 +279,13 @@ int run(Options options) {
                                 : memory_beside_arena(*graph, *optimizer);
     if (!memory) return memory.error;
     PlanRequest asked = request;
+    asked.deadline_seconds = deadline.left();
     if (!options.total_text.empty()) {
-      const auto left = arena_budget(options.total.of(fp32->total() + separate), *memory, *graph,
-                                     profile, request);
+      const auto left =
+          arena_budget(options.total.of(fp32->total() + separate), *memory, *graph, profile, asked);
       if (!left) return left.error;
       asked.budget_bytes = *left;
+      asked.deadline_seconds = deadline.left();
     }
     auto found = make_plan(*graph, profile, asked);
     if (!found) return found.error;
@@ -299,21 +304,27 @@ int run(Options options) {
       options.moments,
       options.moments_store,
       {options.moments_window_text.empty() ? 0 : options.moments_window.of(fp32->moments)}};
+  Result<plan_gpt::PlannedTraining> planned{plan_gpt::PlannedTraining{}};
   if (options.choose_moments) {
-    const auto fastest = plan_gpt::fastest_moments(options.optimizer, options.link_gbps > 0,
-                                                   options.json, plan_with);
+    auto fastest = plan_gpt::fastest_moments(options.optimizer, options.link_gbps > 0, options.json,
+                                             plan_with);
     if (!fastest) return fail(fastest.error);
-    moments = *fastest;
+    moments = fastest->choice;
     options.moments = moments.form;
     options.moments_store = moments.store;
+    planned = std::move(fastest->planned);
+  } else {
+    planned = plan_with(moments);
   }
-  auto planned = plan_with(moments);
   if (!planned) return fail(planned.error);
   request.budget_bytes = planned->budget_bytes;
   PlanOutcome* const found = &planned->found;
   const TrainingMemoryUse* const memory = &planned->memory;
+  request.deadline_seconds = deadline.left();
   const auto smallest = smallest_peak(*graph, profile, request);
   if (!smallest) return fail(smallest.error);
+  found->solve_seconds = deadline.elapsed();
+  found->timed_out = found->timed_out || deadline.passed();
   const auto program = make_program(std::move(*graph), found->plan);
   if (!program) return fail(program.error);
   if (options.json)

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace plan_gpt {
 
@@ -30,18 +31,24 @@ struct PlannedTraining {
   std::size_t budget_bytes = 0;  ///< of the arena
 };
 
+/// A choice, and its plan.
+struct ChosenMoments {
+  MomentChoice choice;
+  PlannedTraining planned;
+};
+
 /// The choice whose plan is fastest; `plan(choice)` is its PlannedTraining, or an error if it does not fit. One that
 /// rounds less, or needs no store, is preferred if the time is the same. Without `has_link` there is no
 /// store. Prints a line for each that was tried, unless `quiet`.
 template <class Plan>
-adacc::Result<MomentChoice> fastest_moments(const std::string& optimizer, bool has_link, bool quiet,
-                                            const Plan& plan) {
+adacc::Result<ChosenMoments> fastest_moments(const std::string& optimizer, bool has_link,
+                                             bool quiet, const Plan& plan) {
   using namespace adacc;
-  std::optional<MomentChoice> best;
+  std::optional<ChosenMoments> best;
   double seconds = 0;
   Error least;
   const auto attempt = [&](const MomentChoice& choice) {
-    const auto planned = plan(choice);
+    auto planned = plan(choice);
     const char* where = choice.store ? "in the store" : "in memory";
     if (!planned) {
       least = planned.error;
@@ -54,8 +61,8 @@ adacc::Result<MomentChoice> fastest_moments(const std::string& optimizer, bool h
                   1e3 * planned->found.seconds,
                   planned->found.seconds / planned->found.retain_seconds);
     if (best && planned->found.seconds >= seconds * (1 - 1e-9)) return;
-    best = choice;
     seconds = planned->found.seconds;
+    best = ChosenMoments{choice, std::move(*planned)};
   };
   for (const char* form : support::moment_names) {
     if (!support::make_optimizer(optimizer, form, 0)) continue;
@@ -65,7 +72,7 @@ adacc::Result<MomentChoice> fastest_moments(const std::string& optimizer, bool h
       attempt({form, true, {static_cast<std::size_t>(mebibytes) * MiB}});
   }
   if (!best) return least;
-  return *best;
+  return std::move(*best);
 }
 
 }  // namespace plan_gpt

@@ -229,8 +229,9 @@ inline void declare(CLI::App& app, Options& options) {
                      "", &options.pinned_text);
   app.add_option("--plan-threads", options.plan_threads,
                  "for auto: plan for workspaces of this many threads, if that is more than "
-                 "--threads; with --profile, too, the plan then does not depend on --threads. On a "
-                 "device no plan does")
+                 "--threads, and for shares of what retain needs with as many; with --profile, "
+                 "too, the plan then does not depend on --threads: the file's times may be of "
+                 "any number. On a device no plan does")
       ->check(CLI::Range(0, 256));
   app.add_option(
          "--parts", options.parts,

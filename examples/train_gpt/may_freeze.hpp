@@ -26,7 +26,7 @@ inline adacc::Error choose_frozen(Options& options, const adacc::Tokens& data,
                                   std::vector<std::string>& said) {
   using namespace adacc;
   constexpr std::size_t batches = 4;
-  const int workers = std::max(options.threads, options.plan_threads);
+  const int workers = options.workers();
   const auto make = [&](const TrainedSet& trained) {
     return gpt::graph<gpt::PlannedSet>(options.network, options.batch, options.seq, workers,
                                        options.parts, {{}, &trained});

@@ -60,7 +60,7 @@ inline adacc::Error check_described(const adacc::gpt::Config& c,
 
 /// Of the same model without adapters, all of it trained: as checkpoints have it.
 inline adacc::Result<adacc::Graph> plain_graph(const Options& options) {
-  return adacc::gpt::graph(options.network, options.batch, options.seq, options.threads);
+  return adacc::gpt::graph(options.network, options.batch, options.seq, options.workers());
 }
 
 /// The parameters of the checkpoint --model, to where `graph` has them.

@@ -84,6 +84,8 @@ struct Options {
 
   bool plans() const { return policy == "auto" && !forward_only; }
   /// Whether updates are made of shards: they are with several ranks, and with --shards.
+  /// Threads that workspaces are planned for, and shares of what retain needs are taken of.
+  int workers() const { return std::max(threads, plan_threads); }
   bool parallel() const { return shards > 0; }
   /// Batches that an update is made of, on all ranks.
   std::size_t update_batches() const {

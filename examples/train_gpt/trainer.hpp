@@ -435,7 +435,9 @@ class Trainer {
     std::string model = options_.model_text();
     if (options_.parts > 1) model += ", in " + std::to_string(options_.parts) + " parts";
     if (form() == adacc::ParameterForm::bf16) model += ", parameters in bf16";
-    return {adacc::machine_name(), model, options_.threads};
+    // Who plans for a stated number of threads wants one plan, however many run.
+    return {adacc::machine_name(), model, options_.threads,
+            options_.plan_threads >= options_.threads};
   }
 
   /// The steps and their memory. Costs are read from --profile if `fresh`.
@@ -512,8 +514,7 @@ class Trainer {
   adacc::Error plan(bool fresh, const adacc::AnyOptimizer& optimizer) {
     using namespace adacc;
     auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
-                                             std::max(options_.threads, options_.plan_threads),
-                                             options_.parts, tuning());
+                                             options_.workers(), options_.parts, tuning());
     if (!graph) return graph.error;
     if (!options_.total_text.empty()) {
       const auto fp32 = memory_beside_arena(*graph, AdamW{});
@@ -608,7 +609,7 @@ class Trainer {
   }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq, int parts = 1) const {
-    return adacc::gpt::graph(options_.network, batch, seq, options_.threads, parts, tuning());
+    return adacc::gpt::graph(options_.network, batch, seq, options_.workers(), parts, tuning());
   }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch() const {

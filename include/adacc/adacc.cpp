@@ -169,7 +169,7 @@ int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_st
 
 int adacc_measure(adacc_stash* stash, double step_seconds) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_measure")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_measure")) return misuse(why);
     if (!(step_seconds >= 0 && step_seconds < 1e9))
       return misuse(Error::say("adacc_measure: the seconds of a step are negative, or no number"));
     if (const int code = close(stash); code < 0) return code;
@@ -190,7 +190,7 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
 int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
                 size_t gradient_count) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_probe")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_probe")) return misuse(why);
     if (!stash->measured) return misuse(Error::say("adacc_probe: adacc_measure has to come first"));
     if (const Error why = check_step("adacc_probe", step, gradients, gradient_count))
       return misuse(why);
@@ -219,7 +219,7 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
 int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
                 size_t gradient_count) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_check")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_check")) return misuse(why);
     if (const Error why = check_step("adacc_check", step, gradients, gradient_count))
       return misuse(why);
     if (const int code = close(stash); code < 0) return code;
@@ -236,7 +236,7 @@ int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
 
 int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_outcome* outcome) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_plan")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_plan")) return misuse(why);
     if (!stash->measured) return misuse(Error::say("adacc_plan: adacc_measure has to come first"));
     if (budget_bytes == 0 || !(tolerance >= 0))
       return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
@@ -269,11 +269,9 @@ int adacc_evolve(adacc_stash* stash, adacc_clock clock, void* user) {
 
 int adacc_set_budget(adacc_stash* stash, size_t budget_bytes, adacc_outcome* outcome) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_set_budget")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_set_budget")) return misuse(why);
     if (const Error why = check_planned(stash, "adacc_set_budget")) return misuse(why);
-    const bool in_step = stash->stash.in_step();
-    if (const Error why = stash->stash.set_budget(budget_bytes))
-      return in_step ? misuse(why) : failed(why);
+    if (const Error why = stash->stash.set_budget(budget_bytes)) return failed(why);
     tell(stash->stash.outcome(), outcome);
     return int{ADACC_OK};
   });
@@ -322,7 +320,7 @@ size_t adacc_arena_bytes(const adacc_stash* stash) {
 
 int adacc_bind(adacc_stash* stash, void* memory, size_t bytes) {
   return guarded(int{ADACC_FAILED}, [&] {
-    if (const Error why = check_idle(stash, "adacc_bind")) return misuse(why);
+    if (const Error why = check_between_steps(stash, "adacc_bind")) return misuse(why);
     if (const Error why = check_planned(stash, "adacc_bind")) return misuse(why);
     if (memory == nullptr) return misuse(Error::say("adacc_bind: the memory is null"));
     const Bytes lent(static_cast<std::byte*>(memory), Shape(bytes));

@@ -153,7 +153,7 @@ int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes);
 int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_stage,
                 int last_stage);
 
-/* ---- What it costs. ---- */
+/* ---- What it costs. Between steps: before adacc_begin, behind adacc_leave of stage 0, or adacc_end. ---- */
 
 /* Times all kernels and codecs on this machine, on made-up values, in memory that it allocates and
  * frees. `step_seconds` is the time of the trainer's own step without a stash; 0 if it is not known. */
@@ -178,8 +178,9 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
 
 /* Runs such a step twice, with everything retained and with all that has a kernel computed again, and
  * looks at how the stash is used: kernels whose bits are not forward's, that depend on what they do not
- * list, or write where they should not; pointers that are kept for longer than a stage; gradients that
- * differ. Allocates. Do this once for every trainer: adacc_error() says what it found. */
+ * list, or write where they should not; pointers that are kept for longer than a stage; activations that
+ * are not put, and stages that read some and are not entered; gradients that differ. Allocates. Do this
+ * once for every trainer: adacc_error() says what it found. */
 int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gradient* gradients,
                 size_t gradient_count);
 
@@ -259,7 +260,8 @@ void* adacc_scratch(adacc_stash* stash, int id);
 int adacc_put(adacc_stash* stash, int id, const void* values);
 
 /* Backward stage `stage` begins: what it reads is there until it ends. It ends with the next one, or
- * with adacc_leave. */
+ * with adacc_leave. Entering the stage that is on changes nothing, so that each of its kernels may do so.
+ * Stages whose gradients the trainer does not want may be left out (but not of a step for adacc_check). */
 int adacc_enter(adacc_stash* stash, int stage);
 int adacc_leave(adacc_stash* stash, int stage);
 

@@ -162,6 +162,16 @@ inline Error check_idle(const adacc_stash* stash, const char* function) {
   return {};
 }
 
+/// What is wrong with a call that has to come between steps.
+inline Error check_between_steps(const adacc_stash* stash, const char* function) {
+  if (const Error why = check_idle(stash, function)) return why;
+  if (stash->stash.in_step())
+    return Error::say(function,
+                      " inside of a step: it comes between steps, the last of which adacc_leave of "
+                      "stage 0, or adacc_end, ends");
+  return {};
+}
+
 /// What is wrong with a call between adacc_plan and the end.
 inline Error check_planned(const adacc_stash* stash, const char* function) {
   if (stash == nullptr) return no_stash(function);

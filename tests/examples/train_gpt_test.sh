@@ -149,6 +149,24 @@ grep -q 'read from costs' out || complain "the profile was not read: $(cat out)"
 "$train_gpt" "${planned[@]}" --layers 2 --budget 70% --profile costs >out 2>err ||
   complain "auto with another model's profile: $(cat err)"
 grep -q 'measured in .*costs.*written' out || complain "another model's profile: $(cat out)"
+# Planned for a stated number of threads, plan and losses are those of one profile, however many run, and
+# the profile stays.
+stated=("${small[@]}" --layers 3 --channels 32 --context 32 --batch 4 --text text --steps 4 --budget 60%
+        --plan-threads 4 --fixed-costs --profile stated.costs)
+"$train_gpt" "${stated[@]}" --threads 1 >out 2>err || complain "--plan-threads: $(cat err)"
+cp stated.costs first.costs
+for threads in 1 2 4; do
+  "$train_gpt" "${stated[@]}" --threads $threads --log log >out 2>err ||
+    complain "--plan-threads, of $threads threads: $(cat err)"
+  grep -q 'read from stated.costs' out || complain "of $threads threads: $(grep costs out)"
+  cmp -s stated.costs first.costs || complain "the profile was overwritten by $threads threads"
+  { grep '^plan ' out; grep -o '"loss":[^,]*' log; } >of.$threads
+  [ "$(wc -l <of.$threads)" -eq 5 ] && cmp -s of.1 of.$threads ||
+    complain "the plan depends on threads: $(cat of.1 of.$threads)"
+done
+# Without a stated number it holds for those that it was measured with.
+"$train_gpt" "${planned[@]}" --budget 60% --threads 2 --profile first.costs >out 2>err || complain "$(cat err)"
+grep -q 'another number of threads' out || complain "a profile of 1 thread was taken for 2: $(grep costs out)"
 # A file that is no profile is not replaced by one.
 echo "dear diary" >diary && cp diary copy
 refuses diary 'is not an adacc cost profile' 'stays as it is' -- "${planned[@]}" --budget 60% --profile diary

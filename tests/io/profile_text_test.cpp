@@ -118,6 +118,11 @@ TEST_CASE("a profile of something else is refused with the reason") {
   CHECK(why(text, graph, {source.machine, "b", 2}).find("another model") != std::string::npos);
   CHECK(why(text, graph, {source.machine, source.model, 3}).find("another number of threads") !=
         std::string::npos);
+  CHECK(parse_profile(text, graph, {source.machine, source.model, 3, true}));
+  CHECK(why(text, graph, {"B", source.model, 3, true}).find("another machine") !=
+        std::string::npos);
+  CHECK(why(altered(text, "threads 2", "threads"), graph, {source.machine, source.model, 2, true})
+            .find("threads") != std::string::npos);
   CHECK(why(text, graph_of(Shape(64, 8)), source).find("another input") != std::string::npos);
   CHECK(why(text, graph_of(Shape(64, 6), 4), source).find("another nodes") == std::string::npos);
   CHECK(why(text, graph_of(Shape(64, 6), 4), source).find("number of nodes") != std::string::npos);

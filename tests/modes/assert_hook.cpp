@@ -20,6 +20,12 @@ void on_mistake(bool holds, const char* text) {
 #define ADACC_ASSERT(holds, text) on_mistake(holds, text)
 
 #include <adacc/adacc.hpp>
+#include <adacc/cost/estimate.hpp>
+#include <adacc/evolve/evolution.hpp>
+#include <adacc/plan/make_plan.hpp>
+#include <adacc/plan/pipeline/planner.hpp>
+#include <adacc/program/in_flight.hpp>
+#include <adacc/program/stage.hpp>
 #include <adacc/stash/stash.hpp>
 
 using namespace adacc;
@@ -94,6 +100,33 @@ bool stash_tells() {
   return calls == 0;
 }
 
+/// A graph without layers is the same mistake to all that are handed one.
+bool empty_graphs_tell() {
+  const char* const what = "the graph has no layers";
+  const Graph empty;
+  PlanRequest request;
+  request.budget_bytes = 1 << 20;
+  PipelineRequest stages;
+  stages.stages.push_back({1 << 20});
+  const CostProfile profile = estimated_profile(empty);
+  if (calls != 1 || std::strcmp(words, what) != 0 || !profile.nodes.empty())
+    return std::printf("estimated_profile: %d calls\n", calls), false;
+  calls = 0;
+  return told(make_program(empty, Plan{}).error, what) &&
+         told(make_in_flight_program(empty, Plan{}).error, what) &&
+         told(stage_of(empty, 0, 0).error, what) &&
+         told(make_plan(empty, profile, request).error, what) &&
+         told(smallest_peak(empty, profile, request).error, what) &&
+         told(plan_exhaustively(empty, profile, request).error, what) &&
+         told(plan_chain(empty, profile, request).error, what) &&
+         told(plan_pipeline(empty, profile, stages).error, what) &&
+         told(Evolution::start(empty, profile, request, make_plan).error, what) &&
+         told(Evolution::resume(empty, Plan{}, {}, request, make_plan, {},
+                                [](Evolution&) { return Error(); })
+                  .error,
+              what);
+}
+
 }  // namespace
 
-int main() { return step_tells() && stash_tells() ? 0 : 1; }
+int main() { return step_tells() && stash_tells() && empty_graphs_tell() ? 0 : 1; }

@@ -423,6 +423,19 @@ static void follows_times(void) {
   free(memory);
 }
 
+/* In the middle of a step, which goes on as if nothing had been asked for. */
+static void between_steps_alone(char* memory, size_t bytes) {
+  const adacc_gradient all = {gradient, N};
+  const size_t arena = adacc_arena_bytes(stash);
+  MISUSE(adacc_measure(stash, 0), "adacc_measure inside of a step");
+  MISUSE(adacc_probe(stash, step, NULL, &all, 1), "adacc_probe inside of a step");
+  MISUSE(adacc_check(stash, step, NULL, &all, 1), "adacc_check inside of a step");
+  MISUSE(adacc_plan(stash, arena, 0, NULL), "adacc_plan inside of a step");
+  MISUSE(adacc_set_budget(stash, arena, NULL), "adacc_set_budget inside of a step");
+  MISUSE(adacc_bind(stash, memory, bytes), "adacc_bind inside of a step");
+  CHECK(adacc_arena_bytes(stash) == arena);
+}
+
 static void steps(int held) {
   stash = described(make_z, held);
   const adacc_gradient all = {gradient, N};
@@ -468,6 +481,7 @@ static void steps(int held) {
   MISUSE(adacc_put(stash, 0, (char*)start + 1), "aligned");
   MISUSE(adacc_put(stash, 0, memory + 128), "overlap");
   MISUSE(adacc_enter(stash, 0), "forward is not over");
+  between_steps_alone(memory, retain + 63);
   MISUSE(adacc_leave(stash, 0), "no stage is on");
   NOTHING(adacc_place(stash, -1, NULL), "no activation -1");
   CHECK(step(NULL) == 0 && memcmp(gradient, expected, sizeof expected) == 0);
@@ -479,6 +493,8 @@ static void steps(int held) {
   MISUSE(adacc_enter(stash, -1), "no backward stage -1");
   CHECK(adacc_enter(stash, 2) == ADACC_OK);
   MISUSE(adacc_enter(stash, 3), "highest number to the lowest");
+  CHECK(adacc_enter(stash, 2) == ADACC_OK); /* it is on */
+  between_steps_alone(memory, retain + 63);
   MISUSE(adacc_leave(stash, 1), "stage 2 is on");
   NOTHING(adacc_get(stash, z_id[1]), "not registered to read it");
   CHECK(adacc_get(stash, z_id[2]) != NULL);
@@ -549,6 +565,16 @@ static void not_finite(void) {
   free(memory);
 }
 
+/* Steps that do half of their work, and say that all is well. */
+static int never_begins(void* user) {
+  (void)user;
+  return 0;
+}
+static int puts_one(void* user) {
+  (void)user;
+  return adacc_begin(stash) < 0 || adacc_put(stash, h_id[0], start) < 0;
+}
+
 static int gives_up(void* user) { return *(int*)user; }
 static int plans_within(void* user) {
   (void)user;
@@ -570,6 +596,8 @@ static void checks(void) {
   int code = 5;
   MISUSE(adacc_check(stash, gives_up, &code, &all, 1), "returned 5");
   MISUSE(adacc_check(stash, plans_within, NULL, &all, 1), "returned 3");
+  MISUSE(adacc_check(stash, never_begins, NULL, &all, 1), "never called begin()");
+  MISUSE(adacc_check(stash, puts_one, NULL, &all, 1), "never put z (1 of 4)");
   keep_too_long = 1;
   MISUSE(adacc_check(stash, step, NULL, &all, 1), "not finite");
   keep_too_long = 0;

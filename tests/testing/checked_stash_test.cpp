@@ -45,6 +45,10 @@ enum class Wrong {
   writes_beyond_place,
   writes_placed,  ///< the place of what was put
   random_step,    ///< gradients of another value every time
+  never_begins,
+  puts_half,    ///< of its activations
+  no_backward,  ///< puts them all
+  leaves_out_stage,
 };
 
 /// Layers h[l + 1] = tanh(w[l] h[l] + b[l]), element by element, on one row of memory.
@@ -127,11 +131,13 @@ struct Chain {
   template <class AnyStash>
   Result<Array<View<const float>>> step(AnyStash& stash) {
     ++steps;
+    if (wrong == Wrong::never_begins) return gradients();
     if (const Error why = stash.begin(cpu)) return why;
     const float kept_w[layers] = {w[0], w[1], w[2], w[3]};
     std::memset(dw, 0, sizeof dw), std::memset(db, 0, sizeof db);
     std::memcpy(rows[0], input, sizeof input);
     for (int l = 0; l < layers; ++l) {
+      if (wrong == Wrong::puts_half && l == layers / 2) return gradients();
       float* h = rows[l % 2];
       const View<float> place = stash.place(ids[l], {h, Shape(size)});
       placed[l] = place.data();
@@ -145,7 +151,9 @@ struct Chain {
       dy[i] = rows[layers % 2][i] - 0.5F +
               (wrong == Wrong::random_step ? static_cast<float>(steps) : 0);
     const float* before = nullptr;
+    if (wrong == Wrong::no_backward) return gradients();
     for (int l = layers - 1; l >= 0; --l) {
+      if (wrong == Wrong::leaves_out_stage && l == 1) continue;
       if (const Error why = stash.enter(l)) return why;
       const Result<View<const float>> got = stash.get(ids[l]);
       if (!got) return got.error;
@@ -163,10 +171,14 @@ struct Chain {
       if (wrong == Wrong::updates_too_early && l > 1) w[l - 2] -= 0.1F;
     }
     std::memcpy(w, kept_w, sizeof w);
-    Array<View<const float>> gradients;
-    gradients.push_back({dw, Shape(layers)});
-    gradients.push_back({db, Shape(layers)});
-    return gradients;
+    return gradients();
+  }
+
+  Array<View<const float>> gradients() const {
+    Array<View<const float>> all;
+    all.push_back({dw, Shape(layers)});
+    all.push_back({db, Shape(layers)});
+    return all;
   }
 };
 
@@ -227,6 +239,10 @@ TEST_CASE("whatever a trainer or a callable does wrong is said") {
   finds(Wrong::writes_placed, "place of h (3 of 4) after it was put");
   finds(Wrong::random_step, "two steps under one plan");
   finds(Wrong::reads_late, "the gradients are not finite");
+  finds(Wrong::never_begins, "never called begin()");
+  finds(Wrong::puts_half, "never put h (3 of 4)");
+  finds(Wrong::no_backward, "never entered backward stage 3, which reads h (4 of 4)");
+  finds(Wrong::leaves_out_stage, "never entered backward stage 1, which reads h (2 of 4)");
 }
 
 namespace {

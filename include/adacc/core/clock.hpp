@@ -6,6 +6,7 @@
 /// results do not depend on the machine's speed. `adacc/core/steady_clock.hpp` has the usual one.
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
 namespace adacc { inline namespace v0_1 {
@@ -26,7 +27,7 @@ class ClockRef {
   template <class Clock>
     requires(!std::is_convertible_v<const Clock&, double (*)()> &&
              !std::is_same_v<std::remove_const_t<Clock>, ClockRef> &&
-             requires(Clock& clock) { double{clock()}; })
+             requires(Clock & clock) { double{clock()}; })
   constexpr ClockRef(Clock& clock)
       : object_(const_cast<void*>(static_cast<const void*>(&clock))),  // cast back below
         call_([](void* object) -> double { return (*static_cast<Clock*>(object))(); }) {}
@@ -59,6 +60,10 @@ class Deadline {
     const double left = end_ - clock_();
     return left > 0 ? left : 0;
   }
+  /// Whether so much more than the time until then has gone, and so many seconds.
+  constexpr bool passed_by(double share, double seconds) const {
+    return clock_ && clock_() >= end_ + share * (end_ - start_) + seconds;
+  }
   /// Seconds since it was set; 0 without a clock.
   constexpr double elapsed() const { return clock_ ? clock_() - start_ : 0; }
   /// A deadline on the same clock when `share` of the time that is left has gone.
@@ -72,6 +77,54 @@ class Deadline {
   ClockRef clock_;
   double start_ = 0;
   double end_ = 0;
+};
+
+/// A deadline for loops that say how much they do: the clock is looked at once in so much work, and no more
+/// once time is up. Whatever works towards one deadline shares one pacer, so that no part of the work, be
+/// it many short loops or a long one, runs on unseen.
+class Pacer {
+ public:
+  /// There is time for everything.
+  constexpr Pacer() = default;
+  constexpr explicit Pacer(const Deadline& deadline)
+      : deadline_(deadline), timed_(static_cast<bool>(deadline.clock())) {}
+
+  /// Whether time is up, after so much more work: in units of about ten nanoseconds.
+  constexpr bool spend(std::size_t work) {
+    if (!timed_ || passed_) return passed_;
+    done_ += work;
+    return done_ >= work_a_look && look();
+  }
+  /// The same, by a look at the clock.
+  constexpr bool look() {
+    done_ = 0;
+    return passed_ = passed_ || deadline_.passed();
+  }
+  /// Whether it was up at the last look.
+  constexpr bool passed() const { return passed_; }
+  constexpr const Deadline& deadline() const { return deadline_; }
+
+ private:
+  static constexpr std::size_t work_a_look = 10000;  ///< a tenth of a millisecond
+
+  Deadline deadline_;
+  bool timed_ = false;
+  bool passed_ = false;
+  std::size_t done_ = 0;  ///< since the last look
+};
+
+/// A reference to a pacer; by default there is none, and time for everything.
+class PacerRef {
+ public:
+  constexpr PacerRef() = default;
+  constexpr PacerRef(Pacer& pacer) : pacer_(&pacer) {}  // implicit: a parameter type
+
+  constexpr bool spend(std::size_t work) const { return pacer_ != nullptr && pacer_->spend(work); }
+  constexpr bool look() const { return pacer_ != nullptr && pacer_->look(); }
+  constexpr bool passed() const { return pacer_ != nullptr && pacer_->passed(); }
+
+ private:
+  Pacer* pacer_ = nullptr;
 };
 
 }}  // namespace adacc::v0_1

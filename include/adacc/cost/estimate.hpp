@@ -103,10 +103,14 @@ constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
 
 /// An estimate for `graph`, on a machine of these rates. Of the callables of a stash nothing is known
 /// here: estimated_profile(model) of stash/estimate.hpp asks them, and no plan is made with times of
-/// this one.
+/// this one. A graph without layers is a mistake of the calling code, which debug builds are told of; its
+/// profile has no nodes, and planners refuse both.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates = {}) {
   CostProfile profile = empty_profile(graph);
-  if (graph.nodes.empty()) return profile;
+  if (graph.nodes.empty()) {
+    static_cast<void>(graph_mistake(graph));
+    return profile;
+  }
   const double byte = 1 / rates.bytes_per_second, operation = 1 / rates.operations_per_second;
   const auto seconds = [&](double operations, double bytes) {
     return operations * operation > bytes * byte ? operations * operation : bytes * byte;

@@ -70,6 +70,7 @@ class Evolution {
                                   const EvolutionOptions& options, const Read& read) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
     if (const Error why = examine(options)) return why;
+    if (const Error why = graph_mistake(graph)) return why;
     if (const Error why = examine(graph, plan)) return why;
     Evolution made;
     made.planner_ = planner;
@@ -281,6 +282,9 @@ class Evolution {
     return {};
   }
 
+  /// Plans from now on are to be made in so many seconds each.
+  void set_deadline(double seconds) { request_.deadline_seconds = seconds; }
+
   /// The plan is the successor of one of this version.
   void number_plans_from(std::size_t version) { outcome_.plan.version = version + 1; }
 
@@ -401,11 +405,12 @@ class Evolution {
     }
     if (!any) return;  // fixed by their types, or changed a moment ago: looked at again next time
     const CostProfile profile = observed_profile();
+    const Deadline deadline = this->deadline();
     Result<PlanOutcome> outcome =
-        plan_among(profile, [&](int k) { return failing[static_cast<std::size_t>(k)]; });
+        plan_among(profile, deadline, [&](int k) { return failing[static_cast<std::size_t>(k)]; });
     if (!outcome) {
-      outcome = plan_among(profile, [&](int k) { return !held(k, step); });
-      if (outcome) undo_unforced(profile, failing, *outcome);
+      outcome = plan_among(profile, deadline, [&](int k) { return !held(k, step); });
+      if (outcome) undo_unforced(profile, deadline, failing, *outcome);
     }
     errors_.restart();
     if (!outcome) {
@@ -420,10 +425,14 @@ class Evolution {
     adopt(static_cast<PlanOutcome&&>(*outcome), step, ChangeReason::codec_failed, failing, update);
   }
 
+  /// Of all planning at one boundary.
+  Deadline deadline() const { return {request_.clock, request_.deadline_seconds}; }
+
   /// The plan of least error where all but the activations for which open(k) stay as they are, and
   /// codecs that failed are no candidates.
   template <class Open>
-  Result<PlanOutcome> plan_among(const CostProfile& profile, const Open& open) const {
+  Result<PlanOutcome> plan_among(const CostProfile& profile, const Deadline& deadline,
+                                 const Open& open) const {
     Graph graph = graph_;
     graph.candidates.clear();
     for (int k = 0; k < graph.node_count(); ++k) {
@@ -437,12 +446,14 @@ class Evolution {
           graph.candidates.push_back(candidates[i]);
       node.candidates = {begin, graph.candidates.size()};
     }
-    return planner_(graph, profile, request_);
+    PlanRequest request = request_;
+    if (request.clock) request.deadline_seconds = deadline.left();
+    return planner_(graph, profile, request);
   }
 
-  /// Gives those that are not `failing` their policies back, as far as budget and tolerance allow.
-  void undo_unforced(const CostProfile& profile, const Array<bool>& failing,
-                     PlanOutcome& outcome) const {
+  /// Gives those that are not `failing` their policies back, as far as budget, tolerance and time allow.
+  void undo_unforced(const CostProfile& profile, const Deadline& deadline,
+                     const Array<bool>& failing, PlanOutcome& outcome) const {
     bool undone = true;
     while (undone) {  // what gives bytes back may let another have its own
       undone = false;
@@ -450,6 +461,7 @@ class Evolution {
         const auto i = static_cast<std::size_t>(k);
         const Policy changed = outcome.plan[k];
         if (failing[i] || changed == plan()[k]) continue;
+        if (deadline.passed()) return;
         outcome.plan.policies[i] = plan()[k];
         if (fits(profile, outcome.plan)) undone = true;
         else outcome.plan.policies[i] = changed;
@@ -467,7 +479,8 @@ class Evolution {
     const std::size_t before = request_.budget_bytes;
     request_.budget_bytes = new_budget_;
     has_new_budget_ = false;
-    Result<PlanOutcome> outcome = plan_among(observed_profile(), [](int) { return true; });
+    Result<PlanOutcome> outcome =
+        plan_among(observed_profile(), deadline(), [](int) { return true; });
     if (!outcome) {
       update.failed = outcome.error;
       request_.budget_bytes = before;
@@ -482,7 +495,8 @@ class Evolution {
   /// fast it was proven that the step can get at most; 0 if nothing was.
   double replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const CostProfile profile = observed_profile();
-    Result<PlanOutcome> outcome = plan_among(profile, [&](int k) { return !held(k, step); });
+    Result<PlanOutcome> outcome =
+        plan_among(profile, deadline(), [&](int k) { return !held(k, step); });
     if (!outcome) {
       update.failed = outcome.error;
       return 0;

@@ -2,7 +2,7 @@
 /// A measured cost profile as a text file, so that a restart needs no warm-up.
 ///
 /// Times hold for one machine, number of threads, input and model, so the file names them, and a
-/// file of any others is refused:
+/// file of any others is refused (of another number of threads, unless ProfileSource::any_threads):
 ///
 ///     adacc cost profile, version 1
 ///     machine AMD EPYC 9654 96-Core Processor
@@ -48,6 +48,8 @@ struct ProfileSource {
   std::string machine;  ///< for instance machine_name()
   std::string model;    ///< a description; equal text means equal layers and shapes
   int threads = 1;      ///< that measured steps ran on
+  /// Times of any number of threads will do: so that a plan does not depend on how many run.
+  bool any_threads = false;
 };
 
 namespace detail {
@@ -107,7 +109,7 @@ class ProfileReader {
   ProfileReader(std::string_view text, const Graph& graph) : text_(text), graph_(graph) {}
 
   /// Skips the lines of `heading`; what differs from it is named.
-  Error read_heading(std::string_view heading) {
+  Error read_heading(std::string_view heading, bool any_threads) {
     while (!heading.empty()) {
       const std::size_t end = heading.find('\n');
       const std::string expected(heading.substr(0, end));
@@ -116,6 +118,7 @@ class ProfileReader {
       if (found == expected) continue;
       const std::string key = expected.substr(0, expected.find(' '));
       if (found.compare(0, key.size() + 1, key + ' ') != 0) return wrong(found, key + " ...");
+      if (any_threads && key == "threads") continue;
       const bool counted = key == "threads" || key == "nodes";
       return Error::say("was measured with another ", counted ? "number of " : "", key.c_str(),
                         ": there \"", one_line(found.substr(key.size() + 1), 80).c_str(),
@@ -300,7 +303,8 @@ inline Result<CostProfile> parse_profile(const std::string& text, const Graph& g
     return Error::say("is damaged: its checksum does not match its contents");
 
   detail::ProfileReader reader(body.substr(first_end + 1), graph);
-  if (Error why = reader.read_heading(detail::profile_heading(graph, source))) return why;
+  if (Error why = reader.read_heading(detail::profile_heading(graph, source), source.any_threads))
+    return why;
   if (Error why = reader.read_codecs()) return why;
   if (Error why = reader.read_named_number("loss", reader.profile.loss)) return why;
   if (Error why = reader.read_named_number("rest", reader.profile.rest)) return why;

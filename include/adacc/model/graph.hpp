@@ -514,4 +514,11 @@ constexpr Error examine(const Graph& graph) {
   return {};
 }
 
+/// The same for functions that are handed a graph. make_graph() and StashModel return none with an error:
+/// such a graph is a mistake of the calling code.
+constexpr Error graph_mistake(const Graph& graph) {
+  const Error why = examine(graph);
+  return why ? Error::misuse(why.text()) : why;
+}
+
 }}  // namespace adacc::v0_1

@@ -24,23 +24,23 @@ class ArenaPlanner {
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
   [[gnu::cold]] void search(const PlanRequest& request, Proposals& proposals) {
-    if (!search_all(request, proposals))
-      segments(request, proposals.deadline(), proposals).search();
+    if (!search_all(request, proposals)) segments(request, proposals).search();
   }
 
   /// Proposes the fastest plan that it finds. Those that take `most_seconds` or more are of no interest,
   /// and the search ends when none of the others can be found.
   [[gnu::cold]] void search_below(double most_seconds, const PlanRequest& request,
                                   Proposals& proposals) {
-    if (!search_all(request, proposals))
-      segments(request, proposals.deadline(), proposals).search_below(most_seconds);
+    if (!search_all(request, proposals)) segments(request, proposals).search_below(most_seconds);
   }
 
-  /// Proposes the smallest plan. Looks at no clock.
+  /// Proposes the smallest plan that it finds.
   [[gnu::cold]] void propose_smallest(const PlanRequest& request, Proposals& proposals) {
     if (searches_all(graph_, request))
-      proposals.offer_smallest(smallest_plan(graph_, profile_, request.tolerance), exhaustive);
-    if (!proposals.smallest().proven()) segments(request, {}, proposals).propose_smallest();
+      proposals.offer_smallest(
+          smallest_plan(graph_, profile_, request.tolerance, 0, proposals.shared_time()),
+          exhaustive);
+    if (!proposals.smallest().proven()) segments(request, proposals).propose_smallest();
   }
 
   /// Partial plans that all searches by segments so far looked at.
@@ -58,15 +58,14 @@ class ArenaPlanner {
             (proposals.found() || proposals.smallest().proven()));
   }
 
-  ChainPlanner segments(const PlanRequest& request, const Deadline& deadline,
-                        Proposals& proposals) {
-    if (listed_for_ != request.in_flight)
-      tables_ = ChainTables(graph_, profile_, tuning_, request.in_flight);
+  ChainPlanner segments(const PlanRequest& request, Proposals& proposals) {
+    if (!tables_.complete || listed_for_ != request.in_flight)
+      tables_ = ChainTables(graph_, profile_, tuning_, request.in_flight, proposals.shared_time());
     if (listed_for_ != request.in_flight || tolerance_ != request.tolerance)
       findings_.smallest = {};
     listed_for_ = request.in_flight;
     tolerance_ = request.tolerance;
-    return {tables_, graph_, profile_, request, deadline, tuning_, proposals, findings_};
+    return {tables_, graph_, profile_, request, tuning_, proposals, findings_};
   }
 
   const Graph& graph_;

@@ -56,9 +56,9 @@ class OffloadPlanner {
     arena_.propose_smallest(request_, proposals_);
     proposals_.forget_least_bytes();
     const Plan smallest = proposals_.smallest().plan;
-    proposals_.offer_smallest({sent_away(graph_, plan_from_types(graph_), 0), 0, 0}, name);
-    if (!smallest.policies.empty())
-      proposals_.offer_smallest({sent_away(graph_, smallest, 0), 0, 0}, name);
+    for (const Plan& plan : {plan_from_types(graph_), smallest})
+      if (!plan.policies.empty() && !proposals_.time().look())
+        proposals_.offer_smallest({sent_away(graph_, plan, 0), 0, 0}, name);
   }
 
   /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
@@ -70,14 +70,14 @@ class OffloadPlanner {
     for (const std::size_t part : OffloadTuning::parts) try_budget(budget + (most - budget) / part);
     try_budget(budget);
     // Between the neighbours of the best so far.
-    for (int round = 0; round < OffloadTuning::rounds && !proposals_.deadline().passed(); ++round) {
+    for (int round = 0; round < OffloadTuning::rounds && !proposals_.time().look(); ++round) {
       const std::size_t best = best_trial();
       const std::size_t low = best == 0 ? 0 : best - 1;
       const std::size_t high = best + 1 < trials_.size() ? best + 1 : best;
       const std::size_t between[] = {middle(low, best), middle(best, high)};
       for (const std::size_t bytes : between) try_budget(bytes);
     }
-    proposals_.raise_bound(bound(), name);
+    if (!trials_.empty()) proposals_.raise_bound(bound(), name);
   }
 
   /// There is a store: if the best plan does without, though retaining everything does not fit, whoever
@@ -111,6 +111,7 @@ class OffloadPlanner {
   [[gnu::cold]] void try_budget(std::size_t bytes) {
     for (const Trial& trial : trials_)
       if (trial.bytes == bytes) return;
+    if (proposals_.time().look()) return;
     Trial trial;
     trial.bytes = bytes;
     PlanRequest without = request_;
@@ -119,6 +120,7 @@ class OffloadPlanner {
     without.budget_bytes = bytes;
     without.deadline_seconds = proposals_.deadline().left() / OffloadTuning::share;
     Proposals found(graph_, profile_, without);
+    found.lend_shared_time(proposals_.time());
     arena_.search_below(proposals_.found() ? proposals_.best().cost.seconds : infinite, without,
                         found);
     trial.least = found.bound_seconds();
@@ -137,7 +139,8 @@ class OffloadPlanner {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
     // A layout may take more than the bytes that live: the room is then smaller by as much.
-    for (int tries = 0; tries < OffloadTuning::send_tries && room > 0; ++tries) {
+    for (int tries = 0; tries < OffloadTuning::send_tries && room > 0 && !proposals_.time().look();
+         ++tries) {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
       if (proposals_.meets(sent)) {
         if (sent.cost.written_bytes > 0) lower(sending_, sent.cost.seconds);
@@ -184,6 +187,8 @@ class OffloadPlanner {
       lower(least, larger(dragged, link));
       raise(compute, trials_[i].least);
     }
+    // With fewer bytes than any that there was time to plan for.
+    if (trials_[0].bytes > request_.budget_bytes) lower(least, larger(compute, profile_.rest));
     return least;
   }
 

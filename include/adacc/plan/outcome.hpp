@@ -49,7 +49,7 @@ namespace adacc { inline namespace v0_1 {
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
         "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
-  if (const Error why = examine(graph)) return why;
+  if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = examine(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
   if (const Error why = examine(graph, retain)) return why;
@@ -151,9 +151,13 @@ struct Proposal {
 class Proposals {
  public:
   constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request)
-      : graph_(graph), profile_(profile), request_(request),
-        deadline_(request.clock, request.deadline_seconds) {
-    static_cast<void>(offer(plan_from_types(graph), retain_name));
+      : Proposals(graph, profile, request, Deadline(request.clock, request.deadline_seconds)) {}
+  /// The same, if the request's time runs already.
+  constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
+                      const Deadline& deadline)
+      : graph_(graph), profile_(profile), request_(request), time_(deadline) {
+    last_ = proposal_of(plan_from_types(graph), retain_name, {});
+    keep_last();
     retain_arena_bytes_ = last_.arena_bytes;
     retain_seconds_ = last_.cost.seconds;
   }
@@ -166,23 +170,19 @@ class Proposals {
   }
   /// The arena of retaining all that is open.
   constexpr std::size_t retain_arena_bytes() const { return retain_arena_bytes_; }
-  constexpr const Deadline& deadline() const { return deadline_; }
+  /// Until the request's deadline, for whatever searches.
+  constexpr Pacer& time() { return time_; }
+  constexpr const Deadline& deadline() const { return time_.deadline(); }
+  /// The same for what serves other requests of the graph, too (what is listed of it, and its smallest
+  /// plan): the time of all of them, if it was lent.
+  constexpr Pacer& shared_time() { return lent_time_ != nullptr ? *lent_time_ : time_; }
+  constexpr void lend_shared_time(Pacer& time) { lent_time_ = &time; }
 
-  /// What `plan` takes; keeps it if it meets the request and is better than those before.
+  /// What `plan` takes; keeps it if it meets the request and is better than those before. A plan that sends
+  /// something, and that was not laid out before time is up, takes more than can be had.
   [[gnu::cold]] constexpr const Proposal& offer(Plan plan, const char* by) {
-    last_ = {static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
-    if (examine(graph_, last_.plan)) return last_;  // a mistake of the search
-    const Result<PlacedSchedule> placed = place_schedule(graph_, last_.plan);
-    if (!placed) return last_;
-    last_.cost = evaluate(graph_, profile_, last_.plan, placed->schedule, request_.link);
-    const Result<std::size_t> arena = arena_bytes(*placed, request_.in_flight);
-    if (!arena) return last_;
-    last_.arena_bytes = *arena;
-    if (last_.cost.error > request_.tolerance) return last_;
-    if (!smallest_offered_ &&
-        (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))
-      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
-    if (meets(last_) && (!found() || better(last_.cost, best_.cost))) best_ = last_;
+    last_ = proposal_of(static_cast<Plan&&>(plan), by, time_);
+    keep_last();
     return last_;
   }
 
@@ -198,6 +198,18 @@ class Proposals {
     smallest_offered_ = true;
   }
 
+  /// Offers `plan`, and has smallest() be it if it is smaller: where time was up, what is known counts.
+  [[gnu::cold]] constexpr void offer_known(const Plan& plan, const char* by) {
+    if (plan.policies.empty()) return;
+    static_cast<void>(offer(plan, by));
+    if (last_.cost.error <= request_.tolerance && last_.arena_bytes < smallest_.arena_bytes)
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+  }
+
+  /// Whether `plan` is one of the graph's, and the gradient's error under it within the tolerance.
+  constexpr bool tolerates(const Plan& plan) const {
+    return !examine(graph_, plan) && error_of(graph_, profile_, plan) <= request_.tolerance;
+  }
   constexpr bool meets(const Proposal& proposal) const {
     return proposal.arena_bytes <= request_.budget_bytes &&
            proposal.cost.error <= request_.tolerance && proposal.cost.seconds <= most_seconds_ &&
@@ -252,15 +264,35 @@ class Proposals {
     out.gap = (out.seconds - out.bound_seconds) / out.seconds;
     out.solver = proposal.by;
     out.bound_by = bound_by_;
-    out.timed_out = timed_out_;
+    out.timed_out = timed_out_ || time_.passed();
     out.note = note_;
     detail::explain(graph_, profile_, request_, out);
-    out.solve_seconds = deadline_.elapsed();
+    out.solve_seconds = deadline().elapsed();
     return out;
   }
 
  private:
   static constexpr const char* retain_name = "retain";
+
+  constexpr Proposal proposal_of(Plan plan, const char* by, PacerRef time) const {
+    Proposal made{static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
+    if (examine(graph_, made.plan)) return made;  // a mistake of the search
+    const Result<PlacedSchedule> placed = place_schedule(graph_, made.plan, Mode::train, time);
+    if (!placed) return made;
+    made.cost = evaluate(graph_, profile_, made.plan, placed->schedule, request_.link);
+    if (const Result<std::size_t> arena = arena_bytes(*placed, request_.in_flight))
+      made.arena_bytes = *arena;
+    return made;
+  }
+
+  constexpr void keep_last() {
+    if (last_.arena_bytes == static_cast<std::size_t>(-1) || last_.cost.error > request_.tolerance)
+      return;
+    if (!smallest_offered_ &&
+        (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+    if (meets(last_) && (!found() || better(last_.cost, best_.cost))) best_ = last_;
+  }
 
   constexpr bool better(const PlanCost& a, const PlanCost& b) const {
     return seeks_error_ && a.error != b.error ? a.error < b.error : detail::faster(a, b);
@@ -269,7 +301,8 @@ class Proposals {
   const Graph& graph_;
   const CostProfile& profile_;
   const PlanRequest& request_;
-  Deadline deadline_;
+  Pacer time_;
+  Pacer* lent_time_ = nullptr;
   std::size_t retain_arena_bytes_ = 0;
   double retain_seconds_ = 0;
   Proposal best_, last_;

@@ -10,6 +10,13 @@
 
 namespace adacc { inline namespace v0_1 {
 
+/// Plans that take no search (simple_plans.hpp), for when time is up: how much longer than until the deadline
+/// they may take.
+struct SimpleTuning {
+  static constexpr double overtime_share = 0.1;     ///< of the time until then,
+  static constexpr double overtime_seconds = 0.01;  ///< and beyond
+};
+
 /// The exhaustive search (exhaustive/). A node is a partial plan that it looks at.
 struct ExhaustiveTuning {
   // As a part of make_plan().
@@ -18,12 +25,13 @@ struct ExhaustiveTuning {
   static constexpr std::size_t nodes_asked = 500000;  ///< if there is no clock
 
   static constexpr std::size_t most_nodes = 1000000;  ///< by itself, if there is no clock
-  static constexpr std::size_t nodes_a_look = 64;     ///< from one look at the clock to the next
+  /// Of a node, and of a layout, for each node of the graph, in units of a Pacer.
+  static constexpr std::size_t work_a_node = 50, work_a_layout = 1000;
   static constexpr double give_up = 0.75;  ///< of the time, without a plan: the smallest is next
   static constexpr int thresholds[] = {16, 4};  ///< of first layouts, which often do (layout.hpp)
   static constexpr std::size_t most_points = 512;  ///< of a frontier: it grows with each activation
 
-  // The smallest plan looks at no clock: a second or less, since nodes take longer in larger graphs.
+  // The smallest plan, with or without a clock: a second or less, since nodes take longer in larger graphs.
   static constexpr std::size_t smallest_nodes(std::size_t nodes) { return 1000000 / (nodes + 10); }
   /// Of these, for less than the padding of a buffer.
   static constexpr std::size_t most_ties(std::size_t most) { return most < 1000 ? 0 : most / 50; }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "../core/clock.hpp"
 #include "../core/no_memory.hpp"
 #include "../model/graph_builder.hpp"
 #include "exact.hpp"
@@ -72,9 +73,11 @@ namespace detail {
 ///
 /// The room bounds live bytes, and the arena should take no more. If gaps make it, more is sent and
 /// reads begin later, in steps of a sixteenth of the room, until the arena is at most 1/32 larger than
-/// the room; if it never is, the smallest arena is taken.
+/// the room; if it never is, the smallest arena is taken. Fails if `time` is up before that: what was found
+/// by then may not be what is found with time.
 constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const Plan& plan,
-                                                      Mode mode, Schedule schedule) {
+                                                      Mode mode, Schedule schedule,
+                                                      PacerRef time = {}) {
   const auto as_it_is = [&] {
     PlacedSchedule placed{static_cast<Schedule&&>(schedule), {}};
     placed.layout = make_layout(placed.schedule);
@@ -87,6 +90,8 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
   const std::size_t room = plan.room_bytes != 0 ? plan.room_bytes : pass.smallest_limit();
   const std::size_t enough = room + room / 32;
   for (std::size_t sixteenths = 16; sixteenths >= 8; --sixteenths) {
+    if (sixteenths < 16 && time.look())
+      return Error::say("time was up before a layout with transfers was found");
     PlacedSchedule next;
     const std::size_t aim = sixteenths == 16 ? room : room / 16 * sixteenths;
     if (!pass.run(room, aim, next.schedule))
@@ -111,11 +116,11 @@ constexpr Result<PlacedSchedule> place_straight_schedule(const Graph& graph, con
 /// What a step of `graph` under `plan` runs, which has passed examine(graph, plan), with what goes to a
 /// store and comes back. Loops lower live bytes; if their layout has gaps that take more than that,
 /// there are none: so no arena is larger than it would be without loops. Fails if the plan's room is
-/// too small.
+/// too small, or if it sends something and `time` is up.
 constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& plan,
-                                                Mode mode = Mode::train) {
+                                                Mode mode = Mode::train, PacerRef time = {}) {
   Result<PlacedSchedule> placed =
-      detail::place_with_transfers(graph, plan, mode, make_schedule(graph, plan, mode));
+      detail::place_with_transfers(graph, plan, mode, make_schedule(graph, plan, mode), time);
   if (graph.parts <= 1 || (placed && placed->schedule.loops.empty())) return placed;
   // Nothing is sent in the middle of a loop: without them the room may do.
   Schedule straight = make_straight_schedule(graph, plan, mode);
@@ -123,7 +128,7 @@ constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& 
   if (placed && !travels(plan) && live_bytes(straight) >= placed->layout.arena_bytes + alignment)
     return placed;
   Result<PlacedSchedule> other =
-      detail::place_with_transfers(graph, plan, mode, static_cast<Schedule&&>(straight));
+      detail::place_with_transfers(graph, plan, mode, static_cast<Schedule&&>(straight), time);
   if (!placed || (other && other->layout.arena_bytes < placed->layout.arena_bytes)) return other;
   return placed;
 }

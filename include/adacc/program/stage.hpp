@@ -194,6 +194,7 @@ class StageMaker {
 /// parameters are in the order of the whole network's, in a block without the others. An error if it
 /// cannot be cut there, or a parameter is shared with what lies outside.
 constexpr Result<Graph> stage_of(const Graph& graph, int first, int last) {
+  if (graph.nodes.empty()) return graph_mistake(graph);
   return detail::StageMaker(graph, first, last).make();
 }
 

@@ -22,7 +22,7 @@ template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Graph& graph,
                                                    const Options& options) {
   const auto ranks = static_cast<std::size_t>(state.group.size());
-  if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (graph.nodes.empty()) return graph_mistake(graph);
   if (!graph.has_loss) return Error::say("data parallel training needs a network with a loss");
   if (!(options.clip >= 0))
     return Error::say(

@@ -78,6 +78,8 @@ class CheckedStash {
     for (Copies& copies : copies_) copies.is_placed = copies.is_given = false;
     entered_ = false;
     next_ = 0;
+    begun_ = true;
+    entered_stages_.assign(static_cast<std::size_t>(graph().node_count() - activations()), false);
     return {};
   }
 
@@ -113,6 +115,7 @@ class CheckedStash {
     if (const Error why = check_callables(stage)) return why;
     entered_ = true;
     stage_ = stage;
+    entered_stages_[static_cast<std::size_t>(stage)] = true;
     for (const int id : graph().backward_reads(activations() + stage)) {
       if (!program().exact[static_cast<std::size_t>(id)]) continue;
       const Result<ConstBytes> got = stash_.get_bytes(id);
@@ -168,6 +171,20 @@ class CheckedStash {
     end_stage();
     end_carried(-1);
     return stash_.end();
+  }
+
+  /// An error if the last step was not a whole one: with all that forward makes, and each stage of backward
+  /// that reads any of it.
+  Error check_whole_step() const {
+    if (!begun_) return Error::misuse("the step never called begin() of the stash");
+    if (next_ < activations()) return Error::misuse("the step never put ", name(next_));
+    for (std::size_t stage = entered_stages_.size(); stage-- > 0;) {
+      const IdSpan reads = graph().backward_reads(activations() + static_cast<int>(stage));
+      if (!entered_stages_[stage] && !reads.empty())
+        return Error::misuse("the step never entered backward stage ", stage, ", which reads ",
+                             name(reads[0]));
+    }
+    return {};
   }
 
  private:
@@ -412,12 +429,15 @@ class CheckedStash {
   GuardedBlock stage_memory_{0};
   int next_ = 0;
   int stage_ = -1;
+  bool begun_ = false;
   bool entered_ = false;
+  std::vector<bool> entered_stages_;  ///< of the last step
 };
 
 /// Runs a trainer's step on a CheckedStash, under a plan that retains everything and one that
 /// recomputes whatever can be, and compares the gradients, which must have the same bits: what is
-/// wrong with the step or the callables of `model`; an empty error if nothing is.
+/// wrong with the step or the callables of `model`; an empty error if nothing is. The step is a whole one:
+/// it puts all activations, and enters all stages that read some.
 ///
 /// step(stash) is as for probe_stash(), for any type of stash: [&](auto& stash) { ... }.
 template <class T, class Context, class TrainStep>
@@ -432,6 +452,7 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     const Result<Array<View<const T>>> made = step(*stash);
     if (!made) return made.error;
     if (const Error why = stash->end()) return why;
+    if (const Error why = stash->check_whole_step()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients.clear();
     for (const View<const T>& part : *made) {

@@ -107,7 +107,7 @@ class FreezeSearch {
   FreezeSearch(const MakeGraph& make, const Graph& whole, const std::vector<LayerGroup>& groups,
                const Optimizer& optimizer, const FreezeBudget& budget, const PlanRequest& request)
       : make_(make), whole_(whole), groups_(groups), optimizer_(optimizer), budget_(budget),
-        request_(request) {}
+        request_(request), time_(Deadline(request.clock, request.deadline_seconds)) {}
 
   TrainedSet trained(const Set& frozen) const {
     TrainedSet set(whole_.parameters.size());
@@ -130,6 +130,7 @@ class FreezeSearch {
     }
     PlanRequest request = request_;
     request.budget_bytes = 1;
+    if (request.clock) request.deadline_seconds = time_.deadline().left();
     Result<std::size_t> smallest = smallest_peak(*graph, estimated_profile(*graph), request);
     if (!smallest) return smallest.error;
     ++plans_;
@@ -141,10 +142,27 @@ class FreezeSearch {
     return budget_.total_bytes != 0 ? budget_.total_bytes : budget_.budget_bytes;
   }
 
-  /// Whether a plan of it fits; `problem` is set if nobody can say.
+  /// The same, or, if time is up, the least of what is known of a set that freezes no more.
+  Result<std::size_t> least_known(const Set& frozen) {
+    std::size_t known = 0;
+    for (const Fitting& other : fitting_)
+      if (contains(frozen, other.frozen) && (known == 0 || other.bytes < known))
+        known = other.bytes;
+    return known != 0 && time_.look() ? Result<std::size_t>(known) : least(frozen);
+  }
+
+  /// A set that fits.
+  void knows(const Set& frozen, std::size_t bytes) { fitting_.push_back({frozen, bytes}); }
+
+  /// Whether no more sets are to be planned for.
+  bool stop() { return time_.look(); }
+
+  /// Whether a plan of it fits; `problem` is set if nobody can say. If time is up, what is not known to fit
+  /// does not.
   bool fits(const Set& frozen, Error& problem) {
-    for (const Set& known : fitting_)
-      if (contains(frozen, known)) return true;
+    for (const Fitting& known : fitting_)
+      if (contains(frozen, known.frozen)) return true;
+    if (stop()) return false;
     for (const Set& known : failing_)
       if (contains(known, frozen)) return false;
     const Result<std::size_t> bytes = least(frozen);
@@ -153,13 +171,19 @@ class FreezeSearch {
       return false;
     }
     const bool yes = *bytes <= limit();
-    (yes ? fitting_ : failing_).push_back(frozen);
+    if (yes) knows(frozen, *bytes);
+    else failing_.push_back(frozen);
     return yes;
   }
 
   int plans() const { return plans_; }
 
  private:
+  struct Fitting {
+    Set frozen;
+    std::size_t bytes = 0;
+  };
+
   static bool contains(const Set& all, const Set& part) {
     for (std::size_t g = 0; g < all.size(); ++g)
       if (part[g] && !all[g]) return false;
@@ -172,7 +196,9 @@ class FreezeSearch {
   const Optimizer& optimizer_;
   const FreezeBudget& budget_;
   const PlanRequest& request_;
-  std::vector<Set> fitting_, failing_;
+  Pacer time_;
+  std::vector<Fitting> fitting_;
+  std::vector<Set> failing_;
   int plans_ = 0;
 };
 
@@ -183,13 +209,15 @@ class FreezeSearch {
 /// `groups` are layer_groups(graph), tensor_groups(graph), or some of either: parameters in no group stay as
 /// the graph has them. `norms` are what training each group is worth: the squared norms of its gradients, or
 /// another measure that adds up; 0 of those that must not matter. The request says with what error, and what
-/// else plans may do; its budget says nothing. An error if no group at all can be trained within the budget:
+/// else plans may do; its budget says nothing, and its deadline is that of all plans together: then the best
+/// set that is known to fit is taken. An error if no group at all can be trained within the budget:
 /// it names the least that one takes.
 template <class MakeGraph, class Optimizer>
 Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerGroup>& groups,
                                     const MakeGraph& make_graph, const std::vector<double>& norms,
                                     const FreezeBudget& budget, const Optimizer& optimizer,
                                     const PlanRequest& request) {
+  if (const Error why = graph_mistake(graph)) return why;
   if (groups.empty() || norms.size() != groups.size())
     return Error::misuse("there are ", groups.size(), " groups of layers, and norms of ",
                          norms.size());
@@ -209,7 +237,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   FreezeOutcome outcome;
   outcome.frozen.assign(count, false);
   const auto finish = [&](Set frozen, double lost) -> Result<FreezeOutcome> {
-    const Result<std::size_t> after = search.least(frozen);
+    const Result<std::size_t> after = search.least_known(frozen);
     if (!after) return after.error;
     outcome.trained = search.trained(frozen);
     outcome.frozen = std::move(frozen);
@@ -306,7 +334,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
 
   // No order led to one: each alone, the last word.
   std::size_t least = 0, cheapest = 0;
-  for (std::size_t g = 0; g < count; ++g) {
+  for (std::size_t g = 0; g < count && (g == 0 || !search.stop()); ++g) {
     Set alone(count, true);
     alone[g] = false;
     const Result<std::size_t> needed = search.least(alone);
@@ -315,6 +343,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       continue;
     }
     if (*needed <= search.limit()) {
+      search.knows(alone, *needed);
       consider(alone);
       continue;
     }
@@ -322,6 +351,10 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   }
   if (!best.empty()) return finish(std::move(best), least_lost);
   if (least == 0) return problem;
+  if (search.stop())
+    return Error::say("time was up before layers were found that can be trained in ",
+                      shown(search.limit()), ": with all frozen but ",
+                      groups[cheapest].name.c_str(), ", training takes at most ", shown(least));
   return Error::say(budget.total_bytes != 0 ? "a total of " : "a budget of ", shown(search.limit()),
                     " is too small for any layer: with all frozen but ",
                     groups[cheapest].name.c_str(), ", training takes at least ", shown(least));

@@ -88,7 +88,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   if (!(options.clip >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
-  if (graph.nodes.empty()) return Error::say("the graph has no layers");
+  if (graph.nodes.empty()) return graph_mistake(graph);
   if (options.updates != Updates::separate) set_updates(graph, options.updates);
   if (options.parameters != ParameterForm::full) set_parameters(graph, options.parameters);
   if (graph.fuses_updates() && options.clip > 0 && options.clip_by == ClipBy::this_step)
@@ -108,6 +108,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
     request.most_written_bytes = most != 0 && most < room ? most : room;
   }
   CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+  const Deadline deadline(request.clock, request.deadline_seconds);
   if (options.total_bytes != 0) {
     auto held = options.moment_store.store
                     ? memory_beside_arena(graph, options.optimizer, options.moment_store.window)
@@ -126,10 +127,12 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   }
   Planner planner = options.planner;
   if (planner == nullptr) planner = make_plan;
+  if (request.clock) request.deadline_seconds = deadline.left();
   // Before anything is measured, so that a budget that no plan fits is known at once.
   Result<Evolution> evolution =
       Evolution::start(std::move(graph), std::move(profile), request, planner, options.evolution);
   if (!evolution) return evolution.error;
+  evolution->set_deadline(options.deadline_seconds);
   Result<Program> program = make_program(evolution->graph(), evolution->plan());
   if (!program) return program.error;
   auto keeper =

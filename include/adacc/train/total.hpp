@@ -44,6 +44,7 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
 inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryUse& held,
                                         const Graph& graph, const CostProfile& profile,
                                         PlanRequest request) {
+  const Deadline deadline(request.clock, request.deadline_seconds);
   const std::size_t fixed = held.total();
   // A total that retaining everything keeps needs no search for the smallest plan.
   const std::size_t left = total > fixed ? total - fixed : 0;
@@ -60,6 +61,7 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
   if (!graph.fuses_updates()) {
     Graph other = graph;
     set_updates(other, Updates::fused);
+    if (request.clock) request.deadline_seconds = deadline.left();
     const Result<std::size_t> fused = smallest_peak(other, profile, request);
     const std::size_t least = held.parameters + held.moments + (fused ? *fused : 0);
     if (fused && least < fixed + *smallest)

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../../core/clock.hpp"
 #include "../../cost/evaluate.hpp"
 #include "patterns.hpp"
 
@@ -75,12 +76,13 @@ struct ArcSet {
     return sum;
   }
 
-  /// Appends the arcs between two states, the fastest first, without those that others dominate.
-  void append_pair(const Arc* all, std::size_t count);
+  /// Appends the arcs between two states, the fastest first, without those that others dominate. If time
+  /// is up, some are missing.
+  void append_pair(const Arc* all, std::size_t count, PacerRef time);
   /// Ends the last pair, and lists what stores.
   void close();
-  /// Makes all seconds 0: what is left are the arcs that count if time does not.
-  void forget_time();
+  /// Makes all seconds 0: what is left are the arcs that count if time does not. The same holds.
+  void forget_time(PacerRef time);
 };
 
 /// Whether `a` is at least as good as `b` in everything that matters.
@@ -93,7 +95,7 @@ inline bool dominates(const Arc& a, const Arc& b) {
          x.peak_on_peak <= y.peak_on_peak && x.beside <= y.beside && x.need_beside <= y.need_beside;
 }
 
-inline void ArcSet::append_pair(const Arc* all, std::size_t count) {
+inline void ArcSet::append_pair(const Arc* all, std::size_t count, PacerRef time) {
   struct Key {  // what most often tells that one does not dominate, close together in memory
     double seconds = 0, error = 0;
     SignedBytes need = 0, stored = 0;
@@ -110,6 +112,7 @@ inline void ArcSet::append_pair(const Arc* all, std::size_t count) {
   first.push_back(arcs.size());
   std::size_t kept = 0;
   for (const Key& key : keys) {
+    if (time.spend(1 + kept / 4)) break;
     bool best = true;
     for (std::size_t k = 0; k < kept && best; ++k)
       best = keys[k].need > key.need || keys[k].stored > key.stored || keys[k].error > key.error ||
@@ -136,12 +139,12 @@ inline void ArcSet::close() {
   first_storing.push_back(storing.size());
 }
 
-inline void ArcSet::forget_time() {
+inline void ArcSet::forget_time(PacerRef time) {
   Array<Arc> all = static_cast<Array<Arc>&&>(arcs);
   const Array<std::size_t> ends = static_cast<Array<std::size_t>&&>(first);
   for (Arc& arc : all) arc.seconds = 0;
   for (std::size_t pair = 0; pair + 1 < ends.size(); ++pair)
-    append_pair(all.data() + ends[pair], ends[pair + 1] - ends[pair]);
+    append_pair(all.data() + ends[pair], ends[pair + 1] - ends[pair], time);
   first.push_back(arcs.size());
 }
 
@@ -205,11 +208,13 @@ class ArcMaker {
  public:
   ArcMaker(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
 
-  [[gnu::noinline]] ArcSet make(const Patterns& patterns, const Segment& segment) {
+  /// If time is up, arcs are missing.
+  [[gnu::noinline]] ArcSet make(const Patterns& patterns, const Segment& segment,
+                                PacerRef time = {}) {
     price(patterns, segment);
     ArcSet out;
     Array<Arc> groups[states * states];
-    for (std::size_t p = 0; p < patterns.all.size(); ++p) {
+    for (std::size_t p = 0; p < patterns.all.size() && !time.spend(patterns.nodes()); ++p) {
       const Pattern& pattern = patterns.all[p];
       Arc arc;
       arc.bytes = pattern.bytes;
@@ -233,7 +238,7 @@ class ArcMaker {
       }
       groups[arc.to * states + arc.from].push_back(arc);
     }
-    for (const Array<Arc>& group : groups) out.append_pair(group.data(), group.size());
+    for (const Array<Arc>& group : groups) out.append_pair(group.data(), group.size(), time);
     out.close();
     out.complete = patterns.complete;
     if (!out.complete) loosen(segment, out.loose);

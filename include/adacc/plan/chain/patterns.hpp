@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "../../core/bytes.hpp"
+#include "../../core/clock.hpp"
 #include "../../program/liveness.hpp"
 #include "../../program/schedule.hpp"
 #include "../options.hpp"
@@ -94,10 +95,10 @@ struct Patterns {
 /// Lists the patterns of one segment.
 class PatternLister {
  public:
-  /// `own` is the segment's own graph.
+  /// `own` is the segment's own graph. If time is up, patterns are missing.
   PatternLister(const Graph& graph, const CostProfile& profile, const Segment& segment, Graph own,
-                std::size_t most, int in_flight = 1)
-      : whole_(graph), profile_(profile), most_(most), in_flight_(in_flight),
+                std::size_t most, int in_flight = 1, PacerRef time = {})
+      : whole_(graph), profile_(profile), most_(most), in_flight_(in_flight), time_(time),
         own_(static_cast<Graph&&>(own)) {
     out_.segment = segment;
     out_.options.resize(own_.nodes.size() - (segment.has_reader ? 1 : 0));
@@ -175,7 +176,7 @@ class PatternLister {
     Array<std::uint8_t> digits(out_.nodes());
     const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
     if (gives_replay) digits[fixed] = 1;
-    for (bool more = true; more;) {
+    for (bool more = true; more && !time_.spend(work_a_node * own_.nodes.size());) {
       add(digits, gives_replay, rules);
       more = false;
       for (std::size_t k = 0; k < digits.size() && !more; ++k) {
@@ -386,6 +387,8 @@ class PatternLister {
   const CostProfile& profile_;
   std::size_t most_;
   int in_flight_;
+  PacerRef time_;
+  static constexpr std::size_t work_a_node = 100;  ///< of scheduling it in one pattern
   Graph own_;
   Patterns out_;
   Plan plan_;

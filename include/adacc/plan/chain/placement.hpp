@@ -27,7 +27,7 @@ struct PlacementLimits {
   double cutoff = infinite;  ///< plans that cost as much are of no interest
   double root = -infinite;   ///< a bound for all plans
   std::size_t most_extensions = static_cast<std::size_t>(-1);  ///< of partial plans by an arc
-  Deadline deadline;
+  PacerRef time;
 };
 
 struct PlacedPlan {
@@ -43,17 +43,18 @@ class Placement {
   /// need is looked for.
   [[gnu::noinline]] Placement(const Chain& chain, const PrefixBounds* bounds,
                               const PlacementLimits& limits)
-      : chain_(chain), minima_(chain, minima()), bounds_(bounds), limits_(limits) {}
+      : chain_(chain), minima_(chain, minima(), limits.time), bounds_(bounds), limits_(limits) {}
 
   /// Plans of the whole chain, the best first. Empty if none was found.
   [[gnu::noinline]] Array<PlacedPlan> run() {
+    if (limits_.time.look()) return {};
     labels_[0].push_back(Label{});
     labels_[0][0].score = limits_.root;
     for (std::size_t j = chain_.size(); j-- > 0;) {
-      timed_out_ = timed_out_ || ((j & 15) == 0 && limits_.deadline.passed());
-      if (timed_out_ || gave_up()) return {};
+      if (timed_out() || gave_up()) return {};
       extend(j);
     }
+    if (timed_out()) return {};
     Array<PlacedPlan> plans;
     for (const Label& label : labels_[0])
       plans.push_back({label.need, label.seconds, label.error, label.trace});
@@ -68,7 +69,8 @@ class Placement {
   /// No plan that is missing among run()'s is below this: in seconds beyond the base, or in bytes if
   /// the smallest need is looked for.
   double dropped() const { return dropped_; }
-  bool timed_out() const { return timed_out_; }
+  /// Time was up: it has no plans, and dropped() says nothing.
+  bool timed_out() const { return limits_.time.passed(); }
   /// Of partial plans by an arc.
   std::size_t extensions() const { return extensions_; }
   /// It took more than PlacementLimits::most_extensions: it has no plans, and dropped() says
@@ -114,6 +116,8 @@ class Placement {
     int pattern = 0;
   };
 
+  static constexpr std::size_t work_an_arc = 4;
+
   static Array<PrefixBounds::Weights> minima() {
     Array<PrefixBounds::Weights> weights;
     weights.push_back({0, 1, 0});
@@ -127,9 +131,15 @@ class Placement {
       next_[from].clear();
       if (!open(j, from)) continue;
       for (std::size_t to = 0; to < states; ++to)
-        for (const Label& behind : labels_[to])
-          for (const Arc& arc : arcs.between(from, to)) consider(behind, arc);
+        for (const Label& behind : labels_[to]) {
+          const ArcSet::Range between = arcs.between(from, to);
+          if (limits_.time.spend(work_an_arc *
+                                 static_cast<std::size_t>(between.last - between.first)))
+            return;
+          for (const Arc& arc : between) consider(behind, arc);
+        }
       close(from, j == 0);
+      if (timed_out()) return;
     }
     if (!arcs.complete)
       for (const Array<Label>& list : labels_)
@@ -242,15 +252,16 @@ class Placement {
     return true;
   }
 
-  void keep(const Label& label) {
+  /// Returns how many labels were compared with it, and 1.
+  std::size_t keep(const Label& label) {
     std::size_t& slot = slots_[needs_seen_.range_of(place_of(label), needs_)];
     std::size_t count = 0, worst = 0;
     for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1], ++count) {
       Label& holder = kept_[at - 1];
-      if (as_good(holder, label)) return;
+      if (as_good(holder, label)) return count + 1;
       if (as_good(label, holder)) {
         holder = label;
-        return;
+        return count + 1;
       }
       if (worst == 0 || holder.rank > kept_[worst - 1].rank) worst = at;
     }
@@ -264,6 +275,7 @@ class Placement {
     } else {
       drop(label.score);
     }
+    return count + 1;
   }
 
   static bool as_good(const Label& a, const Label& b) {
@@ -275,10 +287,12 @@ class Placement {
   /// Keeps the best of what was considered. Hands it on in the order of its ranges, without those
   /// that another dominates; of whole plans all, for layouts tell equal ones apart.
   void close(std::size_t from, bool whole) {
-    for (const Label& label : pool_) keep(label);
+    for (const Label& label : pool_)
+      if (limits_.time.spend(keep(label))) return;
     Array<Label>& out = next_[from];
     for (const std::size_t slot : slots_)
       for (std::size_t at = slot; at > 0; at = next_in_slot_[at - 1]) {
+        if (limits_.time.spend(ChainTuning::labels_compared / 4)) return;
         const Label& label = kept_[at - 1];
         bool best = true;
         for (std::size_t i = out.size(), n = 0; i-- > 0 && n < ChainTuning::labels_compared && best;
@@ -297,7 +311,6 @@ class Placement {
   const PrefixBounds* bounds_;
   PlacementLimits limits_;
   double dropped_ = infinite;
-  bool timed_out_ = false;
   std::size_t extensions_ = 0;
   Array<Label> labels_[states], next_[states];
   Array<Trace> traces_{1};

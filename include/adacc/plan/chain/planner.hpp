@@ -13,6 +13,7 @@
 #include "../lp/count_program.hpp"
 #include "../outcome.hpp"
 #include "../request.hpp"
+#include "../simple_plans.hpp"
 #include "placement.hpp"
 #include "reduce.hpp"
 #include "tables.hpp"
@@ -20,6 +21,8 @@
 
 namespace adacc { inline namespace v0_1 {
 namespace detail {
+
+constexpr const char* by_chain = "chain";
 
 /// What planners of one graph tell each other whose requests differ in the budget alone.
 struct ChainFindings {
@@ -33,58 +36,72 @@ class ChainPlanner {
   /// `tables` are those of `graph` and `profile`. All that is passed must outlive it.
   [[gnu::cold]] ChainPlanner(const ChainTables& tables, const Graph& graph,
                              const CostProfile& profile, const PlanRequest& request,
-                             const Deadline& deadline, const ChainTuning& tuning,
-                             Proposals& proposals, ChainFindings& findings)
-      : tables_(tables), graph_(graph), profile_(profile), request_(request), deadline_(deadline),
-        tuning_(tuning), proposals_(proposals), findings_(findings), tolerance_(request.tolerance) {
-  }
+                             const ChainTuning& tuning, Proposals& proposals,
+                             ChainFindings& findings)
+      : tables_(tables), graph_(graph), profile_(profile), request_(request), tuning_(tuning),
+        proposals_(proposals), findings_(findings), time_(proposals.time()),
+        tolerance_(request.tolerance) {}
 
   /// Proposes the fastest plan that it finds; if there is none, the smallest.
   [[gnu::cold]] void search() {
-    look();
+    if (tables_.complete) look();
+    else note_no_tables();
     if (!proposals_.found()) propose_smallest();
-    if (proposals_.found()) finish();
+    if (proposals_.found() && tables_.complete) finish();
   }
 
   /// The same, but ends without a plan once it has proven that none takes less than `most_seconds`.
   [[gnu::cold]] void search_below(double most_seconds) {
+    if (!tables_.complete) return;
     of_interest_ = most_seconds - chain_.base_seconds;
     look();
     if (!proposals_.found() && promising()) propose_smallest();
     finish();
   }
 
-  /// Looks at no clock, and at no other plan that was found, so that a budget that is named once can
-  /// be met later.
+  /// Looks at no other plan that was found, so that a budget that is named once can be met later. What is
+  /// found before time is up is only what is known.
   [[gnu::cold]] void propose_smallest() {
     if (smallest_proposed_ || squeezing_) return;
     smallest_proposed_ = true;
-    if (findings_.smallest.plan.policies.empty()) findings_.smallest = find_smallest();
-    proposals_.offer_smallest(findings_.smallest, name);
+    Pacer& time = proposals_.shared_time();
+    if (findings_.smallest.plan.policies.empty() && tables_.complete)
+      findings_.smallest = find_smallest(time);
+    if (time.passed()) proposals_.offer_known(findings_.smallest.plan, name);
+    else proposals_.offer_smallest(findings_.smallest, name);
   }
 
  private:
-  static constexpr const char* name = "chain";
+  static constexpr const char* name = by_chain;
 
-  [[gnu::cold]] SmallestPlan find_smallest() const {
+  /// Time was up before patterns and their costs were listed.
+  void note_no_tables() {
+    if (request_.solver == Solver::lp_solve)
+      proposals_.note(Error::say("planning ran out of time before ", request_.linear_solver->name,
+                                 " was asked: the plan is one that takes no search"));
+  }
+
+  [[gnu::cold]] SmallestPlan find_smallest(Pacer& time) const {
     Chain chain = chain_;
-    for (ArcSet& arcs : chain.arcs) arcs.forget_time();
+    for (ArcSet& arcs : chain.arcs) arcs.forget_time(time);
     Proposals found(graph_, profile_, request_);
     const SmallestPlan& smallest = found.smallest();
     PlacementLimits limits;
     limits.smallest = true;
     limits.tolerance = request_.tolerance;
+    limits.time = time;
     std::size_t least = propose_smaller(chain, limits, found);
     // In a long chain, what spends the tolerance on its end leaves none for its beginning.
     if (request_.tolerance > 0)
       for (const double factor : tuning_.error_prices) {
-        if (least >= smallest.arena_bytes) break;
+        if (least >= smallest.arena_bytes || time.passed()) break;
         limits.error_price =
             factor * static_cast<double>(smallest.arena_bytes) / request_.tolerance;
         raise(least, propose_smaller(chain, limits, found));
       }
     limits.error_price = 0;
-    if (least < smallest.arena_bytes && chain.size() <= tuning_.smallest_segments) {
+    if (least < smallest.arena_bytes && chain.size() <= tuning_.smallest_segments &&
+        !time.passed()) {
       limits.cutoff = static_cast<double>(smallest.arena_bytes);
       limits.needs = limits.labels = 4;
       raise(least, propose_smaller(chain, limits, found));
@@ -94,11 +111,11 @@ class ChainPlanner {
     // Layouts have gaps, so that the smallest arena may be that of a plan with larger needs. The
     // search for the fastest plan looks at others: as long as it finds a smaller one, that is it.
     for (bool smaller = squeezes(); smaller;) {
-      if (smallest.proven() || smallest.plan.policies.empty()) break;
+      if (smallest.proven() || smallest.plan.policies.empty() || time.passed()) break;
       PlanRequest tighter = request_;
       tighter.budget_bytes = smallest.arena_bytes - 1;
-      Proposals squeezed(graph_, profile_, tighter);
-      ChainPlanner narrower(tables_, graph_, profile_, tighter, {}, tuning_, squeezed, findings_);
+      Proposals squeezed(graph_, profile_, tighter, time.deadline());
+      ChainPlanner narrower(tables_, graph_, profile_, tighter, tuning_, squeezed, findings_);
       narrower.squeezing_ = true;
       narrower.look();
       smaller = squeezed.found();
@@ -170,12 +187,14 @@ class ChainPlanner {
     Placement placement(chain, nullptr, limits);
     const Array<PlacedPlan> plans = placement.run();
     findings_.extensions += placement.extensions();
+    if (placement.timed_out()) return 0;
     const std::size_t& smallest = proposals.smallest().arena_bytes;
     // Layouts have gaps: the smallest arena may be that of another plan.
     const std::size_t most =
         graph_.nodes.size() < tuning_.smallest_many ? tuning_.smallest_layouts : 4;
     for (std::size_t i = 0; i < plans.size() && i < most; ++i) {
-      if (plans[i].need >= static_cast<SignedBytes>(smallest)) break;
+      if (plans[i].need >= static_cast<SignedBytes>(smallest) || (i > 0 && limits.time.look()))
+        break;
       static_cast<void>(proposals.offer(plan_of(placement.patterns(plans[i])), name));
     }
     double least = placement.dropped();
@@ -186,7 +205,7 @@ class ChainPlanner {
   [[gnu::cold]] void tune() {
     by_ = name;
     if (request_.solver != Solver::lp_solve || !ask_solver())
-      tuned_ = PriceTuner(chain_, static_cast<double>(budget()), tolerance_, tuning_).run();
+      tuned_ = PriceTuner(chain_, static_cast<double>(budget()), tolerance_, tuning_, time_).run();
     bound_ = larger(tuned_.bound, 0.0);
     bound_by_ = by_;
   }
@@ -198,7 +217,7 @@ class ChainPlanner {
     Error why;
     const TunedPrices found =
         count_prices(chain_, static_cast<double>(budget()), tolerance_, solver,
-                     deadline_.part(ChainTuning::solver_share), tuning_, why);
+                     time_.deadline().part(ChainTuning::solver_share), tuning_, why);
     if (why) proposals_.note(Error::say(why.text(), ": prices were tuned without it"));
     if (why || (request_.solver != Solver::lp_solve && found.bound <= tuned_.bound)) return false;
     tuned_ = found;
@@ -213,12 +232,12 @@ class ChainPlanner {
   /// If the search leaves a gap, a linear solver may know a higher bound, and, with few
   /// segments, its program in integers one that is higher still.
   [[gnu::cold]] void close_gap() {
-    if (good_enough()) return;
+    if (good_enough() || time_.look()) return;
     if (request_.solver == Solver::automatic && ask_solver()) {
       raise_bound(tuned_.bound, by_);
       if (!good_enough()) widen();
     }
-    if (good_enough()) return;
+    if (good_enough() || time_.look()) return;
     for (const ArcSet& arcs : chain_.arcs)
       if (!arcs.complete) return;
     const ChainReducer reducer(chain_, tuned_.prices, tuning_);
@@ -228,8 +247,8 @@ class ChainPlanner {
     CountProgram program(reduced, static_cast<double>(budget()), tolerance_, tuning_);
     program.add_all();
     if (!program.holds_all_plans() || program.columns() > tuning_.most_whole) return;
-    const LinearSolution whole =
-        request_.linear_solver->solve(program.program(true), {deadline_, tuning_.most_whole_polls});
+    const LinearSolution whole = request_.linear_solver->solve(
+        program.program(true), {time_.deadline(), tuning_.most_whole_polls});
     if (whole.verdict != LinearSolution::Verdict::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
@@ -312,7 +331,7 @@ class ChainPlanner {
       if (factor.error == 1 || tuned_.prices.error > 0)
         prices.push_back({1, factor.byte * byte, factor.error * tuned_.prices.error});
     }
-    const PrefixBounds bounds(reduced, static_cast<Array<PrefixBounds::Weights>&&>(prices));
+    const PrefixBounds bounds(reduced, static_cast<Array<PrefixBounds::Weights>&&>(prices), time_);
     PlacementLimits limits;
     limits.budget = budget();
     limits.tolerance = tolerance_;
@@ -321,7 +340,7 @@ class ChainPlanner {
     if (effort >= tuning_.wide) limits.most_extensions = tuning_.most_extensions;
     limits.root = bound_;
     limits.cutoff = cutoff(reach);
-    limits.deadline = deadline_;
+    limits.time = time_;
     Placement placement(reduced, &bounds, limits);
     const Array<PlacedPlan> plans = placement.run();
     findings_.extensions += placement.extensions();
@@ -345,6 +364,7 @@ class ChainPlanner {
     for (std::size_t i = 0; i < plans.size() && tried < tuning_.layouts; ++i) {
       if (most_seconds_ >= infinite && plans[i].seconds >= best_seconds()) return;
       if (2 * tried >= tuning_.layouts && plans[i].need > need) continue;
+      if (tried > 0 && time_.look()) return;
       ++tried;
       const Proposal& found = proposals_.offer(plan_of(placement.patterns(plans[i])), by_);
       if (proposals_.meets(found)) return;
@@ -357,7 +377,8 @@ class ChainPlanner {
     most_seconds_ = proposals_.seek_least_error() - chain_.base_seconds;
     double low = 0;
     tolerance_ = 0;
-    for (int i = 0; i < tuning_.error_rounds && proposals_.best().cost.error > low; ++i) {
+    for (int i = 0; i < tuning_.error_rounds && proposals_.best().cost.error > low && !time_.look();
+         ++i) {
       tune();
       if (bound_ <= most_seconds_) {
         const ChainReducer reducer(chain_, tuned_.prices, tuning_);
@@ -374,10 +395,10 @@ class ChainPlanner {
   const Graph& graph_;
   const CostProfile& profile_;
   const PlanRequest& request_;
-  Deadline deadline_;
   const ChainTuning& tuning_;
   Proposals& proposals_;
   ChainFindings& findings_;
+  Pacer& time_;
   const Array<Patterns>& patterns_ = tables_.patterns;
   const Chain& chain_ = tables_.chain;
   bool smallest_proposed_ = false;
@@ -396,10 +417,9 @@ class ChainPlanner {
 [[gnu::cold]] inline void search_chain(const Graph& graph, const CostProfile& profile,
                                        const PlanRequest& request, const ChainTuning& tuning,
                                        Proposals& proposals) {
-  const ChainTables tables(graph, profile, tuning, request.in_flight);
+  const ChainTables tables(graph, profile, tuning, request.in_flight, proposals.time());
   ChainFindings findings;
-  ChainPlanner(tables, graph, profile, request, proposals.deadline(), tuning, proposals, findings)
-      .search();
+  ChainPlanner(tables, graph, profile, request, tuning, proposals, findings).search();
 }
 
 }  // namespace detail
@@ -410,7 +430,10 @@ class ChainPlanner {
                                                     const ChainTuning& tuning) {
   if (const Error why = examine(graph, profile, request)) return why;
   Proposals proposals(graph, profile, request);
-  if (!proposals.retain_fits()) detail::search_chain(graph, profile, request, tuning, proposals);
+  if (!proposals.retain_fits()) {
+    detail::search_chain(graph, profile, request, tuning, proposals);
+    detail::propose_simple(graph, false, detail::by_chain, proposals);
+  }
   return proposals.outcome();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "../../core/clock.hpp"
 #include "../tuning.hpp"
 #include "arcs.hpp"
 
@@ -181,7 +182,8 @@ class PrefixBounds {
   };
   enum Kind : std::size_t { stored, held, peak };
 
-  [[gnu::noinline]] PrefixBounds(const Chain& chain, Array<Weights> weights)
+  /// If time is up, they bound nothing.
+  [[gnu::noinline]] PrefixBounds(const Chain& chain, Array<Weights> weights, PacerRef time)
       : weights_(static_cast<Array<Weights>&&>(weights)) {
     values_.resize((chain.size() + 1) * states * 3 * count());
     for (double& value : values_) value = infinite;
@@ -189,6 +191,7 @@ class PrefixBounds {
     Array<double> loose(count());
     for (std::size_t j = 0; j + 1 < chain.size(); ++j) {
       const ArcSet& arcs = chain.arcs_of(j);
+      if (time.spend(arcs.arcs.size() * (1 + count()))) return;
       for (const Arc& arc : arcs.arcs) extend(j, arc);
       if (arcs.complete) continue;
       for (std::size_t i = 0; i < count(); ++i) {

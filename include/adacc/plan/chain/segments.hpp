@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "../../core/array.hpp"
+#include "../../core/clock.hpp"
 #include "../../core/extremes.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
@@ -164,16 +165,19 @@ inline bool same_cost(const CostProfile& profile, const Segment& a, const Segmen
 /// The segments of a graph, in classes. Segment::structure and Segment::cost count from 0, in the order
 /// of the first segments of their kind.
 struct Segments {
+  static constexpr std::size_t work_a_segment = 500;  ///< for a Pacer
+
   Array<Segment> all;
   Array<Graph> structures;
 
   Segments() = default;
   /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
-  /// those in which everything does.
-  [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared)
+  /// those in which everything does. If time is up, classes are missing.
+  [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared,
+                             PacerRef time = {})
       : all(cut(graph)) {
     Array<std::size_t> firsts, costs;  // the first segment of each structure, and of each cost
-    for (std::size_t j = 0; j < all.size(); ++j) {
+    for (std::size_t j = 0; j < all.size() && !time.spend(work_a_segment); ++j) {
       Segment& mine = all[j];
       Graph own = graph_of(graph, mine);
       for (std::size_t i = structures.size(), n = 0; i-- > 0 && n < compared && mine.structure < 0;

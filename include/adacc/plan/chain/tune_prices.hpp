@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../../core/clock.hpp"
 #include "../tuning.hpp"
 #include "prices.hpp"
 
@@ -107,8 +108,11 @@ class PricePlanes {
 /// large gradients.
 class PriceTuner {
  public:
-  PriceTuner(const Chain& chain, double budget, double tolerance, const ChainTuning& tuning)
+  /// If time is up, the best prices so far are the result.
+  PriceTuner(const Chain& chain, double budget, double tolerance, const ChainTuning& tuning,
+             PacerRef time = {})
       : chain_(chain), tuning_(tuning), priced_(chain), budget_(budget), tolerance_(tolerance),
+        time_(time), work_a_path_(work_a_path(chain)),
         // A price at which a whole step's time buys a thousandth of a limit is high enough.
         planes_(1e3 * chain.base_seconds / budget,
                 1e3 * chain.base_seconds / larger(tolerance, 1e-6)) {}
@@ -118,7 +122,8 @@ class PriceTuner {
     tune(tuned);
     const TunedPrices first = best_;
     std::size_t best = tuned;
-    for (std::size_t row = 1; row < tuning_.rows_tried && row < chain_.size(); ++row) {
+    for (std::size_t row = 1;
+         row < tuning_.rows_tried && row < chain_.size() && !time_.spend(work_a_path_); ++row) {
       const double before = best_.bound;
       static_cast<void>(evaluate(first.prices.byte(), first.prices.error, row));
       if (best_.bound > before) best = row;
@@ -128,10 +133,16 @@ class PriceTuner {
   }
 
  private:
+  static std::size_t work_a_path(const Chain& chain) {
+    std::size_t work = 10 * chain.size();
+    for (const ArcSet& arcs : chain.arcs) work += arcs.storing.size();
+    return work;
+  }
+
   void tune(std::size_t row) {
     planes_.clear();
     double byte = best_.prices.byte(), error = best_.prices.error, highest = -infinite;
-    for (int i = 0; i < tuning_.most_paths; ++i) {
+    for (int i = 0; i < tuning_.most_paths && !time_.spend(work_a_path_); ++i) {
       const double bound = evaluate(byte, error, row);
       if (bound >= infinite / 2) break;
       raise(highest, bound);
@@ -167,6 +178,8 @@ class PriceTuner {
   const ChainTuning& tuning_;
   PricedChain priced_;
   double budget_, tolerance_;
+  PacerRef time_;
+  std::size_t work_a_path_;
   TunedPrices best_;
   PricePlanes planes_;
 };

@@ -10,22 +10,25 @@
 
 #include "../outcome.hpp"
 #include "../request.hpp"
+#include "../simple_plans.hpp"
 #include "../tuning.hpp"
 #include "search.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 /// The plan with the smallest arena among those within `tolerance`. Looks at `most_nodes` partial
-/// plans (0: as many as take about a second at most), and at no clock, so that a budget that is
-/// named once can be met later. Without a plan if it found none by then.
+/// plans (0: as many as take about a second at most), as far as there is time. Without a plan if it found
+/// none by then.
 [[gnu::cold]] constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
-                                                   double tolerance, std::size_t most_nodes = 0) {
+                                                   double tolerance, std::size_t most_nodes = 0,
+                                                   PacerRef time = {}) {
   if (most_nodes == 0) most_nodes = ExhaustiveTuning::smallest_nodes(graph.nodes.size());
   detail::SearchLimits limits;
   limits.goal = detail::Goal::arena_bytes;
   limits.tolerance = tolerance;
   limits.most_nodes = most_nodes;
   limits.most_ties = ExhaustiveTuning::most_ties(most_nodes);
+  limits.time = limits.give_up = time;
   detail::SearchResult result = detail::Search(graph, profile, limits).run();
   return {static_cast<Plan&&>(result.plan), result.arena_bytes, result.least_bytes};
 }
@@ -35,7 +38,8 @@ namespace detail {
 constexpr const char* exhaustive = "exhaustive";
 
 /// Proposes the fastest plan that it finds before `deadline` in `most_nodes` partial plans; if
-/// there is none, the smallest. Returns whether it looked at all.
+/// there is none, the smallest, in Proposals::shared_time(). Returns whether it looked at
+/// all.
 [[gnu::cold]] constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profile,
                                                  const PlanRequest& request,
                                                  const Deadline& deadline, std::size_t most_nodes,
@@ -45,14 +49,17 @@ constexpr const char* exhaustive = "exhaustive";
   limits.tolerance = request.tolerance;
   limits.gap = request.gap;
   limits.most_nodes = request.clock ? static_cast<std::size_t>(-1) : most_nodes;
-  limits.deadline = deadline;
-  limits.give_up = deadline.part(ExhaustiveTuning::give_up);
+  Pacer time(deadline), give_up(deadline.part(ExhaustiveTuning::give_up));
+  limits.time = time;
+  limits.give_up = give_up;
   SearchResult result = Search(graph, profile, limits).run();
   if (result.found) {
     static_cast<void>(proposals.offer(static_cast<Plan&&>(result.plan), exhaustive));
     proposals.raise_bound(result.bound_seconds, exhaustive);
   } else {
-    proposals.offer_smallest(smallest_plan(graph, profile, request.tolerance), exhaustive);
+    proposals.offer_smallest(
+        smallest_plan(graph, profile, request.tolerance, 0, proposals.shared_time()),
+        exhaustive);
     if (!proposals.found()) return result.finished;
     proposals.raise_bound(result.bound_seconds, exhaustive);
     proposals.note(
@@ -63,7 +70,7 @@ constexpr const char* exhaustive = "exhaustive";
     limits.goal = Goal::error;
     limits.most_seconds = proposals.seek_least_error();
     limits.tolerance = proposals.best().cost.error;
-    limits.give_up = deadline;
+    limits.give_up = time;
     SearchResult least = Search(graph, profile, limits).run();
     if (least.found)
       static_cast<void>(proposals.offer(static_cast<Plan&&>(least.plan), exhaustive));
@@ -83,6 +90,7 @@ constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostPr
   Proposals proposals(graph, profile, request);
   static_cast<void>(detail::search_exhaustively(graph, profile, request, proposals.deadline(),
                                                 most_nodes, proposals));
+  detail::propose_simple(graph, false, detail::exhaustive, proposals);
   return proposals.outcome();
 }
 

@@ -38,8 +38,8 @@ struct SearchLimits {
   std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< of the tree
   /// With Goal::arena_bytes, nodes spent on less than one buffer's padding of up to 63 bytes.
   std::size_t most_ties = 0;
-  Deadline deadline;
-  Deadline give_up;  ///< the deadline as long as nothing has been found
+  PacerRef time;
+  PacerRef give_up;  ///< the time as long as nothing has been found
 };
 
 struct SearchResult {
@@ -193,6 +193,7 @@ class Search {
     // Of what may become part of a loop, the bound took one part.
     if (graph_.parts > 1) exact.live_bytes = live_bytes(schedule);
     if (limits_.goal != Goal::arena_bytes && no_better(exact)) return;
+    spend(ExhaustiveTuning::work_a_layout);
     const std::size_t arena = arena_of(schedule, plan);
     if (limits_.goal != Goal::arena_bytes) {
       if (arena > limits_.budget_bytes) return;
@@ -221,8 +222,12 @@ class Search {
   constexpr void count_node() {
     ++nodes_;
     if (nodes_ >= limits_.most_nodes) stopped_ = true;
-    if (nodes_ % ExhaustiveTuning::nodes_a_look == 0 &&
-        (result_.found ? limits_.deadline : limits_.give_up).passed())
+    spend(ExhaustiveTuning::work_a_node);
+  }
+
+  /// So much work for each node of the graph.
+  constexpr void spend(std::size_t work) {
+    if ((result_.found ? limits_.time : limits_.give_up).spend(work * graph_.nodes.size()))
       stopped_ = true;
   }
 

@@ -188,6 +188,10 @@ class CountProgram {
 [[gnu::cold]] inline TunedPrices count_prices(const Chain& chain, double budget, double tolerance,
                                               const LinearSolver& solver, const Deadline& deadline,
                                               const ChainTuning& tuning, Error& why) {
+  if (deadline.passed()) {
+    why = Error::say(solver.name, " ran out of time");
+    return {};
+  }
   CountProgram program(chain, budget, tolerance, tuning);
   PricedChain priced(chain);
   TunedPrices best;

@@ -119,11 +119,14 @@ class PipelinePlanner {
     return out.fits() && out.seconds <= limit * (1 + 1e-9);
   }
 
+  /// Whether to stop looking for better cuts.
+  bool stop() { return error_ || plans_.time().look(); }
+
   /// Where stage `s` ends at the latest if it begins with unit `first`, leaving one unit at least to each
-  /// stage behind it; `first` if it cannot even have that one.
+  /// stage behind it; `first` if it cannot even have that one. If time is up, somewhere before that.
   std::size_t furthest(std::size_t s, std::size_t first, double limit) {
     std::size_t low = first, high = plans_.units() - (count_ - 1 - s) + 1;  // fits; does not
-    while (high - low > 1 && !error_) {
+    while (high - low > 1 && !stop()) {
       const std::size_t middle = low + (high - low) / 2;
       (within(s, first, middle, limit) ? low : high) = middle;
     }
@@ -133,7 +136,7 @@ class PipelinePlanner {
   std::size_t nearest(std::size_t s, std::size_t end, double limit) {
     std::size_t low = s, high = end;  // does not fit, or the first that may; fits
     if (low < end && within(s, low, end, limit)) return low;
-    while (high - low > 1 && !error_) {
+    while (high - low > 1 && !stop()) {
       const std::size_t middle = low + (high - low) / 2;
       (within(s, middle, end, limit) ? high : low) = middle;
     }
@@ -163,16 +166,17 @@ class PipelinePlanner {
     double low = plans_.retain_before(plans_.units()) / speeds, high = infinite;
     Array<std::size_t> best;
     // From below: what is never asked for need not be planned.
-    for (double limit = low; limit < Tuning::most_limit * low && best.empty() && !error_;
+    for (double limit = low; limit < Tuning::most_limit * low && best.empty() && !stop();
          limit *= Tuning::limit_step) {
       best = latest(limit);
       if (best.empty()) low = limit;
     }
-    if (best.empty()) best = latest(infinite);
+    if (best.empty() && !plans_.time().look()) best = latest(infinite);
+    if (best.empty() && plans_.time().passed()) best = even();
     if (error_) return {};
     if (best.empty()) return error_ = does_not_fit(), best;
     high = slowest(best);
-    while (high > low * Tuning::precision && !error_ && !plans_.deadline().passed()) {
+    while (high > low * Tuning::precision && !stop()) {
       const double middle = 0.5 * (low + high);
       Array<std::size_t> found = latest(middle);
       if (found.empty()) {
@@ -182,8 +186,30 @@ class PipelinePlanner {
       best = static_cast<Array<std::size_t>&&>(found);
       high = slowest(best);
     }
-    if (error_ || plans_.deadline().passed()) return best;
+    if (stop()) return best;
     return least_in_all(best, high);
+  }
+
+  /// Stages that take about as long as one another if all is retained, for when time is up before any cuts
+  /// are known; empty if they do not fit.
+  Array<std::size_t> even() {
+    double speeds = 0, share = 0;
+    for (const StageMachine& machine : request_.stages) speeds += machine.speed;
+    Array<std::size_t> ends;
+    std::size_t first = 0;
+    for (std::size_t s = 0; s < count_; ++s) {
+      const std::size_t most = plans_.units() - (count_ - 1 - s);
+      share += request_.stages[s].speed / speeds;
+      std::size_t end = first + 1;
+      while (end < most && plans_.retain_before(end) < share * plans_.retain_before(plans_.units()))
+        ++end;
+      if (s + 1 == count_) end = plans_.units();
+      stuck_ = s, stuck_at_ = first;
+      if (!cost(s, first, end).fits()) return {};
+      ends.push_back(end);
+      first = end;
+    }
+    return ends;
   }
 
   double slowest(const Array<std::size_t>& ends) {
@@ -214,7 +240,7 @@ class PipelinePlanner {
       for (std::size_t e = earliest[s]; e <= latest[s]; ++e)
         for (std::size_t f = from; f <= to && f < e; ++f) {
           const double before = s == 0 ? 0 : ways[s - 1][f - from].seconds;
-          if (before >= infinite || plans_.deadline().passed() || !within(s, f, e, limit)) continue;
+          if (before >= infinite || plans_.time().look() || !within(s, f, e, limit)) continue;
           const double seconds = before + cost(s, f, e).seconds;
           Way& way = ways[s][e - earliest[s]];
           if (seconds < way.seconds) way = {seconds, f};
@@ -266,7 +292,7 @@ class PipelinePlanner {
       better = false;
       for (std::size_t s = 0; s + 1 < count_; ++s)
         for (const int by : {-1, 1, -2, 2}) {
-          if (plans_.deadline().passed()) return;
+          if (plans_.time().look()) return;
           const std::size_t from = s == 0 ? 0 : ends[s - 1], before = ends[s];
           const long to = static_cast<long>(before) + by;
           if (to <= static_cast<long>(from) || to >= static_cast<long>(ends[s + 1])) continue;
@@ -295,13 +321,14 @@ class PipelinePlanner {
     const char* limit = memory < state              ? "parameters, gradients and moments"
                         : memory < state + boundary ? "what is received and sent"
                                                     : "the steps in flight";
-    return Error::say(
-        "stage ", s, " of ", count_,
-        " does not fit: ", last ? "what those before it leave to it" : "the least that it can have",
-        ", nodes ", plans_.first_node(first), " to ", plans_.last_node(end), " with ", flying(s),
-        " in flight, needs ", shown(state + boundary + arena), ", ", state,
-        " for parameters, gradients and moments, ", boundary, " to receive and send, ", arena,
-        " for steps, and has ", shown(memory), ", limited by ", limit);
+    return Error::say("stage ", s, " of ", count_, " does not fit",
+                      plans_.time().passed() ? ", as far as is known when time is up: " : ": ",
+                      last ? "what those before it leave to it" : "the least that it can have",
+                      ", nodes ", plans_.first_node(first), " to ", plans_.last_node(end), " with ",
+                      flying(s), " in flight, needs ", shown(state + boundary + arena), ", ", state,
+                      " for parameters, gradients and moments, ", boundary,
+                      " to receive and send, ", arena, " for steps, and has ", shown(memory),
+                      ", limited by ", limit);
   }
 
   Result<PipelineOutcome> describe(const Array<std::size_t>& ends) {
@@ -329,8 +356,8 @@ class PipelinePlanner {
     }
     out.time = simulate_pipeline(out.times(), request_.micro_batches);
     out.plans = plans_.plans_made();
-    out.timed_out = plans_.deadline().passed();
-    out.solve_seconds = plans_.deadline().elapsed();
+    out.timed_out = plans_.time().passed();
+    out.solve_seconds = plans_.time().deadline().elapsed();
     return out;
   }
 
@@ -351,7 +378,7 @@ class PipelinePlanner {
 inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfile& profile,
                                              const PipelineRequest& request) {
   if (const Error why = examine(request)) return why;
-  if (const Error why = examine(graph)) return why;
+  if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = examine(graph, profile)) return why;
   if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
     return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),

@@ -11,12 +11,12 @@
 #include "../../core/array.hpp"
 #include "../../core/clock.hpp"
 #include "../../core/error.hpp"
-#include "../../cost/checkpointed.hpp"
 #include "../../cost/evaluate.hpp"
 #include "../../program/in_flight.hpp"
 #include "../../program/stage.hpp"
 #include "../chain/segments.hpp"
 #include "../make_plan.hpp"
+#include "../simple_plans.hpp"
 #include "../tuning.hpp"
 #include "request.hpp"
 
@@ -142,7 +142,7 @@ class StagePlans {
  public:
   StagePlans(const Graph& graph, const CostProfile& profile, const PipelineRequest& request)
       : graph_(graph), profile_(profile), request_(request),
-        deadline_(request.clock, request.deadline_seconds) {
+        time_(Deadline(request.clock, request.deadline_seconds)) {
     const bool uniform = request.recomputation != Recomputation::planned;
     ends_.push_back(-1);
     for (const int cut : cuts_of(graph))
@@ -156,7 +156,12 @@ class StagePlans {
   int first_node(std::size_t unit) const { return ends_[unit] + 1; }
   /// The node behind which a stage that ends in front of `unit` is cut.
   int last_node(std::size_t unit) const { return ends_[unit]; }
-  const Deadline& deadline() const { return deadline_; }
+  Pacer& time() { return time_; }
+  /// Whether, after the deadline, there is not even time for a plan that takes no search.
+  bool late() const {
+    return time_.passed() &&
+           time_.deadline().passed_by(SimpleTuning::overtime_share, SimpleTuning::overtime_seconds);
+  }
   std::size_t plans_made() const { return made_; }
   /// Seconds of forward and backward of all units before `unit` if everything is retained.
   double retain_before(std::size_t unit) const { return retain_[unit]; }
@@ -281,6 +286,7 @@ class StagePlans {
     request.solver = Solver::search;
     request.clock = request_.clock;
     request.deadline_seconds = PipelineTuning::plan_seconds;
+    if (request.clock) lower(request.deadline_seconds, time_.deadline().left());
     return request;
   }
 
@@ -293,7 +299,8 @@ class StagePlans {
     return add(kind, plan_from_types(kind.graph)).error;
   }
 
-  /// Those that hold least: what uniform recomputation would do, and less of that.
+  /// Those that hold least: what uniform recomputation would do, and less of that. The first of them alone
+  /// if it is late.
   Error add_small(StageKind& kind) {
     if (kind.has_small) return {};
     kind.has_small = true;
@@ -301,14 +308,10 @@ class StagePlans {
         !made)
       return made.error;
     const Array<int> sites = checkpoint_sites(kind.graph);
-    const Plan types = plan_from_types(kind.graph);
     for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse})
       for (std::size_t stride = 1; stride <= 2 * sites.size(); stride *= 2) {
-        Plan plan = checkpointed(kind.graph, sites, stride, kept);
-        if (stride > sites.size())  // all of it, from the stage's input
-          plan.policies[static_cast<std::size_t>(sites[0])] = recompute();
-        for (std::size_t k = 0; k < plan.policies.size(); ++k)
-          if (!kind.graph.nodes[k].policy.planned()) plan.policies[k] = types.policies[k];
+        if (late()) return {};
+        Plan plan = simple_plan(kind.graph, sites, stride, kept);
         if (examine(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
           continue;
         if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
@@ -319,7 +322,7 @@ class StagePlans {
 
   /// Adds the plan that make_plan() finds for this room, if it finds one.
   Error search(StageKind& kind, int in_flight, std::size_t room) {
-    if (deadline_.passed()) return kind.plans.size() > 1 ? Error() : add_small(kind);
+    if (time_.look()) return kind.plans.size() > 1 ? Error() : add_small(kind);
     const Result<PlanOutcome> found =
         make_plan(kind.graph, kind.profile, request_of(kind, in_flight, room));
     if (!found) return add_small(kind);
@@ -329,7 +332,7 @@ class StagePlans {
   const Graph& graph_;
   const CostProfile& profile_;
   const PipelineRequest& request_;
-  Deadline deadline_;
+  Pacer time_;
   Array<int> ends_;                ///< -1, and the last node of each unit
   Array<Array<int>> segments_of_;  ///< by unit: the classes of its segments
   Array<int> classes_;             ///< by unit
