@@ -49,7 +49,7 @@ struct FixedSizes {
   bool made = false;
   std::size_t of[array_count] = {};
   std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
-  bool transfers = false, updates = false, parts = false, bf16 = false;
+  bool transfers = false, updates = false, parts = false, bf16 = false, declining = false;
 
   template <std::size_t... index>
   static constexpr FixedSizes count(std::index_sequence<index...>) {
@@ -65,6 +65,7 @@ struct FixedSizes {
     found.updates = needs_updates(*result);
     found.parts = needs_parts(*result);
     found.bf16 = needs_bf16_parameters(*result);
+    found.declining = needs_declining(*result);
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
@@ -101,7 +102,8 @@ class FixedArrays {
 
  public:
   /// What a step of it must have code for.
-  using Abilities = StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16>;
+  using Abilities =
+      StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16, sizes.declining>;
 
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
