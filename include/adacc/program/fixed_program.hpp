@@ -30,12 +30,18 @@ namespace detail {
 /// Storage for one of a program's arrays.
 template <std::size_t index, class T, std::size_t size>
 struct FixedArray {
-  T items[size == 0 ? 1 : size]{};
+  T items[size]{};
 
   constexpr void store(const Array<T>& from) {
-    for (std::size_t i = 0; i < from.size(); ++i) items[i] = from[i];
+    for (std::size_t i = 0; i < size; ++i) items[i] = from[i];
   }
-  constexpr Array<T> lend() { return Array<T>::over(items, size, size == 0 ? 1 : size); }
+  constexpr void lend(Array<T>& to) { to = Array<T>::over(items, size, size); }
+};
+/// None is lent where there are no elements.
+template <std::size_t index, class T>
+struct FixedArray<index, T, 0> {
+  constexpr void store(const Array<T>&) {}
+  constexpr void lend(Array<T>&) {}
 };
 
 template <class T>
@@ -95,8 +101,8 @@ class FixedArrays {
       (At<first + index>::store(array_of<first + index>(program)), ...);
     }
     template <std::size_t i>
-    constexpr auto lend() {
-      return At<i>::lend();
+    constexpr void lend(Program& program) {
+      At<i>::lend(array_of<i>(program));
     }
   };
 
@@ -125,7 +131,7 @@ class FixedArrays {
   /// Lends `program` its arrays of numbers begin … begin + sizeof...(index) - 1.
   template <std::size_t begin, std::size_t... index>
   void lend(Program& program, std::index_sequence<index...>) {
-    ((array_of<begin + index>(program) = storage_.template lend<begin + index>()), ...);
+    (storage_.template lend<begin + index>(program), ...);
   }
 
  private:
