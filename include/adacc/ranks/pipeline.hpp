@@ -47,7 +47,7 @@ struct PipelineUpdate {
   bool finite = true;  ///< false: nothing was updated
   /// Activations whose codec lost rows, in all micro-batches and stages. Only a stage with one step in flight
   /// has gaps in its arena to keep them otherwise.
-  DeclinedCounts declined;
+  DeclinedCounts declined{};
 };
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>

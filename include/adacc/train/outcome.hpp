@@ -22,7 +22,7 @@ struct TrainingOutcome {
   std::size_t skipped = 0;
   /// Activations whose codec lost rows (codec/row_errors.hpp), each counted in every micro-batch, and how
   /// they were kept instead. Of all ranks.
-  DeclinedCounts declined;
+  DeclinedCounts declined{};
 };
 
 namespace detail {
@@ -39,7 +39,7 @@ struct SummedBatches {
   double losses = 0;        ///< the sum of theirs
   double norm = 0;          ///< L2, of the summed gradients
   std::size_t batches = 0;  ///< micro-batches
-  DeclinedCounts declined;
+  DeclinedCounts declined{};
 };
 
 }  // namespace detail
