@@ -266,7 +266,7 @@ class Run {
     if constexpr (requires { trainer_.save_merged(); })
       if (!options_.merge.empty())
         if (const Error why = trainer_.save_merged()) report(why);
-    print_summary(trainer_, history_.median_ms());
+    print_summary(trainer_, history_.median_ms(), history_.declined);
     if constexpr (requires { trainer_.program(); })
       if (!options_.report.empty())
         if (const Error why =
@@ -338,6 +338,10 @@ class Run {
       if (trainer_.refused())
         progress_.say(std::string("plan        kept: ") + trainer_.refused().text());
     }
+    // The log has each step's counts, the end their sum.
+    if (record.declined.total() > 0 && history_.declined.total() == 0)
+      progress_.say("codecs      lost rows in step " + std::to_string(began + 1) + ": " +
+                    adacc::declined_text(record.declined));
     if (!outcome->finite) return Ending::diverged;
     const bool last = trainer_.done() == options_.steps;
     [[maybe_unused]] const bool validates =

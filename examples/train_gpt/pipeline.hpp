@@ -87,7 +87,8 @@ class StageTrainer {
     if (!done) return done.error;
     if (done->finite) next_batch_ += options_.micro;
     stage_.data_position = data.position(next_batch_, options_.batch, options_.seq);
-    return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro};
+    return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro,
+                           0,          done->declined};
   }
 
  private:

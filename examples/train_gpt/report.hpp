@@ -5,6 +5,7 @@
 #include <adacc/core/bytes.hpp>
 #include <adacc/core/error.hpp>
 #include <adacc/core/steady_clock.hpp>
+#include <adacc/io/declined_text.hpp>
 #include <adacc/io/file.hpp>
 
 #include <nlohmann/json.hpp>
@@ -30,6 +31,12 @@ inline std::string mebibytes(std::size_t bytes) {
   return text;
 }
 
+/// "of 3 activations, over all steps: 2 kept exactly, 1 left with rows over the bound"
+inline std::string lost_rows_text(const adacc::DeclinedCounts& declined) {
+  return "of " + std::to_string(declined.total()) +
+         " activations, over all steps: " + adacc::declined_text(declined);
+}
+
 /// What one step has to tell.
 struct StepRecord {
   std::uint64_t step = 0;
@@ -38,6 +45,7 @@ struct StepRecord {
   std::size_t offloaded_bytes = 0;        ///< written to the store by the step, and read back
   double stall_ms = 0;                    ///< that the step waited for the store
   std::size_t plan_version = 1;           ///< grows with every change of the plan
+  adacc::DeclinedCounts declined;         ///< activations whose codecs lost rows
   std::optional<double> val_loss;
 
   /// Of a step over so many tokens that began at `start`, in seconds, and has just ended as `outcome`
@@ -49,6 +57,7 @@ struct StepRecord {
     record.step = step;
     record.loss = outcome.loss;
     record.grad_norm = outcome.grad_norm;
+    record.declined = outcome.declined;
     record.ms = 1e3 * (adacc::steady_seconds() - start);
     record.tokens_per_s = 1000.0 * static_cast<double>(tokens) / record.ms;
     return record;
@@ -105,7 +114,10 @@ class Log {
                                    {"offload_written_bytes", record.offloaded_bytes},
                                    {"offload_read_bytes", record.offloaded_bytes},
                                    {"offload_stall_ms", record.stall_ms},
-                                   {"plan_version", record.plan_version}};
+                                   {"plan_version", record.plan_version},
+                                   {"declined_kept_exactly", record.declined.exactly},
+                                   {"declined_kept_milder", record.declined.milder},
+                                   {"declined_over_bound", record.declined.over_bound}};
     if (record.activation_peak_bytes == 0) line["activation_peak_bytes"] = nullptr;
     if (record.val_loss) line["val_loss"] = *record.val_loss;
     if (std::fprintf(file_, "%s\n", line.dump().c_str()) < 0 || std::fflush(file_) != 0)

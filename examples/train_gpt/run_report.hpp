@@ -25,6 +25,7 @@ struct RunHistory {
   std::vector<RunReport::Event> events;
   std::vector<double> ms, stall_ms;  ///< since the plan changed last
   std::size_t peak_bytes = 0;
+  adacc::DeclinedCounts declined;  ///< in all steps
 
   void add(const StepRecord& record, const std::vector<std::string>& changes) {
     const auto step = static_cast<double>(record.step);
@@ -35,6 +36,7 @@ struct RunHistory {
     ms.push_back(record.ms);
     stall_ms.push_back(record.stall_ms);
     peak_bytes = std::max(peak_bytes, record.activation_peak_bytes);
+    declined = declined + record.declined;
   }
 
   double median_ms() const { return median(ms); }
@@ -107,6 +109,8 @@ RunReport run_report(const Options& options, AnyTrainer& trainer, const RunHisto
              (use.straight_peak_bytes > 0
                   ? "; without loops the peak would be " + share(use.straight_peak_bytes)
                   : "")});
+  if (history.declined.total() > 0)
+    report.facts.push_back({"rows that codecs lost", lost_rows_text(history.declined)});
   report.comparisons = {
       {"peak of activations", std::to_string(peak) + " bytes",
        history.peak_bytes > 0 ? std::to_string(history.peak_bytes) + " bytes" : "not measured",

@@ -10,9 +10,9 @@
 
 #include "report.hpp"
 
-/// `step_ms`: the median of what steps took.
+/// `step_ms`: the median of what steps took. `declined`: what codecs lost in them.
 template <class AnyTrainer>
-void print_summary(AnyTrainer& trainer, double step_ms) {
+void print_summary(AnyTrainer& trainer, double step_ms, const adacc::DeclinedCounts& declined) {
   const auto line = [](const char* what, std::size_t bytes) {
     std::printf("%-28s %14zu bytes  %s\n", what, bytes, mebibytes(bytes).c_str());
   };
@@ -49,6 +49,8 @@ void print_summary(AnyTrainer& trainer, double step_ms) {
         std::printf("%-28s %s\n", "not captured", why.text());
     }
   if (memory.stored > 0) line("moments in --moments-store", memory.stored);
+  if (declined.total() > 0)
+    std::printf("%-28s %s\n", "rows that codecs lost", lost_rows_text(declined).c_str());
   if constexpr (requires { trainer.resident(); }) {
     const std::size_t resident = trainer.resident().bytes(), most = trainer.resident().in_set_up();
     if (resident == 0) return;

@@ -293,6 +293,15 @@ const char* adacc_changes(adacc_stash* stash) {
   });
 }
 
+const char* adacc_declined(adacc_stash* stash) {
+  return guarded<const char*>(nullptr, [&]() -> const char* {
+    if (const Error why = check_idle(stash, "adacc_declined")) return misuse(why), nullptr;
+    if (const Error why = check_planned(stash, "adacc_declined")) return misuse(why), nullptr;
+    stash->declined = declined_text(stash->stash.program());
+    return stash->declined.c_str();
+  });
+}
+
 size_t adacc_smallest_budget(adacc_stash* stash, double tolerance) {
   return guarded(std::size_t{0}, [&]() -> std::size_t {
     if (const Error why = check_idle(stash, "adacc_smallest_budget")) return misuse(why), 0U;

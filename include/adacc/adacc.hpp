@@ -51,6 +51,7 @@
 #include "model/sequential.hpp"
 #include "model/split.hpp"
 
+#include "program/declinable.hpp"
 #include "program/exact.hpp"
 #include "program/fixed_program.hpp"
 #include "program/instruction.hpp"

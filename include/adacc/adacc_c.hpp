@@ -16,6 +16,7 @@
 #include "codec/int8_outlier.hpp"
 #include "core/block.hpp"
 #include "core/steady_clock.hpp"
+#include "io/declined_text.hpp"
 #include "plan/make_plan.hpp"
 #include "stash/evolving_stash.hpp"
 #include "stash/probe.hpp"
@@ -78,7 +79,8 @@ struct State {
   bool planned = false;
   EvolvingStash<> stash;
   Bytes memory;
-  std::string changes;  // that adacc_changes told of last
+  std::string changes;   // that adacc_changes told of last
+  std::string declined;  // that adacc_declined did
   // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
   Stash<>* probed = nullptr;
   Checked* checked = nullptr;

@@ -49,6 +49,7 @@
 #include "layer/swiglu.hpp"
 
 #include "io/checkpoint.hpp"
+#include "io/declined_text.hpp"
 #include "io/llmc.hpp"
 #include "io/llmc_tokens.hpp"
 #include "io/plan_text.hpp"

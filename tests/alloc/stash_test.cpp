@@ -7,6 +7,8 @@
 
 #include <support/count_allocations.hpp>
 
+#include "../rough_codec.hpp"
+
 using namespace adacc;
 
 TEST_CASE("a step with a stash allocates nothing") {
@@ -21,6 +23,7 @@ TEST_CASE("a step with a stash allocates nothing") {
   for (int i = 0; i < 6; ++i) {
     const int id = model.add("x", Shape(32, 64), {i});
     model.allow<Int8Outlier>(id, 1e-4);
+    if (i == 3) model.allow<rough::Picky>(id, 1e-4);
     if (i % 3 == 2) model.recompute(id, {id - 1}, twice);
     if (i % 2 == 0) model.hold(id);
     model.stage_bytes(i, 1000);
@@ -30,6 +33,7 @@ TEST_CASE("a step with a stash allocates nothing") {
   REQUIRE_MESSAGE(graph, graph.error.text());
   Plan plan = retain_all(*graph);
   for (const std::size_t i : {1U, 4U}) plan.policies[i] = compress(&codec_info<Int8Outlier>);
+  plan.policies[3] = compress(&codec_info<rough::Picky>);
   for (const std::size_t i : {2U, 5U}) plan.policies[i] = recompute();
   auto stash = Stash<>::make(model, plan);
   REQUIRE_MESSAGE(stash, stash.error.text());
@@ -51,4 +55,5 @@ TEST_CASE("a step with a stash allocates nothing") {
   }
   CHECK(allocations == before);
   CHECK(fine);
+  CHECK(stash->declined(3).errors.over > 0);
 }

@@ -13,6 +13,10 @@
 
 #include <support/count_allocations.hpp>
 
+#include <vector>
+
+#include "../train/uneven_net.hpp"
+
 using namespace adacc;
 
 TEST_CASE("the interposed functions see Eigen's and our own allocations") {
@@ -113,4 +117,36 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
     CHECK(allocations == before);
     CHECK(outcome);
   }
+}
+
+TEST_CASE("a step that declines what codecs lose allocates nothing, whatever becomes of it") {
+  using namespace uneven_net;
+  uneven_from = 0;
+  std::vector<float> x(shape.elems());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
+  const View<const float> batch_of(x.data(), shape);
+  DeclinedCounts all;
+  for (const int parts : {1, 3})
+    // The layout's own room, and as much as nothing else has: an arena that borrowers made larger.
+    for (const std::size_t more : {std::size_t{0}, 7 * KiB, 64 * KiB}) {
+      CAPTURE(parts);
+      CAPTURE(more);
+      auto program = make_program(net<Compress<Rough>>, shape, {.parts = parts});
+      REQUIRE(program);
+      program->layout.arena_bytes += more;
+      auto training = Training<>::make(net<Compress<Rough>>, *program);
+      REQUIRE_MESSAGE(training, training.error.text());
+      const long before = allocations;
+      bool fine = true;
+      for (int i = 0; i < 3; ++i) {
+        const auto outcome = training->step(batch_of, batch_of, 1e-3);
+        fine = fine && outcome && outcome->declined.total() >= 4;
+        if (outcome) all = all + outcome->declined;
+      }
+      CHECK(allocations == before);
+      CHECK(fine);
+    }
+  CHECK(all.exactly > 0);
+  CHECK(all.milder > 0);
+  CHECK(all.over_bound > 0);
 }

@@ -175,6 +175,36 @@ TEST_CASE("a codec that fails is left within two checks, and nothing else change
   CHECK(left <= passed + 10);  // the second check that sees it
 }
 
+TEST_CASE(
+    "a codec that loses rows is left in the second check running, however little error that is") {
+  for (const bool once : {true, false}) {
+    CAPTURE(once);
+    Evolution evolution = start(62);
+    const int victim = first_int8(evolution);
+    REQUIRE(victim >= 0);
+    std::uint64_t left = 0;
+    for (std::uint64_t at = 0; at < 200; ++at) {
+      if (evolution.wants_statistics(at))
+        for (int k = 0; k < layers; ++k) {
+          if (evolution.plan()[k].codec() == nullptr) continue;
+          CodecStatistics now =
+              seen(evolution.plan()[k].codec()->name == codec_info<Bf16>.name ? 1e-6 : 1e-4);
+          if (k == victim && left == 0 && (at == 100 || (at > 100 && !once))) now.rows_over = 1;
+          CHECK(now.misfit() == (now.rows_over > 0));
+          evolution.observe_statistics(k, now);
+        }
+      const EvolutionUpdate update = evolution.advance(at + 1);
+      CHECK_FALSE(update.failed);
+      if (!update.changed) continue;
+      left = at;
+      REQUIRE(update.changes.size() == 1);
+      CHECK(update.changes[0].activation == victim);
+      CHECK(update.changes[0].reason == ChangeReason::codec_failed);
+    }
+    CHECK(left == (once ? 0U : 110U));
+  }
+}
+
 TEST_CASE("where the budget is tight, others make room, and no more than it takes") {
   int forced = 0;
   for (int percent = 30; percent <= 60; percent += 2) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../rough_codec.hpp"
 #include "../step/step_run.hpp"
 
 namespace fixed_program_test {
@@ -30,6 +31,16 @@ constinit FixedProgram<decltype(make_whole)> fixed_whole;
 constinit FixedMode<decltype(fixed_whole), Mode::infer> fixed_infer(fixed_whole);
 static_assert(fixed_infer.instruction_count < fixed_whole.instruction_count);
 static_assert(sizeof fixed_infer < sizeof fixed_whole / 2, "there is one graph");
+// Of the same, with a codec that judges what it encodes.
+using Judged = Network<
+    Sequential<Layer<random_model::Shift>, Repeat<Block>,
+               Layer<random_model::Softsign, Compress<rough::Picky>>, Layer<random_model::Bump>>,
+    random_model::HalfSquare>;
+constexpr Judged judged{{{}, {3, {}}, {}, {}}, {}};
+constexpr auto make_judged = [] { return make_program(judged, shape); };
+constinit FixedProgram<decltype(make_judged)> fixed_judged;
+static_assert(std::is_same_v<decltype(fixed_judged)::Abilities,
+                             StepAbilities<false, false, false, false, true>>);
 using NoAbilities = StepAbilities<false, false, false, false>;
 static_assert(std::is_same_v<decltype(fixed_whole)::Abilities, NoAbilities>);
 static_assert(std::is_same_v<decltype(fixed)::Abilities, StepAbilities<false, false, true, false>>);
@@ -132,6 +143,18 @@ TEST_CASE("a step over a fixed program and a fixed table has the bits of any oth
   const Bits whole = bits_of(Step<>::make(net, *make_whole()));
   check_same(whole, bits_of_fixed<Step<>>(fixed_whole));
   check_same(whole, bits_of_fixed<Step<float, Cpu, NoAbilities>>(fixed_whole));
+}
+
+TEST_CASE("what a fixed program declines is noted in its own memory") {
+  Program program = fixed_judged.program();
+  REQUIRE(program.declinables.size() == 1);
+  const Declinable* const noted = program.declinables.data();
+  FixedDispatch<float, Cpu, decltype(fixed_judged)::layer_count> table;
+  using Judging = Step<float, Cpu, decltype(fixed_judged)::Abilities>;
+  const Bits own = bits_of(Step<>::make(judged, *make_judged()));
+  check_same(own, bits_of(Judging::make(table.make(judged), static_cast<Program&&>(program))));
+  CHECK(noted->now.errors.over > 0);
+  CHECK(noted->now.kept != KeptAs::as_planned);
 }
 
 TEST_CASE("a fixed program in another mode shares the graph, and infers as any other") {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../test_size.hpp"
+#include "../train/uneven_net.hpp"
 #include "pipeline_network.hpp"
 
 namespace pipeline_ranks_test { namespace {
@@ -133,6 +134,58 @@ TEST_CASE("a pipeline computes the bits of one rank, each stage inside its own p
     CAPTURE(the.stages);
     CAPTURE(the.share);
     check_pipeline(the);
+  }
+}
+
+TEST_CASE(
+    "with several steps in flight nothing is kept in gaps of the arena, which are other steps'") {
+  using namespace uneven_net;
+  using Net = Network<Sequential<Layer<Tolerant, Compress<Rough>>, Layer<Tolerant, Compress<Rough>>,
+                                 Layer<Tolerant, Compress<Rough>>, Repeat<Layer<Tolerant, Retain>>>,
+                      random_model::HalfSquare>;
+  const Net net{{{}, {}, {}, Repeat<Layer<Tolerant, Retain>>{5, {}}}, {}};
+  const Shape& input = uneven_net::shape;
+  const auto graph = make_graph(net, input);
+  REQUIRE(graph);
+  PipelineRequest request;
+  request.micro_batches = micro_batches;
+  request.tolerance = 1;
+  request.stages.resize(2);
+  for (StageMachine& machine : request.stages) machine.memory_bytes = std::size_t{1} << 30;
+  const auto plan = plan_pipeline(*graph, uneven_net::profile(*graph), request);
+  REQUIRE_MESSAGE(plan, plan.error.text());
+  REQUIRE(plan->stages[0].last >= 3);
+  REQUIRE(plan->stages[0].in_flight == 2);
+  std::vector<float> x(input.elems() * micro_batches);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = (unit_float(random_word({.seed = 4}, i)) - 0.5F) * (i / 32 % 2 == 0 ? 1.0F : 1e-3F);
+  const auto batch_of = [&](int b) -> AnyView {
+    return View<const float>(x.data() + input.elems() * static_cast<std::size_t>(b), input);
+  };
+  auto training = Training<>::make(net, *make_program(*graph, plan_from_types(*graph)));
+  REQUIRE(training);
+  training->compiled_step().judge_encodes(false);
+  for (int b = 0; b < micro_batches; ++b) REQUIRE(training->accumulate(batch_of(b), batch_of(b)));
+  REQUIRE(training->update(1e-2));
+  ThreadGroup group(2);
+  Ran ran[2];
+  DeclinedCounts declined[2];
+  run_ranks(group, [&](ThreadGroup::Member& member) {
+    Ran& mine = ran[member.rank()];
+    auto made = Pipeline<>::make(net, *graph, *plan, micro_batches, Cpu(), member);
+    if (!made) return static_cast<void>(mine.error = made.error);
+    const auto outcome = made->step(batch_of, batch_of, 1e-2);
+    mine.error = outcome.error;
+    if (outcome) declined[member.rank()] = outcome->declined;
+    mine.params.assign(made->params().begin(), made->params().end());
+  });
+  std::size_t at = 0;
+  for (int s = 0; s < 2; ++s) {
+    REQUIRE_MESSAGE(!ran[s].error, ran[s].error.text());
+    CHECK(declined[s] == DeclinedCounts{0, 0, 3 * micro_batches});
+    CHECK(std::memcmp(ran[s].params.data(), training->params().data() + at,
+                      ran[s].params.size() * sizeof(float)) == 0);
+    at += ran[s].params.size();
   }
 }
 

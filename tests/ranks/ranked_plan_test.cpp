@@ -10,6 +10,7 @@
 
 #include "../train/growing_net.hpp"
 #include "../train/support.hpp"
+#include "../train/uneven_net.hpp"
 #include "slow_network.hpp"
 
 namespace ranked_plan_test {
@@ -213,6 +214,65 @@ TEST_CASE("a codec that fails in one shard is left by all ranks, as many as ther
       left = left || (change.activation == victim && change.reason == ChangeReason::codec_failed);
     }
   CHECK(left);
+}
+
+TEST_CASE("rows that are lost in one shard are counted by all ranks, and all leave the codec") {
+  const Shape& large = uneven_net::shape;
+  const Graph graph = *make_graph(uneven_net::net<>, large);
+  const Options with{.budget_bytes = peak_bytes(graph, retain_all(graph)) * 7 / 10,
+                     .seed = 3,
+                     .evolution = {.check_every = 1},
+                     .profile = uneven_net::profile(graph)};
+  struct Counted : Run {
+    std::vector<DeclinedCounts> declined;
+    int left = 0;
+  };
+  Counted expected;
+  for (const int ranks : {1, 2, 4}) {
+    CAPTURE(ranks);
+    ThreadGroup group(ranks);
+    const auto runs = on_ranks(group, [&](Member& member) {
+      Counted run;
+      auto parallel = Parallel::make(member, uneven_net::net<>, large, with, {.shards = 4});
+      if (!parallel) return run.error = parallel.error, run;
+      const int before = uneven_net::roughly_kept(parallel->training().plan());
+      for (std::size_t u = 0; u < 8 && !run.error; ++u) {
+        for (int i = 0; i < parallel->shard_count(); ++i) {
+          // Every other row of the last shard is small, from the fourth update on.
+          Batch batch(u * 4 + static_cast<std::size_t>(parallel->shard(i)), large, large);
+          std::vector<float> x(batch.input().data(), batch.input().data() + large.elems());
+          for (std::size_t e = 0; e < x.size() && u > 2 && parallel->shard(i) == 3; ++e)
+            if (e / large.cols() % 2 == 1) x[e] *= 1e-3F;
+          const auto loss =
+              parallel->accumulate(View<const float>(x.data(), large), batch.targets());
+          if (!loss) return run.error = loss.error, run;
+        }
+        const auto outcome = parallel->update(1e-4);
+        if (!outcome) return run.error = outcome.error, run;
+        run.declined.push_back(outcome->declined);
+        run.numbers.push_back(outcome->loss);
+        for (const PlanChange& change : parallel->training().boundary().update.changes)
+          run.left += change.reason == ChangeReason::codec_failed ? 1 : 0;
+      }
+      CHECK(uneven_net::roughly_kept(parallel->training().plan()) < before);
+      CHECK(!parallel->check_parameters());
+      const auto params = parallel->training().params();
+      run.params.assign(params.begin(), params.end());
+      return run;
+    });
+    if (expected.params.empty()) expected = runs[0];
+    for (const Counted& run : runs) {
+      REQUIRE_MESSAGE(!run.error, std::string(run.error.text()));
+      CHECK(same_bits(run, expected));
+      CHECK(run.declined == expected.declined);
+      CHECK(run.left == expected.left);
+      CHECK(run.left > 0);
+    }
+  }
+  CHECK(expected.declined[2].total() == 0);
+  CHECK(expected.declined[3].total() > 0);
+  CHECK(expected.declined[4].total() > 0);
+  CHECK(expected.declined[5].total() == 0);  // left before it
 }
 
 TEST_CASE("a run whose plan has changed goes on from its checkpoint on any number of ranks") {

@@ -375,6 +375,7 @@ static void budgets(char* memory, const float* expected, size_t smallest, size_t
     REFUSED(adacc_set_budget(stash, retain + 128, NULL), ADACC_FAILED, "that is bound has");
     CHECK(adacc_arena_bytes(stash) == outcome.arena_bytes && step(NULL) == 0);
     CHECK(step(NULL) == 0 && strcmp(adacc_changes(stash), "") == 0);
+    CHECK(adacc_declined(stash) != NULL);
   }
   CHECK(adacc_begin(stash) == ADACC_OK);
   MISUSE(adacc_set_budget(stash, retain, NULL), "inside of a step");
@@ -393,12 +394,14 @@ static int recomputed(const int* ids) {
 static void follows_times(void) {
   MISUSE(adacc_evolve(NULL, told, &hours), "null");
   NOTHING(adacc_changes(NULL), "null");
+  NOTHING(adacc_declined(NULL), "null");
   MISUSE(adacc_set_budget(NULL, 1, NULL), "null");
   MISUSE(adacc_end(NULL), "null");
   z_seconds = 1, h_seconds = 3;
   stash = described(slow_z, 0);
   MISUSE(adacc_set_budget(stash, 1, NULL), "no plan yet");
   NOTHING(adacc_changes(stash), "no plan yet");
+  NOTHING(adacc_declined(stash), "no plan yet");
   CHECK(adacc_evolve(stash, told, &hours) == ADACC_OK && adacc_measure(stash, 0) == ADACC_OK);
   adacc_outcome outcome;
   CHECK(adacc_plan(stash, (size_t)1 << 30, 0, &outcome) == ADACC_OK);

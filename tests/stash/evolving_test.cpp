@@ -2,6 +2,7 @@
 /// Stashes whose plan changes between steps: by budgets, by times, by what codecs saw, by a link's speed.
 #include <doctest/doctest.h>
 
+#include <adacc/codec/bf16.hpp>
 #include <adacc/core/block.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/stash/estimate.hpp>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../rough_codec.hpp"
 #include "residual_trainer.hpp"
 #include "timed_trainer.hpp"
 
@@ -360,6 +362,55 @@ TEST_CASE("a codec whose noise grows is left, and comes back when it is probed t
   for (const PlanChange& change : stash.boundary().update.changes)
     CHECK(change.reason == ChangeReason::error_fell);
   CHECK(encoded() > left);
+}
+
+TEST_CASE(
+    "a codec that goes on losing rows is left, and until then the stash says what became of them") {
+  constexpr int count = 6;
+  const Shape shape(16, 32);
+  StashModel<> model;
+  for (int id = 0; id < count; ++id) {
+    model.add("x", shape, {id});
+    if (id < 3) model.allow<rough::Rough>(id, 1e-4);
+    model.allow<Bf16>(id, 1e-6);
+  }
+  auto made = EvolvingStash<>::make(
+      model, *estimated_profile(model),
+      {.budget_bytes = retained_bytes(model) * 7 / 10, .tolerance = 1e-2}, make_plan);
+  REQUIRE_MESSAGE(made, std::string(made.error.text()));
+  EvolvingStash<>& stash = *made;
+  Memory arena(retained_bytes(model));
+  fine(stash.bind(arena.view()));
+  const auto roughly_kept = [&] {
+    int kept = 0;
+    for (int k = 0; k < count; ++k) kept += stash.plan()[k].codec() == &codec_info<rough::Rough>;
+    return kept;
+  };
+  const int at_first = roughly_kept();
+  REQUIRE(at_first > 0);
+  std::vector<float> x(shape.elems());
+  Cpu cpu;
+  int changed = -1;
+  for (int i = 0; i < 80; ++i) {
+    CAPTURE(i);
+    for (std::size_t e = 0; e < x.size(); ++e)
+      x[e] =
+          (0.1F * static_cast<float>(e % 17) - 0.7F) * (i >= 45 && e / 32 % 2 == 1 ? 1e-3F : 1.0F);
+    fine(stash.begin(cpu));
+    for (int k = 0; k < count; ++k) fine(stash.put(k, View<const float>(x.data(), shape)));
+    for (int k = count; k-- > 0;) {
+      fine(stash.enter(k));
+      if (stash.declined(k).kept == KeptAs::exactly)
+        CHECK(std::memcmp(stash.get(k)->data(), x.data(), 4 * x.size()) == 0);
+      fine(stash.leave(k));
+    }
+    if (stash.boundary().update.changed) changed = i;
+    if (changed < 0 && i >= 45)
+      CHECK(stash.declined_counts().total() == static_cast<std::size_t>(at_first));
+    else CHECK(stash.declined_counts().total() == 0);
+  }
+  CHECK(changed == 61);  // behind steps 50 and 60, which are watched
+  CHECK(roughly_kept() == 0);
 }
 
 namespace {

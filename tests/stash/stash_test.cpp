@@ -18,12 +18,15 @@
 #include <vector>
 
 #include "../plan/brute_force.hpp"
+#include "../rough_codec.hpp"
 #include "random_trainer.hpp"
 
 namespace stash_test {
 
 using namespace adacc;
 using namespace random_trainer;
+using rough::Fine;
+using rough::Picky;
 
 namespace {
 
@@ -102,6 +105,17 @@ class CarriedGradients {
   std::vector<std::vector<unsigned char>> expected_;
 };
 
+/// What `Codec` makes of values.
+template <class Codec>
+void through(Values& values, Shape shape) {
+  Cpu cpu;
+  const Shape matrix(shape.rows(), shape.cols());
+  std::vector<Line> blob(Codec::encoded_bytes(shape.rows(), shape.cols(), Dtype::f32) / 64 + 1);
+  const Bytes bytes(blob[0].bytes, Shape(64 * blob.size()));
+  REQUIRE_FALSE(Codec::encode(cpu, View<const float>(values.data(), matrix), bytes));
+  REQUIRE_FALSE(Codec::decode(cpu, ConstBytes(bytes), View<float>(values.data(), matrix)));
+}
+
 /// One step; checks every value that a stage gets. Forward lives in memory of its own, which is
 /// overwritten as soon as the stash has it.
 enum class Place { no, next, ahead };
@@ -132,7 +146,9 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     const Bytes workspace = stash.scratch(static_cast<int>(id));
     if (!workspace.empty()) std::memset(workspace.data(), 0x11, workspace.size());
     std::memcpy(values[id].data(), forward[id].data(), 4 * values[id].size());
-    // What backward is to see.
+  };
+  // What backward is to see.
+  const auto expect = [&](std::size_t id) {
     const Policy& policy = stash.plan()[static_cast<int>(id)];
     backward[id] = forward[id];
     if (policy.recomputes()) {
@@ -142,9 +158,14 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
         seen.push_back({backward[s].data(), drawn.shapes[s]});
       }
       drawn.functions[id](seen.data(), View<float>(backward[id].data(), drawn.shapes[id]));
-    } else if (policy.codec() == &codec_info<Truncate>) {
-      for (float& value : backward[id]) value = rounded(static_cast<double>(value), 2);
+      return;
     }
+    const Declined now = stash.declined(static_cast<int>(id));
+    const CodecInfo* const by = now.otherwise() ? now.codec : policy.codec();
+    if (by == &codec_info<Truncate>)
+      for (float& value : backward[id]) value = rounded(static_cast<double>(value), 2);
+    if (by == &codec_info<Picky>) through<Picky>(backward[id], drawn.shapes[id]);
+    if (by == &codec_info<Fine>) through<Fine>(backward[id], drawn.shapes[id]);
   };
   for (std::size_t id = 0; id < count; ++id) {
     const int maker = stash.graph().maker_of(static_cast<int>(id));
@@ -160,6 +181,7 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
   }
   if (place == Place::ahead)
     for (std::size_t id = 0; id < count; ++id) put(id);
+  for (std::size_t id = 0; id < count; ++id) expect(id);
   for (const Mix& function : drawn.functions) function.calls = 0;
   for (const MixTogether& function : drawn.together) function.calls = 0;
   CarriedGradients carried(drawn);
@@ -286,6 +308,58 @@ struct Pages {
 };
 
 }  // namespace
+
+TEST_CASE(
+    "what a codec declines is kept otherwise where there is room, and no byte beyond it is used") {
+  DeclinedCounts all;
+  std::size_t sent = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Drawn drawn;
+    draw(seed, drawn);
+    for (int id = 0; id < drawn.model.activation_count(); ++id)
+      if (!drawn.model.is_raw(id)) {
+        drawn.model.allow<Picky>(id, 1e-4);
+        drawn.model.allow<Fine>(id, 1e-6);
+      }
+    const Result<Graph> graph = drawn.model.graph();
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    std::mt19937 random(seed + 5000);
+    for (int trial = 0; trial < 4; ++trial) {
+      Plan plan = draw_plan(random, *graph);
+      for (std::size_t k = 0; k < graph->nodes.size(); ++k)
+        if (graph->candidates_of(static_cast<int>(k)).contains(&codec_info<Picky>) &&
+            random() % 3 != 0)
+          plan.policies[k] = compress(&codec_info<Picky>);
+      auto stash = Stash<>::make(drawn.model, trial < 2 ? plan : sent_away(random, *graph, plan));
+      REQUIRE_MESSAGE(stash, stash.error.text());
+      stash->poison_dead(trial % 2 == 0);
+      Pages arena(stash->arena_bytes()), room(stash->store_bytes());
+      MemoryStore store(room.memory());
+      store.hostile = true;
+      std::size_t used = 0;
+      for (const int pattern : {0x5a, 0xa5}) {
+        std::memset(arena.block.data(), pattern, arena.block.size());
+        REQUIRE_FALSE(stash->bind(arena.memory(), store));
+        train(drawn, *stash, static_cast<Place>(trial % 3));
+        all = all + stash->declined_counts();
+        for (std::size_t i = arena.block.size(); i-- > used;)
+          if (arena.block.data()[i] != static_cast<std::byte>(pattern)) used = i + 1;
+        Stash<> moved = std::move(*stash);  // between two steps
+        train(drawn, moved, Place::no);
+        *stash = std::move(moved);
+        for (const Declinable& one : stash->program().declinables)
+          sent += one.blob < 0 && one.now.otherwise() ? 1U : 0U;
+      }
+      CHECK(used <= arena.bytes);
+      if (trial < 2) CHECK(used == arena.bytes);
+    }
+  }
+  CHECK(all.exactly > 100);
+  CHECK(all.milder > 100);
+  CHECK(all.over_bound > 100);
+  CHECK(sent > 20);
+}
 
 TEST_CASE("with a store that does all as late as it may, trainers get what they put, too") {
   std::size_t transfers = 0, encoded = 0;

@@ -42,13 +42,12 @@ struct Outcome {
 
 /// One step in an arena filled with `pattern` and followed by a guard; `drive(step, cpu, input,
 /// targets)` runs it and returns its Result<double>.
-template <class Net, class Drive>
-Outcome run_program(const Net& network, const Program& program, int workers, int pattern,
-                    const Drive& drive) {
+template <class Drive>
+Outcome run_made(Result<Step<>> step, const Program& program, int workers, int pattern,
+                 const Drive& drive) {
   Backwards executor{workers};
   Cpu cpu{ExecutorRef(executor)};
   cpu.key.seed = 7;
-  auto step = Step<>::make(network, program);
   REQUIRE_MESSAGE(step, step.error.text());
   const Shape shape = program.graph.input;
 
@@ -81,6 +80,13 @@ Outcome run_program(const Net& network, const Program& program, int workers, int
     else outcome.guard_intact = false;
   }
   return outcome;
+}
+
+/// The same of `program` of `network`.
+template <class Net, class Drive>
+Outcome run_program(const Net& network, const Program& program, int workers, int pattern,
+                    const Drive& drive) {
+  return run_made(Step<>::make(network, program), program, workers, pattern, drive);
 }
 
 template <class Drive>

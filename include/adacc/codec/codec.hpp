@@ -77,6 +77,7 @@ struct CodecInfo {
   /// Elements of x that an item stands for; null if it does not say.
   std::size_t (*item_elements)(std::size_t cols) = nullptr;
   bool draws_numbers = false;  ///< blobs depend on the context's random key
+  double row_bound = 0;        ///< of row_errors(); 0: it judges no encode
 };
 
 namespace detail {
@@ -124,6 +125,14 @@ struct CodecInfoFor {
     else return nullptr;
   }
   static constexpr bool draws_numbers = requires { requires Codec::draws_numbers; };
+  static constexpr double row_bound() {
+    if constexpr (requires(Cpu & cpu, View<const float> x, ConstBytes blob) {
+                    RowErrors{Codec::row_errors(cpu, x, blob, Part{})};
+                    double{Codec::row_bound};
+                  })
+      return Codec::row_bound;
+    else return 0;
+  }
   static constexpr double noise() {
     if constexpr (requires { Codec::noise; }) return Codec::noise;
     else return 0;
@@ -140,7 +149,8 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       detail::offloaded_name<Codec>.text,
                                       CodecInfoFor<Codec>::noise(),
                                       CodecInfoFor<Codec>::item_elements(),
-                                      CodecInfoFor<Codec>::draws_numbers};
+                                      CodecInfoFor<Codec>::draws_numbers,
+                                      CodecInfoFor<Codec>::row_bound()};
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>
@@ -179,6 +189,14 @@ struct codec_kernel {
   static Error decode(Context& context, ConstBytes blob, View<T> x,
                       Part part) requires CodecInfoFor<Codec>::splits {
     return Codec::decode(context, blob, x, part);
+  }
+
+  /// How well a blob holds the rows of a part of x, for codecs that judge themselves.
+  template <class T>
+  static RowErrors row_errors(Context& context, View<const T> x, ConstBytes blob, Part part)
+    requires requires { RowErrors{Codec::row_errors(context, x, blob, part)}; }
+  {
+    return Codec::row_errors(context, x, blob, part);
   }
 
   /// What encode saw, from a blob that the host can read.

@@ -19,6 +19,11 @@ struct CodecStatistics {
   double bulk_noise = 0;        ///< sum of (decoded x - x)^2 over the sampled bulk elements
   double bulk_signal = 0;       ///< sum of x^2 over the same
   std::uint64_t samples = 0;    ///< how many those are; 0: nothing was sampled
+  std::uint64_t rows_over =
+      0;  ///< rows over the codec's bound (row_errors.hpp), if steps judged them
+
+  /// Whether the tensor is none for this codec: one that keeps few values met others, or rows were lost.
+  constexpr bool misfit() const { return rows_over > 0 || (samples == 0 && unplaced > 0); }
 };
 
 }}  // namespace adacc::v0_1

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 
+#include "../codec/estimated_error.hpp"
 #include "profile.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -23,13 +24,6 @@ struct EstimateRates {
 };
 
 namespace detail {
-
-/// 4^-bits, by halves of a bit and linear in between.
-constexpr double quarter_to(double bits) {
-  double power = 1;
-  for (; bits >= 0.5; bits -= 0.5) power /= 2;
-  return power * (1 - bits);
-}
 
 /// Bytes that forward of node `k` reads as its arguments.
 constexpr double bytes_read(const Graph& graph, int k) {
@@ -71,16 +65,6 @@ constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
 }
 
 }  // namespace detail
-
-/// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation of `shape`: as it declares, or that of
-/// a uniform quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
-constexpr double estimated_error(const CodecInfo& codec, Shape shape, Dtype scalar) {
-  if (codec.lossless) return 0;
-  if (codec.noise > 0) return codec.noise;
-  const std::size_t blob = codec.encoded_bytes(shape.rows(), shape.cols(), scalar);
-  const auto elems = static_cast<double>(shape.elems());
-  return blob == 0 ? 0 : 5.4 * detail::quarter_to(8 * static_cast<double>(blob) / elems);
-}
 
 /// Writes estimated gradient errors into `profile`, which is one of `graph`. What is computed again
 /// from lossy values is taken to suffer twice what its own encoding would.

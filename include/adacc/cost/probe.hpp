@@ -61,6 +61,7 @@ class GradientProbe {
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
     if (const Error why = step->bind_loss(loss_)) return why;
+    step->judge_encodes(false);  // it is the codec's own error that is looked for
     GradientSketch made;
     auto sketch_complete = [&](Context& context, const CompleteGradients<Wide<T>>& complete) {
       RandomKey key = before_.key;

@@ -22,7 +22,7 @@ class CodecWatch {
 
   /// What the codec saw in a step.
   void observe(const CodecStatistics& seen) {
-    misfit_ = seen.samples == 0 && seen.unplaced > 0;
+    misfit_ = seen.misfit();
     const double noise = seen.bulk_noise, signal = seen.bulk_signal;
     const auto samples = static_cast<double>(seen.samples);
     if (!(samples > 0 && signal > 0 && signal < 1e9 && noise >= 0 && noise < 1e9)) return;
@@ -49,7 +49,7 @@ class CodecWatch {
     }
   }
 
-  /// A codec that keeps few values met others.
+  /// A codec that keeps few values met others, or lost rows.
   bool misfit() const { return misfit_; }
 
   /// How many times the probed error there is now, beyond what chance explains.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// What a step has code for, of what not every program needs.
 ///
-/// A step that runs any program has code for transfers, updates, parts and parameters in bfloat16, some
-/// kilobytes. A program that is a constant says at compile time which of it it needs, and a device has
+/// A step that runs any program has code for transfers, updates, parts, parameters in bfloat16, and tensors
+/// that do not fit the codec that a plan has for them, some kilobytes. A program that is a constant says at compile time which of it it needs, and a device has
 /// no room for the rest:
 ///
 ///     using Steps = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // fixed: a FixedProgram
@@ -12,14 +12,16 @@
 
 namespace adacc { inline namespace v0_1 {
 
-template <bool has_transfers, bool has_updates, bool has_parts, bool has_bf16>
+template <bool has_transfers, bool has_updates, bool has_parts, bool has_bf16,
+          bool has_declining = false>
 struct StepAbilities {
   static constexpr bool transfers = has_transfers;  ///< sends activations to a store
   static constexpr bool updates = has_updates;      ///< says when gradients are complete
   static constexpr bool parts = has_parts;          ///< layers, sums or codecs are cut
   static constexpr bool bf16_parameters = has_bf16;
+  static constexpr bool declining = has_declining;  ///< some codec judges what it encodes
 };
-using AllAbilities = StepAbilities<true, true, true, true>;
+using AllAbilities = StepAbilities<true, true, true, true, true>;
 
 namespace detail {
 
@@ -35,6 +37,7 @@ constexpr bool needs_updates(const Program& program) { return !program.graph.gra
 constexpr bool needs_bf16_parameters(const Program& program) {
   return program.graph.parameter_form == ParameterForm::bf16;
 }
+constexpr bool needs_declining(const Program& program) { return !program.declinables.empty(); }
 
 /// What `program` needs and `Abilities` leave out, in words; null if there is nothing.
 template <class Abilities>
@@ -44,6 +47,7 @@ constexpr const char* missing_in(const Program& program) {
   if (!Abilities::parts && needs_parts(program)) return "runs layers in parts";
   if (!Abilities::bf16_parameters && needs_bf16_parameters(program))
     return "takes parameters in bfloat16";
+  if (!Abilities::declining && needs_declining(program)) return "has codecs that judge their rows";
   return nullptr;
 }
 

@@ -30,12 +30,18 @@ namespace detail {
 /// Storage for one of a program's arrays.
 template <std::size_t index, class T, std::size_t size>
 struct FixedArray {
-  T items[size == 0 ? 1 : size]{};
+  T items[size]{};
 
   constexpr void store(const Array<T>& from) {
-    for (std::size_t i = 0; i < from.size(); ++i) items[i] = from[i];
+    for (std::size_t i = 0; i < size; ++i) items[i] = from[i];
   }
-  constexpr Array<T> lend() { return Array<T>::over(items, size, size == 0 ? 1 : size); }
+  constexpr void lend(Array<T>& to) { to = Array<T>::over(items, size, size); }
+};
+/// None is lent where there are no elements.
+template <std::size_t index, class T>
+struct FixedArray<index, T, 0> {
+  constexpr void store(const Array<T>&) {}
+  constexpr void lend(Array<T>&) {}
 };
 
 template <class T>
@@ -49,7 +55,7 @@ struct FixedSizes {
   bool made = false;
   std::size_t of[array_count] = {};
   std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
-  bool transfers = false, updates = false, parts = false, bf16 = false;
+  bool transfers = false, updates = false, parts = false, bf16 = false, declining = false;
 
   template <std::size_t... index>
   static constexpr FixedSizes count(std::index_sequence<index...>) {
@@ -65,6 +71,7 @@ struct FixedSizes {
     found.updates = needs_updates(*result);
     found.parts = needs_parts(*result);
     found.bf16 = needs_bf16_parameters(*result);
+    found.declining = needs_declining(*result);
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
       if (layers > found.layers) found.layers = layers;
@@ -94,14 +101,15 @@ class FixedArrays {
       (At<first + index>::store(array_of<first + index>(program)), ...);
     }
     template <std::size_t i>
-    constexpr auto lend() {
-      return At<i>::lend();
+    constexpr void lend(Program& program) {
+      At<i>::lend(array_of<i>(program));
     }
   };
 
  public:
   /// What a step of it must have code for.
-  using Abilities = StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16>;
+  using Abilities =
+      StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16, sizes.declining>;
 
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
@@ -123,7 +131,7 @@ class FixedArrays {
   /// Lends `program` its arrays of numbers begin … begin + sizeof...(index) - 1.
   template <std::size_t begin, std::size_t... index>
   void lend(Program& program, std::index_sequence<index...>) {
-    ((array_of<begin + index>(program) = storage_.template lend<begin + index>()), ...);
+    (storage_.template lend<begin + index>(program), ...);
   }
 
  private:

@@ -101,6 +101,15 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
 struct InFlightProgram {
   Program program;
   InFlightLayout layout;
+
+  /// That of step `slot` of `steps`. What it declines stays as planned if there are others: the gaps of the
+  /// arena are theirs.
+  constexpr Program of(int slot, int steps) const {
+    Program mine = program;
+    mine.layout = layout.of(slot, steps);
+    for (Declinable& one : mine.declinables) one.movable = one.movable && steps == 1;
+    return mine;
+  }
 };
 
 /// Compiles a step of `graph` under `plan`, which has passed examine(graph, plan). Fails as

@@ -11,6 +11,7 @@
 #include "../core/clock.hpp"
 #include "../core/no_memory.hpp"
 #include "../model/graph_builder.hpp"
+#include "declinable.hpp"
 #include "exact.hpp"
 #include "layout.hpp"
 #include "packed.hpp"
@@ -26,7 +27,10 @@ struct Program {
   Mode mode = Mode::train;
   Schedule schedule;
   Layout layout;
-  Array<bool> exact;  ///< by activation: whether backward reads what forward computed
+  /// By activation: whether backward reads what forward computed. A step that keeps a declined one as it is
+  /// notes that here, until the next begins.
+  Array<bool> exact;
+  Array<Declinable> declinables;  ///< with what became of them in the step that ran last
 
   /// Bytes of arena the step needs, exactly: the activation peak.
   constexpr std::size_t peak_bytes() const { return layout.arena_bytes; }
@@ -48,9 +52,10 @@ constexpr auto& array_of(Program& program) {
   else if constexpr (index == 8) return program.schedule.transfers;
   else if constexpr (index == 9) return program.schedule.loops;
   else if constexpr (index == 10) return program.layout.offsets;
-  else return program.exact;
+  else if constexpr (index == 11) return program.exact;
+  else return program.declinables;
 }
-inline constexpr std::size_t graph_array_count = 5, array_count = 12;
+inline constexpr std::size_t graph_array_count = 5, array_count = 13;
 
 }  // namespace detail
 
@@ -144,6 +149,7 @@ constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
   program.schedule = static_cast<Schedule&&>(placed->schedule);
   program.layout = static_cast<Layout&&>(placed->layout);
   program.exact = exact_in_backward(graph, plan);
+  program.declinables = declinables_of(graph, plan, program.schedule);
   program.graph = static_cast<Graph&&>(graph);
   program.plan = static_cast<Plan&&>(plan);
   program.mode = mode;

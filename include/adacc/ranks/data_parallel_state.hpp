@@ -145,6 +145,9 @@ struct DataParallel<T, Context, Optimizer>::State {
         training.context_.fill(View<T>(gradient(i), Shape(p.shape.elems())), T{});
     }
     for (const double loss : losses) mine_to_all[next++] = loss;
+    const DeclinedCounts& declined = training.declined_;
+    for (const std::size_t count : {declined.exactly, declined.milder, declined.over_bound})
+      mine_to_all[next++] = static_cast<double>(count);
     return all_gather(group, bytes(mine_to_all), bytes(all));
   }
 
@@ -194,6 +197,13 @@ struct DataParallel<T, Context, Optimizer>::State {
       const std::size_t rank = by_turns ? n % ranks : n / losses.size(),
                         i = by_turns ? n / ranks : n % losses.size();
       of_all.losses += told(rank, head + owners.size() + i);
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::size_t at = head + owners.size() + losses.size();
+      const auto count = [&](std::size_t i) {
+        return static_cast<std::size_t>(told(rank, at + i));
+      };
+      of_all.declined = of_all.declined + DeclinedCounts{count(0), count(1), count(2)};
     }
     of_all.norm = std::sqrt(squares);
     of_all.batches = batches() * static_cast<std::size_t>(group.size());

@@ -45,6 +45,9 @@ struct PipelineUpdate {
   double grad_norm =
       0;  ///< L2, of the mean gradient over all parameters of all stages, before clipping
   bool finite = true;  ///< false: nothing was updated
+  /// Activations whose codec lost rows, in all micro-batches and stages. Only a stage with one step in flight
+  /// has gaps in its arena to keep them otherwise.
+  DeclinedCounts declined{};
 };
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
@@ -102,6 +105,7 @@ class Pipeline {
     clear_ = false;
     context_.key.step = static_cast<std::uint32_t>(updates_);
     losses_ = 0;
+    declined_ = {};
     if (!is_first())
       for (int b = 0; b < inputs(); ++b) receive_activation(b);
     if (!is_last()) receive_gradient();
@@ -134,6 +138,7 @@ class Pipeline {
                                      static_cast<int>(told_[who]), told_[theirs]);
     }
     outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
+    outcome.declined = {count_of(exactly), count_of(milder), count_of(over_bound)};
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) return outcome;
     ++updates_;
@@ -263,9 +268,7 @@ class Pipeline {
     detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
     if (error) return error;
     for (int slot = 0; slot < flying; ++slot) {
-      Program program = stage.program;
-      program.layout = stage.layout.of(slot, flying);
-      auto step = Step<T, Context>::make(dispatch, static_cast<Program&&>(program));
+      auto step = Step<T, Context>::make(dispatch, stage.of(slot, flying));
       if (!step) return step.error;
       if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
         return why;
@@ -369,6 +372,7 @@ class Pipeline {
     }
     advance(batch, step.instruction_count());
     if (step.error()) return step.error();
+    declined_ = declined_ + step.declined_counts();
     if (is_last()) losses_ += step.loss();
     if (is_first()) return {};
     if (const Error why = wait(gradient_out())) return why;
@@ -398,9 +402,11 @@ class Pipeline {
 
   /// What stages tell each other before an update, in told_: the sum of the squares of all gradients,
   /// parameter by parameter from the first stage to the last, so that it has the same bits for any number
-  /// of stages; the first thing that one asks for otherwise than the first stage (its number, from 1 on),
-  /// which stage that is, and what it asks for; and all that the first one asks for.
-  enum Told : std::size_t { squares, field, who, theirs, asked };
+  /// of stages; how many activations were declined; the first thing that one asks for otherwise than the
+  /// first stage (its number, from 1 on), which stage that is, and what it asks for; and all that the first
+  /// one asks for.
+  enum Told : std::size_t { squares, exactly, milder, over_bound, field, who, theirs, asked };
+  std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
   Error sum_over_stages(double rate) {
     for (std::size_t i = 0; i < norms_.size(); ++i) {
       const Parameter& parameter = graph().parameters[table_.owner(i)];
@@ -412,8 +418,12 @@ class Pipeline {
       if (const Error why =
               exchange(number_in(), GroupMessage::Direction::receive, stage_ - 1, shared))
         return why;
-    if (is_first()) told_[squares] = told_[field] = told_[who] = told_[theirs] = 0;
+    if (is_first())
+      for (std::size_t i = 0; i < asked; ++i) told_[i] = 0;
     for (const double norm : norms_) told_[squares] += norm * norm;
+    told_[exactly] += static_cast<double>(declined_.exactly);
+    told_[milder] += static_cast<double>(declined_.milder);
+    told_[over_bound] += static_cast<double>(declined_.over_bound);
     std::size_t at = asked;
     detail::each_asked(rate, clip, ClipBy::this_step, optimizer,
                        [&](const char*, const char*, double mine) {
@@ -491,7 +501,8 @@ class Pipeline {
   Array<bool> under_way_;          ///< by ticket
   std::uint64_t updates_ = 0;
   double losses_ = 0;
-  bool clear_ = true;  ///< the gradients are zeros
+  DeclinedCounts declined_;  ///< in the micro-batches of the update
+  bool clear_ = true;        ///< the gradients are zeros
   Error broken_;
 };
 

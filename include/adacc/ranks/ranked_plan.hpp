@@ -36,13 +36,12 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Whether `a` says that a codec does worse than `b` does: the same answer in whatever order ranks and
 /// micro-batches come.
 inline bool is_worse(const CodecStatistics& a, const CodecStatistics& b) {
-  const auto misfit = [](const CodecStatistics& s) { return s.samples == 0 && s.unplaced > 0; };
   // Numbers that a CodecWatch does not take are no reason to leave out those of another rank.
   const auto noise = [](const CodecStatistics& s) {
     const double ratio = s.bulk_noise / s.bulk_signal;
     return s.samples > 0 && s.bulk_signal > 0 && ratio >= 0 && ratio < 1e9 ? ratio : -1;
   };
-  if (misfit(a) != misfit(b)) return misfit(a);
+  if (a.misfit() != b.misfit()) return a.misfit();
   if (noise(a) != noise(b)) return noise(a) > noise(b);
   if (a.samples != b.samples) return a.samples > b.samples;
   return noise(a) >= 0 && a.bulk_noise > b.bulk_noise;
@@ -164,7 +163,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   using Base::watch_times_;
   using Base::watched_;
 
-  static constexpr std::size_t numbers = 5;  ///< that tell what a codec saw
+  static constexpr std::size_t numbers = 6;  ///< that tell what a codec saw
 
   bool meets(std::uint64_t update) const {
     if (asked_) return true;
@@ -182,7 +181,8 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     for (const CodecStatistics& seen : told_)
       for (const double number :
            {static_cast<double>(seen.elements), static_cast<double>(seen.samples),
-            static_cast<double>(seen.unplaced), seen.bulk_noise, seen.bulk_signal})
+            static_cast<double>(seen.unplaced), seen.bulk_noise, seen.bulk_signal,
+            static_cast<double>(seen.rows_over)})
         mine.push_back(number);
     all.resize(mine.size() * static_cast<std::size_t>(group_.size()));
     const auto bytes = [](std::vector<double>& of) {
@@ -209,6 +209,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
         seen.unplaced = static_cast<std::uint64_t>(all[at + 2]);
         seen.bulk_noise = all[at + 3];
         seen.bulk_signal = all[at + 4];
+        seen.rows_over = static_cast<std::uint64_t>(all[at + 5]);
         if (seen.elements != 0 && (worst.elements == 0 || is_worse(seen, worst))) worst = seen;
       }
       const int id = static_cast<int>(k);

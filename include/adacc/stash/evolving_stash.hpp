@@ -100,6 +100,8 @@ class EvolvingStash : private Stash<T, Context> {
   /// A step's.
   using Plain::carried;
   using Plain::carried_bytes;
+  using Plain::declined;
+  using Plain::declined_counts;
   using Plain::end;
   using Plain::enter;
   using Plain::get;

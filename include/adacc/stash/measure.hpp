@@ -100,8 +100,13 @@ class StashTimer {
     const Bytes blob(rest.data(), Shape(info.encoded_bytes(x.rows(), x.cols(), graph_.scalar)));
     const CodecDispatch<T, Context>& calls = *model_.dispatch().find(&info);
     Error why;
-    cost.encode = median(
-        [&](std::size_t) { return seconds([&] { why = calls.encode(context_, x, blob, {}); }); });
+    cost.encode = median([&](std::size_t) {
+      return seconds([&] {
+        why = calls.encode(context_, x, blob, {});
+        if (!why && calls.row_errors != nullptr)
+          static_cast<void>(calls.row_errors(context_, x, blob, {}));
+      });
+    });
     if (why) return why;
     cost.decode = median(
         [&](std::size_t) { return seconds([&] { why = calls.decode(context_, blob, x, {}); }); });

@@ -89,6 +89,7 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     auto stash = Stash<T, Context>::make(model, plan);
     if (!stash) return stash.error;
     if (const Error why = stash->bind(arena)) return why;
+    stash->judge_encodes(false);  // it is the codec's own error that is looked for
     const Result<Array<View<const T>>> gradients = step(*stash);
     if (!gradients) return gradients.error;
     if constexpr (detail::has_memory_of_its_own<Context>)

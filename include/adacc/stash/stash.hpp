@@ -32,6 +32,7 @@
 #include <cstdint>
 
 #include "../program/program.hpp"
+#include "../step/declining.hpp"
 #include "../step/memory_check.hpp"
 #include "../step/watched_blobs.hpp"
 #include "../store/transfers_under_way.hpp"
@@ -127,6 +128,7 @@ class Stash {
     now_.step = {};
     now_.step.under_way = true;
     work_.begin();
+    declining_.begin(program_);
     return {};
   }
 
@@ -288,6 +290,12 @@ class Stash {
   void read_watched(ConstBytes copy) { watched_.read(graph(), program_.plan, codecs_, copy); }
   CodecStatistics statistics(int id) const { return watched_.of(id); }
 
+  /// Whether the steps that follow have codecs judge what they encode, and keep otherwise what does not pass;
+  /// and what became of activation `id` in the last one, and of all together (Step has the same).
+  void judge_encodes(bool judges) { declining_.let(judges); }
+  Declined declined(int id) const { return declined_of(program_.declinables, id); }
+  DeclinedCounts declined_counts() const { return counts_of(program_.declinables); }
+
  private:
   /// What a step changes, apart from the arena and value_.
   struct State {
@@ -308,6 +316,7 @@ class Stash {
     transfers_ = static_cast<detail::TransfersUnderWay&&>(other.transfers_);
     work_ = static_cast<detail::StashWorkTimes&&>(other.work_);
     watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
+    declining_ = other.declining_;
     poisons_ = other.poisons_;
     now_ = other.now_;
     other.now_ = {};
@@ -343,7 +352,8 @@ class Stash {
     if (!poisons_) return;
     for (std::size_t b = 0; b < program_.schedule.buffers.size(); ++b) {
       const Buffer& buffer = program_.schedule.buffers[b];
-      if (buffer.first >= 0 && buffer.last == static_cast<int>(at))
+      if (buffer.first >= 0 && buffer.last == static_cast<int>(at) &&
+          !detail::is_vacated(program_, b))  // others may wait there
         detail::fill_bytes(*now_.context, bytes(static_cast<int>(b)), 0xFF);
     }
   }
@@ -434,12 +444,20 @@ class Stash {
                                     : View<const T>(matrix(inst.node, inst.x));
         const double start = work_.start();
         now_.context->key.activation = static_cast<std::uint32_t>(inst.node);
-        if (const Error why = codec(inst.node).encode(*now_.context, x, bytes(inst.blob), {})) {
+        const Bytes blob = bytes(inst.blob);
+        const auto& by = codec(inst.node);
+        Error why = by.encode(*now_.context, x, blob, {});
+        RowErrors errors;
+        if (!why) errors = declining_.judge(*now_.context, program_, by, inst.node, x, blob, {});
+        work_.end(now_.at, start);
+        if (!why) {
+          watched_.look(*now_.context, graph(), inst.node, by, blob, errors);
+          why = declining_.decline(*now_.context, program_, codecs_, inst.node, x, now_.arena);
+        }
+        if (why) {
           --now_.at;  // what fails may be put again
           return named("put", inst.node, why);
         }
-        work_.end(now_.at, start);
-        watched_.look(*now_.context, graph(), inst.node, codec(inst.node), bytes(inst.blob));
       } else {
         return {};
       }
@@ -468,8 +486,12 @@ class Stash {
     const double start = work_.start();
     now_.context->key.activation = static_cast<std::uint32_t>(inst.node);
     if (inst.op == Op::decode) {
-      const Error why =
-          codec(inst.node).decode(*now_.context, bytes(inst.blob), matrix(inst.node, inst.y), {});
+      const Declined* const kept = declining_.kept(program_, inst.node);
+      const View<T> y = matrix(inst.node, inst.y);
+      const Error why = kept != nullptr
+                            ? declining_.bring_back(*now_.context, program_, codecs_, *kept, inst,
+                                                    0, {}, now_.arena, y)
+                            : codec(inst.node).decode(*now_.context, bytes(inst.blob), y, {});
       if (why) return named("decoding", inst.node, why);
       value_[id] = inst.y;
     } else {
@@ -512,6 +534,7 @@ class Stash {
   detail::TransfersUnderWay transfers_;
   detail::StashWorkTimes work_;
   detail::WatchedBlobs<T, Context> watched_;
+  detail::Declining<T, Context> declining_;
   bool poisons_ = ADACC_POISONS;
   State now_;
 };

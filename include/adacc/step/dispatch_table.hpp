@@ -57,6 +57,9 @@ struct CodecDispatch {
   Pieces (*watched)(std::size_t rows, std::size_t cols, Dtype) = nullptr;
   CodecStatistics (*seen)(const std::byte* pieces, std::size_t stride, std::size_t rows,
                           std::size_t cols) = nullptr;
+  /// How well a blob holds the rows of what was encoded; null if the codec does not judge that, or not in
+  /// this context.
+  RowErrors (*row_errors)(Context&, View<const T> x, ConstBytes blob, Part) = nullptr;
 };
 
 namespace detail {
@@ -89,6 +92,11 @@ constexpr CodecDispatch<T, Context> codec_dispatch() {
     calls.watched = &Codec::watched;
     calls.seen = &Codec::seen;
   }
+  if constexpr (CodecInfoFor<Codec>::row_bound() > 0 &&
+                requires(Context & context, View<const T> x, ConstBytes blob) {
+                  kernel::row_errors(context, x, blob, Part{});
+                })
+    calls.row_errors = &kernel::template row_errors<T>;
   return calls;
 }
 

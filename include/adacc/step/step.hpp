@@ -19,6 +19,7 @@
 #include "arena.hpp"
 #include "bound_program.hpp"
 #include "complete_gradients.hpp"
+#include "declining.hpp"
 #include "dispatch.hpp"
 #include "memory_check.hpp"
 #include "program_check.hpp"
@@ -31,6 +32,8 @@ template <class T = float, class Context = Cpu, class Abilities = AllAbilities>
 class Step {
   using Transfers =
       std::conditional_t<Abilities::transfers, detail::TransfersUnderWay, detail::NoTransfers>;
+  using Declining =
+      std::conditional_t<Abilities::declining, detail::Declining<T, Context>, detail::NoDeclining>;
   static_assert(
       dtype_of<T> != Dtype::bf16 || detail::has_memory_of_its_own<Context>,
       "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
@@ -208,6 +211,7 @@ class Step {
     at_.targets = targets.data();
     loss_.clear();
     error_ = {};
+    declining_.begin(at_.program);
     active_ = true;
     ++begun_;
     return {};
@@ -363,6 +367,13 @@ class Step {
   /// if nothing was encoded, or the codec does not say.
   CodecStatistics statistics(int id) const { return watched_.of(id); }
 
+  /// Whether the steps that follow have codecs judge what they encode (codec/row_errors.hpp), and keep
+  /// otherwise what does not pass: as they do unless they are told not to. Not during a step.
+  void judge_encodes(bool judges) { declining_.let(judges); }
+  /// What became of activation `id` in the step that ran last, if a codec judged it; and of all together.
+  Declined declined(int id) const { return declined_of(at_.program.declinables, id); }
+  DeclinedCounts declined_counts() const { return counts_of(at_.program.declinables); }
+
   /// The last activation: in Mode::infer valid from the end of the step until the next one, and in
   /// a training step without a loss once hand_over() has run, until the instruction behind it.
   View<const T> output() const { return tensor(at_.program.schedule.output, graph().output()); }
@@ -393,6 +404,7 @@ class Step {
   }
 
   void perform(Context& context, const Instruction& inst, std::size_t part) {
+    if (inst.again || inst.op == Op::backward) declining_.mark(at_.program);
     switch (inst.op) {
       case Op::forward: return forward(context, inst, part);
       case Op::backward: return backward(context, inst, part);
@@ -416,16 +428,8 @@ class Step {
         const auto sum = at_.of_sum(inst, part);
         return context.accumulate(sum.from, sum.to);
       }
-      case Op::encode:
-        note(codec(inst).encode(context, at_.matrix(inst.node, inst.x, part), at_.bytes(inst.blob),
-                                codec_part(inst, part)));
-        if (part + 1 == static_cast<std::size_t>(inst.parts))
-          watched_.look(context, graph(), inst.node, codec(inst), at_.bytes(inst.blob));
-        return;
-      case Op::decode:
-        return note(codec(inst).decode(context, at_.bytes(inst.blob),
-                                       at_.matrix(inst.node, inst.y, part),
-                                       codec_part(inst, part)));
+      case Op::encode: return encode(context, inst, part);
+      case Op::decode: return decode(context, inst, part);
       case Op::loss:
       case Op::loss_gradient: return loss(context, inst, part);
     }
@@ -433,6 +437,31 @@ class Step {
 
   void note(const Error& error) {
     if (error && !error_) error_ = error;
+  }
+
+  void encode(Context& context, const Instruction& inst, std::size_t part) {
+    const View<const T> x = at_.matrix(inst.node, inst.x, part);
+    const Bytes blob = at_.bytes(inst.blob);
+    const Part piece = codec_part(inst, part);
+    const bool last = part + 1 == static_cast<std::size_t>(inst.parts);
+    RowErrors errors;
+    note(codec(inst).encode(context, x, blob, piece));
+    if constexpr (Abilities::declining)
+      if (!error_)
+        errors = declining_.judge(context, at_.program, codec(inst), inst.node, x, blob, piece);
+    if (last) watched_.look(context, graph(), inst.node, codec(inst), blob, errors);
+    if constexpr (Abilities::declining)
+      if (last && !error_)
+        note(declining_.decline(context, at_.program, dispatch_, inst.node, x, at_.arena));
+  }
+
+  void decode(Context& context, const Instruction& inst, std::size_t part) {
+    const View<T> y = at_.matrix(inst.node, inst.y, part);
+    if constexpr (Abilities::declining)
+      if (const Declined* kept = declining_.kept(at_.program, inst.node))
+        return note(declining_.bring_back(context, at_.program, dispatch_, *kept, inst, part,
+                                          codec_part(inst, part), at_.arena, y));
+    note(codec(inst).decode(context, at_.bytes(inst.blob), y, codec_part(inst, part)));
   }
 
   const CodecDispatch<T, Context>& codec(const Instruction& inst) const {
@@ -583,6 +612,7 @@ class Step {
     at_ = static_cast<detail::BoundProgram<T, Abilities>&&>(other.at_);
     dispatch_ = static_cast<Dispatch<T, Context>&&>(other.dispatch_);
     watched_ = static_cast<detail::WatchedBlobs<T, Context>&&>(other.watched_);
+    declining_ = other.declining_;
     transfers_ = static_cast<Transfers&&>(other.transfers_);
     updates_ = other.updates_;
     loss_ = other.loss_;
@@ -602,6 +632,7 @@ class Step {
   detail::BoundProgram<T, Abilities> at_;
   Dispatch<T, Context> dispatch_;
   detail::WatchedBlobs<T, Context> watched_;
+  Declining declining_;
   Transfers transfers_;
   UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;

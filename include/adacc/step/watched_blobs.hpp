@@ -58,14 +58,16 @@ class WatchedBlobs {
   }
   void stop() { on_ = false; }
 
-  /// Activation `id` was encoded to `blob`.
+  /// Activation `id` was encoded to `blob`, and judged by `errors`.
   void look(Context& context, const Graph& graph, int id, const CodecDispatch<T, Context>& codec,
-            ConstBytes blob) {
+            ConstBytes blob, const RowErrors& errors) {
     if (!on_) return;
     const Shape shape = graph.node(id).output;
     if constexpr (on_host) {
       if (codec.statistics != nullptr)
         statistics_[index(id)] = codec.statistics(blob, shape.rows(), shape.cols(), dtype_of<T>);
+      statistics_[index(id)].rows_over = errors.over;
+      if (errors.over > 0) statistics_[index(id)].elements = shape.elems();
     } else if constexpr (gathers) {
       if (codec.watched == nullptr) return;
       std::byte* const to = memory_.data() + places_[index(id)];

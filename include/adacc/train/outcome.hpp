@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "../core/error.hpp"
+#include "../program/declinable.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -19,6 +20,9 @@ struct TrainingOutcome {
   /// If updates are fused: parameters that keep their values and state, because the loss, or the gradient
   /// of one that is complete with them, was not finite. Others are updated.
   std::size_t skipped = 0;
+  /// Activations whose codec lost rows (codec/row_errors.hpp), each counted in every micro-batch, and how
+  /// they were kept instead. Of all ranks.
+  DeclinedCounts declined{};
 };
 
 namespace detail {
@@ -35,6 +39,7 @@ struct SummedBatches {
   double losses = 0;        ///< the sum of theirs
   double norm = 0;          ///< L2, of the summed gradients
   std::size_t batches = 0;  ///< micro-batches
+  DeclinedCounts declined{};
 };
 
 }  // namespace detail

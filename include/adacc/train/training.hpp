@@ -176,7 +176,7 @@ class Training {
       return Error::misuse("there are no gradients to update from: accumulate() some first");
     if (fused()) return outcome_of_step(lr);
     return update_from(lr, [&] {
-      return detail::SummedBatches{losses_, norm_of_block(), batches_};
+      return detail::SummedBatches{losses_, norm_of_block(), batches_, declined_};
     });
   }
 
@@ -444,6 +444,7 @@ class Training {
     // A step in slices, or without a clock, leaves the time of the update unknown.
     seconds_ = seconds > 0 && (batches_ == 0 || seconds_ > 0) ? seconds_ + seconds : 0;
     losses_ += loss;
+    declined_ = declined_ + step_.declined_counts();
     ++batches_;
   }
 
@@ -451,8 +452,12 @@ class Training {
     spoiled_ = !fused();
     if (in_step_.updated > 0) ++updates_;
     in_step_ = {};
+    forget_batches();
+  }
+  void forget_batches() {
     batches_ = 0;
     losses_ = seconds_ = 0;
+    declined_ = {};
   }
 
   void clear() {
@@ -505,6 +510,7 @@ class Training {
   std::size_t batches_ = 0;              ///< whose gradients are summed
   std::size_t first_batch_ = 0;          ///< of an update's, on all ranks, that is this one's
   double losses_ = 0;                    ///< the sum of theirs
+  DeclinedCounts declined_;              ///< and of what was declined in them
   double seconds_ = 0;                   ///< and of their times; 0: unknown
   double rate_ = 0;                      ///< of fused updates
   double previous_norm_ = -1;            ///< of the gradients of the update before; -1: unknown

@@ -115,6 +115,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
   outcome.loss = losses_;
   outcome.grad_norm = norm_of_squares();
   outcome.skipped = in_step_.skipped;
+  outcome.declined = declined_;
   outcome.finite = std::isfinite(outcome.loss) && outcome.skipped == 0;
   if (std::isfinite(outcome.grad_norm)) previous_norm_ = outcome.grad_norm;
   const double seconds = seconds_;
@@ -163,6 +164,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
   outcome.batches = all.batches;
   outcome.loss = all.losses / n;
   outcome.grad_norm = all.norm / n;
+  outcome.declined = all.declined;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
   outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (!outcome.finite) {
@@ -179,8 +181,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
   // `n` counts those of other ranks, too.
   const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
   const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
-  batches_ = 0;
-  losses_ = seconds_ = 0;
+  forget_batches();
   if (keeper_ != nullptr) keeper_->after(*this, seconds);
   return outcome;
 }

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+/// Declines encodes that lose rows, where a codec says so of its own blob (codec/row_errors.hpp).
+///
+/// What an encode has read is still there when it ends. If rows are over the codec's bound, and the arena has
+/// room to spare until backward wants the activation (step/spare_room.hpp), it waits there as it is; or else
+/// by the next milder codec among those that all its readers tolerate, which is judged alike. Otherwise its
+/// blob stays as planned, and the report says so. Nothing of that depends on anything but the program and the
+/// values: neither on threads nor on slices.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "../codec/estimated_error.hpp"
+#include "../core/context.hpp"
+#include "dispatch_table.hpp"
+#include "memory_check.hpp"
+#include "spare_room.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Copies `bytes` bytes on the threads of a context.
+template <class Context>
+void copy_in_tiles(Context& context, const std::byte* from, std::byte* to, std::size_t bytes) {
+  constexpr std::size_t tile = 64 * KiB;
+  for_tiles(context, div_up(bytes, tile), [=](std::size_t i, int) {
+    const std::size_t begin = i * tile, left = bytes - begin;
+    std::memcpy(to + begin, from + begin, left < tile ? left : tile);
+  });
+}
+
+/// For steps whose codecs judge nothing.
+struct NoDeclining {
+  void let(bool) {}
+  void begin(Program&) {}
+  void mark(Program&) {}
+};
+
+/// Of the steps of one program, in which what became of each activation is noted.
+template <class T, class Context>
+class Declining {
+  using Codec = CodecDispatch<T, Context>;
+  using Codecs = Dispatch<T, Context>;
+
+ public:
+  /// Whether encodes are judged, and what does not pass is kept otherwise.
+  void let(bool on) { on_ = on; }
+
+  /// A step begins: nothing is declined yet.
+  void begin(Program& program) {
+    for (Declinable& mine : program.declinables) mine.now = {};
+    stale_ = stale_ || (marked_ && !program.declinables.empty());
+  }
+
+  /// `part` of activation `id` was encoded to `blob`: that part of `x` is in memory, which begins where the
+  /// whole would begin. What its codec says.
+  RowErrors judge(Context& context, Program& program, const Codec& codec, int id, View<const T> x,
+                  ConstBytes blob, Part part) const {
+    if (!on_ || codec.row_errors == nullptr) return {};
+    Declinable* const mine = find_declinable(program.declinables, id);
+    if (mine == nullptr) return {};
+    if (part.first == 0) mine->now = {};  // one that failed may be encoded again
+    return mine->now.errors = mine->now.errors + codec.row_errors(context, x, blob, part);
+  }
+
+  /// All of it was: if rows are over the bound, keeps it in another form. The error of a codec.
+  Error decline(Context& context, Program& program, const Codecs& codecs, int id, View<const T> x,
+                Bytes arena) {
+    if constexpr (!has_memory_of_its_own<Context>) {
+      Declinable* const mine = on_ ? find_declinable(program.declinables, id) : nullptr;
+      if (mine == nullptr || mine->now.errors.over == 0) return {};
+      mine->now.kept = KeptAs::over_bound;
+      if (!mine->movable) return {};
+      const std::size_t bytes = x.size() * sizeof(T), place = spare_room(program, *mine, bytes);
+      if (place == no_room) return encode_milder(context, program, codecs, *mine, x, arena);
+      copy_in_tiles(context, bytes_of_values(x.data()), arena.data() + place, bytes);
+      keep(*mine, KeptAs::exactly, nullptr, place, bytes);
+    }
+    return {};
+  }
+
+  /// Whether activation `id` is kept otherwise than planned.
+  static const Declined* kept(const Program& program, int id) {
+    const Declinable* const mine = find_declinable(program.declinables, id);
+    return mine != nullptr && mine->now.otherwise() ? &mine->now : nullptr;
+  }
+
+  /// Brings back what is kept otherwise: part `part` of instruction `inst`, for which the plan's codec would
+  /// decode `piece`, to `y`.
+  Error bring_back(Context& context, const Program& program, const Codecs& codecs,
+                   const Declined& from, const Instruction& inst, std::size_t part, Part piece,
+                   ConstBytes arena, View<T> y) const {
+    if constexpr (!has_memory_of_its_own<Context>) {
+      const CodecInfo& planned = *program.plan[inst.node].codec();
+      const auto share = [&](std::size_t whole, std::size_t p) {
+        return whole / static_cast<std::size_t>(inst.parts) * p +
+               whole % static_cast<std::size_t>(inst.parts) * p /
+                   static_cast<std::size_t>(inst.parts);
+      };
+      if (from.codec == nullptr) {
+        // What reads a part of rows right behind it wants these rows.
+        Run run = run_of(planned, y, piece);
+        if (inst.loop < 0) run = {share(y.size(), part), share(y.size(), part + 1)};
+        copy_in_tiles(context, arena.data() + from.place + run.begin * sizeof(T),
+                      reinterpret_cast<std::byte*>(y.data() + run.begin),
+                      (run.end - run.begin) * sizeof(T));
+        return {};
+      }
+      const ConstBytes blob(arena.data() + from.place, Shape(from.bytes));
+      Part mine;
+      if (from.codec->split_items == nullptr) {
+        if (part != 0) return {};
+      } else if (inst.parts > 1) {
+        const std::size_t items = from.codec->split_items(y.rows(), y.cols());
+        std::size_t first = share(items, part), end = share(items, part + 1);
+        if (inst.loop >= 0) {
+          const std::size_t elems = from.codec->item_elements(y.cols());
+          const Run run = run_of(planned, y, piece);
+          first = run.begin / elems, end = div_up(run.end, elems);
+        }
+        if (first == end) return {};
+        mine = {first, end - first, items};
+      }
+      return codecs.find(from.codec)->decode(context, blob, y, mine);
+    }
+    return {};
+  }
+
+  /// Before backward looks at program.exact: what is kept exactly is exact, and so is what is made from it.
+  void mark(Program& program) {
+    if (!stale_) return;
+    stale_ = marked_ = false;
+    mark_exact(
+        program.graph, program.plan,
+        [&](int k) {
+          const Declined* const now = kept(program, k);
+          if (now == nullptr || (now->codec != nullptr && !now->codec->lossless)) return false;
+          return marked_ = true;
+        },
+        program.exact);
+  }
+
+ private:
+  /// Elements of a tensor.
+  struct Run {
+    std::size_t begin = 0, end = 0;
+  };
+  /// What `piece` of `y` by `codec` stands for.
+  static Run run_of(const CodecInfo& codec, View<const T> y, Part piece) {
+    if (codec.item_elements == nullptr) return {0, y.size()};
+    const std::size_t n = codec.item_elements(y.cols());
+    const Part mine = piece.of(codec.split_items(y.rows(), y.cols()));
+    const std::size_t end = (mine.first + mine.count) * n;
+    return {mine.first * n, end < y.size() ? end : y.size()};
+  }
+
+  static const std::byte* bytes_of_values(const T* values) {
+    return reinterpret_cast<const std::byte*>(values);
+  }
+
+  void keep(Declinable& mine, KeptAs kept, const CodecInfo* codec, std::size_t place,
+            std::size_t bytes) {
+    mine.now.kept = kept;
+    mine.now.codec = codec;
+    mine.now.place = place;
+    mine.now.bytes = bytes;
+    stale_ = stale_ || codec == nullptr || codec->lossless;
+  }
+
+  Error encode_milder(Context& context, const Program& program, const Codecs& codecs,
+                      Declinable& mine, View<const T> x, Bytes arena) {
+    const Graph& graph = program.graph;
+    const CodecInfo& planned = *program.plan[mine.activation].codec();
+    const CodecSpan candidates = graph.candidates_of(mine.activation);
+    const auto error_of = [&](const CodecInfo& codec) {
+      return estimated_error(codec, graph.node(mine.activation).output, graph.scalar);
+    };
+    bool spoiled = false;  // what is tried may lie where the blob was
+    double above = error_of(planned);
+    std::size_t last = candidates.count;  // of those with that error, the one tried last
+    for (;;) {
+      const CodecInfo* next = nullptr;
+      double error = -1;
+      std::size_t number = 0;
+      for (std::size_t i = 0; i < candidates.count; ++i) {
+        const double its = error_of(*candidates[i]);
+        const bool milder = its < above || (its <= above && last < i);
+        if (milder && its > error) next = candidates[i], error = its, number = i;
+      }
+      if (next == nullptr) break;
+      above = error, last = number;
+      const Codec* const codec = codecs.find(next);
+      if (codec == nullptr || !next->keeps_values || !can_come_back(program, mine, *next)) continue;
+      const std::size_t bytes = next->encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+      const std::size_t place = bytes == 0 ? no_room : spare_room(program, mine, bytes);
+      if (place == no_room) continue;
+      const Bytes blob(arena.data() + place, Shape(bytes));
+      spoiled = true;
+      if (const Error why = codec->encode(context, x, blob, {})) return why;
+      if (codec->row_errors != nullptr && codec->row_errors(context, x, blob, {}).over > 0)
+        continue;
+      keep(mine, KeptAs::milder, next, place, bytes);
+      return {};
+    }
+    if (!spoiled || mine.blob < 0) return {};
+    const auto b = static_cast<std::size_t>(mine.blob);
+    return codecs.find(&planned)->encode(
+        context, x,
+        Bytes(arena.data() + program.layout.offsets[b], Shape(program.schedule.buffers[b].bytes)),
+        {});
+  }
+
+  /// Whether decodes in parts that are read right behind them can be those of `codec`.
+  static bool can_come_back(const Program& program, const Declinable& mine,
+                            const CodecInfo& codec) {
+    if (!mine.by_parts) return true;
+    const CodecInfo& planned = *program.plan[mine.activation].codec();
+    if (codec.split_items == nullptr || codec.item_elements == nullptr) return false;
+    const std::size_t cols = program.graph.node(mine.activation).output.cols();
+    const Cut cut = codec_cut(program.graph, mine.activation, planned);
+    return cut.part_items * planned.item_elements(cols) % codec.item_elements(cols) == 0;
+  }
+
+  bool on_ = true;
+  bool stale_ = false;  ///< program.exact is not what this step keeps
+  bool marked_ =
+      true;  ///< it says more than the plan, or may: a program may be a copy of another step's
+};
+
+}}}  // namespace adacc::v0_1::detail
