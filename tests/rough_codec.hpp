@@ -126,6 +126,17 @@ struct Fine : Rounded<std::int16_t> {
   static constexpr const char* name = "fine";
 };
 
+/// The same, if it is not told to fail.
+struct Failing : Rounded<std::int16_t> {
+  static constexpr const char* name = "failing";
+  static inline bool fails = false;
+  template <class T>
+  static Error encode(Cpu& cpu, View<const T> x, Bytes blob, Part part = {}) {
+    if (fails) return Error::say("this codec was told to fail");
+    return Rounded::encode(cpu, x, blob, part);
+  }
+};
+
 /// 16 bits, of which no row is thought well.
 struct Gloomy : Rounded<std::int16_t> {
   static constexpr const char* name = "gloomy";

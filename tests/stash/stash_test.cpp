@@ -309,6 +309,40 @@ struct Pages {
 
 }  // namespace
 
+TEST_CASE("what could not be declined, as a milder codec failed, may be put again") {
+  const Shape shape(16, 32);
+  std::vector<float> x(shape.elems());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  bool failed = false;
+  for (std::size_t spare = 0; spare < 4096 && !failed; spare += 256) {
+    StashModel<> model;
+    for (int id = 0; id < 2; ++id) {
+      model.add("x", shape, {id});
+      model.allow<Picky>(id, 1e-4);
+      model.allow<rough::Failing>(id, 1e-6);
+    }
+    model.stage_bytes(0, spare);
+    Plan plan = retain_all(*model.graph());
+    plan.policies[0] = compress(&codec_info<Picky>);
+    auto stash = Stash<>::make(model, plan);
+    REQUIRE_MESSAGE(stash, stash.error.text());
+    std::vector<Line> arena(stash->arena_bytes() / 64 + 1);
+    REQUIRE_FALSE(stash->bind({arena[0].bytes, Shape(stash->arena_bytes())}));
+    Cpu cpu;
+    REQUIRE_FALSE(stash->begin(cpu));
+    rough::Failing::fails = true;
+    const Error why = stash->put(0, View<const float>(x.data(), shape));
+    rough::Failing::fails = false;
+    if (!why) continue;
+    failed = true;
+    CHECK(says(why, "told to fail"));
+    REQUIRE_FALSE(stash->put(0, View<const float>(x.data(), shape)));
+    CHECK(stash->declined(0).errors.rows == 16);
+    CHECK(stash->declined(0).codec == &codec_info<rough::Failing>);
+  }
+  CHECK(failed);
+}
+
 TEST_CASE(
     "what a codec declines is kept otherwise where there is room, and no byte beyond it is used") {
   DeclinedCounts all;

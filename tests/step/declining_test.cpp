@@ -308,6 +308,7 @@ TEST_CASE("a step that follows another begins anew") {
   CHECK_FALSE(step->program().exact[first]);
   uneven();
   CHECK(gradients_of() == declined);
+  CHECK(step->program().exact[first]);
 }
 
 TEST_CASE(
@@ -325,9 +326,14 @@ TEST_CASE(
     Plan plan = made->plan;
     for (std::size_t k = 0; k + 1 < plan.policies.size(); ++k)
       if (random() % 2 == 0) plan.policies[k] = compress(&codec_info<Picky>);
+    // Gloomy's blobs are tried, and never stay; Fine's do.
+    const std::size_t gloomy = made->graph.candidates.size();
+    made->graph.candidates.push_back(&codec_info<Gloomy>);
     made->graph.candidates.push_back(&codec_info<Fine>);
-    const std::size_t candidates = made->graph.candidates.size();
-    for (Node& node : made->graph.nodes) node.candidates = {candidates - 1, candidates};
+    for (Node& node : made->graph.nodes) {
+      const std::size_t begin = gloomy + random() % 2;
+      node.candidates = {begin, begin + 1 + (begin == gloomy ? random() % 2 : 0)};
+    }
     auto program = make_program(made->graph, plan);
     if (!program || program->declinables.empty()) continue;
     // Most leave little room: some of these get more, as who lends a larger arena might.
@@ -340,6 +346,7 @@ TEST_CASE(
       auto table = make_dispatch<float, Cpu>(network);
       table.add_codec<Picky>();
       table.add_codec<Fine>();
+      table.add_codec<Gloomy>();
       return run_made(
           Step<>::make(static_cast<Dispatch<float, Cpu>&&>(table), of), of, workers, pattern,
           [&](Step<>& step, Cpu& cpu, View<const float> x, View<const float> y) -> Result<double> {
