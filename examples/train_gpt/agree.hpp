@@ -56,5 +56,5 @@ inline adacc::Error agree(adacc::GroupRef group, const CommandLine& line,
       own = own || option.name == name;
     if (!own) agreement.add("option " + option.name, option.value);
   }
-  return agreement.check(group);
+  return agreement.examine(group);
 }
