@@ -30,13 +30,23 @@ struct DecodedGroups {
   float scale[P], minimum[P];
 
   ADACC_HD void set(std::size_t j, bfloat16 s, bfloat16 m) {
-    scale[j] = to_float(without_mark(s)), minimum[j] = to_float(m);
+    scale[j] = to_float(s), minimum[j] = to_float(m);
   }
 };
 
-/// Whether codes of a group decode by arithmetic alone: it is not marked, and its scale is a number. (What arithmetic
-/// makes of a NaN has other bits on a GPU than on a CPU.)
-ADACC_HD constexpr bool is_plain(bfloat16 scale) { return scale.bits < 0x7F80; }
+/// Whether any of some scales is that of a marked group; takes the marks off.
+template <std::size_t N>
+ADACC_HD bool take_marks(SmallPacket<bfloat16, N>& scales) {
+  using Words = SmallPacket<std::uint32_t, N / 2>;
+  Words words = bits_as<Words>(scales);
+  std::uint32_t any = 0;
+  ADACC_UNROLL for (std::size_t w = 0; w < N / 2; ++w) {
+    any |= words.at[w];
+    words.at[w] &= 0x7FFF7FFF;
+  }
+  scales = bits_as<SmallPacket<bfloat16, N>>(words);
+  return (any & 0x80008000) != 0;
+}
 
 /// A row of a thread's columns from their codes.
 template <unsigned Bits, bool Symmetric, class T, std::size_t P>
@@ -52,8 +62,8 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
   return out;
 }
 
-/// NaN wherever marked groups have it, and in groups whose scale is one; everywhere if the blob is not `valid`. Of
-/// what the calling thread has decoded. Rare: nothing is held for it.
+/// NaN wherever marked groups have it; everywhere if the blob is not `valid`. Of what the calling thread has decoded.
+/// Rare: nothing is held for it.
 template <unsigned Bits, QuantOptions O, class T>
 ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
                        std::size_t columns, bool valid, const std::byte* bytes, T* x) {
@@ -67,8 +77,7 @@ ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::si
           get<std::uint8_t>(bytes + b.codes + r * b.row_bytes + place.byte) >> place.shift &
           ((1U << Bits) - 1);
       const bool marked = is_marked(scale) && code == nan_code<Bits, O.symmetric>;
-      if (!valid || marked || is_nan(to_float(scale)))
-        x[r * b.cols + thread.col + j] = quiet_nan<T>();
+      if (!valid || marked) x[r * b.cols + thread.col + j] = quiet_nan<T>();
     }
 }
 
@@ -85,8 +94,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     return bfloat16{get<std::uint16_t>(bytes + array + 2 * group)};
   };
   DecodedGroups<P> groups;
-  std::uint16_t most =
-      0;  // of the bits of scales: beyond those of plain ones, if there is one that is not
+  bool marked = false;
   if constexpr (O.group == 0) {
     using Parameters = SmallPacket<bfloat16, P>;
     Parameters scales = {}, minima = {};
@@ -100,10 +108,8 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
         if (!O.symmetric) minima.at[j] = parameter(b.minima, col + j);
       }
     }
-    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
-      groups.set(j, scales.at[j], minima.at[j]);
-      most = larger(most, scales.at[j].bits);
-    }
+    marked = take_marks(scales);
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) { groups.set(j, scales.at[j], minima.at[j]); }
   }
   // Those of the thread's rows lie together.
   using OfRows = SmallPacket<bfloat16, R>;
@@ -112,6 +118,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     const std::size_t g = 2 * b.template group_of<O>(thread.row, col);
     row_scales = load_packet<OfRows>(bytes + b.scales + g);
     if (!O.symmetric) row_minima = load_packet<OfRows>(bytes + b.minima + g);
+    marked = take_marks(row_scales);
   }
 
   // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are in
@@ -130,10 +137,13 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     const std::size_t row = thread.row + r;
     if constexpr (O.group != 0) {
       const std::size_t g = b.template group_of<O>(row, col);
-      const bfloat16 s = Whole ? row_scales.at[r] : parameter(b.scales, g);
+      bfloat16 s = Whole ? row_scales.at[r] : parameter(b.scales, g);
+      if constexpr (!Whole) {
+        marked = marked || is_marked(s);
+        s = without_mark(s);
+      }
       const bfloat16 m = O.symmetric ? zero : Whole ? row_minima.at[r] : parameter(b.minima, g);
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, s, m);
-      most = larger(most, s.bits);
     }
     SmallPacket<std::uint32_t, P / 4> in = {};
     if (codes_aligned) {
@@ -166,8 +176,8 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) if (j < columns) to[j] = elements.at[j];
     }
   }
-  if (!valid || !is_plain(bfloat16{most}))
-    put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
+  if (!valid || marked) put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
+  put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
 }
 
 /// Part `part` of the blocks times tiles of job.format, to x.

@@ -53,8 +53,6 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     // Columns are read four at a time, those beyond the last one as well.
     if constexpr (Tile::by_column && !Tile::whole)
       Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
-    if constexpr (Tile::channels)
-      Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.marked[i] = 0; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;
@@ -190,18 +188,22 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
     quant_clear(all, first == 0);
     if constexpr (decltype(all)::by_part) encode_by_part(all, first);
     else encode_by_step(all, first, end);
-    for (std::size_t i = first; i < end; ++i) {
-      all.set_tile(i);
-      amend_codes(all);
-    }
     return quant_report(all);
   };
-  if (!(whole ? encode(std::true_type{}) : encode(std::false_type{}))) return;
+  const bool last = whole ? encode(std::true_type{}) : encode(std::false_type{});
 #if defined(__CUDA_ARCH__)
   // Divided again, so that no register has held it.
   asm volatile("" : "+l"(part));
 #endif
-  quant_sample<Bits, O>(block, shared.samples, by_row ? part : divided(part, tiles).quotient, job);
+  const std::size_t again = by_row ? part : divided(part, tiles).quotient;
+  QuantTile<Bits, O, T, Block, false> tile{block, shared, job};
+  tile.set_rows(again);
+  for (std::size_t i = by_row ? 0 : divided(part, tiles).remainder, left = by_row ? tiles : 1;
+       left > 0; ++i, --left) {
+    tile.set_tile(i);
+    amend_codes(tile);
+  }
+  if (last) quant_sample<Bits, O>(block, shared.samples, again, job);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -313,7 +313,10 @@ ADACC_HD void saturate_groups(Tile& tile) {
       s.hi[i] = Tile::by_row ? s.slice.hi[i] : empty_hi;
     });
   });
-  if (tile.block.any([&](int me) { return found[me]; })) widen_open_groups(tile);
+  if (!tile.block.any([&](int me) { return found[me]; })) return;
+  if (!tile.has_marks) clear_marks(tile);
+  tile.has_marks = true;
+  widen_open_groups(tile);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -31,8 +31,9 @@ ADACC_HD void finish_open_groups(Tile& tile) {
     Tile::strided(me, Tile::slot_count, [&](std::size_t slot) {
       if (tile.size_of(slot) == 0 || !is_open(tile, slot)) return;
       const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
-      if (tile.shared.marked[slot] == 0) finish_group(tile, slot, lo, hi);
-      else finish_group<true>(tile, slot, lo, hi);
+      if (tile.shared.any_marked != 0 && tile.shared.marked[slot] != 0)
+        finish_group<true>(tile, slot, lo, hi);
+      else finish_group(tile, slot, lo, hi);
     });
   });
 }

@@ -56,6 +56,7 @@ struct QuantTile {
   std::size_t row = 0;                 ///< of the tensor, the first
   std::size_t index = 0, columns = 0;  ///< of the tile
   std::size_t held = 0;                ///< the part of it that threads hold
+  bool has_marks = false;              ///< if outliers are columns: QuantShared::marked was cleared
   typename Block::template PerThread<TilePart<T>> part{};
 
   ADACC_HD std::size_t rows() const { return Whole ? block_rows : format->rows; }
