@@ -128,6 +128,12 @@ class Unknown(Case):
                               torch.full((16,), 20), reduction="none", zero_infinity=True)
         self.assertKept(ctc, leaf(64, 16, 20), most=0.05)
 
+    def test_a_policy_that_returns_nothing(self):
+        with self.assertRaisesRegex(TypeError, "adacc: a policy returned None; forms are as_is"):
+            with adacc.saved_tensors(lambda tensor: None, least_bytes=1):
+                kept = (leaf(64, 64) * 2).sin().sum()
+                kept = kept.cos()
+
     def test_roles_are_told(self):
         seen = set()
 

@@ -55,7 +55,11 @@ guest::Policy policy_from(const py::object& policy) {
   });
   return [callable](const guest::SavedTensor& tensor) {
     const py::gil_scoped_acquire python;
-    return keep_of((*callable)(tensor).cast<std::string>());
+    const py::object form = (*callable)(tensor);
+    if (!py::isinstance<py::str>(form))
+      throw py::type_error("adacc: a policy returned " + py::repr(form).cast<std::string>() +
+                           "; forms are as_is, lossless, bf16, int8, int4");
+    return keep_of(form.cast<std::string>());
   };
 }
 

@@ -62,7 +62,8 @@ struct ElementDemands {
     const double share = what.gates ? 4 : 1;
     return error.numbers && share * error.whole <= most_of_all &&
            (what.rows == 0 || error.row <= most_of_row) &&
-           (what.step == 0 || error.step <= what.step);
+           (what.step == 0 || error.step <= what.step) &&
+           (what.mean_square == 0 || error.mean_square <= static_cast<double>(what.mean_square));
   }
 };
 
@@ -234,7 +235,8 @@ class EncodedElements {
         return;
       }
       if (demands.watched) {
-        if (!demands.met_by(codec.error(cpu, working_type(), here, shape, demands.row, blob))) {
+        if (!demands.met_by(codec.error(cpu, working_type(), here, shape,
+                                        {demands.row, demands.what.complement}, blob))) {
           how = Outcome::declined;
           return;
         }

@@ -22,17 +22,21 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
+/// Against what an error is measured.
+struct Measure {
+  std::size_t row = 1;      ///< neighbouring elements that belong together: a part of the columns
+  bool complement = false;  ///< elements x are taken for x (1 - x)
+};
+
 struct EncodingError {
-  bool numbers = true;  ///< what was encoded is finite, and so is what is decoded
-  double row = 0;       ///< the worst row's squared error by its square
-  double whole = 0;     ///< squared error by square of all
-  float step = 0;       ///< the largest distance of neighbouring codes
+  bool numbers = true;     ///< all are finite, and small enough that their products are
+  double row = 0;          ///< the worst row's squared error by its square
+  double whole = 0;        ///< squared error by square of all
+  float step = 0;          ///< the largest distance of neighbouring codes
+  double mean_square = 0;  ///< the largest of a row
 };
 
 namespace quant = ::adacc::detail;  // this namespace has a detail of its own
-
-/// What is larger rounds to an infinity.
-inline constexpr float largest_in_16_bits = 3.3895e38F;
 
 namespace detail {
 
@@ -43,42 +47,55 @@ inline constexpr bool has_column_groups = [] {
   else return false;
 }();
 
+/// Of a row: with larger elements a sum of products is near the end of floats.
+inline constexpr double largest_square = 1e36;
+
 struct ErrorSum {
-  double noise = 0, square = 0, row = 0;
+  double noise = 0, square = 0, row = 0, mean_square = 0;
   float step = 0;
   bool numbers = true;
 
   void add(const ErrorSum& other) {
     noise += other.noise, square += other.square;
     row = std::max(row, other.row);
+    mean_square = std::max(mean_square, other.mean_square);
     step = std::max(step, other.step);
     numbers = numbers && other.numbers;
   }
-  void add_row(double error, double its_square) {
-    numbers = numbers && std::isfinite(its_square);
+  void add_row(double error, double its_square, std::size_t n) {
+    numbers = numbers && its_square < largest_square;
     noise += error, square += its_square;
+    mean_square = std::max(mean_square, its_square / static_cast<double>(n));
     if (its_square > 0) row = std::max(row, error / its_square);
   }
 };
 
 /// Sum of squares, which vectorizes; no number if any is none.
-template <class T>
-double square_of(const T* x, std::size_t n) {
+template <bool Complement, class T>
+double sum_of_squares(const T* x, std::size_t n) {
+  const auto weighed = [](T element) {
+    const auto value = static_cast<double>(quant::to_number(element));
+    return Complement ? value * (1 - value) : value;
+  };
   constexpr std::size_t lanes = 16;
   double sums[lanes] = {};
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes)
     for (std::size_t k = 0; k < lanes; ++k) {
-      const auto value = static_cast<double>(quant::to_number(x[i + k]));
+      const double value = weighed(x[i + k]);
       sums[k] += value * value;
     }
   double sum = 0;
   for (; i < n; ++i) {
-    const auto value = static_cast<double>(quant::to_number(x[i]));
+    const double value = weighed(x[i]);
     sum += value * value;
   }
   for (const double each : sums) sum += each;
   return sum;
+}
+template <class T>
+double square_of(const T* x, std::size_t n, bool complement) {
+  return complement ? sum_of_squares<true>(x, n) : sum_of_squares<false>(x, n);
 }
 
 template <class Codec>
@@ -98,15 +115,15 @@ EncodingError sum_of_blocks(Cpu& cpu, std::size_t rows, const Body& body) {
   });
   ErrorSum all;
   for (const ErrorSum& each : sums) all.add(each);
-  return {all.numbers, all.row, all.square > 0 ? all.noise / all.square : 0, all.step};
+  return {all.numbers, all.row, all.square > 0 ? all.noise / all.square : 0, all.step,
+          all.mean_square};
 }
 
 }  // namespace detail
 
-/// The error of `blob`, which Codec made of x. `row` neighbouring elements of x belong together: a part
-/// of its columns.
+/// The error of `blob`, which Codec made of x.
 template <class Codec, class T>
-EncodingError encoding_error(Cpu& cpu, View<const T> x, std::size_t row, ConstBytes blob) {
+EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBytes blob) {
   const std::size_t cols = x.cols();
   if constexpr (detail::has_column_groups<Codec>) {
     const quant::QuantFormat format(Codec::bits, Codec::options, x.rows(), cols, sizeof(T));
@@ -115,8 +132,8 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, std::size_t row, ConstBy
           const quant::QuantBlock block(Codec::bits, Codec::options, rows, cols, sizeof(T));
           const std::byte* bytes = blob.data() + format.start_of(index);
           detail::ErrorSum sum;
-          for (std::size_t c = 0; c < cols; c += row) {
-            const std::size_t n = std::min(row, cols - c);
+          for (std::size_t c = 0; c < cols; c += measure.row) {
+            const std::size_t n = std::min(measure.row, cols - c);
             double noise = 0;
             for (std::size_t k = c; k < c + n; ++k) {
               const float scale = to_float(detail::scale_of<Codec>(block, bytes, k));
@@ -125,7 +142,8 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, std::size_t row, ConstBy
               noise += static_cast<double>(scale) * static_cast<double>(scale) / 12;
             }
             for (std::size_t r = first; r < first + rows; ++r)
-              sum.add_row(noise, detail::square_of(x.data() + r * cols + c, n));
+              sum.add_row(noise, detail::square_of(x.data() + r * cols + c, n, measure.complement),
+                          n);
           }
           return sum;
         });
@@ -143,13 +161,19 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, std::size_t row, ConstBy
             float most = 0;
             for (std::size_t i = 0; i < rows * cols; ++i)
               most = std::max(most, std::abs(quant::to_number(from[i])));
-            sum.add_row(0, detail::square_of(from, rows * cols));
+            // A share of 2^-9 at the most, evenly spread.
+            double noise = 0;
+            if (measure.complement)
+              noise = detail::square_of(from, rows * cols, false) / (3.0 * 512 * 512);
+            sum.add_row(noise, detail::square_of(from, rows * cols, measure.complement),
+                        rows * cols);
             sum.step = most / 256;
-            sum.numbers = sum.numbers && most < largest_in_16_bits;
             return sum;
           });
       error.step = seen.step;
-      error.numbers = seen.numbers;
+      error.whole = seen.whole;
+      error.mean_square = seen.mean_square;
+      error.numbers = error.numbers && seen.numbers;
     }
     return error;
   }

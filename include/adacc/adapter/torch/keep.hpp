@@ -21,9 +21,8 @@ struct TensorCodec {
   const CodecInfo* info;
   Error (*encode)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
-  /// How far `blob` is from x, of which `row` elements belong together.
-  EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, std::size_t row,
-                         ConstBytes blob);
+  /// How far `blob` is from x.
+  EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
   /// Changes `blob` so that what is positive in x, which has no negative numbers, decodes to more
   /// than 0.
   void (*keep_gates)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
@@ -53,12 +52,12 @@ inline constexpr TensorCodec tensor_codec{
         return Codec::decode(cpu, blob, View<T>(static_cast<T*>(x), shape));
       });
     },
-    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, std::size_t row,
+    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Measure measure,
        ConstBytes blob) {
       EncodingError error;
       static_cast<void>(with_element(type, [&]<class T>(T) {
-        error =
-            encoding_error<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), row, blob);
+        error = encoding_error<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), measure,
+                                      blob);
         return Error();
       }));
       return error;

@@ -4,7 +4,7 @@
 ///
 /// Measured on a GPT (docs/codecs.md), as the relative squared error of the gradient under 4 bits: q, k
 /// and v of attention 0.50, all of them together under 8 bits two orders of magnitude less; inputs of
-/// linear layers, norms and GELU 0.003 to 0.009. A generated test (bench/peers/torch_operators.py) runs
+/// linear layers, norms and GELU 0.003 to 0.009. A generated test (examples/python/tests/operators_of_torch.py) runs
 /// every operator that torch differentiates, with ordinary and with hard inputs.
 #pragma once
 
@@ -34,6 +34,11 @@ struct Demands {
   std::uint16_t rows = 0;
   /// What is positive stays so, and zero stays zero.
   bool gates = false;
+  /// The error is small against x (1 - x): of a saturated softmax it is 1 - x that a gradient is made of.
+  bool complement = false;
+  /// The mean square of a row is at most so much: of larger queries and keys the softmax is saturated, and
+  /// its gradient is what is left of differences. 0: any.
+  float mean_square = 0;
   /// The largest distance of two neighbouring codes: backward takes a function of what was saved that
   /// bends within such distances. 0: any.
   float step = 0;
@@ -54,7 +59,8 @@ struct ToleratedArgument {
   Demands demands = {};
 };
 
-inline constexpr Demands in_norm{.rows = 8}, by_rows{.rows = 64};
+inline constexpr Demands in_norm{.rows = 8}, by_rows{.rows = 64}, of_shares{.complement = true},
+    of_scores{.rows = 64, .mean_square = 16};
 constexpr Demands steps_of(float step, std::uint16_t rows = 0) {
   return {.rows = rows, .step = step};
 }
@@ -88,12 +94,12 @@ inline constexpr ToleratedArgument tolerated_arguments[] = {
     {"_native_batch_norm_legit", "input", Tolerance::int8},
     {"_batch_norm_with_update", "input", Tolerance::int8},
     // Attention.
-    {"_scaled_dot_product_flash_attention_for_cpu", "query", Tolerance::int8, by_rows},
-    {"_scaled_dot_product_flash_attention_for_cpu", "key", Tolerance::int8, by_rows},
-    {"_scaled_dot_product_flash_attention_for_cpu", "value", Tolerance::int8},
-    {"_scaled_dot_product_flash_attention_for_cpu", "result", Tolerance::int8},
-    {"_softmax", "result", Tolerance::int8},
-    {"_safe_softmax", "result", Tolerance::int8},
+    {"_scaled_dot_product_flash_attention_for_cpu", "query", Tolerance::int8, of_scores},
+    {"_scaled_dot_product_flash_attention_for_cpu", "key", Tolerance::int8, of_scores},
+    {"_scaled_dot_product_flash_attention_for_cpu", "value", Tolerance::int8, by_rows},
+    {"_scaled_dot_product_flash_attention_for_cpu", "result", Tolerance::int8, by_rows},
+    {"_softmax", "result", Tolerance::int8, of_shares},
+    {"_safe_softmax", "result", Tolerance::int8, of_shares},
     {"_log_softmax", "result", Tolerance::int8, steps_of(0.25F)},
     // Elementwise.
     {"gelu", "self", Tolerance::int4, steps_of(2)},
@@ -102,7 +108,7 @@ inline constexpr ToleratedArgument tolerated_arguments[] = {
     {"hardswish", "self", Tolerance::int8, steps_of(0.25F)},
     {"softplus", "self", Tolerance::int8, steps_of(0.25F)},
     {"tanh", "result", Tolerance::int8},
-    {"sigmoid", "result", Tolerance::int8},
+    {"sigmoid", "result", Tolerance::int8, of_shares},
     {"exp", "result", Tolerance::int8, by_rows},
     {"sin", "self", Tolerance::int8, steps_of(0.25F)},
     {"cos", "self", Tolerance::int8, steps_of(0.25F)},
@@ -157,8 +163,10 @@ inline Tolerated tolerance_of(const std::vector<std::string>& savers,
       all.demands.gates = true;
     }
     all.tolerance = std::min(all.tolerance, limit);
+    all.demands.complement = all.demands.complement || mine.demands.complement;
     if (mine.demands.rows > 0 && (all.demands.rows == 0 || mine.demands.rows < all.demands.rows))
       all.demands.rows = mine.demands.rows;
+    if (mine.demands.mean_square > 0) all.demands.mean_square = mine.demands.mean_square;
     if (mine.demands.step > 0 && (all.demands.step == 0 || mine.demands.step < all.demands.step))
       all.demands.step = mine.demands.step;
   }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Every operator that torch's OpInfo differentiates on the CPU, under each policy, against torch alone.
 
-    python examples/python/tests/operators.py               # all of them, a few minutes
-    python examples/python/tests/operators.py softmax amax  # those whose names begin so
+    python examples/python/tests/operators_of_torch.py               # all of them, a few minutes
+    python examples/python/tests/operators_of_torch.py softmax amax  # those whose names begin so
 
 Inputs are OpInfo's own, made larger so that what is saved is encoded, and the same with hard numbers: ties, a few
 infinities, a few of the lowest number, all tiny, all huge, rows of unlike scale. `lossless` has to have torch's bits. A
@@ -23,6 +23,10 @@ import adacc
 
 POLICIES = ("lossless", "bf16", "int8", "tolerated")
 MOST = 0.05
+# Inputs of +-9 saturate attention: what is left of the gradients of queries and keys are differences in which the
+# rounding of values counts, which nothing here can see. Counted apart.
+SATURATED = ("nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward",
+             "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu")
 LARGEST = 200_000  # elements of a sample
 # Draw other numbers each time, or have no gradients to compare.
 SKIPPED = ("empty", "new_empty", "bernoulli", "normal", "multinomial", "svd_lowrank", "pca_lowrank", "rand", "uniform",
@@ -87,6 +91,21 @@ def leaves_of(sample, change):
     return flat, spec, leaves
 
 
+class Weigh(torch.autograd.Function):
+    """The sum of y, each element by a weight of its own (equal ones would cancel in norms and softmax). Saves
+    nothing that could be encoded."""
+
+    @staticmethod
+    def forward(ctx, y):
+        ctx.like = y.shape, y.dtype
+        return y.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, grad):
+        shape, dtype = ctx.like
+        return torch.randn(shape, generator=torch.Generator().manual_seed(11)).to(dtype)
+
+
 def gradients(op, flat, spec, leaves, around):
     """Nobody but autograd holds what op is given and returns: the inputs are copies of the leaves."""
     def loss():
@@ -100,8 +119,7 @@ def gradients(op, flat, spec, leaves, around):
             if not isinstance(y, torch.Tensor) or not y.requires_grad or y.layout != torch.strided:
                 continue
             y = torch.view_as_real(y) if y.is_complex() else y
-            weight = torch.linspace(0.5, 1.5, y.numel(), dtype=torch.double).to(y.dtype).view(y.shape)
-            parts.append((y * weight).sum())
+            parts.append(Weigh.apply(y))
         return parts
     torch.manual_seed(7)
     with around:
@@ -136,12 +154,14 @@ class Count:
         self.lossy = {policy: set() for policy in POLICIES}
         self.lossy_cases = dict.fromkeys(POLICIES, 0)
         self.wrong = []
+        self.saturated = []
         self.not_run = set()
 
 
 def check(op, samples, hard, count):
     name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
     ran = False
+    torch.manual_seed(0)
     try:
         taken = []
         for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
@@ -179,7 +199,8 @@ def check(op, samples, hard, count):
                     continue
                 why, error = judge(mine, exact)
                 if why:
-                    count.wrong.append(f"{where}: {why}")
+                    known = op.name in SATURATED and why.startswith("off")
+                    (count.saturated if known else count.wrong).append(f"{where}: {why}")
                 if error > 0:
                     count.lossy[policy].add(name)
                     count.lossy_cases[policy] += 1
@@ -212,6 +233,8 @@ def main():
     count = run(arguments.names, arguments.samples, show=True)
     for line in count.wrong:
         print(line)
+    for line in count.saturated:
+        print(f"saturated attention: {line}")
     print(f"torch {torch.__version__}: {count.operators} operators, {count.cases} cases under each of "
           f"{', '.join(POLICIES)}; not run: {len(count.not_run)}")
     for policy in POLICIES[1:]:
