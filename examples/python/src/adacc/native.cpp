@@ -4,7 +4,10 @@
 ///
 /// pack and unpack let go of the interpreter before they take the store's mutex: a policy written in
 /// Python takes the interpreter while it is held.
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/extension.h>
@@ -52,7 +55,11 @@ guest::Policy policy_from(const py::object& policy) {
   });
   return [callable](const guest::SavedTensor& tensor) {
     const py::gil_scoped_acquire python;
-    return keep_of((*callable)(tensor).cast<std::string>());
+    const py::object form = (*callable)(tensor);
+    if (!py::isinstance<py::str>(form))
+      throw py::type_error("adacc: a policy returned " + py::repr(form).cast<std::string>() +
+                           "; forms are as_is, lossless, bf16, int8, int4");
+    return keep_of(form.cast<std::string>());
   };
 }
 
@@ -99,6 +106,27 @@ struct Unplanned {
   }
 };
 
+/// Whether the code of Python that runs is torch.utils.checkpoint's, which saves a block's inputs outside
+/// of all operators.
+bool in_torch_checkpoint() {
+  PyFrameObject* const frame = PyEval_GetFrame();
+  if (frame == nullptr) return false;
+  const auto code = py::reinterpret_steal<py::object>(
+      static_cast<PyObject*>(static_cast<void*>(PyFrame_GetCode(frame))));
+  std::string file = py::str(code.attr("co_filename")).cast<std::string>();
+  std::replace(file.begin(), file.end(), '\\', '/');
+  constexpr std::string_view end = "torch/utils/checkpoint.py";
+  return std::string_view(file).ends_with(end);
+}
+
+guest::Packed pack(guest::SavedStore& store, const at::Tensor& tensor) {
+  std::optional<guest::detail::ThreadValue<const char*>> input;
+  if (*guest::RunningOperators::innermost() == '\0' && in_torch_checkpoint())
+    input.emplace(guest::detail::saving_as(), guest::detail::block_role(tensor));
+  const py::gil_scoped_release free_python;
+  return store.pack(tensor);
+}
+
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
                               std::size_t least_bytes, int recorded_steps,
                               const std::string& store) {
@@ -135,6 +163,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                              })
       .def_readonly("bytes", &SavedTensor::bytes)
       .def_readonly("savers", &SavedTensor::savers)
+      .def_readonly("roles", &SavedTensor::roles)
       .def_readonly("producer", &SavedTensor::producer);
   py::class_<SavedStatistics>(module, "Statistics")
       .def_readonly("packed", &SavedStatistics::packed)
@@ -146,6 +175,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("storages", &SavedStatistics::storages)
       .def_readonly("encoded", &SavedStatistics::encoded)
       .def_readonly("decoded", &SavedStatistics::decoded)
+      .def_readonly("declined", &SavedStatistics::declined)
       .def_readonly("raw_bytes", &SavedStatistics::raw_bytes)
       .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes);
   py::class_<guest::SavedStore, std::shared_ptr<guest::SavedStore>>(module, "SavedStore")
@@ -154,7 +184,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                                         guest::SavedOptions{least_bytes});
            }),
            py::arg("policy"), py::arg("least_bytes"))
-      .def("pack", &guest::SavedStore::pack, free_python)
+      .def("pack", &pack)
       .def("unpack", &guest::SavedStore::unpack, free_python)
       .def("settle", &guest::SavedStore::settle, free_python)
       .def("statistics", &guest::SavedStore::statistics, free_python);

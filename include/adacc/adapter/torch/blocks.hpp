@@ -49,6 +49,16 @@ inline bool& within_block() {
   return within;
 }
 
+/// As what `input` is an input of a block that runs again.
+inline const char* block_role(const at::Tensor& input) {
+  return input.defined() && input.requires_grad() ? "block_input" : "block_constant";
+}
+/// The block_role() of what is saved now; null: no input of a block is.
+inline const char*& saving_as() {
+  thread_local const char* role = nullptr;
+  return role;
+}
+
 /// A planned block, from its beginning to its end.
 class PlannedBlock {
  public:

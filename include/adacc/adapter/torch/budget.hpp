@@ -177,8 +177,16 @@ class BudgetState final : public SavedObserver,
                                               c10::isSignedType(entry.what.type));
       if (form.bits != 0 && form.bytes(count) < entry.bytes()) packed = form.bytes(count);
     }
+    std::vector<Keep> forms = forms_up_to(keep);
+    // A look at some rows: the rest is for the step that encodes.
+    constexpr std::size_t rows = 256;
+    std::erase_if(forms, [&](const Keep& form) {
+      return packed == 0 && !EncodedElements::stands(*form.codec(), entry.what.type, x,
+                                                     std::min(count, rows * entry.columns),
+                                                     entry.columns, entry.demands());
+    });
     const std::lock_guard lock(mutex_);
-    if (entry.step == step_ && recording()) recorder_.released(entry, forms_up_to(keep), packed);
+    if (entry.step == step_ && recording()) recorder_.released(entry, std::move(forms), packed);
     return Keep::as_is();
   }
 

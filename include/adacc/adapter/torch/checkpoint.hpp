@@ -51,9 +51,10 @@ class Recomputation {
   Recomputation(const Inputs& inputs, std::function<void(const Inputs&)> again)
       : again_(std::move(again)), surroundings_(Surroundings::devices_of(inputs)) {
     for (const at::Tensor& input : inputs) {
+      asks_gradient_.push_back(input.defined() && input.requires_grad());
+      const ThreadValue<const char*> saving(saving_as(), block_role(input));
       // Detached, as nobody else keeps a leaf's accumulator for us.
       inputs_.emplace_back(input.defined() ? input.detach() : input, /*is_output=*/false);
-      asks_gradient_.push_back(input.defined() && input.requires_grad());
     }
   }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "keep.hpp"
 #include "lossless.hpp"
 #include "threads.hpp"
+#include "tolerance.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -45,6 +47,25 @@ inline std::size_t codec_columns(const at::Tensor& tensor, std::size_t n) {
   }
   return cols < 32 || n / cols < fewest_rows ? enough : cols;
 }
+
+/// What an encoding of elements has to hold.
+struct ElementDemands {
+  /// The largest squared error by square: of a row where each counts by itself, and of all.
+  static constexpr double most_of_row = 0.05, most_of_all = 0.03;
+
+  bool watched = false;  ///< else nothing is asked, and nothing looked at
+  Demands what;
+  std::size_t row = 1;  ///< elements of a row, a part of the codec's
+
+  bool met_by(const EncodingError& error) const {
+    // An open gate next to zero is off by a step, rather than by half of one at the most.
+    const double share = what.gates ? 4 : 1;
+    return error.numbers && share * error.whole <= most_of_all &&
+           (what.rows == 0 || error.row <= most_of_row) &&
+           (what.step == 0 || error.step <= what.step) &&
+           (what.mean_square == 0 || error.mean_square <= static_cast<double>(what.mean_square));
+  }
+};
 
 /// A run of elements, encoded.
 class EncodedElements {
@@ -86,19 +107,48 @@ class EncodedElements {
   }
 
   /// Encodes `n` elements at `x`, of which `cols` make a row, as `keep` says. Stays empty if that
-  /// would not save anything.
-  void encode(Keep keep, c10::ScalarType type, const void* x, std::size_t n, std::size_t cols) {
+  /// would not save anything. False, and empty, if the codec takes them, but not as `demands` say.
+  bool encode(Keep keep, c10::ScalarType type, const void* x, std::size_t n, std::size_t cols,
+              const ElementDemands& demands = {}) {
     type_ = type, n_ = n, cols_ = cols, codec_ = nullptr;
-    if (keep.untouched() || n == 0) return;
+    if (keep.untouched() || n == 0) return true;
     Threads threads;
     Cpu cpu{ExecutorRef(threads)};
     form_ = lossless_form(cpu, x, n, elem_bytes(), c10::isIntegralType(type, true),
                           c10::isSignedType(type));
     if (form_.bits != 0 && form_.bytes(n) < n * elem_bytes()) {
       allocate(form_.bytes(n));
-      return pack_lossless(cpu, form_, x, n, elem_bytes(), blob_.data_ptr());
+      pack_lossless(cpu, form_, x, n, elem_bytes(), blob_.data_ptr());
+      return true;
     }
-    if (keep.codec() != nullptr && has_numbers()) encode_with(cpu, *keep.codec(), x);
+    if (keep.codec() == nullptr || !has_numbers()) return true;
+    const std::size_t total = bytes_with(*keep.codec());
+    if (total == 0 || total >= n_ * elem_bytes()) return true;
+    allocate(total);
+    const Outcome how =
+        encode_with(cpu, *keep.codec(), x, static_cast<std::byte*>(blob_.data_ptr()), demands);
+    if (how == Outcome::encoded) codec_ = keep.codec();
+    else blob_.reset();  // such a codec takes no such tensor: it stays as it is
+    return how != Outcome::declined;
+  }
+
+  /// Whether encode() would not decline; true for what is not looked at, which is half precision. Takes
+  /// no memory of libtorch's.
+  static bool stands(const TensorCodec& codec, c10::ScalarType type, const void* x, std::size_t n,
+                     std::size_t cols, const ElementDemands& demands) {
+    EncodedElements trial;
+    trial.type_ = type, trial.n_ = n, trial.cols_ = cols;
+    if (!trial.has_numbers() || trial.is_half()) return true;
+    Threads threads;
+    Cpu cpu{ExecutorRef(threads)};
+    const std::size_t total = trial.bytes_with(codec);
+    if (total == 0) return true;
+    std::vector<std::byte> memory(total + alignment);
+    void* place = memory.data();
+    std::size_t space = memory.size();
+    return trial.encode_with(cpu, codec, x,
+                             static_cast<std::byte*>(std::align(alignment, total, place, space)),
+                             demands) != Outcome::declined;
   }
 
   /// Writes the elements to `x`, 64-byte aligned.
@@ -162,15 +212,16 @@ class EncodedElements {
     return total;
   }
 
-  void encode_with(Cpu& cpu, const TensorCodec& codec, const void* x) {
-    const std::size_t total = bytes_with(codec), tail = n_ % cols_ * elem_bytes();
-    if (total == 0 || total >= n_ * elem_bytes()) return;
-    allocate(total);
-    auto* to = static_cast<std::byte*>(blob_.data_ptr());
+  enum class Outcome { encoded, refused, declined };
+
+  /// Writes bytes_with(codec) bytes.
+  Outcome encode_with(Cpu& cpu, const TensorCodec& codec, const void* x, std::byte* to,
+                      const ElementDemands& demands) const {
+    const std::size_t tail = n_ % cols_ * elem_bytes();
     const at::Tensor floats = buffer();
-    Error why;
+    Outcome how = Outcome::encoded;
     for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
-      if (why) return;
+      if (how != Outcome::encoded) return;
       const std::byte* from = static_cast<const std::byte*>(x) + first * elem_bytes();
       const void* here = from;
       if (floats.defined()) {
@@ -178,12 +229,24 @@ class EncodedElements {
                         shape.elems(), static_cast<float*>(floats.data_ptr()));
         here = floats.data_ptr();
       }
-      why = codec.encode(cpu, working_type(), here, shape, Bytes(to, Shape(bytes)));
+      const Bytes blob(to, Shape(bytes));
+      if (codec.encode(cpu, working_type(), here, shape, blob)) {
+        how = Outcome::refused;
+        return;
+      }
+      if (demands.watched) {
+        if (!demands.met_by(codec.error(cpu, working_type(), here, shape,
+                                        {demands.row, demands.what.complement}, blob))) {
+          how = Outcome::declined;
+          return;
+        }
+        if (demands.what.gates) codec.keep_gates(cpu, working_type(), here, shape, blob);
+      }
       to += align_up(bytes);
     });
-    if (why) return blob_.reset();  // such a codec takes no such tensor: it stays as it is
-    std::memcpy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail, tail);
-    codec_ = &codec;
+    if (how == Outcome::encoded)
+      std::memcpy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail, tail);
+    return how;
   }
 
   void allocate(std::size_t bytes) {

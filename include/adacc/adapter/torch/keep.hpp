@@ -3,10 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 
 #include <c10/core/ScalarType.h>
 
+#include "../../codec/bf16.hpp"
 #include "../../codec/codec.hpp"
+#include "../../codec/int4_outlier.hpp"
+#include "../../codec/int8_outlier.hpp"
+#include "encoding_error.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -16,6 +21,11 @@ struct TensorCodec {
   const CodecInfo* info;
   Error (*encode)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
+  /// How far `blob` is from x.
+  EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
+  /// Changes `blob` so that what is positive in x, which has no negative numbers, decodes to more
+  /// than 0.
+  void (*keep_gates)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -41,6 +51,22 @@ inline constexpr TensorCodec tensor_codec{
       return with_element(type, [&]<class T>(T) {
         return Codec::decode(cpu, blob, View<T>(static_cast<T*>(x), shape));
       });
+    },
+    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Measure measure,
+       ConstBytes blob) {
+      EncodingError error;
+      static_cast<void>(with_element(type, [&]<class T>(T) {
+        error = encoding_error<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), measure,
+                                      blob);
+        return Error();
+      }));
+      return error;
+    },
+    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
+      static_cast<void>(with_element(type, [&]<class T>(T) {
+        keep_gates<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), blob);
+        return Error();
+      }));
     }};
 
 /// A form. Whatever the policy says, masks of two values become bits, because that loses nothing,
@@ -63,6 +89,9 @@ class Keep {
     return keep;
   }
 
+  /// The next form that loses less: of 4 bits 8, of 8 bits 16, of any other codec none.
+  constexpr Keep milder() const;
+
   constexpr bool untouched() const { return untouched_; }
   /// Null: none.
   constexpr const TensorCodec* codec() const { return codec_; }
@@ -71,5 +100,15 @@ class Keep {
   const TensorCodec* codec_ = nullptr;
   bool untouched_ = false;
 };
+
+/// The forms of policies that are ready, and of plans, the mildest first.
+inline constexpr Keep ready_forms[] = {Keep(), Keep::as<Bf16>(), Keep::as<Int8Outlier>(),
+                                       Keep::as<Int4Outlier>()};
+
+constexpr Keep Keep::milder() const {
+  for (std::size_t i = 1; i < std::size(ready_forms); ++i)
+    if (codec_ == ready_forms[i].codec_) return ready_forms[i - 1];
+  return {};
+}
 
 }}}  // namespace adacc::v0_1::torch

@@ -33,14 +33,8 @@ struct KnownStep {
 
 /// The forms that are at least as exact as `keep`, the largest first.
 inline std::vector<Keep> forms_up_to(Keep keep) {
-  const auto is = [&](const Keep& other) {
-    return keep.codec() != nullptr && keep.codec()->info == other.codec()->info;
-  };
   std::vector<Keep> forms;
-  const Keep ready[] = {Keep::as<Bf16>(), Keep::as<Int8Outlier>(), Keep::as<Int4Outlier>()};
-  const auto last = std::find_if(std::begin(ready), std::end(ready), is);
-  if (last != std::end(ready)) forms.assign(std::begin(ready), last + 1);
-  else if (keep.codec() != nullptr) forms.push_back(keep);
+  for (; keep.codec() != nullptr; keep = keep.milder()) forms.insert(forms.begin(), keep);
   return forms;
 }
 

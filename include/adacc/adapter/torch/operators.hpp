@@ -1,19 +1,53 @@
 // SPDX-License-Identifier: MIT
-/// The operators that are running on this thread: whoever is asked to keep a tensor is not told who
-/// saves it, and what a tensor tolerates depends on who reads it.
+/// The operators that are running on this thread, and what they were given: whoever is asked to keep a
+/// tensor is not told who saves it, nor as which of its arguments, and what a tensor tolerates depends
+/// on both.
 ///
 /// A thread-local callback of libtorch's profiler (at::RecordFunction) is called where operators
-/// begin and end. It costs too little to be measured beside a training step.
+/// begin and end. It costs too little to be measured beside a training step. A saved tensor is one
+/// of the operator's arguments if it has the storage of one, else one of its results. (Storages are
+/// compared by address: an operator's arguments live for as long as the operator runs, and no other
+/// storage gets their addresses.)
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
 
 #include "../../core/config.hpp"
+#include "plain_tensor.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
+
+namespace detail {
+
+/// function.inputs(), which where NDEBUG is not defined asserts what libtorch itself notes only if it was
+/// compiled so, too. (Who instantiates a template by name may name what is private.)
+template <class Tag, auto Member>
+struct NamedMember {
+  friend auto member_of(Tag) { return Member; }
+};
+struct OperatorInputs {
+  friend auto member_of(OperatorInputs);
+};
+template struct NamedMember<OperatorInputs, &at::RecordFunction::inputs_>;
+
+inline auto inputs_of(const at::RecordFunction& function) {
+  return function.*member_of(OperatorInputs());
+}
+
+}  // namespace detail
 
 /// While one lives, this thread knows its operators. It must end on the thread that it began on.
 class RunningOperators {
@@ -23,31 +57,150 @@ class RunningOperators {
     handle() = at::addThreadLocalCallback(
         at::RecordFunctionCallback(
             [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-              names().push_back(function.name());
+              begin(function);
               return nullptr;
             },
-            [](const at::RecordFunction&, at::ObserverContext*) {
-              if (!names().empty()) names().pop_back();
-            })
+            [](const at::RecordFunction&, at::ObserverContext*) { end(); })
+            .needsInputs(true)
             .scopes({at::RecordScope::FUNCTION}));
   }
   ~RunningOperators() {
     if (--watchers() > 0) return;
     at::removeCallback(handle());
-    names().clear();
+    running() = {};
   }
   RunningOperators(const RunningOperators&) = delete;
   RunningOperators& operator=(const RunningOperators&) = delete;
 
   /// The innermost one, such as "aten::native_layer_norm"; empty if none is known. Valid until that
   /// operator ends.
-  static const char* innermost() { return names().empty() ? "" : names().back(); }
+  static const char* innermost() {
+    const Running& all = running();
+    return all.operators.empty() ? "" : all.operators.back().name;
+  }
+
+  /// As what the innermost operator has `tensor`: the names of its arguments that have the tensor's
+  /// storage ("input", "mat1"), "result" if there are none, "statistic" if it also has fewer dimensions
+  /// than the first argument, or one column where that has several; nothing if that cannot be known. The base of a power is "whole_base" if
+  /// the exponent is a whole number of 2 or more.
+  static std::vector<std::string> roles_of(const at::Tensor& tensor) {
+    const Running& all = running();
+    if (all.operators.empty()) return {};
+    const Operator& mine = all.operators.back();
+    const auto schema = mine.function->operator_schema();
+    if (!schema) return {};
+    const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    std::vector<std::string> roles;
+    for (std::size_t i = mine.first_argument; i < all.arguments.size(); ++i) {
+      const Argument& argument = all.arguments[i];
+      if (argument.storage != storage || argument.place >= schema->arguments().size()) continue;
+      // What an operator in place was given is what it returns.
+      std::string role =
+          argument.place == 0 && std::string_view(mine.name).ends_with('_') ? "result"
+          : argument.place == 0 && mine.whole_power                         ? "whole_base"
+                                                    : schema->arguments()[argument.place].name();
+      if (std::find(roles.begin(), roles.end(), role) == roles.end())
+        roles.push_back(std::move(role));
+    }
+    if (!roles.empty()) return roles;
+    const bool reduced = tensor.dim() < mine.dimensions || columns_of(tensor) < mine.least_columns;
+    roles.emplace_back(reduced ? "statistic" : "result");
+    return roles;
+  }
+
+  /// Whether `tensor` is the weight or bias of any operator that runs: of a linear layer's, a product
+  /// that runs in it has another name for it.
+  static bool is_weight(const at::Tensor& tensor) {
+    const Running& all = running();
+    const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    for (std::size_t i = all.operators.size(), end = all.arguments.size(); i-- > 0;) {
+      const Operator& mine = all.operators[i];
+      for (std::size_t a = mine.first_argument; a < end; ++a)
+        if (all.arguments[a].storage == storage && names_weight(mine, all.arguments[a].place))
+          return true;
+      end = mine.first_argument;
+    }
+    return false;
+  }
+
+  /// Whether the innermost operator runs in a linear layer: there the first factor is the input.
+  static bool in_linear() {
+    for (const Operator& each : running().operators)
+      if (std::string_view(each.name) == "aten::linear") return true;
+    return false;
+  }
 
  private:
-  static std::vector<const char*>& names() {
-    thread_local std::vector<const char*> all;
-    return all;
+  struct Argument {
+    const c10::StorageImpl* storage;
+    std::size_t place;  ///< in the schema
+  };
+  struct Operator {
+    const at::RecordFunction* function;
+    const char* name;
+    std::size_t first_argument;
+    std::int64_t dimensions = 0, least_columns = 0;  ///< of a result, by the first tensor
+    bool whole_power = false;
+  };
+  struct Running {
+    std::vector<Operator> operators;
+    std::vector<Argument> arguments;  ///< of all of them
+  };
+  static Running& running() {
+    thread_local Running mine;
+    return mine;
   }
+
+  static void begin(const at::RecordFunction& function) {
+    Running& all = running();
+    Operator mine{&function, function.name(), all.arguments.size()};
+    bool first = true;
+    const auto take = [&](const at::Tensor& tensor, std::size_t place) {
+      if (!is_plain(tensor)) return;
+      if (std::exchange(first, false)) {
+        mine.dimensions = tensor.dim();
+        mine.least_columns = columns_of(tensor) > 1 ? 2 : 0;
+      }
+      all.arguments.push_back({tensor.storage().unsafeGetStorageImpl(), place});
+    };
+    const auto given = detail::inputs_of(function);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (given[i].isTensor()) {
+        take(given[i].toTensor(), i);
+      } else if (given[i].isTensorList()) {
+        for (const at::Tensor& tensor : given[i].toTensorVector()) take(tensor, i);
+      } else if (given[i].isList()) {  // some are optional
+        for (const c10::IValue& each : given[i].toListRef())
+          if (each.isTensor()) take(each.toTensor(), i);
+      }
+    }
+    const std::string_view name = mine.name;
+    if (given.size() > 1 && (name == "aten::pow" || name == "aten::pow_"))
+      mine.whole_power = is_whole(given[1]);
+    all.operators.push_back(mine);
+  }
+  static std::int64_t columns_of(const at::Tensor& tensor) {
+    return tensor.dim() == 0 ? 1 : tensor.size(-1);
+  }
+  static void end() {
+    Running& all = running();
+    if (all.operators.empty()) return;
+    all.arguments.resize(all.operators.back().first_argument);
+    all.operators.pop_back();
+  }
+  static bool is_whole(const c10::IValue& exponent) {
+    if (exponent.isInt()) return exponent.toInt() >= 2;
+    if (!exponent.isDouble()) return false;
+    const double value = exponent.toDouble();
+    return value >= 2 && std::floor(value) == value;
+  }
+  static bool names_weight(const Operator& of, std::size_t place) {
+    const auto schema = of.function->operator_schema();
+    if (!schema || place >= schema->arguments().size()) return false;
+    const std::string& name = schema->arguments()[place].name();
+    return name == "weight" || name == "bias";
+  }
+
   static int& watchers() {
     thread_local int count = 0;
     return count;

@@ -41,7 +41,9 @@
 #include "elements.hpp"
 #include "operators.hpp"
 #include "parameter.hpp"
+#include "plain_tensor.hpp"
 #include "policy.hpp"
+#include "roles.hpp"
 #include "sent_storages.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
@@ -61,6 +63,8 @@ struct SavedStatistics {
   std::size_t storages = 0;  ///< the rest: entries that were made
   // Of those storages that were given up to autograd:
   std::size_t encoded = 0, decoded = 0;
+  std::size_t declined =
+      0;  ///< forms that were too far from what they were of: a milder one was taken
   std::size_t raw_bytes = 0;      ///< what they took before they were encoded, or kept as they are
   std::size_t encoded_bytes = 0;  ///< and since
 };
@@ -117,6 +121,13 @@ struct SavedStorage {
   int step = 0, number = -1;  ///< the observer's
 
   std::size_t elem_bytes() const { return c10::elementSize(what.type); }
+  /// What its encoding has to hold, by all that saved it.
+  ElementDemands demands() const {
+    const Demands all = tolerance_of(what).demands;
+    const auto inner = what.sizes.empty() ? 0 : static_cast<std::size_t>(what.sizes.back());
+    const bool fits = inner > 0 && inner >= all.rows && columns % inner == 0;
+    return {true, all, fits ? inner : columns};
+  }
   std::size_t bytes() const { return (end - first) * elem_bytes(); }
   bool changed() const { return version.current_version() != saved_version; }
 };
@@ -156,10 +167,10 @@ class SavedStore {
     Packed packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     encode_released();
-    std::size_t* const reason = !is_dense(tensor)      ? &counts_.others
-                                : is_parameter(tensor) ? &counts_.parameters
-                                : is_small(tensor)     ? &counts_.small
-                                                       : nullptr;
+    std::size_t* const reason = !is_plain(tensor)   ? &counts_.others
+                                : is_weight(tensor) ? &counts_.parameters
+                                : is_small(tensor)  ? &counts_.small
+                                                    : nullptr;
     if (reason != nullptr) {
       ++*reason;
       packed.as_is_ = tensor.detach();  // never `tensor`: a saved output would own itself
@@ -182,9 +193,12 @@ class SavedStore {
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (observer_ != nullptr) observer_->reads(packed.storage_.get());
     if (packed.storage_ == nullptr) {
-      detail::check_version(packed.as_is_._version() != packed.version_,
-                            packed.as_is_.scalar_type(), packed.as_is_.sizes());
-      return packed.as_is_;
+      const at::Tensor& mine = packed.as_is_;
+      // Not every tensor has sizes to ask for.
+      const bool changed = mine._version() != packed.version_;
+      detail::check_version(changed, mine.scalar_type(),
+                            changed && is_plain(mine) ? mine.sizes() : c10::IntArrayRef());
+      return mine;
     }
     encode_released();
     detail::SavedStorage& mine = *packed.storage_;
@@ -223,7 +237,7 @@ class SavedStore {
   }
 
   /// Whether `tensor` may be encoded, if it is no parameter.
-  bool takes(const at::Tensor& tensor) const { return is_dense(tensor) && !is_small(tensor); }
+  bool takes(const at::Tensor& tensor) const { return is_plain(tensor) && !is_small(tensor); }
   /// The observer's number of the storage of `tensor`, if that was saved in its step `step`; else -1.
   int number_of(const at::Tensor& tensor, int step) const {
     const std::lock_guard lock(mutex_);
@@ -236,12 +250,16 @@ class SavedStore {
  private:
   using Entry = std::shared_ptr<detail::SavedStorage>;
 
-  static bool is_dense(const at::Tensor& tensor) {
-    return tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.has_storage() &&
-           !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
-  }
   bool is_small(const at::Tensor& tensor) const {
     return tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0;
+  }
+
+  static bool is_weight(const at::Tensor& tensor) {
+    return is_parameter(tensor) || RunningOperators::is_weight(tensor);
+  }
+  static void add_saver(SavedTensor& what, const at::Tensor& tensor) {
+    what.savers.emplace_back(detail::saver());
+    what.roles.push_back(detail::role_of(tensor));
   }
 
   /// The entry that `tensor` is a view of, if there is one; `offset` becomes that in its storage.
@@ -257,7 +275,7 @@ class SavedStore {
       if (entry->waiting) {
         entry->first = std::min(entry->first, low);
         entry->end = std::max(entry->end, end);
-        entry->what.savers.emplace_back(RunningOperators::innermost());
+        add_saver(entry->what, tensor);
       }
     } else if (tensor._version() == 0 && entry->decoded.lock().get() == impl) {
       offset += static_cast<std::int64_t>(entry->first);  // backward saves what it unpacked
@@ -273,7 +291,7 @@ class SavedStore {
     auto entry = std::make_shared<detail::SavedStorage>();
     entry->what.type = tensor.scalar_type();
     entry->what.sizes = tensor.sizes().vec();
-    entry->what.savers.emplace_back(RunningOperators::innermost());
+    add_saver(entry->what, tensor);
     if (const auto& node = tensor.grad_fn()) entry->what.producer = node->name();
     std::tie(entry->first, entry->end) = extent(tensor);
     entry->columns =
@@ -336,9 +354,12 @@ class SavedStore {
       const auto* from =
           static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data())) +
           entry.first * entry.elem_bytes();
-      const Keep keep =
-          observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
-      entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first, entry.columns);
+      Keep keep = observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
+      while (!entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first,
+                                   entry.columns, entry.demands())) {
+        ++counts_.declined;
+        keep = keep.milder();
+      }
     }
     if (entry.encoded.empty()) {
       counts_.encoded_bytes += entry.bytes();

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+/// How far an encoding is from what was encoded, row by row, and gates that stay open.
+///
+/// Read from the original and from the scales in the blob: half a step of a group's scale is the most
+/// that an element may be off, and a uniform error of a step has the square of a twelfth. Nothing is
+/// decoded. An encoder that certified its rows itself would make this pass unnecessary: then
+/// `encoding_error` is the one place to change.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "../../codec/bf16.hpp"
+#include "../../codec/quant/codec.hpp"
+#include "../../core/cpu.hpp"
+#include "../../core/view.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// Against what an error is measured.
+struct Measure {
+  std::size_t row = 1;      ///< neighbouring elements that belong together: a part of the columns
+  bool complement = false;  ///< elements x are taken for x (1 - x)
+};
+
+struct EncodingError {
+  bool numbers = true;     ///< all are finite, and small enough that their products are
+  double row = 0;          ///< the worst row's squared error by its square
+  double whole = 0;        ///< squared error by square of all
+  float step = 0;          ///< the largest distance of neighbouring codes
+  double mean_square = 0;  ///< the largest of a row
+};
+
+namespace quant = ::adacc::detail;  // this namespace has a detail of its own
+
+namespace detail {
+
+/// Groups of the codec are columns of blocks.
+template <class Codec>
+inline constexpr bool has_column_groups = [] {
+  if constexpr (requires { Codec::options; }) return Codec::options.group == 0;
+  else return false;
+}();
+
+/// Of a row: with larger elements a sum of products is near the end of floats.
+inline constexpr double largest_square = 1e36;
+
+struct ErrorSum {
+  double noise = 0, square = 0, row = 0, mean_square = 0;
+  float step = 0;
+  bool numbers = true;
+
+  void add(const ErrorSum& other) {
+    noise += other.noise, square += other.square;
+    row = std::max(row, other.row);
+    mean_square = std::max(mean_square, other.mean_square);
+    step = std::max(step, other.step);
+    numbers = numbers && other.numbers;
+  }
+  void add_row(double error, double its_square, std::size_t n) {
+    numbers = numbers && its_square < largest_square;
+    noise += error, square += its_square;
+    mean_square = std::max(mean_square, its_square / static_cast<double>(n));
+    if (its_square > 0) row = std::max(row, error / its_square);
+  }
+};
+
+/// Sum of squares, which vectorizes; no number if any is none.
+template <bool Complement, class T>
+double sum_of_squares(const T* x, std::size_t n) {
+  const auto weighed = [](T element) {
+    const auto value = static_cast<double>(quant::to_number(element));
+    return Complement ? value * (1 - value) : value;
+  };
+  constexpr std::size_t lanes = 16;
+  double sums[lanes] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (std::size_t k = 0; k < lanes; ++k) {
+      const double value = weighed(x[i + k]);
+      sums[k] += value * value;
+    }
+  double sum = 0;
+  for (; i < n; ++i) {
+    const double value = weighed(x[i]);
+    sum += value * value;
+  }
+  for (const double each : sums) sum += each;
+  return sum;
+}
+template <class T>
+double square_of(const T* x, std::size_t n, bool complement) {
+  return complement ? sum_of_squares<true>(x, n) : sum_of_squares<false>(x, n);
+}
+
+template <class Codec>
+bfloat16 scale_of(const quant::QuantBlock& block, const std::byte* bytes, std::size_t column) {
+  bfloat16 scale;
+  std::memcpy(&scale, bytes + block.scales + 2 * column, 2);
+  return scale;
+}
+
+/// Blocks of 64 rows, each of which has a sum.
+template <class Body>
+EncodingError sum_of_blocks(Cpu& cpu, std::size_t rows, const Body& body) {
+  std::vector<ErrorSum> sums(div_up(rows, quant::block_rows));
+  cpu.parallel(sums.size(), [&](std::size_t i, int) {
+    const std::size_t first = i * quant::block_rows;
+    sums[i] = body(i, first, std::min(quant::block_rows, rows - first));
+  });
+  ErrorSum all;
+  for (const ErrorSum& each : sums) all.add(each);
+  return {all.numbers, all.row, all.square > 0 ? all.noise / all.square : 0, all.step,
+          all.mean_square};
+}
+
+}  // namespace detail
+
+/// The error of `blob`, which Codec made of x.
+template <class Codec, class T>
+EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBytes blob) {
+  const std::size_t cols = x.cols();
+  if constexpr (detail::has_column_groups<Codec>) {
+    const quant::QuantFormat format(Codec::bits, Codec::options, x.rows(), cols, sizeof(T));
+    return detail::sum_of_blocks(
+        cpu, x.rows(), [&](std::size_t index, std::size_t first, std::size_t rows) {
+          const quant::QuantBlock block(Codec::bits, Codec::options, rows, cols, sizeof(T));
+          const std::byte* bytes = blob.data() + format.start_of(index);
+          detail::ErrorSum sum;
+          for (std::size_t c = 0; c < cols; c += measure.row) {
+            const std::size_t n = std::min(measure.row, cols - c);
+            double noise = 0;
+            for (std::size_t k = c; k < c + n; ++k) {
+              const float scale = to_float(detail::scale_of<Codec>(block, bytes, k));
+              sum.numbers = sum.numbers && std::isfinite(scale);
+              sum.step = std::max(sum.step, scale);
+              noise += static_cast<double>(scale) * static_cast<double>(scale) / 12;
+            }
+            for (std::size_t r = first; r < first + rows; ++r)
+              sum.add_row(noise, detail::square_of(x.data() + r * cols + c, n, measure.complement),
+                          n);
+          }
+          return sum;
+        });
+  } else {
+    EncodingError error;
+    if constexpr (requires {
+                    Codec::statistics(blob, cols, cols, dtype_of<T>);
+                  })  // of a mask's chunks
+      error.numbers = Codec::statistics(blob, x.rows(), cols, dtype_of<T>).nonfinite == 0;
+    if constexpr (std::is_same_v<Codec, Bf16>) {
+      const EncodingError seen = detail::sum_of_blocks(
+          cpu, x.rows(), [&](std::size_t, std::size_t first, std::size_t rows) {
+            detail::ErrorSum sum;
+            const T* from = x.data() + first * cols;
+            float most = 0;
+            for (std::size_t i = 0; i < rows * cols; ++i)
+              most = std::max(most, std::abs(quant::to_number(from[i])));
+            // A share of 2^-9 at the most, evenly spread.
+            double noise = 0;
+            if (measure.complement)
+              noise = detail::square_of(from, rows * cols, false) / (3.0 * 512 * 512);
+            sum.add_row(noise, detail::square_of(from, rows * cols, measure.complement),
+                        rows * cols);
+            sum.step = most / 256;
+            return sum;
+          });
+      error.step = seen.step;
+      error.whole = seen.whole;
+      error.mean_square = seen.mean_square;
+      error.numbers = error.numbers && seen.numbers;
+    }
+    return error;
+  }
+}
+
+/// Raises the codes of what is positive and would decode to 0 by one. The error of such an element
+/// becomes a step instead of half of one; there are few.
+template <class Codec, class T>
+void keep_gates(Cpu& cpu, View<const T> x, Bytes blob) {
+  if constexpr (detail::has_column_groups<Codec>) {
+    if constexpr (!Codec::options.symmetric) {
+      const std::size_t cols = x.cols();
+      const quant::QuantFormat format(Codec::bits, Codec::options, x.rows(), cols, sizeof(T));
+      cpu.parallel(format.blocks(), [&](std::size_t index, int) {
+        const std::size_t rows = format.rows_of(index);
+        const quant::QuantBlock block(Codec::bits, Codec::options, rows, cols, sizeof(T));
+        std::byte* bytes = blob.data() + format.start_of(index);
+        const T* from = x.data() + index * quant::block_rows * cols;
+        std::vector<std::uint8_t> shut(cols);  // columns whose code of 0 is 0
+        for (std::size_t c = 0; c < cols; ++c) {
+          bfloat16 minimum;
+          std::memcpy(&minimum, bytes + block.minima + 2 * c, 2);
+          shut[c] = to_float(minimum) > 0 ? 0 : 1;
+        }
+        auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes + block.codes));
+        for (std::size_t r = 0; r < rows; ++r, codes += block.row_bytes, from += cols) {
+          if constexpr (Codec::bits == 8) {
+            for (std::size_t c = 0; c < cols; ++c) {
+              const unsigned raise =
+                  (codes[c] == 0 ? 1U : 0U) & shut[c] & (quant::to_number(from[c]) > 0 ? 1U : 0U);
+              codes[c] = static_cast<std::uint8_t>(codes[c] | raise);
+            }
+          } else {
+            for (std::size_t c = 0; c < cols; ++c) {
+              const auto [byte, shift] = quant::code_place(4, cols, c);
+              if (shut[c] != 0 && quant::to_number(from[c]) > 0 &&
+                  (codes[byte] >> shift & 0xFU) == 0)
+                codes[byte] = static_cast<std::uint8_t>(codes[byte] | 1U << shift);
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+}}}  // namespace adacc::v0_1::torch

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+/// Which tensors are no more than elements in memory, so that they may be taken apart and made anew.
+///
+/// A tensor's dispatch keys say who takes part in what is done with it. Of the tensors that are
+/// numbers on the CPU all keys are known; any other key (of a subclass that wraps another tensor, of
+/// torch.func, nested, sparse, quantized, conjugated, symbolic or fake tensors, of the zeros of
+/// forward-mode differentiation, of a device) means that there is more to the tensor than its storage.
+/// libtorch may get keys that are not known here: tensors that have one are left alone, too.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include "../../core/config.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// True for strided tensors on the CPU with memory of their own or none at all.
+inline bool is_plain(const at::Tensor& tensor) {
+  if (!tensor.defined()) return false;
+  const std::uint64_t known = (c10::DispatchKeySet(c10::DispatchKey::CPU) |
+                               c10::DispatchKeySet(c10::DispatchKey::AutogradCPU) |
+                               c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView) |
+                               c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset)
+                                  .raw_repr();
+  if ((tensor.key_set().raw_repr() & ~known) != 0 || !tensor.has_storage() ||
+      tensor.layout() != at::kStrided)
+    return false;
+  return tensor.storage().nbytes() == 0 || tensor.storage().data() != nullptr;
+}
+
+}}}  // namespace adacc::v0_1::torch
