@@ -141,9 +141,21 @@ MUTATIONS = [
      "who reads an activation follows from what kernels' backwards read"),
     ("stash/model.hpp", "if (entry(id).stage > stage)", "if (false)", "stash/kernel_test.cpp",
      "a backward that would run before that of what its kernel reads is refused"),
-    ("plan/arena.hpp", "segments(request, proposals.deadline(), proposals).search_below(most_seconds);",
-     "segments(request, proposals.deadline(), proposals).search();", "plan/search_below_test.cpp",
+    ("plan/arena.hpp", "segments(request, proposals).search_below(most_seconds);",
+     "segments(request, proposals).search();", "plan/search_below_test.cpp",
      "a search for what is proven slower ends early"),
+    ("plan/chain/planner.hpp", "tighter, time.deadline());", "tighter, Deadline());", "deadlines/planning_test.cpp",
+     "the search for the smallest plan has the deadline of all"),
+    ("program/program.hpp", "if (sixteenths < 16 && time.look())", "if (false)", "deadlines/planning_test.cpp",
+     "a layout with transfers is given up when time is up"),
+    ("plan/pipeline/stage_plans.hpp", "if (late()) return {};", "", "deadlines/planning_test.cpp",
+     "a stage has few plans once time is up"),
+    ("train/freeze_to_fit.hpp", "if (stop()) return false;", "", "deadlines/planning_test.cpp",
+     "no more sets of layers are planned for once time is up"),
+    ("testing/checked_stash.hpp", "if (const Error why = stash->check_whole_step()) return why;", "",
+     "testing/checked_stash_test.cpp", "a step that does half of its work is none to check"),
+    ("io/profile_text.hpp", "if (any_threads && key == \"threads\") continue;", "", "io/profile_text_test.cpp",
+     "times of any number of threads are taken if that is wanted"),
     ("ranks/replan_pipeline.hpp", "request.in_flight = in_flight();", "", "ranks/pipeline_test.cpp",
      "a stage's new plan fits for all steps that it has in flight"),
     ("program/scheduler.hpp", "!(node.is_stage() && touches_lasting_gradients(k))", "true", "stash/carried_test.cpp",
@@ -473,6 +485,11 @@ def build_and_run(tree, main, source):
     if script.suffix == ".sh":
         failed = build_example(tree, program, script.stem.removesuffix("_test"))
         command = ["bash", script, program]
+    elif script.parent.name == "deadlines":  # what counts its work, and what it counts with
+        counting = tree / "counting.o"
+        failed = (build(tree, counting, script, flags=["-O1", "-c", "-fsanitize-coverage=trace-pc"]) or
+                  build(tree, program, counting, script.parent / "work_clock.cpp", main, flags=["-O1"]))
+        command = [program, "-m"]
     else:
         failed = build(tree, program, script, main, flags=["-O0"])
         command = [program, "-m"]

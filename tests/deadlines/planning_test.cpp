@@ -16,6 +16,7 @@
 #include <string>
 
 #include "../plan/gpt_graphs.hpp"
+#include "../plan/random_graph.hpp"
 #include "work_clock.hpp"
 
 namespace planning_test { namespace {
@@ -56,7 +57,7 @@ TEST_CASE("plans of any budget, with and without a store, and the smallest") {
     for (const double rate : {0.0, 1e9})
       for (const bool least_error : {false, true})
         for (const std::size_t percent : {50U, 20U, 12U, 1U})
-          for (const double deadline : {0.0, 0.02, 0.1}) {
+          for (const double deadline : {0.0, 0.005, 0.02, 0.1}) {
             INFO("layers ", layers, ", ", "rate ", rate, ", ", "percent ", percent, ", ",
                  "deadline ", deadline);
             PlanRequest request = gpt.within(percent, deadline);
@@ -90,6 +91,42 @@ TEST_CASE("plans of any budget, with and without a store, and the smallest") {
   MESSAGE(found, " plans, ", cut_short, " of them cut short, and ", refused, " refusals");
   CHECK(cut_short > 20);
   CHECK(refused > 10);
+}
+
+TEST_CASE("searches that take seconds are cut short in their middle") {
+  const gpt_graphs::gpt::Config config{
+      .layers = 6, .heads = 2, .channels = 64, .context = 64, .vocab = 128};
+  Case gpt(1);
+  gpt.graph = *gpt_graphs::gpt::graph<gpt_graphs::gpt::PlannedSet>(config, 4, 64, 4);
+  gpt.profile = gpt_graphs::costs(gpt.graph, 0.1);
+  for (const double deadline : {0.2, 0.4, 0.8}) {
+    INFO("deadline ", deadline);
+    for (const std::size_t percent : {12U, 1U}) {
+      const PlanRequest request = gpt.within(percent, deadline);
+      const auto plan = timed(deadline, [&] { return make_plan(gpt.graph, gpt.profile, request); });
+      CHECK(says(plan.error, "the smallest known that can be met"));
+    }
+    const PlanRequest request = gpt.within(1, deadline);
+    const auto smallest =
+        timed(deadline, [&] { return smallest_peak(gpt.graph, gpt.profile, request); });
+    REQUIRE(smallest);
+    CHECK(*smallest < peak_bytes(gpt.graph, retain_all(gpt.graph)) / 4);
+  }
+  // A graph that is hardly cut anywhere: thousands of patterns of long segments.
+  random_graph::Source random(11);
+  const Graph graph = random_graph::draw(random, 120);
+  const CostProfile profile = random_graph::draw_profile(random, graph, false);
+  for (const double deadline : {0.0, 0.05, 0.2}) {
+    INFO("deadline ", deadline);
+    PlanRequest request;
+    request.budget_bytes = peak_bytes(graph, retain_all(graph)) / 3;
+    request.tolerance = 1e9;
+    request.clock = work_clock::seconds;
+    request.deadline_seconds = deadline;
+    const auto plan = timed(deadline, [&] { return make_plan(graph, profile, request); });
+    if (plan) CHECK(plan->peak_bytes <= request.budget_bytes);
+    else CHECK(says(plan.error, "the smallest known that can be met"));
+  }
 }
 
 /// A solver that goes on until it is told to stop.
@@ -127,13 +164,13 @@ TEST_CASE("each way to search by itself") {
 
 TEST_CASE("pipelines") {
   const gpt_graphs::gpt::Config config{
-      .layers = 12, .heads = 2, .channels = 64, .context = 64, .vocab = 128, .tied_head = false};
+      .layers = 24, .heads = 2, .channels = 64, .context = 64, .vocab = 128, .tied_head = false};
   Case gpt(1);
   gpt.graph = *gpt_graphs::gpt::graph<gpt_graphs::gpt::PlannedSet>(config, 2, 64, 1);
   gpt.profile = gpt_graphs::costs(gpt.graph, 0.1);
   int planned = 0, late = 0;
   for (const Recomputation what : {Recomputation::planned, Recomputation::full})
-    for (const std::size_t memory : {20 * MiB, 8 * MiB, 6 * MiB, 5 * MiB, 4 * MiB, MiB})
+    for (const std::size_t memory : {40 * MiB, 12 * MiB, 8 * MiB, 7 * MiB, 6 * MiB, MiB})
       for (const double deadline : {0.02, 0.1, 0.5}) {
         INFO("memory ", memory, ", deadline ", deadline);
         PipelineRequest request;

@@ -20,8 +20,8 @@ namespace adacc { inline namespace v0_1 {
 ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                                    const PlanRequest& request);
 
-/// The smallest known budget that make_plan() can meet within request.tolerance; the request's own
-/// budget must make sense, but says nothing here. Fails if the request or the profile make no
+/// The smallest known budget that make_plan() can meet within request.tolerance, by the deadline, if there
+/// is a clock; the request's own budget must make sense, but says nothing here. Fails if the request or the profile make no
 /// sense.
 ADACC_PLANNER_INLINE Result<std::size_t> smallest_peak(const Graph& graph,
                                                        const CostProfile& profile,

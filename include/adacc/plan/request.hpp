@@ -45,7 +45,11 @@ struct PlanRequest {
   LinkCost link = {};
   std::size_t most_written_bytes = 0;  ///< that a step may send to it; 0: any number
   ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
-  double deadline_seconds = 10;  ///< from the call on; the best plan found by then is returned
+  /// From the call on; the best plan found by then is returned. Where nothing else was found, that is one
+  /// that takes no search, or the error names the smallest budget that is then known. Planning ends within a
+  /// fifth more, and 20 milliseconds (of graphs of thousands of activations, whose layouts take longer, and
+  /// of linear solvers between two looks, later).
+  double deadline_seconds = 10;
 };
 
 /// Why an activation got its policy.
@@ -88,7 +92,8 @@ struct PlanOutcome {
 /// All planners take graph, profile and request, and return the fastest plan that they found within
 /// budget and tolerance; they differ only in how they search. They fail if the request or the
 /// profile make no sense, and if no plan fits: the error then names the smallest budget that one
-/// fits (at that tolerance), which the same planner meets, and the instruction that limits it.
+/// fits (at that tolerance), which the same planner meets if it has as much time, and the instruction that
+/// limits it.
 using Planner = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
 
 }}  // namespace adacc::v0_1

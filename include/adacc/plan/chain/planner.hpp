@@ -65,7 +65,7 @@ class ChainPlanner {
     if (smallest_proposed_ || squeezing_) return;
     smallest_proposed_ = true;
     Pacer& time = proposals_.shared_time();
-    if (findings_.smallest.plan.policies.empty() && tables_.complete)
+    if (findings_.smallest.plan.policies.empty() && tables_.complete && !time.passed())
       findings_.smallest = find_smallest(time);
     if (time.passed()) proposals_.offer_known(findings_.smallest.plan, name);
     else proposals_.offer_smallest(findings_.smallest, name);

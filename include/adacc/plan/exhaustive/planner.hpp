@@ -58,8 +58,7 @@ constexpr const char* exhaustive = "exhaustive";
     proposals.raise_bound(result.bound_seconds, exhaustive);
   } else {
     proposals.offer_smallest(
-        smallest_plan(graph, profile, request.tolerance, 0, proposals.shared_time()),
-        exhaustive);
+        smallest_plan(graph, profile, request.tolerance, 0, proposals.shared_time()), exhaustive);
     if (!proposals.found()) return result.finished;
     proposals.raise_bound(result.bound_seconds, exhaustive);
     proposals.note(
