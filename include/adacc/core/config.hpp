@@ -32,6 +32,7 @@
 ///                        calls none but such functions and compiler built-ins, and touches only
 ///                        its arguments and constants
 ///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
+///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler leaves it a loop
 ///     ADACC_ONE_LIBRARY  before what launches kernels: invisible outside of one shared library, so
 ///                        that each library runs the kernels it brought along (CUDA registers
 ///                        kernels by library)
@@ -79,8 +80,10 @@
 
 #if defined(__CUDA_ARCH__)
 #define ADACC_UNROLL _Pragma("unroll")
+#define ADACC_ROLL _Pragma("unroll 1")
 #else
 #define ADACC_UNROLL
+#define ADACC_ROLL
 #endif
 
 #define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))

@@ -67,8 +67,8 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
 template <unsigned Bits, QuantOptions O, class T>
 ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
                        std::size_t columns, bool valid, const std::byte* bytes, T* x) {
-  for (std::size_t r = thread.row; r < thread.row + thread.count; ++r)
-    for (std::size_t j = 0; j < columns; ++j) {
+  ADACC_ROLL for (std::size_t r = thread.row; r < thread.row + thread.count; ++r) {
+    ADACC_ROLL for (std::size_t j = 0; j < columns; ++j) {
       const std::size_t col = left + thread.col + j;
       const bfloat16 scale{
           get<std::uint16_t>(bytes + b.scales + 2 * b.template group_of<O>(r, col))};
@@ -79,6 +79,7 @@ ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::si
       const bool marked = is_marked(scale) && code == nan_code<Bits, O.symmetric>;
       if (!valid || marked) x[r * b.cols + thread.col + j] = quiet_nan<T>();
     }
+  }
 }
 
 /// What a thread has of a tile: all of its rows and columns, and all of it aligned, if Whole.
