@@ -178,7 +178,6 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     }
   }
   if (!valid || marked) put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
-  put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
 }
 
 /// Part `part` of the blocks times tiles of job.format, to x.
