@@ -215,7 +215,8 @@ ADACC_HD void amend_codes(Tile& tile) {
         Tile::bits == 8 ? cols
                         : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2);
     std::byte* const codes = tile.bytes + tile.format->codes + first;
-    Tile::strided(me, tile.rows() * bytes, [&](std::size_t i) {
+    const std::size_t all = tile.rows() * bytes;
+    ADACC_ROLL for (auto i = static_cast<std::size_t>(me); i < all; i += Tile::Block::threads) {
       const std::size_t row = i / bytes, byte = i % bytes;
       std::byte* const at = codes + row * tile.format->row_bytes + byte;
       const std::uint32_t both = get<std::uint8_t>(at);
@@ -230,7 +231,7 @@ ADACC_HD void amend_codes(Tile& tile) {
           code |= amended_code(tile, marked, row, strip + j + half, both >> 4) << 4;
         put(at, static_cast<std::uint8_t>(code));
       }
-    });
+    }
   });
 }
 

@@ -258,28 +258,24 @@ ADACC_HD void clear_marks(Tile& tile) {
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
-    std::int32_t lo = empty_lo, hi = empty_hi;
+    Spread spread;
     bool marked = false;
     for_open(
         tile, me,
         [&](std::size_t row, std::size_t col, float x, std::size_t) {
           if ((placed_in(tile, row, col) & 1) != 0) return;
-          const std::int32_t order = ordered(x);
-          if (is_nonfinite(magnitude_of(order))) {
-            marked = true;
-          } else {
-            lo = smaller(lo, saturated(order));
-            hi = larger(hi, saturated(order));
-          }
+          if (is_number(x)) spread.add(x);
+          else marked = true;
         },
         [&](std::size_t slot) {
-          Tile::Block::minimum(tile.shared.lo[slot], lo);
-          Tile::Block::maximum(tile.shared.hi[slot], hi);
+          // Extremes of none, saturated, are still those of none: the lower is above the upper.
+          Tile::Block::minimum(tile.shared.lo[slot], saturated(ordered(spread.lo)));
+          Tile::Block::maximum(tile.shared.hi[slot], saturated(ordered(spread.hi)));
           if (marked) {
             Tile::Block::maximum(tile.shared.marked[slot], std::uint32_t{1});
             Tile::Block::maximum(tile.shared.any_marked, std::uint32_t{1});
           }
-          lo = empty_lo, hi = empty_hi;
+          spread = {};
           marked = false;
         });
   });
