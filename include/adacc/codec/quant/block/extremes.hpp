@@ -253,31 +253,46 @@ ADACC_HD void clear_marks(Tile& tile) {
   });
 }
 
+/// Widens groups that hold magnitudes beyond largest_magnitude by their numbers without a place, and marks them for
+/// what is no number. Rare.
+template <class Tile>
+ADACC_HD void widen_or_mark(Tile& tile, int me) {
+  for_open(
+      tile, me,
+      [&](std::size_t row, std::size_t col, float x, std::size_t) {
+        if ((placed_in(tile, row, col) & 1) != 0) return;
+        const std::size_t slot = Tile::slot_of(row, col);
+        if (is_number(x)) {
+          Tile::Block::minimum(tile.shared.lo[slot], saturated(ordered(x)));
+          Tile::Block::maximum(tile.shared.hi[slot], saturated(ordered(x)));
+        } else {
+          Tile::Block::maximum(tile.shared.marked[slot], std::uint32_t{1});
+          Tile::Block::maximum(tile.shared.any_marked, std::uint32_t{1});
+        }
+      },
+      [](std::size_t) {});
+}
+
 /// Widens the groups with something beyond, in all parts, by the numbers without a place; marks them for what is
 /// no number.
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
     Spread spread;
-    bool marked = false;
+    bool beyond = false;
     for_open(
         tile, me,
         [&](std::size_t row, std::size_t col, float x, std::size_t) {
-          if ((placed_in(tile, row, col) & 1) != 0) return;
-          if (is_number(x)) spread.add(x);
-          else marked = true;
+          if ((placed_in(tile, row, col) & 1) == 0) spread.add(x);
         },
         [&](std::size_t slot) {
-          // Extremes of none, saturated, are still those of none: the lower is above the upper.
-          Tile::Block::minimum(tile.shared.lo[slot], saturated(ordered(spread.lo)));
-          Tile::Block::maximum(tile.shared.hi[slot], saturated(ordered(spread.hi)));
-          if (marked) {
-            Tile::Block::maximum(tile.shared.marked[slot], std::uint32_t{1});
-            Tile::Block::maximum(tile.shared.any_marked, std::uint32_t{1});
-          }
+          const std::int32_t lo = ordered(spread.lo), hi = ordered(spread.hi);
+          if (lo <= hi && larger(magnitude_of(lo), magnitude_of(hi)) > largest_magnitude)
+            beyond = true;
+          else widen_group(tile, slot, spread);
           spread = {};
-          marked = false;
         });
+    if (beyond) widen_or_mark(tile, me);
   });
 }
 
