@@ -519,6 +519,12 @@ class Budget(unittest.TestCase):
         loss.backward()
         with other:
             self.model(torch.randn(512, 128)).backward()
+        # A guard in which nothing was saved is no step.
+        with self.assertRaisesRegex(KeyError, "no batch"):
+            with one:
+                raise KeyError("no batch")
+        with other:
+            self.model(torch.randn(512, 128)).backward()
 
     def test_a_policy_in_python_and_its_errors(self):
         seen = []
