@@ -13,7 +13,8 @@ or, of all the bytes that a training step has in use at its peak,
             loss = model(batch)
         loss.backward()
 
-README.md says more; the work is done by the C++ library's adapter/torch.hpp.
+and check(model, loss_fn) says what that does to gradients. README.md says more; the work is done by the
+C++ library's adapter/torch.hpp.
 """
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ if _native.built_for.split("+")[0] != torch.__version__.split("+")[0]:
 
 from . import _reports as _reports  # as_dict and words of the native part's types
 from ._amounts import native_amount as _native_amount
+from ._check import CheckReport, OperatorError, ParameterError, check
 from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
 from ._checkpoints import checkpoint
 
@@ -53,8 +55,8 @@ BudgetReport = _native.BudgetReport
 Policy = Union[str, Callable[[SavedTensor], str]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-__all__ = ["saved_tensors", "budget", "checkpoint", "memory", "BudgetReport", "Policy", "SavedTensor",
-           "Statistics"]
+__all__ = ["saved_tensors", "budget", "check", "checkpoint", "memory", "BudgetReport", "CheckReport",
+           "OperatorError", "ParameterError", "Policy", "SavedTensor", "Statistics"]
 
 
 def __getattr__(name: str) -> Any:
