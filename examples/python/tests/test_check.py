@@ -6,6 +6,8 @@ import unittest
 
 import adacc
 import torch
+from test_adacc import begin
+from test_guest import Rate
 from torch import nn
 from torch.nn import functional as F
 
@@ -29,7 +31,7 @@ def loss_fn(model):
 
 class Check(unittest.TestCase):
     def setUp(self):
-        torch.manual_seed(0)
+        begin(self)
         self.model = Normed()
 
     def test_a_model_within_the_bounds(self):
@@ -69,18 +71,6 @@ class Check(unittest.TestCase):
         self.assertIn("nothing loses anything", str(report))
 
     def test_the_operator_to_blame(self):
-        class Rate(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                y = x * 0.01
-                ctx.save_for_backward(y)
-                return y.log1p()
-
-            @staticmethod
-            def backward(ctx, grad):
-                (y,) = ctx.saved_tensors
-                return 0.01 * grad / (1e-4 + y.abs())
-
         class Model(nn.Module):
             def __init__(self):
                 super().__init__()
@@ -192,6 +182,10 @@ class Check(unittest.TestCase):
             return loss
         with self.assertRaisesRegex(ValueError, "a step changed the parameter out.bias"):
             adacc.check(self.model, updates)
+        for around in (adacc.saved_tensors("int8"), adacc.budget("50%")):
+            with self.assertRaisesRegex(RuntimeError, "hooks for saved tensors are entered around it"):
+                with around:
+                    adacc.check(self.model, loss_fn)
         with self.assertRaisesRegex(ValueError, "no parameter of the model asks for a gradient"):
             adacc.check(nn.GELU(), loss_fn)
         with self.assertRaisesRegex(ValueError, "there is no policy 'int3'"):

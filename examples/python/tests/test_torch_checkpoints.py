@@ -3,12 +3,11 @@
 import functools
 import threading
 import unittest
-import warnings
 
 import adacc
 import torch
 import torch.utils.checkpoint
-from test_adacc import Net, error, rows, train
+from test_adacc import Net, begin, error, rows, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint as bound_by_name
 
@@ -37,12 +36,7 @@ def asking(count):
 
 class Planned(unittest.TestCase):
     def setUp(self):
-        quiet = warnings.catch_warnings()
-        quiet.__enter__()
-        self.addCleanup(quiet.__exit__, None, None, None)
-        warnings.simplefilter("ignore")
-        adacc.memory.count()
-        torch.manual_seed(0)
+        begin(self)
         self.model = Net()
         train(self.model, [asking(512)])
         self.addCleanup(lambda: self.assertIs(torchs_code(), PLAIN_CODE))

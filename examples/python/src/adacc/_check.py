@@ -263,6 +263,10 @@ def check(model: torch.nn.Module, loss_fn: Callable[[torch.nn.Module], torch.Ten
     if not callable(loss_fn):
         raise TypeError(f"adacc.check: loss_fn is called with the model and returns the loss; it is a "
                         f"{type(loss_fn).__name__}")
+    outside = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignores_tracing: None)
+    if outside(False) is not None or _native.has_planner():
+        raise RuntimeError("adacc.check: hooks for saved tensors are entered around it, so that no step would be "
+                           "plain; call it outside of saved_tensors, budget and the like")
     hooks = saved_tensors(policy, least_bytes=least_bytes)
     trial = _Trial(model, loss_fn)
     try:
