@@ -297,14 +297,19 @@ def rows(count):
     return lambda: torch.randn(count, 128)
 
 
+def begin(case):
+    """Bytes are counted, and there are no warnings of budgets that are left before they plan."""
+    quiet = warnings.catch_warnings()
+    quiet.__enter__()
+    case.addCleanup(quiet.__exit__, None, None, None)
+    warnings.simplefilter("ignore")
+    adacc.memory.count()
+    torch.manual_seed(0)
+
+
 class Budget(unittest.TestCase):
     def setUp(self):
-        quiet = warnings.catch_warnings()  # of budgets that are left before they plan
-        quiet.__enter__()
-        self.addCleanup(quiet.__exit__, None, None, None)
-        warnings.simplefilter("ignore")
-        adacc.memory.count()
-        torch.manual_seed(0)
+        begin(self)
         self.model = Net()
         train(self.model, [rows(512)])  # gradients, libraries' caches
 
@@ -517,6 +522,12 @@ class Budget(unittest.TestCase):
             with other:
                 pass
         loss.backward()
+        with other:
+            self.model(torch.randn(512, 128)).backward()
+        # A guard in which nothing was saved is no step.
+        with self.assertRaisesRegex(KeyError, "no batch"):
+            with one:
+                raise KeyError("no batch")
         with other:
             self.model(torch.randn(512, 128)).backward()
 

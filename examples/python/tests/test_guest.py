@@ -59,6 +59,21 @@ def leaf(*sizes, scale=1.0):
     return (torch.randn(*sizes) * scale).requires_grad_()
 
 
+class Rate(torch.autograd.Function):
+    """A quotient: small numbers of what it saves count most."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 0.01
+        ctx.save_for_backward(y)
+        return y.log1p()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return 0.01 * grad / (1e-4 + y.abs())
+
+
 class Unknown(Case):
     """Operators and arguments that are not in the list."""
 
@@ -94,18 +109,6 @@ class Unknown(Case):
             def backward(ctx, grad):
                 ids, x = ctx.saved_tensors
                 return torch.zeros_like(x).index_add(0, ids.long(), grad), None
-
-        class Rate(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                y = x * 0.01
-                ctx.save_for_backward(y)
-                return y.log1p()
-
-            @staticmethod
-            def backward(ctx, grad):
-                (y,) = ctx.saved_tensors
-                return 0.01 * grad / (1e-4 + y.abs())
 
         self.assertKept(lambda x: Lookup.apply(x, torch.arange(70000).remainder(1000).float()), leaf(1000, 8))
         self.assertKept(Rate.apply, leaf(256, 256))

@@ -13,17 +13,18 @@ or, of all the bytes that a training step has in use at its peak,
             loss = model(batch)
         loss.backward()
 
-README.md says more; the work is done by the C++ library's adapter/torch.hpp.
+and check(model, loss_fn) says what that does to gradients. README.md says more; the work is done by the
+C++ library's adapter/torch.hpp.
 """
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import warnings
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar, Union
 
 import torch
-from torch.utils.checkpoint import checkpoint as _torch_checkpoint
 
 try:
     from . import _native
@@ -38,13 +39,32 @@ if _native.built_for.split("+")[0] != torch.__version__.split("+")[0]:
         f"adacc was built for torch {_native.built_for}, and this is {torch.__version__}: "
         f"pip install --no-build-isolation --force-reinstall --no-deps examples/python")
 
+from . import _reports as _reports  # as_dict and words of the native part's types
+from ._amounts import native_amount as _native_amount
+from ._check import CheckReport, OperatorError, ParameterError, check
+from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
+from ._checkpoints import checkpoint
+
+if TYPE_CHECKING:
+    from ._trainer import Callback as Callback
+
+__version__: str = _native.version
 SavedTensor = _native.SavedTensor
 Statistics = _native.Statistics
 BudgetReport = _native.BudgetReport
 Policy = Union[str, Callable[[SavedTensor], str]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-__all__ = ["saved_tensors", "budget", "checkpoint", "memory", "BudgetReport", "Policy", "SavedTensor",
-           "Statistics"]
+__all__ = ["saved_tensors", "budget", "check", "checkpoint", "memory", "BudgetReport", "CheckReport",
+           "OperatorError", "ParameterError", "Policy", "SavedTensor", "Statistics"]
+
+
+def __getattr__(name: str) -> Any:
+    """adacc.Callback, which needs transformers: imported when somebody asks for it."""
+    if name == "Callback":
+        from ._trainer import Callback
+        return Callback
+    raise AttributeError(f"module 'adacc' has no attribute '{name}'")
 
 
 class _Hooks:
@@ -58,16 +78,54 @@ class _Hooks:
         scope = _native.Scope()
         hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
         hooks.__enter__()
-        scope.enter(self._of)
+        try:
+            scope.enter(self._of)
+        except BaseException:
+            hooks.__exit__(None, None, None)
+            raise
+        if self._of is not None:
+            _PlansTorchCheckpoints.enter()
         self._entered.append((scope, hooks))
 
     def exit(self, *how: Any) -> None:
+        if not self._entered:
+            raise RuntimeError("adacc: left more often than entered")
         scope, hooks = self._entered.pop()
-        scope.exit()
-        hooks.__exit__(*how)
+        if self._of is not None:
+            _PlansTorchCheckpoints.exit()
+        try:
+            scope.exit()
+        finally:
+            hooks.__exit__(*how)
 
 
-class saved_tensors:
+class _Decorates:
+    """A context that may stand in front of a function: entered for each call of it."""
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        raise NotImplementedError
+
+    def __call__(self, function: _Function) -> _Function:
+        name = type(self).__name__
+        if not callable(function):
+            raise TypeError(f"adacc: {name} decorates a function, not a {type(function).__name__}; it is made with "
+                            f"parentheses: @adacc.{name}(...)")
+        if any(of(function) for of in (inspect.isgeneratorfunction, inspect.iscoroutinefunction,
+                                       inspect.isasyncgenfunction)):
+            raise TypeError(f"adacc: {name} decorates functions that compute when they are called; "
+                            f"{function.__name__} is a generator or a coroutine: use 'with' inside of it")
+
+        @functools.wraps(function, updated=())
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+        return within  # type: ignore[return-value]
+
+
+class saved_tensors(_Decorates):
     """While it is entered, what operators on this thread save waits in fewer bytes.
 
     policy: "tolerated" (8 bits for attention and what is not in the table, 4 for linear layers,
@@ -77,7 +135,8 @@ class saved_tensors:
 
     least_bytes: what has a smaller storage is kept as it is.
 
-    An object may be entered again and again; its statistics go on. The innermost one holds.
+    An object may be entered again and again; its statistics go on. The innermost one holds. In front of
+    a function, @saved_tensors("int8") is entered for each call.
     """
 
     def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
@@ -99,11 +158,13 @@ class saved_tensors:
         return self._store.statistics()
 
 
-class budget:
+class budget(_Decorates):
     """While it is entered, a training step's peak is kept within a budget of bytes.
 
-    amount: "40%" of the peak of a step as it is, or bytes: "30MiB", 31457280. The peak is that above
-    what was in use when the step began; memory counts it, from the first budget on.
+    amount: "40%" of the peak of a step as it is, or bytes: "30MiB", "4 GB" (of 10^9), 31457280; or
+    "auto": nine tenths of what the control group's limit and free memory leave when the object is made,
+    which report says. The peak is that above what was in use when the step began; memory counts it, from
+    the first budget on.
 
     policy: as of saved_tensors. What it returns is the smallest form that may be planned for a
     storage; it may also be kept as it is, or in a milder form. With "lossless" gradients keep
@@ -119,8 +180,9 @@ class budget:
     stall_seconds of the last step. Flash wears out by what is written.
 
     Make it once and enter it for each step, or around all of them. Blocks that run through
-    checkpoint() are computed again if the plan says so, and else run as they are. A budget that
-    cannot be met is a RuntimeError where the first planned step begins; it says what can be.
+    checkpoint() or torch.utils.checkpoint's (so transformers' gradient_checkpointing) are computed again
+    if the plan says so, and else run as they are. A budget that cannot be met is a RuntimeError where the
+    first planned step begins; it says what can be.
     """
 
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
@@ -128,23 +190,32 @@ class budget:
                  store: Union[str, os.PathLike[str], None] = None) -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
-        self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
+        wanted, self._looked_up = _native_amount(amount)
+        self._budget = _native.MemoryBudget(wanted, policy, least_bytes, recorded_steps,
                                             "" if store is None else os.fspath(store))
         self._hooks = _Hooks(self._budget.store, self._budget)
 
     def __enter__(self) -> budget:
         self._budget.enter()
-        self._hooks.enter()
+        try:
+            self._hooks.enter()
+        except BaseException:
+            self._budget.leave()
+            raise
         return self
 
     def __exit__(self, kind: Optional[type], *rest: object) -> None:
-        self._hooks.exit(kind, *rest)
-        self._budget.leave()
+        try:
+            self._hooks.exit(kind, *rest)
+        finally:
+            self._budget.leave()
 
     @property
     def report(self) -> BudgetReport:
         """As of the last step that is over; str() of it says it in words."""
-        return self._budget.report()
+        report = self._budget.report()
+        report.note = "; ".join(each for each in (report.note, self._looked_up) if each)
+        return report
 
     def __del__(self) -> None:
         made = getattr(self, "_budget", None)
@@ -154,48 +225,6 @@ class budget:
         if report.recorded > 0 and report.budget_bytes == 0 and report.least_bytes == 0:
             warnings.warn(f"adacc: a budget went before a step was planned ({report}): make it once, "
                           f"in front of the loop over steps", stacklevel=2)
-
-
-# Those of checkpoint() rather than of its function.
-_OF_CHECKPOINT = ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
-
-
-def _unplanned(function: Callable[..., Any], is_planned: bool) -> Callable[..., Any]:
-    """function, inside of which no checkpoint is planned."""
-
-    @functools.wraps(function, updated=())
-    def run(*args: Any, **kwargs: Any) -> Any:
-        scope = _native.Unplanned()
-        scope.enter(is_planned)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            scope.exit()
-    return run
-
-
-def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """function(*args, **kwargs), computed again in backward instead of saved.
-
-    This is torch.utils.checkpoint.checkpoint(use_reentrant=False). Under saved_tensors the inputs,
-    which are all that it saves, are encoded like everything else. Under a budget its plan says
-    whether the function is computed again; of checkpoints within one another the outermost counts.
-    """
-    options = {name: kwargs.pop(name) for name in _OF_CHECKPOINT if name in kwargs}
-    if not torch.is_grad_enabled() or _native.within_block():
-        return function(*args, **kwargs)
-    if not _native.has_planner():
-        return _torch_checkpoint(_unplanned(function, False), *args, use_reentrant=False, **options,
-                                 **kwargs)
-    block = _native.PlannedBlock()
-    again = block.enter([arg for arg in args if isinstance(arg, torch.Tensor)])
-    try:
-        run = _unplanned(function, True)
-        if not again:
-            return run(*args, **kwargs)
-        return _torch_checkpoint(run, *args, use_reentrant=False, **options, **kwargs)
-    finally:
-        block.exit()
 
 
 class memory:

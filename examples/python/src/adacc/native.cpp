@@ -23,14 +23,28 @@ namespace guest = adacc::torch;
 
 namespace {
 
-guest::Keep keep_of(const std::string& form) {
-  if (form == "as_is") return guest::Keep::as_is();
-  if (form == "lossless") return {};
-  if (form == "bf16") return guest::Keep::as<adacc::Bf16>();
-  if (form == "int8") return guest::Keep::as<adacc::Int8Outlier>();
-  if (form == "int4") return guest::Keep::as<adacc::Int4Outlier>();
-  throw py::value_error("adacc: a policy returned '" + form +
+constexpr struct {
+  const char* name;
+  guest::Keep keep;
+} forms[] = {{"as_is", guest::Keep::as_is()},
+             {"lossless", guest::Keep()},
+             {"bf16", guest::Keep::as<adacc::Bf16>()},
+             {"int8", guest::Keep::as<adacc::Int8Outlier>()},
+             {"int4", guest::Keep::as<adacc::Int4Outlier>()}};
+
+guest::Keep keep_of(const std::string& name) {
+  for (const auto& form : forms)
+    if (name == form.name) return form.keep;
+  throw py::value_error("adacc: a policy returned '" + name +
                         "'; forms are as_is, lossless, bf16, int8, int4");
+}
+
+/// A sign is lossless: it is all that ReLU's gradient asks.
+const char* name_of(guest::Keep keep) {
+  for (const auto& form : forms)
+    if (keep.codec() == form.keep.codec() && keep.untouched() == form.keep.untouched())
+      return form.name;
+  return "lossless";
 }
 
 guest::Policy policy_of(const std::string& name) {
@@ -62,6 +76,24 @@ guest::Policy policy_from(const py::object& policy) {
     return keep_of(form.cast<std::string>());
   };
 }
+
+#define ADACC_TEXT_OF(x) #x
+#define ADACC_TEXT(x) ADACC_TEXT_OF(x)
+constexpr const char* version = ADACC_TEXT(ADACC_VERSION_MAJOR) "." ADACC_TEXT(
+    ADACC_VERSION_MINOR) "." ADACC_TEXT(ADACC_VERSION_PATCH);
+
+/// The widest instructions that the compiler was allowed.
+#if defined(__AVX512BF16__)
+constexpr const char* instructions = "AVX-512 with bf16";
+#elif defined(__AVX512BW__)
+constexpr const char* instructions = "AVX-512";
+#elif defined(__AVX2__)
+constexpr const char* instructions = "AVX2";
+#elif defined(__aarch64__)
+constexpr const char* instructions = "aarch64";
+#else
+constexpr const char* instructions = "portable";
+#endif
 
 using Planner = guest::detail::BlockPlanner*;
 
@@ -152,6 +184,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto free_python = py::call_guard<py::gil_scoped_release>();
 
   module.attr("built_for") = TORCH_VERSION;
+  module.attr("version") = version;
+  module.attr("instructions") = instructions;
 
   py::class_<guest::Packed>(module, "Packed");
   py::class_<SavedTensor>(module, "SavedTensor")
@@ -165,6 +199,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("savers", &SavedTensor::savers)
       .def_readonly("roles", &SavedTensor::roles)
       .def_readonly("producer", &SavedTensor::producer);
+  module.def(
+      "ready_form",
+      [](const std::string& policy, const SavedTensor& tensor) {
+        return name_of(policy_of(policy)(tensor));
+      },
+      py::arg("policy"), py::arg("tensor"));
   py::class_<SavedStatistics>(module, "Statistics")
       .def_readonly("packed", &SavedStatistics::packed)
       .def_readonly("unpacked", &SavedStatistics::unpacked)
@@ -219,7 +259,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("diverged", &BudgetReport::diverged)
       .def_readonly("corrections", &BudgetReport::corrections)
       .def_readonly("shares", &BudgetReport::shares)
-      .def_readonly("note", &BudgetReport::note)
+      .def_readwrite("note", &BudgetReport::note)
       .def("__str__", &BudgetReport::text)
       .def("__repr__", &BudgetReport::text);
   py::class_<guest::MemoryBudget>(module, "MemoryBudget")

@@ -103,11 +103,12 @@ class BudgetState final : public SavedObserver,
     if (begun_ && packed_) finish();
     begin(MemoryCount::live_bytes());
   }
-  /// A guard ends: what is ours alone by now is encoded.
+  /// A guard ends: what is ours alone by now is encoded. A step that has saved nothing is none.
   void leave() {
     {
       const std::lock_guard lock(mutex_);
       if (recording()) recorder_.event();
+      if (begun_ && !packed_) give_way();
     }
     if (const auto store = saved_.lock()) store->settle_later();
   }
@@ -310,6 +311,11 @@ class BudgetState final : public SavedObserver,
     ++report_.steps;
     if (recording()) finish_recorded(seconds);
     else finish_planned(seconds);
+    give_way();
+  }
+
+  /// Another budget's step may begin.
+  void give_way() {
     begun_ = false;
     const BudgetState* mine = this;
     stepping().compare_exchange_strong(mine, nullptr);

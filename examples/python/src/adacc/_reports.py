@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""Reports and statistics of the native part as dicts, and in words."""
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from . import _native
+from ._amounts import in_words
+
+
+def as_dict(report: Any) -> Dict[str, Any]:
+    """Numbers, texts and lists of dicts, by name: for loggers and json."""
+    values = {}
+    for name, member in vars(type(report)).items():
+        if isinstance(member, property):
+            value = getattr(report, name)
+            values[name] = [as_dict(each) for each in value] if isinstance(value, list) else value
+    return values
+
+
+def _words_of_statistics(mine: _native.Statistics) -> str:
+    return (f"Statistics: {mine.encoded} of {mine.storages} storages encoded, {in_words(mine.raw_bytes)} in "
+            f"{in_words(mine.encoded_bytes)}; {mine.packed} tensors saved, {mine.unpacked} read; left alone: "
+            f"{mine.parameters} of parameters, {mine.small} small, {mine.others} of other kinds; "
+            f"{mine.declined} forms declined")
+
+
+def _words_of_share(mine: _native.BudgetShare) -> str:
+    return f"{mine.policy} {mine.storages} ({in_words(mine.bytes)})"
+
+
+for _type in (_native.Statistics, _native.BudgetReport, _native.BudgetShare):
+    setattr(_type, "as_dict", as_dict)
+setattr(_native.Statistics, "__repr__", _words_of_statistics)
+setattr(_native.BudgetShare, "__repr__", _words_of_share)
