@@ -12,6 +12,7 @@ TEST_CASE("quantizing codecs, groups along columns: emulated kernels make the CP
   check_options<QuantOptions{.symmetric = true, .rounding = stochastic}>();
   check_options<QuantOptions{.outliers = Outliers::channels, .outliers_per_mille = 20}>();
   check_options<QuantOptions{.outliers = Outliers::none}>();
+  check_options<QuantOptions{.positive = true}>();
   check_options<QuantOptions{.outliers_per_mille = 0}>();
 }
 

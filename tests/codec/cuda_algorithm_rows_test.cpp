@@ -8,6 +8,7 @@ namespace cuda_algorithm_rows_test { namespace {
 using namespace cuda_algorithm;
 
 TEST_CASE("quantizing codecs, groups along rows: emulated kernels make the CPU's bytes") {
+  check_options<QuantOptions{.group = 64, .positive = true}>();
   check_options<QuantOptions{.group = 32}>();
   check_types<QuantOptions{.group = 64, .outliers_per_mille = 150, .rounding = stochastic}>();
   check_options<QuantOptions{.group = 128, .outliers = Outliers::channels}>();

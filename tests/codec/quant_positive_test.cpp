@@ -44,11 +44,11 @@ TEST_CASE_TEMPLATE("gates stay as they are", T, float, double, bfloat16) {
       if (i % 223 == 6 && sizeof(T) == 4)
         x[i] = detail::from_number<T>(std::numeric_limits<float>::denorm_min());
     }
-    check<Int8Outlier>(x);
-    check<Int4Outlier>(x);
-    check<Int8OutlierWith<rows>>(x);
-    check<Int4OutlierWith<group32>>(x);
-    check<Int8OutlierWith<no_places>>(x);
+    check<Int8OutlierWith<QuantOptions{.positive = true}>>(x);
+    check<Int4OutlierWith<QuantOptions{.positive = true}>>(x);
+    check<Int8OutlierWith<QuantOptions{.group = whole_row, .positive = true}>>(x);
+    check<Int4OutlierWith<QuantOptions{.group = 32, .positive = true}>>(x);
+    check<Int8OutlierWith<QuantOptions{.outliers = Outliers::none, .positive = true}>>(x);
   }
 }
 

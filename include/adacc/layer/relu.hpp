@@ -20,9 +20,9 @@ namespace adacc { inline namespace v0_1 {
 struct Relu {
   static constexpr auto backward_reads = reads::output;
   static constexpr auto split = Split::rows;
-  /// One bit says all. Int8Outlier and Bf16 are for outputs whose next reader needs values: both keep
-  /// positive numbers positive.
-  using output_codecs = CodecList<BitMask, Int8Outlier, Bf16>;
+  /// One bit says all. The others are for outputs whose next reader needs values: they keep positive numbers
+  /// positive.
+  using output_codecs = CodecList<BitMask, Int8OutlierWith<Int8Options{.positive = true}>, Bf16>;
   static constexpr const char* name = "relu";
   static constexpr bool dx_overwrites_dy = true;
 

@@ -234,11 +234,13 @@ class EncodedElements {
         how = Outcome::refused;
         return;
       }
-      if (demands.watched &&
-          !demands.met_by(codec.error(cpu, working_type(), here, shape,
-                                      {demands.row, demands.what.complement}, blob))) {
-        how = Outcome::declined;
-        return;
+      if (demands.watched) {
+        if (!demands.met_by(codec.error(cpu, working_type(), here, shape,
+                                        {demands.row, demands.what.complement}, blob))) {
+          how = Outcome::declined;
+          return;
+        }
+        if (demands.what.gates) codec.keep_gates(cpu, working_type(), here, shape, blob);
       }
       to += align_up(bytes);
     });

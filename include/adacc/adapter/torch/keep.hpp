@@ -23,6 +23,9 @@ struct TensorCodec {
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
   /// How far `blob` is from x.
   EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
+  /// Changes `blob` so that what is positive in x, which has no negative numbers, decodes to more
+  /// than 0.
+  void (*keep_gates)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -58,6 +61,12 @@ inline constexpr TensorCodec tensor_codec{
         return Error();
       }));
       return error;
+    },
+    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
+      static_cast<void>(with_element(type, [&]<class T>(T) {
+        keep_gates<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), blob);
+        return Error();
+      }));
     }};
 
 /// A form. Whatever the policy says, masks of two values become bits, because that loses nothing,

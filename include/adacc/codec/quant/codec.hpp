@@ -46,6 +46,9 @@ struct PackedQuantCodec {
                 "elements along the row, or whole_row");
   static_assert(O.outliers_per_mille <= 1000,
                 "adacc: QuantOptions::outliers_per_mille is at most 1000");
+  static_assert(!O.positive || (!O.symmetric && O.rounding == Rounding::nearest),
+                "adacc: QuantOptions::positive is for scales that are not symmetric, and rounding "
+                "to nearest");
   static_assert(O.outlier_ratio >= 2 && O.outlier_ratio <= 1000,
                 "adacc: QuantOptions::outlier_ratio is 2 to 1000");
 

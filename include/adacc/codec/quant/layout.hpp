@@ -92,6 +92,10 @@ struct QuantOptions {
   /// Zero is exact and minima are not stored, for about 1 dB (6 on GELU's output).
   bool symmetric = false;
   Rounding rounding = Rounding::nearest;
+  /// Positive numbers stay positive in groups whose smallest is 0, as in the output of a ReLU, whose backward asks
+  /// for the sign. Numbers below half a step become one: of many small ones, as in rows of softmax, this costs more
+  /// than it gives. Not with symmetric scales or stochastic rounding.
+  bool positive = false;
 
   friend constexpr bool operator==(const QuantOptions&, const QuantOptions&) = default;
 };
@@ -110,7 +114,8 @@ ADACC_HD constexpr std::uint64_t packed_options(const QuantOptions& o) {
   const std::uint64_t places = o.outliers_per_mille, ratio = o.outlier_ratio;
   return (group < most ? group : most) | static_cast<std::uint64_t>(o.outliers) << 16 |
          static_cast<std::uint64_t>(o.rounding) << 20 | std::uint64_t{o.symmetric} << 24 |
-         (places < most ? places : most) << 32 | (ratio < most ? ratio : most) << 48;
+         std::uint64_t{o.positive} << 25 | (places < most ? places : most) << 32 |
+         (ratio < most ? ratio : most) << 48;
 }
 ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
   QuantOptions o;
@@ -118,6 +123,7 @@ ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
   o.outliers = static_cast<Outliers>(n >> 16 & 0xF);
   o.rounding = static_cast<Rounding>(n >> 20 & 0xF);
   o.symmetric = (n >> 24 & 1) != 0;
+  o.positive = (n >> 25 & 1) != 0;
   o.outliers_per_mille = static_cast<unsigned>(n >> 32 & 0xFFFF);
   o.outlier_ratio = static_cast<unsigned>(n >> 48);
   return o;
@@ -262,6 +268,7 @@ struct QuantName {
     if (o.outlier_ratio != usual.outlier_ratio) append("_ratio", o.outlier_ratio);
     if (o.symmetric) append("_symmetric");
     if (o.rounding == Rounding::stochastic) append("_stochastic");
+    if (o.positive) append("_positive");
   }
 
  private:

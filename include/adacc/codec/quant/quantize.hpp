@@ -22,8 +22,7 @@
 ///    minimum of them. A group with a NaN or an infinity that has no place is marked: `nan_code` stands for
 ///    these then, and for no number.
 /// 5. Every element gets a code (`quant_code`), also those with a place; NaNs and infinities of marked groups
-///    get `nan_code`. In a group whose minimum is 0 a positive number has code 1 at least (`keeps_positive`):
-///    whoever asks for the sign of a ReLU's output is told the truth.
+///    get `nan_code`. With QuantOptions::positive, a positive number in a group whose minimum is 0 has code 1 at least.
 #pragma once
 
 #include <cstddef>
@@ -198,11 +197,7 @@ ADACC_HD constexpr std::int32_t quant_code(float x, float base, float inverse,
   return (static_cast<std::int32_t>(steps) + (zero + random)) >> 16;
 }
 
-/// Whether positive numbers stay positive in groups whose minimum is 0. (Stochastic codes are drawn as they are.)
-ADACC_HD constexpr bool keeps_positive(const QuantOptions& o) {
-  return !o.symmetric && o.rounding == Rounding::nearest;
-}
-/// If so, the code of x from its quant_code().
+/// The code of x if QuantOptions::positive, from its quant_code().
 ADACC_HD constexpr std::int32_t positive_code(float x, float base, std::int32_t code) {
   return base == 0 && x > 0 && code == 0 ? 1 : code;
 }

@@ -197,7 +197,7 @@ ADACC_HD std::int32_t amended_code(const Tile& tile, bool marked, std::size_t ro
   const std::size_t slot = Tile::slot_of(row, col);
   const float x = to_number(tile.element(row, col));
   auto code = static_cast<std::int32_t>(from);
-  if (keeps_positive(Tile::options)) code = positive_code(x, tile.shared.base[slot], code);
+  if (Tile::options.positive) code = positive_code(x, tile.shared.base[slot], code);
   if (marked && tile.shared.marked[slot] != 0)
     code = marked_code<Tile::bits, Tile::options.symmetric>(ordered(x), code);
   return code;
@@ -209,7 +209,7 @@ template <class Tile>
 ADACC_HD void amend_codes(Tile& tile) {
   tile.block.each([&](int me) {
     const bool marked = tile.shared.any_marked != 0;
-    if (!marked && !(keeps_positive(Tile::options) && tile.shared.any_from_zero != 0)) return;
+    if (!marked && !(Tile::options.positive && tile.shared.any_from_zero != 0)) return;
     const std::size_t cols = tile.cols(), first = tile.index * tile_cols * Tile::bits / 8;
     const std::size_t bytes =
         Tile::bits == 8 ? cols

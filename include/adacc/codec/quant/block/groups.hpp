@@ -17,7 +17,7 @@ ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::i
   const QuantGroup group = quant_group<Tile::bits, Tile::options.symmetric, Marked>(lo, hi);
   const QuantCoder coder = quant_coder<Tile::options.symmetric>(group);
   tile.shared.base[slot] = coder.base, tile.shared.inverse[slot] = coder.inverse;
-  if constexpr (keeps_positive(Tile::options))
+  if constexpr (Tile::options.positive)
     if (group.minimum.bits == 0) Tile::Block::maximum(tile.shared.any_from_zero, std::uint32_t{1});
   const std::size_t g = tile.group_of(slot);
   put(tile.bytes + tile.format->scales + 2 * g, group.scale.bits);

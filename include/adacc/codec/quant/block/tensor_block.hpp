@@ -236,7 +236,7 @@ struct QuantShared {
   std::int32_t channel_limit;
   std::uint32_t used, flagged, nonfinite, largest;
   std::uint32_t any_marked;     ///< 1 if any slot is marked
-  std::uint32_t any_from_zero;  ///< 1 if any group has a minimum of 0, and keeps_positive()
+  std::uint32_t any_from_zero;  ///< 1 if any group has a minimum of 0, and QuantOptions::positive
   std::uint32_t
       marked[slot_count];  ///< if any: 1 where a NaN or an infinity of the group has no place
 };

@@ -399,7 +399,7 @@ class QuantEncoder {
       scales_[g] = group.scale.bits, minima_[g] = group.minimum.bits;
       base_[g] = coder.base, inverse_[g] = coder.inverse;
     }
-    if constexpr (keeps_positive(O)) {
+    if constexpr (O.positive) {
       unsigned zeros = 0;
       for (std::size_t g = 0; g < groups; ++g) zeros |= minima_[g] == 0 ? 1U : 0U;
       any_from_zero_ = zeros != 0;
@@ -470,7 +470,7 @@ class QuantEncoder {
                                                                          random, to);
     };
     const auto encode_to = [&](auto streamed, std::uint8_t* to) {
-      if constexpr (keeps_positive(O))
+      if constexpr (O.positive)
         if (any_from_zero_) return encode(std::true_type{}, streamed, to);
       encode(std::false_type{}, streamed, to);
     };
