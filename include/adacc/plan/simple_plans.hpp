@@ -35,8 +35,8 @@ constexpr Plan simple_plan(const Graph& graph, const Array<int>& sites, std::siz
   std::size_t middle = 1;
   while (middle * middle < sites.size()) middle *= 2;
   bool first = true;
-  for (std::size_t far = 1; far <= middle; far *= 2)
-    for (const std::size_t stride : {middle * far, middle / far})
+  for (std::size_t off = 1; off <= middle; off *= 2)
+    for (const std::size_t stride : {middle * off, middle / off})
       for (const Kept kept : {Kept::coarse, Kept::precise, Kept::whole}) {
         if (!smallest && proposals.found()) return;
         const Plan plan = simple_plan(graph, sites, stride, kept);
