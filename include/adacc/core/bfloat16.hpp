@@ -38,7 +38,7 @@ ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
 ADACC_HD constexpr bfloat16 to_finite_bfloat16(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x), magnitude = bits & 0x7FFFFFFF;
   const std::uint32_t upper = bits >> 16, quiet = magnitude > 0x7F800000 ? 0x40 : 0;
-  const std::uint32_t nearest = (bits + 0x7FFF + (upper & 1)) >> 16;
+  const std::uint32_t nearest = (bits + (upper & 1) + 0x7FFF) >> 16;
   // From 0x7F7F8000 on, nearest is an infinity, and upper is the largest number, the infinity or the NaN.
   return {static_cast<std::uint16_t>(magnitude >= 0x7F7F8000 ? upper | quiet : nearest)};
 }

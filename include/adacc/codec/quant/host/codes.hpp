@@ -33,7 +33,7 @@ inline void encode_vector(const T* x, const Floats16& base, const Floats16& inve
   load_numbers(x, steps);
   [[maybe_unused]] Floats16 least;
   if constexpr (Positive)
-    least = (steps > 0.0F) & (base == 0.0F) ? Floats16{} + 32768.0F : Floats16{};
+    least = ((steps > 0.0F) & (base == 0.0F)) ? Floats16{} + 32768.0F : Floats16{};
   steps = Symmetric ? steps * inverse : (steps * 0.5F - base) * inverse;
   if constexpr (Positive) steps = steps > least ? steps : least;
   else steps = steps > limits.bottom ? steps : limits.bottom;
