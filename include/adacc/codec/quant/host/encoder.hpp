@@ -445,9 +445,8 @@ class QuantEncoder {
   void mark_codes(std::size_t col, std::size_t cols, std::size_t per_row) {
     for (std::size_t r = 0; r < block_.rows; ++r)
       for (std::size_t c = 0; c < cols; ++c) {
-        const std::size_t g = O.group == 0           ? c
-                              : O.group == whole_row ? r
-                                                     : r * per_row + c / O.group;
+        std::size_t g = O.group == 0 ? c : r;
+        if constexpr (O.group != 0 && O.group != whole_row) g = r * per_row + c / O.group;
         if (marked_[g] == 0) continue;
         const CodePlace place = code_place(Bits, block_.cols, col + c);
         std::byte& byte = bytes_[block_.codes + r * block_.row_bytes + place.byte];
