@@ -58,9 +58,9 @@ void bf16_encode(std::size_t n, const T* __restrict x, std::uint16_t* __restrict
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t bits = pattern_of(x[i]);
       most = larger(most, bits & 0x7FFFFFFF);
-      codes[i] = static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+      codes[i] = static_cast<std::uint16_t>(rounded_upper_half(bits));
     }
-    if (most < 0x7F7F8000) return;
+    if (most < rounds_to_infinity) return;
   }
   for (std::size_t i = 0; i < n; ++i) codes[i] = bf16_code(x[i]);
 }

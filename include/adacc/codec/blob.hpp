@@ -10,8 +10,9 @@
 ///     24       8       u64 columns
 ///     32       32      zeros
 ///
-/// Numbers are as the machine has them, which is little-endian (core/little_endian.hpp). The header pins down everything that sizes and offsets depend on, so a decoder that
-/// compared it with what it expects can trust its own offsets; what it must not trust is the rest.
+/// Numbers are as the machine has them, which is little-endian (core/little_endian.hpp). The header pins
+/// down everything that sizes and offsets depend on, so a decoder that compared it with what it expects can
+/// trust its own offsets; what it must not trust is the rest.
 #pragma once
 
 #include <cstddef>

@@ -24,23 +24,33 @@ ADACC_HD constexpr float to_float(bfloat16 x) {
   return detail::bits_as<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
+namespace detail {
+
+/// The upper half of a float's bits, rounded to the nearest, of two as near to the even one. Of a NaN the
+/// result may be anything.
+ADACC_HD constexpr std::uint32_t rounded_upper_half(std::uint32_t bits) {
+  return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+/// The smallest magnitude whose nearest bfloat16 is infinity.
+inline constexpr std::uint32_t rounds_to_infinity = 0x7F7F8000;
+
+}  // namespace detail
+
 /// The nearest bfloat16, of two as near the one with an even last bit. Beyond the range that is an
 /// infinity. A NaN stays a NaN of the same sign (made quiet; the upper bits of its payload remain).
 ADACC_HD constexpr bfloat16 to_bfloat16(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x);
-  const std::uint32_t upper = bits >> 16;
-  const std::uint32_t nearest = (bits + 0x7FFF + (upper & 1)) >> 16;
   const bool nan = (bits & 0x7FFFFFFF) > 0x7F800000;
-  return {static_cast<std::uint16_t>(nan ? upper | 0x40 : nearest)};
+  return {static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40 : detail::rounded_upper_half(bits))};
 }
 
 /// The same, but a number stays a number: beyond the range it becomes the largest one of its sign.
 ADACC_HD constexpr bfloat16 to_finite_bfloat16(float x) {
   const std::uint32_t bits = detail::bits_as<std::uint32_t>(x), magnitude = bits & 0x7FFFFFFF;
   const std::uint32_t upper = bits >> 16, quiet = magnitude > 0x7F800000 ? 0x40 : 0;
-  const std::uint32_t nearest = (bits + (upper & 1) + 0x7FFF) >> 16;
-  // From 0x7F7F8000 on, nearest is an infinity, and upper is the largest number, the infinity or the NaN.
-  return {static_cast<std::uint16_t>(magnitude >= 0x7F7F8000 ? upper | quiet : nearest)};
+  // Where the nearest is an infinity, the upper half is the largest number, the infinity or the NaN.
+  return {static_cast<std::uint16_t>(
+      magnitude >= detail::rounds_to_infinity ? upper | quiet : detail::rounded_upper_half(bits))};
 }
 
 /// One of the two nearest bfloat16, drawn so that its expectation is x: up with the probability of

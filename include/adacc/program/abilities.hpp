@@ -2,8 +2,8 @@
 /// What a step has code for, of what not every program needs.
 ///
 /// A step that runs any program has code for transfers, updates, parts, parameters in bfloat16, and tensors
-/// that do not fit the codec that a plan has for them, some kilobytes. A program that is a constant says at compile time which of it it needs, and a device has
-/// no room for the rest:
+/// that do not fit the codec that a plan has for them, some kilobytes. A program that is a constant says at
+/// compile time which of it it needs, and a device has no room for the rest:
 ///
 ///     using Steps = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // fixed: a FixedProgram
 #pragma once

@@ -57,6 +57,11 @@ struct ElementDemands {
   Demands what;
   std::size_t row = 1;  ///< elements of a row, a part of the codec's
 
+  /// The codec that holds them in the place of the planned one.
+  const TensorCodec& codec(const TensorCodec& planned) const {
+    return watched && what.gates ? keeping_gates(planned) : planned;
+  }
+
   bool met_by(const EncodingError& error) const {
     // An open gate next to zero is off by a step, rather than by half of one at the most.
     const double share = what.gates ? 4 : 1;
@@ -122,12 +127,13 @@ class EncodedElements {
       return true;
     }
     if (keep.codec() == nullptr || !has_numbers()) return true;
-    const std::size_t total = bytes_with(*keep.codec());
+    const TensorCodec& codec = demands.codec(*keep.codec());
+    const std::size_t total = bytes_with(codec);
     if (total == 0 || total >= n_ * elem_bytes()) return true;
     allocate(total);
     const Outcome how =
-        encode_with(cpu, *keep.codec(), x, static_cast<std::byte*>(blob_.data_ptr()), demands);
-    if (how == Outcome::encoded) codec_ = keep.codec();
+        encode_with(cpu, codec, x, static_cast<std::byte*>(blob_.data_ptr()), demands);
+    if (how == Outcome::encoded) codec_ = &codec;
     else blob_.reset();  // such a codec takes no such tensor: it stays as it is
     return how != Outcome::declined;
   }
@@ -146,7 +152,7 @@ class EncodedElements {
     std::vector<std::byte> memory(total + alignment);
     void* place = memory.data();
     std::size_t space = memory.size();
-    return trial.encode_with(cpu, codec, x,
+    return trial.encode_with(cpu, demands.codec(codec), x,
                              static_cast<std::byte*>(std::align(alignment, total, place, space)),
                              demands) != Outcome::declined;
   }
@@ -234,13 +240,11 @@ class EncodedElements {
         how = Outcome::refused;
         return;
       }
-      if (demands.watched) {
-        if (!demands.met_by(codec.error(cpu, working_type(), here, shape,
-                                        {demands.row, demands.what.complement}, blob))) {
-          how = Outcome::declined;
-          return;
-        }
-        if (demands.what.gates) codec.keep_gates(cpu, working_type(), here, shape, blob);
+      if (demands.watched &&
+          !demands.met_by(codec.error(cpu, working_type(), here, shape,
+                                      {demands.row, demands.what.complement}, blob))) {
+        how = Outcome::declined;
+        return;
       }
       to += align_up(bytes);
     });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How far an encoding is from what was encoded, by the measure that an operator's backward asks for, and gates that
-/// stay open.
+/// How far an encoding is from what was encoded, by the measure that an operator's backward asks for.
 ///
 /// Read from the original and from the scales in the blob: half a step of a group's scale is the most
 /// that an element may be off, and a uniform error of a step has the square of a twelfth. Nothing is
@@ -177,47 +176,6 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBy
       error.numbers = error.numbers && seen.numbers;
     }
     return error;
-  }
-}
-
-/// Raises the codes of what is positive and would decode to 0 by one. The error of such an element
-/// becomes a step instead of half of one; there are few.
-template <class Codec, class T>
-void keep_gates(Cpu& cpu, View<const T> x, Bytes blob) {
-  if constexpr (detail::has_column_groups<Codec>) {
-    if constexpr (!Codec::options.symmetric) {
-      const std::size_t cols = x.cols();
-      const quant::QuantFormat format(Codec::bits, Codec::options, x.rows(), cols, sizeof(T));
-      cpu.parallel(format.blocks(), [&](std::size_t index, int) {
-        const std::size_t rows = format.rows_of(index);
-        const quant::QuantBlock block(Codec::bits, Codec::options, rows, cols, sizeof(T));
-        std::byte* bytes = blob.data() + format.start_of(index);
-        const T* from = x.data() + index * quant::block_rows * cols;
-        std::vector<std::uint8_t> shut(cols);  // columns whose code of 0 is 0
-        for (std::size_t c = 0; c < cols; ++c) {
-          bfloat16 minimum;
-          std::memcpy(&minimum, bytes + block.minima + 2 * c, 2);
-          shut[c] = to_float(minimum) > 0 ? 0 : 1;
-        }
-        auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(bytes + block.codes));
-        for (std::size_t r = 0; r < rows; ++r, codes += block.row_bytes, from += cols) {
-          if constexpr (Codec::bits == 8) {
-            for (std::size_t c = 0; c < cols; ++c) {
-              const unsigned raise =
-                  (codes[c] == 0 ? 1U : 0U) & shut[c] & (quant::to_number(from[c]) > 0 ? 1U : 0U);
-              codes[c] = static_cast<std::uint8_t>(codes[c] | raise);
-            }
-          } else {
-            for (std::size_t c = 0; c < cols; ++c) {
-              const auto [byte, shift] = quant::code_place(4, cols, c);
-              if (shut[c] != 0 && quant::to_number(from[c]) > 0 &&
-                  (codes[byte] >> shift & 0xFU) == 0)
-                codes[byte] = static_cast<std::uint8_t>(codes[byte] | 1U << shift);
-            }
-          }
-        }
-      });
-    }
   }
 }
 

@@ -23,9 +23,6 @@ struct TensorCodec {
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
   /// How far `blob` is from x.
   EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
-  /// Changes `blob` so that what is positive in x, which has no negative numbers, decodes to more
-  /// than 0.
-  void (*keep_gates)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -61,13 +58,15 @@ inline constexpr TensorCodec tensor_codec{
         return Error();
       }));
       return error;
-    },
-    [](Cpu& cpu, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
-      static_cast<void>(with_element(type, [&]<class T>(T) {
-        keep_gates<Codec>(cpu, View<const T>(static_cast<const T*>(x), shape), blob);
-        return Error();
-      }));
     }};
+
+/// The codec, in as many bytes, by which what is positive decodes to more than 0 if nothing is negative.
+inline const TensorCodec& keeping_gates(const TensorCodec& codec) {
+  constexpr QuantOptions gates{.positive = true};
+  if (&codec == &tensor_codec<Int8Outlier>) return tensor_codec<Int8OutlierWith<gates>>;
+  if (&codec == &tensor_codec<Int4Outlier>) return tensor_codec<Int4OutlierWith<gates>>;
+  return codec;
+}
 
 /// A form. Whatever the policy says, masks of two values become bits, because that loses nothing,
 /// unless it says as_is().

@@ -81,8 +81,8 @@ class RunningOperators {
 
   /// As what the innermost operator has `tensor`: the names of its arguments that have the tensor's
   /// storage ("input", "mat1"), "result" if there are none, "statistic" if it also has fewer dimensions
-  /// than the first argument, or one column where that has several; nothing if that cannot be known. The base of a power is "whole_base" if
-  /// the exponent is a whole number of 2 or more.
+  /// than the first argument, or one column where that has several; nothing if that cannot be known. The
+  /// base of a power is "whole_base" if the exponent is a whole number of 2 or more.
   static std::vector<std::string> roles_of(const at::Tensor& tensor) {
     const Running& all = running();
     if (all.operators.empty()) return {};

@@ -164,6 +164,11 @@ struct QuantSection {
   }
 };
 
+/// Bytes of the codes of `cols` columns of a row, from the start of a strip.
+ADACC_HD constexpr std::size_t code_bytes(unsigned bits, std::size_t cols) {
+  return bits == 8 ? cols : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2);
+}
+
 /// Offsets in a block of `rows` x `cols`, from its start.
 struct QuantBlock {
   std::size_t rows, cols;
@@ -181,9 +186,7 @@ struct QuantBlock {
                                       : rows * div_up(cols, o.group)),
         tiles(div_up(cols, tile_cols)),
         section_bytes(QuantSection(o, rows, tile_cols, element_bytes).bytes),
-        row_bytes(bits == 8 ? cols
-                            : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2)),
-        scales(sizeof(BlockHeader)), minima(scales + 2 * groups),
+        row_bytes(code_bytes(bits, cols)), scales(sizeof(BlockHeader)), minima(scales + 2 * groups),
         sections(align_up(minima + (o.symmetric ? 0 : 2 * groups))),
         codes(align_up(sections + (tiles - 1) * section_bytes +
                        QuantSection(o, rows, cols - (tiles - 1) * tile_cols, element_bytes).bytes)),

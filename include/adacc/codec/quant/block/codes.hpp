@@ -84,8 +84,7 @@ ADACC_HD void store_part_codes(Tile& tile, int me) {
   const std::size_t from = (tile.index * tile_cols + left) * Tile::bits / 8;
   std::byte* const to = tile.bytes + tile.format->codes + from;
   const std::size_t stride = tile.format->row_bytes;
-  const std::size_t bytes =  // of a row of the part
-      Tile::bits == 8 ? n : n / strip_cols * 16 + div_up(n % strip_cols, 2);
+  const std::size_t bytes = code_bytes(Tile::bits, n);  // of a row of the part
   if (n == 0) return;
   if (Tile::whole || (stride % 16 == 0 && bytes % 16 == 0)) {
     const std::size_t packets = bytes / 16;
@@ -211,9 +210,7 @@ ADACC_HD void amend_codes(Tile& tile) {
     const bool marked = tile.shared.any_marked != 0;
     if (!marked && !(Tile::options.positive && tile.shared.any_from_zero != 0)) return;
     const std::size_t cols = tile.cols(), first = tile.index * tile_cols * Tile::bits / 8;
-    const std::size_t bytes =
-        Tile::bits == 8 ? cols
-                        : cols / strip_cols * (strip_cols / 2) + div_up(cols % strip_cols, 2);
+    const std::size_t bytes = code_bytes(Tile::bits, cols);
     std::byte* const codes = tile.bytes + tile.format->codes + first;
     const std::size_t all = tile.rows() * bytes;
     ADACC_ROLL for (auto i = static_cast<std::size_t>(me); i < all; i += Tile::Block::threads) {

@@ -62,6 +62,13 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
   return out;
 }
 
+/// That of a column, of the codes of a row of `cols`.
+template <unsigned Bits>
+ADACC_HD std::uint32_t code_of(const std::byte* codes, std::size_t cols, std::size_t col) {
+  const CodePlace place = code_place(Bits, cols, col);
+  return get<std::uint8_t>(codes + place.byte) >> place.shift & ((1U << Bits) - 1);
+}
+
 /// NaN wherever marked groups have it; everywhere if the blob is not `valid`. Of what the calling thread has decoded.
 /// Rare: nothing is held for it.
 template <unsigned Bits, QuantOptions O, class T>
@@ -72,10 +79,7 @@ ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::si
       const std::size_t col = left + thread.col + j;
       const bfloat16 scale{
           get<std::uint16_t>(bytes + b.scales + 2 * b.template group_of<O>(r, col))};
-      const CodePlace place = code_place(Bits, b.cols, col);
-      const std::uint32_t code =
-          get<std::uint8_t>(bytes + b.codes + r * b.row_bytes + place.byte) >> place.shift &
-          ((1U << Bits) - 1);
+      const std::uint32_t code = code_of<Bits>(bytes + b.codes + r * b.row_bytes, b.cols, col);
       const bool marked = is_marked(scale) && code == nan_code<Bits, O.symmetric>;
       if (!valid || marked) x[r * b.cols + thread.col + j] = quiet_nan<T>();
     }
@@ -110,7 +114,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
       }
     }
     marked = take_marks(scales);
-    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) { groups.set(j, scales.at[j], minima.at[j]); }
+    ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, scales.at[j], minima.at[j]);
   }
   // Those of the thread's rows lie together.
   using OfRows = SmallPacket<bfloat16, R>;
@@ -156,10 +160,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     } else {
       ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) {
         if (j >= columns) continue;
-        const CodePlace place = code_place(Bits, b.cols, col + j);
-        const std::uint32_t code =
-            get<std::uint8_t>(codes + place.byte) >> place.shift & ((1U << Bits) - 1);
-        in.at[j / 4] |= code << j % 4 * 8;
+        in.at[j / 4] |= code_of<Bits>(codes, b.cols, col + j) << j % 4 * 8;
       }
     }
     auto out = decoded_row<Bits, O.symmetric, T, P>(in.at, groups);

@@ -48,6 +48,28 @@ class QuantDecoder {
 
   static constexpr std::size_t piece = 4 * tile_cols;
 
+  /// Calls visit(row, column in the tile, value) for the outliers of a tile that have places; of a column's: row 0
+  /// and all of its values.
+  template <class Visit>
+  void for_outliers(std::size_t tile, const Visit& visit) const {
+    const std::size_t cols = block_.cols_of_tile(tile);
+    const QuantSection layout(O, block_.rows, cols, sizeof(T));
+    if (layout.places == 0) return;
+    constexpr bool channels = O.outliers == Outliers::channels;
+    const std::byte* const from = bytes_ + block_.section(tile);
+    const std::size_t bytes = sizeof(T) * (channels ? block_.rows : 1);
+    std::uint32_t used = 0;
+    std::memcpy(&used, from, sizeof used);
+    const std::size_t count = used < layout.places ? used : layout.places;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t index = 0;
+      std::memcpy(&index, from + layout.indices + 2 * i, sizeof index);
+      const std::size_t r = channels ? 0 : index / tile_cols,
+                        c = channels ? index : index % tile_cols;
+      if (r < block_.rows && c < cols) visit(r, c, from + QuantSection::values + i * bytes);
+    }
+  }
+
  private:
   bfloat16 raw(std::size_t array, std::size_t group) const {
     bfloat16 value = {0};
@@ -106,29 +128,13 @@ class QuantDecoder {
   }
 
   void put_outliers(std::size_t tile) const {
-    const std::size_t cols = block_.cols_of_tile(tile);
-    const QuantSection layout(O, block_.rows, cols, sizeof(T));
-    if (layout.places == 0) return;
-    const std::byte* from = bytes_ + block_.section(tile);
     T* x = x_ + tile * tile_cols;
-    std::uint32_t used = 0;
-    std::memcpy(&used, from, sizeof used);
-    const std::size_t count = used < layout.places ? used : layout.places;
-    for (std::size_t i = 0; i < count; ++i) {
-      std::uint16_t index = 0;
-      std::memcpy(&index, from + layout.indices + 2 * i, sizeof index);
-      if constexpr (O.outliers == Outliers::channels) {
-        if (index >= cols) continue;
-        const std::byte* values = from + QuantSection::values + i * block_.rows * sizeof(T);
-        for (std::size_t r = 0; r < block_.rows; ++r)
-          std::memcpy(x + r * block_.cols + index, values + r * sizeof(T), sizeof(T));
-      } else {
-        const std::size_t r = index / tile_cols, c = index % tile_cols;
-        if (r < block_.rows && c < cols)
-          std::memcpy(x + r * block_.cols + c, from + QuantSection::values + i * sizeof(T),
-                      sizeof(T));
-      }
-    }
+    for_outliers(tile, [&](std::size_t r, std::size_t c, const std::byte* values) {
+      if constexpr (O.outliers == Outliers::channels)
+        for (; r < block_.rows; ++r, values += sizeof(T))
+          std::memcpy(x + r * block_.cols + c, values, sizeof(T));
+      else std::memcpy(x + r * block_.cols + c, values, sizeof(T));
+    });
   }
 
   const QuantBlock& block_;

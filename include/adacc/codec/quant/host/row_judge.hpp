@@ -27,8 +27,6 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Sums of squares of numbers, in an order that no compiler changes. A float's square is exact in double.
 class SquareSum {
  public:
-  /// Of sixteen numbers x.
-  void add(const Floats16& x) { add(x, Floats16{}); }
   /// Of sixteen differences x - y.
   void add(const Floats16& x, const Floats16& y) {
     add_half<0>(x, y, low_);
@@ -194,7 +192,7 @@ class RowJudge {
       load_numbers(x_here_ + c, x);
       load_numbers(decoded_ + c, y);
       off.add(y, x);
-      own.add(x);
+      own.add(x, Floats16{});
     }
     error += off.value();
     signal += own.value();
@@ -203,22 +201,12 @@ class RowJudge {
   /// Calls visit(c) for columns col + c of the row, c < n, that have a place.
   template <class Visit>
   void for_placed(std::size_t r, std::size_t col, std::size_t n, const Visit& visit) const {
-    if constexpr (O.outliers == Outliers::none) return;
     if (header_.flagged == header_.unplaced) return;
-    for (std::size_t c = 0; c < n; c += tile_cols) {
-      const std::size_t tile = (col + c) / tile_cols;
-      const QuantSection layout(O, block_.rows, block_.cols_of_tile(tile), sizeof(T));
-      if (layout.places == 0) continue;
-      const std::byte* const from = bytes_ + block_.section(tile);
-      std::uint32_t used = 0;
-      std::memcpy(&used, from, sizeof used);
-      for (std::size_t i = 0; i < smaller<std::size_t>(used, layout.places); ++i) {
-        std::uint16_t index = 0;
-        std::memcpy(&index, from + layout.indices + 2 * i, sizeof index);
-        const bool mine = O.outliers == Outliers::channels || index / tile_cols == r;
-        if (mine && c + index % tile_cols < n) visit(c + index % tile_cols);
-      }
-    }
+    for (std::size_t c = 0; c < n; c += tile_cols)
+      decoder_.for_outliers((col + c) / tile_cols,
+                            [&](std::size_t row, std::size_t in_tile, const std::byte*) {
+                              if (O.outliers == Outliers::channels || row == r) visit(c + in_tile);
+                            });
   }
 
   /// What is far beyond the median of a row's magnitudes is no bulk. A row most of which is 0 is bulk as a whole.
