@@ -7,7 +7,7 @@
 #pragma once
 
 #include <adacc/io/text.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/cost/measure.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/train/training.hpp>
 

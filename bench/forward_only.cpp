@@ -10,8 +10,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <adacc/io/adapters.hpp>
 #include <adacc/io/file.hpp>
+#include <adacc/io/weights/adapters.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <support/draw/curve.hpp>
 #include <support/optimizer.hpp>

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/layer/gemm.hpp>
+#include <adacc/layer/math/gemm.hpp>
 
 #include "blas.hpp"
 

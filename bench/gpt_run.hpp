@@ -9,12 +9,12 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/io/llmc.hpp>
-#include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
-#include <adacc/layer/gpt.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/learning_rate.hpp>
+#include <adacc/io/weights/llmc.hpp>
+#include <adacc/io/weights/llmc_tokens.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 
 #include <cstdint>

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 
 namespace {
 

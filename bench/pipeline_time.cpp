@@ -7,7 +7,7 @@
 /// a machine with fewer cores than ranks, or a busy one, measures what a rank on a core of its own would
 /// do. Costs are measured in processor time, too, right before each run. Contestants take turns; what is
 /// printed are medians. The last ones are planned by the ranks themselves, each of which measures its stage
-/// and its link (ranks/plan_pipeline.hpp), and their steps end with an update.
+/// and its link (ranks/pipeline/plan.hpp), and their steps end with an update.
 ///
 ///     pipeline_time --layers 12 --stages 2 --micro 8
 #include <CLI/CLI.hpp>
@@ -15,10 +15,10 @@
 #include <adacc/cost/estimate.hpp>
 #include <adacc/cost/measure.hpp>
 #include <adacc/cost/measuring_plans.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
-#include <adacc/ranks/pipeline.hpp>
-#include <adacc/ranks/plan_pipeline.hpp>
+#include <adacc/ranks/pipeline/pipeline.hpp>
+#include <adacc/ranks/pipeline/plan.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <support/command_line.hpp>
 

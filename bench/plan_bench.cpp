@@ -15,7 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <support/shake.hpp>
 #include <support/solver.hpp>
 

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <support/solver.hpp>
 
 #include <algorithm>

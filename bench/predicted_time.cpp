@@ -14,7 +14,7 @@
 #include <adacc/cost/estimate.hpp>
 #include <adacc/cost/evaluate.hpp>
 #include <adacc/cost/measure.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/training.hpp>
 

@@ -14,7 +14,7 @@
 #include <adacc/cost/estimate.hpp>
 #include <adacc/cost/measure.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/layer/resnet.hpp>
+#include <adacc/models/resnet.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/make.hpp>
 #include <support/draw/plan.hpp>

@@ -9,11 +9,11 @@
 #include <adacc/core/block.hpp>
 #include <adacc/core/cpu.hpp>
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
-#include <adacc/train/sgd.hpp>
-#include <adacc/train/update_table.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
+#include <adacc/optimizer/update_table.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -21,7 +21,7 @@
 #                   (support/ptxrun); only if named, since quick has it where there is an nvcc
 #       torch       adapter/torch against libtorch; only if named, because Debian's libtorch and what
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none.
-#                   Where python3 has torch, examples/python is built for it and tested, too
+#                   Where python3 has torch, the package in python/ is built for it and tested, too
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs, train a GPT-2 with train_gpt_cuda
@@ -33,7 +33,7 @@
 # through sudo without a password, if there is a network. If nothing is missing no network is used.
 #
 # From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
-# PYTHON names the interpreter, instead of python3, whose torch examples/python is tested with.
+# PYTHON names the interpreter, instead of python3, whose torch the package in python/ is tested with.
 # ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
 set -euo pipefail
 export LC_ALL=C  # numbers with a point, in every locale
@@ -473,7 +473,7 @@ test_stages() {
       torch)
         build=(cmake --build --preset quick --target adacc_torch_tests -j "$jobs")
         "${PYTHON:-python3}" -c 'import torch' 2>/dev/null ||
-          summaries+=("torch: ${PYTHON:-python3} has no torch, so examples/python is not tested; PYTHON names another")
+          summaries+=("torch: ${PYTHON:-python3} has no torch, so adacc for Python is not tested; PYTHON names another")
         ;;
     esac
     if ! "${build[@]}"; then

@@ -18,7 +18,7 @@ foreach(folder IN ITEMS include tests bench examples support cmake tools)
     list(APPEND sources ${found})
   endforeach()
 endforeach()
-list(FILTER sources EXCLUDE REGEX "^${root}examples/python/build/")  # made by setup.py
+list(FILTER sources EXCLUDE REGEX "^${root}python/build/")  # made by setup.py
 
 foreach(source IN LISTS sources)
   if(source MATCHES "\\.(hpp|cpp|cuh|cu)$")

@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/io/file.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/memory.hpp>
 

@@ -12,7 +12,7 @@
 
 #include <adacc/core/bytes.hpp>
 #include <adacc/io/file.hpp>
-#include <adacc/train/learning_rate.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/plan.hpp>
 

@@ -17,7 +17,7 @@
 
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/file.hpp>
-#include <adacc/io/weights_header.hpp>
+#include <adacc/io/weights/weights_header.hpp>
 
 #include <support/command_line.hpp>
 

@@ -11,10 +11,10 @@
 #include <adacc/cost/estimate.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/io/profile_text.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/stored_moments_time.hpp>
 #include <adacc/plan/make_plan.hpp>
-#include <adacc/train/stored_moments_time.hpp>
 #include <adacc/train/total.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/lanes.hpp>

@@ -16,7 +16,7 @@
 #include <adacc/layer/plain/mean_over_time.hpp>
 #include <adacc/layer/plain/relu.hpp>
 #include <adacc/layer/plain/softmax_cross_entropy.hpp>
-#include <adacc/train/adamw.hpp>
+#include <adacc/optimizer/adamw.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cmath>

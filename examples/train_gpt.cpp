@@ -12,8 +12,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/text.hpp>
+#include <adacc/io/weights/llmc_tokens.hpp>
 
 #include "train_gpt/agree.hpp"
 #include "train_gpt/command_line.hpp"

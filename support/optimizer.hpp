@@ -5,10 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/core/error.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
-#include <adacc/train/sgd.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
 
 #include <iterator>
 #include <string>

@@ -12,8 +12,8 @@
 #include <adacc/cost/evaluate.hpp>
 #include <adacc/evolve/evolution.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
-#include <adacc/ranks/data_parallel.hpp>
-#include <adacc/ranks/pipeline.hpp>
+#include <adacc/ranks/data_parallel/data_parallel.hpp>
+#include <adacc/ranks/pipeline/pipeline.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/stash/estimate.hpp>
 #include <adacc/stash/measure.hpp>
@@ -34,7 +34,9 @@ namespace shared_code {
 using namespace adacc;
 
 /// Its layers' loops are most of the time of the tests that evolve.
-inline Result<Training<>> growing() { return Training<>::make(growing_net::net, growing_net::shape); }
+inline Result<Training<>> growing() {
+  return Training<>::make(growing_net::net, growing_net::shape);
+}
 
 /// Gradients are checked in double.
 inline Result<Step<double>> in_double(const gpt::Gpt<gpt::RetainSet>& net, const Program& program) {

@@ -3,7 +3,7 @@
 /// counted of each.
 #include <adacc/train.cuh>
 
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <type_traits>

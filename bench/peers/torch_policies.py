@@ -22,7 +22,7 @@ Budgets record their first two steps and plan the third, which are those of the 
 Bytes are counted by an allocator in the place of torch's (adacc.memory), so they are exact, and those
 of inductor's buffers are among them; scratch that MKL and oneDNN take from malloc is in nobody's.
 
-    pip install --no-build-isolation examples/python
+    pip install --no-build-isolation ./python
     python3 bench/peers/torch_policies.py --steps 30 --keep-heap
     python3 bench/peers/torch_policies.py --steps 300 --modes plain,int8,tolerated,int4
     python3 bench/peers/torch_policies.py --steps 16 --modes plain,budget_40%,budget_25%+blocks

@@ -2,9 +2,9 @@
 /// An army in a file, in the safetensors format: trained once, used on many devices.
 #pragma once
 
-#include <adacc/io/safetensors.hpp>
-#include <adacc/io/weights_header.hpp>
-#include <adacc/io/write_safetensors.hpp>
+#include <adacc/io/weights/safetensors.hpp>
+#include <adacc/io/weights/weights_header.hpp>
+#include <adacc/io/weights/write_safetensors.hpp>
 
 #include <cstdint>
 #include <cstring>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <adacc/io/budget.hpp>
-#include <adacc/train/learning_rate.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 
 #include <cstddef>

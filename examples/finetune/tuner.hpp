@@ -4,8 +4,8 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/io/bert_safetensors.hpp>
 #include <adacc/io/budget.hpp>
+#include <adacc/io/weights/bert.hpp>
 #include <adacc/layer/contrastive_loss.hpp>
 #include <adacc/layer/pooling.hpp>
 #include <adacc/train/make.hpp>

@@ -5,9 +5,9 @@
 
 #include <adacc/core/bytes.hpp>
 #include <adacc/core/error.hpp>
-#include <adacc/plan/outcome.hpp>
+#include <adacc/optimizer/moment_turns.hpp>
+#include <adacc/plan/proposals.hpp>
 #include <adacc/train/memory_use.hpp>
-#include <adacc/train/moment_turns.hpp>
 #include <support/optimizer.hpp>
 
 #include <cstdio>

@@ -8,8 +8,8 @@
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/cost/estimate.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/layer/gpt.hpp>
-#include <adacc/layer/llama.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/models/llama.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/plan.hpp>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/train/total.hpp>
 #include <support/draw/total.hpp>

@@ -8,7 +8,7 @@
 #include <adacc/layer/plain/pool2d.hpp>
 #include <adacc/layer/plain/quantized_conv2d.hpp>
 #include <adacc/layer/plain/softmax_cross_entropy.hpp>
-#include <adacc/train/adamw.hpp>
+#include <adacc/optimizer/adamw.hpp>
 
 #include <cstddef>
 #include <cstdint>

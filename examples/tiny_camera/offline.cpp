@@ -4,7 +4,7 @@
 ///
 ///     tiny_camera_offline camera.h
 #include <adacc/adacc.hpp>
-#include <adacc/io/weights_header.hpp>
+#include <adacc/io/weights/weights_header.hpp>
 #include <adacc/layer/plain/conv2d.hpp>
 #include <adacc/layer/plain/linear.hpp>
 #include <adacc/layer/plain/pool2d.hpp>

@@ -4,9 +4,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include <adacc/io/adapters.hpp>
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/file.hpp>
+#include <adacc/io/weights/adapters.hpp>
 #include <support/command_line.hpp>
 #include <support/optimizer.hpp>
 #include <support/solver.hpp>

@@ -5,12 +5,12 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/io/weights_header.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/gpt2.hpp>
+#include <adacc/io/weights/weights_header.hpp>
 #include <adacc/model/trained_by_name.hpp>
-#include <adacc/train/learning_rate.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
 #include <support/solver.hpp>
 
 #include <cstdio>

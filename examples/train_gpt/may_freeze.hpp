@@ -4,7 +4,7 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/freeze_to_fit.hpp>
 #include <adacc/train/initialize.hpp>
 #include <support/optimizer.hpp>

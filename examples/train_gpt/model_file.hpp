@@ -4,13 +4,13 @@
 #pragma once
 
 #include <adacc/core/error.hpp>
-#include <adacc/io/adapters.hpp>
 #include <adacc/io/checkpoint.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
-#include <adacc/io/int8_tensors.hpp>
-#include <adacc/io/llmc.hpp>
-#include <adacc/io/weights_header.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/adapters.hpp>
+#include <adacc/io/weights/gpt2.hpp>
+#include <adacc/io/weights/int8_tensors.hpp>
+#include <adacc/io/weights/llmc.hpp>
+#include <adacc/io/weights/weights_header.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/file_order.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include <adacc/core/number_text.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 
 #include <algorithm>
 #include <cstddef>

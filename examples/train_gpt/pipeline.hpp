@@ -5,11 +5,11 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/ranks/collectives.hpp>
-#include <adacc/ranks/plan_pipeline.hpp>
-#include <adacc/ranks/save_pipeline.hpp>
-#include <adacc/train/learning_rate.hpp>
+#include <adacc/ranks/pipeline/plan.hpp>
+#include <adacc/ranks/pipeline/save.hpp>
 #include <support/optimizer.hpp>
 
 #include <cstddef>

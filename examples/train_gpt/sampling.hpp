@@ -6,7 +6,7 @@
 #include <adacc/core/cpu.hpp>
 #include <adacc/core/random.hpp>
 #include <adacc/core/view.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/step/step.hpp>
 
 #include <algorithm>

@@ -4,14 +4,14 @@
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
-#include <adacc/io/adapters.hpp>
 #include <adacc/io/tokens.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/adapters.hpp>
 #include <adacc/model/trained_by_name.hpp>
-#include <adacc/ranks/data_parallel.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
+#include <adacc/ranks/data_parallel/data_parallel.hpp>
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/train/forward_only.hpp>
-#include <adacc/train/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
 #include <support/optimizer.hpp>

@@ -57,11 +57,11 @@
 #include "program/instruction.hpp"
 #include "program/layout.hpp"
 #include "program/liveness.hpp"
+#include "program/passes/transfers.hpp"
 #include "program/plan.hpp"
 #include "program/program.hpp"
 #include "program/schedule.hpp"
 #include "program/scheduler.hpp"
-#include "program/transfers.hpp"
 
 #include "store/memory_store.hpp"
 #include "store/store.hpp"

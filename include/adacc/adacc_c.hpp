@@ -18,9 +18,9 @@
 #include "core/steady_clock.hpp"
 #include "io/declined_text.hpp"
 #include "plan/make_plan.hpp"
+#include "stash/check.hpp"
 #include "stash/evolving_stash.hpp"
 #include "stash/probe.hpp"
-#include "testing/checked_stash.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace c {
 

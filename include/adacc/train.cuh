@@ -12,7 +12,7 @@
 
 #include "layer/causal_attention.cuh"
 #include "layer/cross_entropy_head.cuh"
-#include "layer/cuda_products.cuh"
+#include "layer/cuda/products.cuh"
 #include "layer/dropout.cuh"
 #include "layer/embedding.cuh"
 #include "layer/gelu.cuh"
@@ -24,6 +24,6 @@
 #include "layer/silu.cuh"
 #include "layer/softmax_cross_entropy.cuh"
 
-#include "train/adamw.cuh"
-#include "train/gradient_norm.cuh"
+#include "optimizer/adamw.cuh"
+#include "optimizer/gradient_norm.cuh"
 #include "train/training.cuh"

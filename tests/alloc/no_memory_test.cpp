@@ -7,13 +7,13 @@
 
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/core/number_text.hpp>
-#include <adacc/io/adapters.hpp>
-#include <adacc/io/bert_safetensors.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
-#include <adacc/io/llama_safetensors.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/text.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/adapters.hpp>
+#include <adacc/io/weights/bert.hpp>
+#include <adacc/io/weights/gpt2.hpp>
+#include <adacc/io/weights/llama.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/planner.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>

@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adapter/eigen_pool.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/store/memory_store.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>

@@ -2,7 +2,7 @@
 /// NcclGroup against an NCCL and a CUDA runtime that are made up in the host's memory: ranks are threads,
 /// streams run whenever their rank asks after an event, each only as far as what is in front lets it.
 #include <adacc/adapter/nccl.cuh>
-#include <adacc/ranks/rank_sums.hpp>
+#include <adacc/ranks/data_parallel/rank_sums.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/testing/group_check.hpp>
 

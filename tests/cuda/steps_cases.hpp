@@ -7,13 +7,13 @@
 #include <adacc/core/random.hpp>
 #include <adacc/cost/gradient_sketch.hpp>
 #include <adacc/layer/dropout.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
-#include <adacc/train/adamw.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/adamw.hpp>
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 #include <adacc/adacc.hpp>
 #include <adacc/core/block.hpp>
 #include <adacc/cost/probe.hpp>
-#include <adacc/train/gradient_norm.hpp>
+#include <adacc/optimizer/gradient_norm.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstring>

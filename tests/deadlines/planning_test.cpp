@@ -3,11 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <adacc/evolve/evolution.hpp>
+#include <adacc/optimizer/adamw.hpp>
 #include <adacc/plan/chain/planner.hpp>
 #include <adacc/plan/exhaustive/planner.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
-#include <adacc/train/adamw.hpp>
 #include <adacc/train/freeze_to_fit.hpp>
 #include <adacc/train/total.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a tiny BERT as Hugging Face has it, for tests of what reads one: write_encoder FOLDER VOCABULARY.
 #include <adacc/core/random.hpp>
-#include <adacc/io/write_safetensors.hpp>
+#include <adacc/io/weights/write_safetensors.hpp>
 
 #include <cstdio>
 #include <cstdlib>

@@ -9,16 +9,16 @@
 /// the memory of a graph that is made of it has a limit.
 /// `file_fuzz --write-seeds FOLDER` fills a new folder with a good file for each reader, and ends.
 #include <adacc/adacc.hpp>
-#include <adacc/io/bert_safetensors.hpp>
 #include <adacc/io/checkpoint.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
-#include <adacc/io/llama_safetensors.hpp>
-#include <adacc/io/llmc.hpp>
-#include <adacc/io/llmc_tokens.hpp>
 #include <adacc/io/plan_text.hpp>
-#include <adacc/io/safetensors.hpp>
 #include <adacc/io/text.hpp>
-#include <adacc/io/write_safetensors.hpp>
+#include <adacc/io/weights/bert.hpp>
+#include <adacc/io/weights/gpt2.hpp>
+#include <adacc/io/weights/llama.hpp>
+#include <adacc/io/weights/llmc.hpp>
+#include <adacc/io/weights/llmc_tokens.hpp>
+#include <adacc/io/weights/safetensors.hpp>
+#include <adacc/io/weights/write_safetensors.hpp>
 
 #include <sys/mman.h>
 

@@ -4,7 +4,7 @@
 # one another's files. Run as a test: cmake -P layers.cmake
 cmake_minimum_required(VERSION 3.25)
 
-set(order core codec policy model program store step cost plan evolve stash layer io train ranks adapter testing)
+set(order core codec policy model program store step cost plan evolve stash optimizer layer models io train ranks adapter testing)
 set(root "${CMAKE_CURRENT_LIST_DIR}/../../include/adacc")
 cmake_path(NORMAL_PATH root)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Adapters as files: what is written is read, and what does not fit is listed.
-#include <adacc/io/adapters.hpp>
+#include <adacc/io/weights/adapters.hpp>
 
 #include <doctest/doctest.h>
 

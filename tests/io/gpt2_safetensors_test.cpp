@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/io/gpt2_safetensors.hpp"
+#include "adacc/io/weights/gpt2.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/io/json_reader.hpp"
+#include "adacc/io/weights/json_reader.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/io/llmc.hpp"
+#include "adacc/io/weights/llmc.hpp"
 
 #include <doctest/doctest.h>
 

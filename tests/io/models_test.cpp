@@ -4,12 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <adacc/core/block.hpp>
-#include <adacc/io/bert_safetensors.hpp>
-#include <adacc/io/gpt2_safetensors.hpp>
-#include <adacc/io/llama_safetensors.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/bert.hpp>
+#include <adacc/io/weights/gpt2.hpp>
+#include <adacc/io/weights/llama.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/pooling.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/step/step.hpp>
 
 #include <algorithm>

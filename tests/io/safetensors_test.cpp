@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/io/safetensors.hpp"
+#include "adacc/io/weights/safetensors.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "../train/support.hpp"
-#include "adacc/io/write_safetensors.hpp"
+#include "adacc/io/weights/write_safetensors.hpp"
 
 namespace safetensors_test {
 namespace {

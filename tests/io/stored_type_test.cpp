@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Types of safetensors whose elements are small: all codes of each, against what their definitions say.
-#include "adacc/io/stored_type.hpp"
+#include "adacc/io/weights/stored_type.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "../train/support.hpp"
-#include "adacc/io/safetensors.hpp"
+#include "adacc/io/weights/safetensors.hpp"
 
 namespace stored_type_test {
 namespace {

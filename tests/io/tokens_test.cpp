@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "../train/support.hpp"
-#include "adacc/io/llmc_tokens.hpp"
+#include "adacc/io/weights/llmc_tokens.hpp"
 
 namespace tokens_test { namespace {
 

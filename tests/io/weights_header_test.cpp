@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/io/weights_header.hpp"
+#include "adacc/io/weights/weights_header.hpp"
 
-#include "adacc/io/int8_tensors.hpp"
+#include "adacc/io/weights/int8_tensors.hpp"
 
 #include <doctest/doctest.h>
 

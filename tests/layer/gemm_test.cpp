@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
+#include <adacc/core/guarded.hpp>
 #include <adacc/core/random.hpp>
-#include <adacc/layer/gemm.hpp>
-#include <adacc/testing/guarded.hpp>
+#include <adacc/layer/math/gemm.hpp>
 #include <adacc/testing/permuted_executor.hpp>
 #include <cmath>
 #include <cstdint>

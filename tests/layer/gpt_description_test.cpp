@@ -2,7 +2,7 @@
 /// The line that checkpoints of a GPT-2 are matched by.
 #include <doctest/doctest.h>
 
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 
 #include <string>
 

@@ -2,8 +2,8 @@
 /// Guarded elements and random values, for tests that compare a kernel with a reference of theirs.
 #pragma once
 
+#include <adacc/core/guarded.hpp>
 #include <adacc/core/random.hpp>
-#include <adacc/testing/guarded.hpp>
 
 #include <cstddef>
 #include <cstdint>

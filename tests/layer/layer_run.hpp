@@ -4,9 +4,9 @@
 #pragma once
 
 #include <adacc/core/cpu.hpp>
+#include <adacc/core/guarded.hpp>
 #include <adacc/core/random.hpp>
 #include <adacc/model/contract.hpp>
-#include <adacc/testing/guarded.hpp>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

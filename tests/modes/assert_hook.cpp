@@ -22,10 +22,10 @@ void on_mistake(bool holds, const char* text) {
 #include <adacc/adacc.hpp>
 #include <adacc/cost/estimate.hpp>
 #include <adacc/evolve/evolution.hpp>
+#include <adacc/model/stage.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
 #include <adacc/program/in_flight.hpp>
-#include <adacc/program/stage.hpp>
 #include <adacc/stash/stash.hpp>
 
 using namespace adacc;

@@ -3,7 +3,7 @@
 /// ranks that go different ways, and memory that is given back. Prints what failed and exits with 1.
 #include <adacc/adapter/mpi.hpp>
 #include <adacc/ranks/collectives.hpp>
-#include <adacc/ranks/rank_sums.hpp>
+#include <adacc/ranks/data_parallel/rank_sums.hpp>
 #include <adacc/testing/group_check.hpp>
 
 #include <cstdio>

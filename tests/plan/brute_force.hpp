@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/cost/evaluate.hpp>
-#include <adacc/plan/options.hpp>
+#include <adacc/plan/choices.hpp>
 #include <adacc/plan/request.hpp>
 
 #include <algorithm>

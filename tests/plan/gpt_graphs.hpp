@@ -6,7 +6,7 @@
 
 #include <adacc/cost/estimate.hpp>
 #include <adacc/cost/evaluate.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/request.hpp>
 #include <support/shake.hpp>
 

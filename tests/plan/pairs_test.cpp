@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/chain/planner.hpp>
 #include <adacc/plan/make_plan.hpp>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <adacc/cost/evaluate.hpp>
-#include <adacc/plan/options.hpp>
+#include <adacc/plan/choices.hpp>
 
 #include <random>
 #include <vector>

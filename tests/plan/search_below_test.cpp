@@ -2,8 +2,8 @@
 /// Searches that are proven to lead nowhere end, counted in the partial plans that they look at.
 #include <doctest/doctest.h>
 
-#include <adacc/plan/arena.hpp>
 #include <adacc/plan/offload.hpp>
+#include <adacc/plan/without_store.hpp>
 
 #include "gpt_graphs.hpp"
 

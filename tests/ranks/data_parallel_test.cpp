@@ -7,7 +7,7 @@
 #include <adacc/layer/plain/mean_squared_error.hpp>
 #include <adacc/layer/plain/tanh.hpp>
 #include <adacc/model/repeat.hpp>
-#include <adacc/ranks/data_parallel.hpp>
+#include <adacc/ranks/data_parallel/data_parallel.hpp>
 #include <adacc/ranks/thread_group.hpp>
 
 #include <algorithm>

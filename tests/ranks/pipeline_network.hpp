@@ -8,7 +8,7 @@
 #include <adacc/core/random.hpp>
 #include <adacc/cost/estimate.hpp>
 #include <adacc/layer/dropout.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/plan/pipeline/planner.hpp>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 /// Pipelines over a group of threads: bits of one rank's accumulation, inside each stage's own peak.
 #include <doctest/doctest.h>
 
-#include <adacc/ranks/pipeline.hpp>
-#include <adacc/ranks/replan_pipeline.hpp>
+#include <adacc/ranks/pipeline/pipeline.hpp>
+#include <adacc/ranks/pipeline/replan.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/train/training.hpp>
 

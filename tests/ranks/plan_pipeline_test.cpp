@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <adacc/cost/estimate.hpp>
-#include <adacc/ranks/pipeline.hpp>
-#include <adacc/ranks/plan_pipeline.hpp>
+#include <adacc/ranks/pipeline/pipeline.hpp>
+#include <adacc/ranks/pipeline/plan.hpp>
 #include <adacc/ranks/thread_group.hpp>
 
 #include <cmath>

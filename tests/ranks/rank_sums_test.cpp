@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <adacc/core/random.hpp>
 #include <adacc/ranks/collectives.hpp>
-#include <adacc/ranks/rank_sums.hpp>
+#include <adacc/ranks/data_parallel/rank_sums.hpp>
 #include <adacc/ranks/thread_group.hpp>
 
 #include <cstring>

@@ -2,12 +2,12 @@
 /// Checkpoints of pipelines: those of any number of stages, and of one rank.
 #include <doctest/doctest.h>
 
-#include <adacc/ranks/save_pipeline.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
+#include <adacc/ranks/pipeline/save.hpp>
 #include <adacc/ranks/thread_group.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
-#include <adacc/train/sgd.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstring>

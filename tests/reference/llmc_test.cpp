@@ -3,9 +3,9 @@
 ///
 /// Takes the folder of the reference run; without one it says so and exits with 77 (skipped).
 #include <adacc/adapter/eigen_pool.hpp>
-#include <adacc/io/llmc.hpp>
-#include <adacc/io/llmc_tokens.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/io/weights/llmc.hpp>
+#include <adacc/io/weights/llmc_tokens.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cmath>

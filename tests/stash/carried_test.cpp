@@ -4,10 +4,10 @@
 /// trainers have some, too (random_trainer.hpp).
 #include <doctest/doctest.h>
 
+#include <adacc/core/guarded.hpp>
 #include <adacc/plan/make_plan.hpp>
 #include <adacc/stash/estimate.hpp>
 #include <adacc/stash/evolving_stash.hpp>
-#include <adacc/testing/guarded.hpp>
 
 #include <cmath>
 #include <cstring>

@@ -7,12 +7,12 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/block.hpp>
 #include <adacc/layer/dropout.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/layer/softmax_cross_entropy.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cmath>

@@ -3,10 +3,10 @@
 // compute less.
 #include <doctest/doctest.h>
 
-#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/plain/linear.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/program/plan.hpp>
 
 #include "../test_size.hpp"

@@ -10,11 +10,11 @@
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/embedding.hpp>
 #include <adacc/layer/gelu.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
-#include <adacc/train/adamw.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/adamw.hpp>
 #include <adacc/train/initialize.hpp>
 
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/layer/gpt.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/training.hpp>
 
 #include <cstring>

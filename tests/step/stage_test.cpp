@@ -2,8 +2,8 @@
 /// Stages in a row compute the bits of the network that they were cut from, inside their peaks.
 #include <doctest/doctest.h>
 
-#include <adacc/layer/gpt.hpp>
-#include <adacc/program/stage.hpp>
+#include <adacc/model/stage.hpp>
+#include <adacc/models/gpt.hpp>
 
 #include <memory>
 

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/bf16.hpp>
-#include <adacc/testing/checked_stash.hpp>
+#include <adacc/stash/check.hpp>
 
 #include <cmath>
 #include <cstring>

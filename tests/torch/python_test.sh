@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# examples/python: its module is built against the torch of an interpreter, and its tests and its example
+# The folder python: its module is built against the torch of an interpreter, and its tests and its example
 # are run. Nothing is installed, and nothing is written but in a folder of the build.
 #
 #   python_test.sh SOURCE WORK       the repository; a folder for what is built
@@ -10,7 +10,7 @@ set -euo pipefail
 source=$1 work=$2 python=${PYTHON:-python3}
 
 skip() {
-  echo "examples/python is not tested: $1. PYTHON=... in the environment names another interpreter."
+  echo "adacc for Python is not tested: $1. PYTHON=... in the environment names another interpreter."
   exit 77
 }
 
@@ -23,7 +23,7 @@ mkdir -p "$work"
 "$python" -c 'import sys, torch; print("torch", torch.__version__, "of", sys.executable)'
 
 # Of a copy, because setuptools writes into the folder that it builds.
-cp -r "$source/examples/python" "$work/python"
+cp -r "$source/python" "$work/python"
 ADACC_INCLUDE_DIR="$source/include" "$python" -m pip install --quiet --disable-pip-version-check \
   --no-build-isolation --no-deps --no-index --target "$work/site" "$work/python"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/train/adamw.hpp"
+#include "adacc/optimizer/adamw.hpp"
 
 #include <doctest/doctest.h>
 

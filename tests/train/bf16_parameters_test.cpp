@@ -5,16 +5,16 @@
 
 #include <adacc/codec/int4_outlier.hpp>
 #include <adacc/codec/int8_outlier.hpp>
-#include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
 #include <adacc/step/cursor.hpp>
 #include <adacc/store/memory_store.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
-#include <adacc/train/sgd.hpp>
 
 #include <cmath>
 #include <cstring>

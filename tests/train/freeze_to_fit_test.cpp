@@ -7,8 +7,8 @@
 #include <adacc/layer/plain/tanh.hpp>
 #include <adacc/model/graph_builder.hpp>
 #include <adacc/model/repeat.hpp>
+#include <adacc/optimizer/adamw.hpp>
 #include <adacc/step/dispatch.hpp>
-#include <adacc/train/adamw.hpp>
 #include <adacc/train/freeze_to_fit.hpp>
 #include <adacc/train/initialize.hpp>
 

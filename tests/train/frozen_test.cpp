@@ -2,8 +2,8 @@
 // Trainings of which some is frozen, or that learn adapters: what changes, what is kept, what is saved.
 #include <doctest/doctest.h>
 
-#include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
 

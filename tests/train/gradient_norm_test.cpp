@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/train/gradient_norm.hpp"
+#include "adacc/optimizer/gradient_norm.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "adacc/train/learning_rate.hpp"
+#include "adacc/optimizer/learning_rate.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <adacc/train/moments.hpp>
+#include <adacc/optimizer/moments.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,11 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <adacc/core/block.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
 #include <adacc/testing/archetypes.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
-#include <adacc/train/sgd.hpp>
 
 #include <cmath>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/adacc.hpp>
-#include <adacc/layer/resnet.hpp>
+#include <adacc/models/resnet.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -3,12 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
 #include <adacc/plan/exhaustive/planner.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
 #include <adacc/train/make.hpp>
-#include <adacc/train/sgd.hpp>
 
 #include <cstring>
 #include <string>

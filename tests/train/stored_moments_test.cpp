@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 // State of an optimizer in a store has the bits of state in memory, whatever the store does and however
 // little of the state is in memory at once; what fails is an error, and nothing goes on from it.
-#include <adacc/train/stored_moments.hpp>
+#include <adacc/optimizer/stored_moments.hpp>
 
 #include <doctest/doctest.h>
 
-#include <adacc/layer/gpt.hpp>
 #include <adacc/model/trained_by_name.hpp>
+#include <adacc/models/gpt.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
+#include <adacc/optimizer/sgd.hpp>
+#include <adacc/optimizer/stored_moments_time.hpp>
 #include <adacc/step/cursor.hpp>
 #include <adacc/store/memory_store.hpp>
-#include <adacc/train/adafactor.hpp>
-#include <adacc/train/any_optimizer.hpp>
-#include <adacc/train/lion.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
-#include <adacc/train/sgd.hpp>
-#include <adacc/train/stored_moments_time.hpp>
 
 #include <cstring>
 #include <limits>

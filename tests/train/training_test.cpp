@@ -8,8 +8,8 @@
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/optimizer/sgd.hpp>
 #include <adacc/testing/archetypes.hpp>
-#include <adacc/train/sgd.hpp>
 
 #include <cmath>
 #include <cstring>

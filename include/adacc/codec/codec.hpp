@@ -46,12 +46,12 @@
 /// together, in any order, write what the whole call does. x and blob are always whole. One with
 /// item_elements says that item i stands for elements [i n, (i + 1) n) of x, row by row, n being
 /// item_elements(x.cols()), and touches no others: of x then only those need to be in memory, and
-/// it may take part in loops over rows (program/loops.hpp).
+/// it may take part in loops over rows (program/passes/loops.hpp).
 #pragma once
 
 #include <cstddef>
-#include <initializer_list>
 #include <cstdint>
+#include <initializer_list>
 
 #include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
@@ -100,20 +100,16 @@ inline constexpr OffloadedName<Codec> offloaded_name{};
 template <class Codec>
 struct CodecInfoFor {
   static constexpr bool complete = requires {
-    { Codec::encoded_bytes(std::size_t{1}, std::size_t{1}, Dtype::f32) };
-    { Codec::name };
+    {Codec::encoded_bytes(std::size_t{1}, std::size_t{1}, Dtype::f32)};
+    {Codec::name};
   };
   static constexpr bool lossless = [] {
-    if constexpr (requires { Codec::lossless; })
-      return Codec::lossless;
-    else
-      return false;
+    if constexpr (requires { Codec::lossless; }) return Codec::lossless;
+    else return false;
   }();
   static constexpr bool keeps_values = [] {
-    if constexpr (requires { Codec::keeps_values; })
-      return Codec::keeps_values;
-    else
-      return true;
+    if constexpr (requires { Codec::keeps_values; }) return Codec::keeps_values;
+    else return true;
   }();
   static constexpr bool splits = requires { Codec::split_items(std::size_t{1}, std::size_t{1}); };
   static constexpr auto split_items() -> std::size_t (*)(std::size_t, std::size_t) {
@@ -165,16 +161,18 @@ struct codec_kernel {
   template <class T>
   static Error encode(Context& context, View<const T> x, Bytes blob) {
     constexpr bool has = requires { Error{Codec::encode(context, x, blob)}; };
-    static_assert(has, "adacc: a codec needs static Error encode(Context&, View<const T> x, "
-                       "Bytes blob)");
+    static_assert(has,
+                  "adacc: a codec needs static Error encode(Context&, View<const T> x, "
+                  "Bytes blob)");
     if constexpr (has) return Codec::encode(context, x, blob);
     else return {};
   }
   template <class T>
   static Error decode(Context& context, ConstBytes blob, View<T> x) {
     constexpr bool has = requires { Error{Codec::decode(context, blob, x)}; };
-    static_assert(has, "adacc: a codec needs static Error decode(Context&, ConstBytes blob, "
-                       "View<T> x)");
+    static_assert(has,
+                  "adacc: a codec needs static Error decode(Context&, ConstBytes blob, "
+                  "View<T> x)");
     if constexpr (has) return Codec::decode(context, blob, x);
     else return {};
   }
@@ -193,19 +191,18 @@ struct codec_kernel {
 
   /// How well a blob holds the rows of a part of x, for codecs that judge themselves.
   template <class T>
-  static RowErrors row_errors(Context& context, View<const T> x, ConstBytes blob, Part part)
-    requires requires { RowErrors{Codec::row_errors(context, x, blob, part)}; }
-  {
-    return Codec::row_errors(context, x, blob, part);
+  static RowErrors row_errors(Context& context, View<const T> x, ConstBytes blob,
+                              Part part) requires requires {
+    RowErrors{Codec::row_errors(context, x, blob, part)};
   }
+  { return Codec::row_errors(context, x, blob, part); }
 
   /// What encode saw, from a blob that the host can read.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
-                                    Dtype dtype)
-    requires requires { Codec::statistics(blob, rows, cols, dtype); }
-  {
-    return Codec::statistics(blob, rows, cols, dtype);
+                                    Dtype dtype) requires requires {
+    Codec::statistics(blob, rows, cols, dtype);
   }
+  { return Codec::statistics(blob, rows, cols, dtype); }
 };
 
 }}  // namespace adacc::v0_1

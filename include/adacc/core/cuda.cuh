@@ -31,7 +31,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-class CudaProducts;  // layer/cuda_products.cuh
+class CudaProducts;  // layer/cuda/products.cuh
 
 namespace detail {
 

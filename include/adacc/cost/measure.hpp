@@ -53,7 +53,7 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 }  // namespace detail
 
 /// Measures steps of `graph`, which `dispatch` can run, between two steps of training. It may be a stage
-/// (program/stage.hpp), which has no loss.
+/// (model/stage.hpp), which has no loss.
 ///
 /// The arena is the caller's, lent for the call; it may be that of training itself. With
 /// measuring_bytes(graph) bytes the measurement is most like training, with less it goes on around

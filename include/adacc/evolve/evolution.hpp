@@ -23,7 +23,7 @@
 #include <cstdint>
 
 #include "../cost/evaluate.hpp"
-#include "../plan/outcome.hpp"
+#include "../plan/proposals.hpp"
 #include "../plan/request.hpp"
 #include "../program/layout.hpp"
 #include "drift.hpp"

@@ -19,9 +19,9 @@
 
 #include "../core/number_text.hpp"
 #include "../core/read_number.hpp"
+#include "../model/stage.hpp"
 #include "../plan/pipeline/request.hpp"
 #include "../program/program.hpp"
-#include "../program/stage.hpp"
 #include "plan_text.hpp"
 #include "profile_text.hpp"
 

@@ -25,8 +25,8 @@
 
 #include "../core/bytes.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
-#include "shapes.hpp"
+#include "math/rows.hpp"
+#include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -37,8 +37,8 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
-#include "block_product.hpp"
-#include "packet.hpp"
+#include "math/block_product.hpp"
+#include "math/packet.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

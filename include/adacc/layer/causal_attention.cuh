@@ -14,9 +14,9 @@
 #include <cstddef>
 
 #include "causal_attention.hpp"
-#include "cuda_attention_bf16.cuh"
-#include "cuda_attention_head.cuh"
-#include "cuda_sums.cuh"
+#include "cuda/attention_bf16.cuh"
+#include "cuda/attention_head.cuh"
+#include "cuda/sums.cuh"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -14,7 +14,7 @@
 #include "../model/layer.hpp"
 #include "../model/residual.hpp"
 #include "../model/sequential.hpp"
-#include "shapes.hpp"
+#include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -19,8 +19,8 @@
 
 #include "../core/bytes.hpp"
 #include "../model/contract.hpp"
-#include "packet.hpp"
-#include "rows.hpp"
+#include "math/packet.hpp"
+#include "math/rows.hpp"
 #include "softmax_cross_entropy.hpp"
 
 namespace adacc { inline namespace v0_1 {

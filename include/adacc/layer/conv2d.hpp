@@ -20,9 +20,9 @@
 #include "../model/contract.hpp"
 #include "depthwise.hpp"
 #include "linear.hpp"
-#include "picture.hpp"
-#include "shapes.hpp"
-#include "window_product.hpp"
+#include "math/picture.hpp"
+#include "math/shapes.hpp"
+#include "math/window_product.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -12,9 +12,9 @@
 #pragma once
 
 #include "cross_entropy_head.hpp"
-#include "cuda_products.cuh"
-#include "cuda_softmax.cuh"
-#include "cuda_weights.cuh"
+#include "cuda/products.cuh"
+#include "cuda/softmax.cuh"
+#include "cuda/weights.cuh"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -26,7 +26,9 @@ struct kernel<CrossEntropyHead, Cuda> {
     const std::size_t tile = eighth < 256 ? 256 : eighth > 1024 ? 1024 : eighth;
     return rows < tile ? rows : tile;
   }
-  static constexpr std::size_t stride(const CrossEntropyHead& f) { return div_up(f.vocab, 64) * 64; }
+  static constexpr std::size_t stride(const CrossEntropyHead& f) {
+    return div_up(f.vocab, 64) * 64;
+  }
 
   /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are
   /// then in bfloat16, too, and what the products need.

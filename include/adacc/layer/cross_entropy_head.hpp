@@ -16,8 +16,8 @@
 
 #include "../core/extremes.hpp"
 #include "../model/contract.hpp"
-#include "gemm.hpp"
-#include "rows.hpp"
+#include "math/gemm.hpp"
+#include "math/rows.hpp"
 #include "softmax_cross_entropy.hpp"
 
 namespace adacc { inline namespace v0_1 {

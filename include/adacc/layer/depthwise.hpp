@@ -13,7 +13,7 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../core/view.hpp"
-#include "picture.hpp"
+#include "math/picture.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

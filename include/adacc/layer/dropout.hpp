@@ -13,7 +13,7 @@
 
 #include "../core/random.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

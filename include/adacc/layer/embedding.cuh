@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "cuda_sums.cuh"
+#include "cuda/sums.cuh"
 #include "embedding.hpp"
 
 namespace adacc { inline namespace v0_1 {

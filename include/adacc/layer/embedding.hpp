@@ -12,7 +12,7 @@
 
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -25,7 +25,7 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
-#include "picture.hpp"
+#include "math/picture.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

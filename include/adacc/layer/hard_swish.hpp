@@ -17,7 +17,7 @@
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
 #include "mask.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

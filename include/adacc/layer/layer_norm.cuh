@@ -2,7 +2,7 @@
 /// Layer normalization on a CUDA device, with the formulas of layer_norm.hpp.
 #pragma once
 
-#include "cuda_norm.cuh"
+#include "cuda/norm.cuh"
 #include "layer_norm.hpp"
 
 namespace adacc { inline namespace v0_1 {

@@ -2,9 +2,9 @@
 /// The linear layer on a CUDA device: three products by cuBLASLt, the bias joined to the first.
 #pragma once
 
-#include "cuda_products.cuh"
-#include "cuda_sums.cuh"
-#include "cuda_weights.cuh"
+#include "cuda/products.cuh"
+#include "cuda/sums.cuh"
+#include "cuda/weights.cuh"
 #include "linear.hpp"
 
 namespace adacc { inline namespace v0_1 {

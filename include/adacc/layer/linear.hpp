@@ -12,8 +12,8 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
-#include "gemm.hpp"
-#include "shapes.hpp"
+#include "math/gemm.hpp"
+#include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

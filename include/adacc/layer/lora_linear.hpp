@@ -13,7 +13,7 @@
 #include <cstddef>
 
 #include "linear.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

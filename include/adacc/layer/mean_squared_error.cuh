@@ -2,8 +2,8 @@
 /// Mean squared error on a CUDA device; the loss lands in device memory.
 #pragma once
 
-#include "cuda_norm.cuh"
-#include "cuda_softmax.cuh"
+#include "cuda/norm.cuh"
+#include "cuda/softmax.cuh"
 #include "mean_squared_error.hpp"
 
 namespace adacc { inline namespace v0_1 {

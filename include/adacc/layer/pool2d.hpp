@@ -11,8 +11,8 @@
 #include "../codec/float_bits.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
-#include "packed_codes.hpp"
-#include "picture.hpp"
+#include "math/packed_codes.hpp"
+#include "math/picture.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -11,7 +11,7 @@
 #include "../codec/bit_mask.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

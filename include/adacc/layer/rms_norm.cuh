@@ -2,7 +2,7 @@
 /// RMS normalization on a CUDA device, with the formulas of rms_norm.hpp.
 #pragma once
 
-#include "cuda_norm.cuh"
+#include "cuda/norm.cuh"
 #include "rms_norm.hpp"
 
 namespace adacc { inline namespace v0_1 {

@@ -19,7 +19,7 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

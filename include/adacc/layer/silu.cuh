@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../core/cuda.cuh"
-#include "cuda_functions.cuh"
+#include "cuda/functions.cuh"
 #include "silu.hpp"
 
 namespace adacc { inline namespace v0_1 {

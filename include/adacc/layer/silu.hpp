@@ -12,7 +12,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
-#include "rows.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

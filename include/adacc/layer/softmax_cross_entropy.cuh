@@ -2,7 +2,7 @@
 /// Softmax cross-entropy on a CUDA device; the loss lands in device memory.
 #pragma once
 
-#include "cuda_softmax.cuh"
+#include "cuda/softmax.cuh"
 #include "softmax_cross_entropy.hpp"
 
 namespace adacc { inline namespace v0_1 {

@@ -10,9 +10,9 @@
 #include <limits>
 
 #include "../model/contract.hpp"
-#include "eigen.hpp"
-#include "packet.hpp"
-#include "rows.hpp"
+#include "math/eigen.hpp"
+#include "math/packet.hpp"
+#include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 namespace detail {

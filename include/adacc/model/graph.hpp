@@ -191,7 +191,7 @@ struct Graph {
   /// completes follow each other, and so do their places in the block of gradients. If the caller runs
   /// backward, those that go from stage to stage.
   Array<LastingGradient> gradients;
-  /// Of a stage (program/stage.hpp): the numbers of its first node and parameter in the whole network.
+  /// Of a stage (model/stage.hpp): the numbers of its first node and parameter in the whole network.
   /// Random numbers are drawn by those.
   int first_node = 0;
   std::size_t first_parameter = 0;

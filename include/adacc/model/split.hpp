@@ -29,7 +29,7 @@ enum class Split : std::uint8_t {
 /// A layer with Split::own that declares entry_items(in) promises that so many items touch one entry
 /// of the first extent of input and output each, and no other. If it is called for whole entries,
 /// nothing else of its tensors needs to be in memory, and it may take part in loops over rows
-/// (program/loops.hpp).
+/// (program/passes/loops.hpp).
 
 constexpr const char* name_of(Split split) {
   constexpr const char* names[] = {"none", "rows", "batch", "own"};

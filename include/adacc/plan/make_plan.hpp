@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "../core/config.hpp"
-#include "outcome.hpp"
+#include "proposals.hpp"
 #include "request.hpp"
 
 #if defined(ADACC_SEPARATE_PLANNER)

@@ -2,7 +2,7 @@
 /// Plans that send activations to a store: on top of a plan that needs more memory than there is.
 ///
 /// A planner that knows nothing of the store plans for more bytes than the budget. What that plan
-/// keeps may then travel, as far as staying within the budget takes (program/transfers.hpp), and the
+/// keeps may then travel, as far as staying within the budget takes (program/passes/transfers.hpp), and the
 /// step is played in two lanes, computation and link (cost/link.hpp). How many bytes more is searched:
 /// with few, much is compressed and recomputed and little is sent; with many, the link is the limit.
 ///
@@ -22,10 +22,10 @@
 #include "../core/extremes.hpp"
 #include "../core/number_text.hpp"
 #include "../program/program.hpp"
-#include "arena.hpp"
-#include "outcome.hpp"
+#include "proposals.hpp"
 #include "request.hpp"
 #include "tuning.hpp"
+#include "without_store.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

@@ -5,10 +5,10 @@
 
 #include <cstddef>
 
-#include "arena.hpp"
 #include "make_plan.hpp"
 #include "offload.hpp"
 #include "simple_plans.hpp"
+#include "without_store.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "../cost/checkpointed.hpp"
-#include "outcome.hpp"
+#include "proposals.hpp"
 #include "tuning.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {

@@ -3,8 +3,8 @@
 /// place, and as it is or encoded by a codec.
 ///
 /// A new form is a field here, with what names, numbers and lists forms below; an entry in forms_of()
-/// (plan/options.hpp) if planners are to choose it; and its instructions: where they are placed
-/// (program/scheduler.hpp, program/transfers.hpp) and where they are performed (step/step.hpp). Files of
+/// (plan/choices.hpp) if planners are to choose it; and its instructions: where they are placed
+/// (program/scheduler.hpp, program/passes/transfers.hpp) and where they are performed (step/step.hpp). Files of
 /// plans and ranks that compare theirs go by what is here.
 #pragma once
 

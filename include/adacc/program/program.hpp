@@ -14,10 +14,10 @@
 #include "declinable.hpp"
 #include "exact.hpp"
 #include "layout.hpp"
-#include "packed.hpp"
+#include "passes/packed.hpp"
+#include "passes/transfers.hpp"
 #include "plan.hpp"
 #include "schedule.hpp"
-#include "transfers.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

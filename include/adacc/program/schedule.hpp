@@ -3,9 +3,9 @@
 #pragma once
 
 #include "lifetimes.hpp"
-#include "loops.hpp"
+#include "passes/loops.hpp"
+#include "passes/updates.hpp"
 #include "scheduler.hpp"
-#include "updates.hpp"
 
 namespace adacc { inline namespace v0_1 {
 namespace detail {

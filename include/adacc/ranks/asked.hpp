@@ -9,9 +9,9 @@
 #include "../core/error.hpp"
 #include "../core/number_text.hpp"
 #include "../model/fingerprint.hpp"
+#include "../optimizer/gradient_norm.hpp"
+#include "../optimizer/optimizer.hpp"
 #include "../program/plan.hpp"
-#include "../train/gradient_norm.hpp"
-#include "../train/optimizer.hpp"
 #include "collectives.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {

@@ -103,7 +103,7 @@ class StashModel {
   /// order (and from what the callable captured and nobody changes until backward is over), with
   /// the same bits as forward. With a workspace it is function(sources, y, Bytes workspace). It may
   /// run in any order of activations, and is called while backward runs. `function` must outlive
-  /// all that is made of the model. testing/checked_stash.hpp checks all of that.
+  /// all that is made of the model. stash/check.hpp checks all of that.
   template <class Function>
   constexpr void recompute(int id, const StashList& sources, const Function& function,
                            const RecomputeNeeds& needs = {}) {

@@ -14,7 +14,7 @@
 /// What `get` gives is valid until leave(), the next enter() or begin(): memory that a stage has read
 /// is used again by the stages that follow. A gradient that goes from stage to stage, which the model
 /// said that they carry, stays where carried() says until the last of its stages ends. In debug builds,
-/// or where poison_dead(true) asked for it, what has died is NaN from then on; testing/checked_stash.hpp
+/// or where poison_dead(true) asked for it, what has died is NaN from then on; stash/check.hpp
 /// looks at more.
 ///
 /// Forward keeps its own memory, but for what the model hold()s. If it can write wherever it is told,

@@ -13,7 +13,7 @@
 #include "../core/cpu.hpp"
 #include "../core/executor.hpp"
 #include "../model/contract.hpp"
-#include "../train/optimizer.hpp"
+#include "../optimizer/optimizer.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing {
 

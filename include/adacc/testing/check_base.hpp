@@ -9,10 +9,10 @@
 #include <cstring>
 #include <vector>
 
+#include "../core/guarded.hpp"
 #include "../core/random.hpp"
 #include "../model/contract.hpp"
 #include "finite_differences.hpp"
-#include "guarded.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing::detail {
 

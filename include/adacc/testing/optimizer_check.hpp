@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Tries an optimizer against its contract (train/optimizer.hpp):
+/// Tries an optimizer against its contract (optimizer/optimizer.hpp):
 ///
 ///     REQUIRE_FALSE(testing::check_optimizer(Mine{}));
 ///
@@ -15,10 +15,10 @@
 
 #include "../core/array.hpp"
 #include "../core/cpu.hpp"
-#include "../train/moment_turns.hpp"
-#include "../train/update_table.hpp"
+#include "../core/guarded.hpp"
+#include "../optimizer/moment_turns.hpp"
+#include "../optimizer/update_table.hpp"
 #include "check_base.hpp"
-#include "guarded.hpp"
 #include "permuted_executor.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "../core/cpu.hpp"
+#include "../core/guarded.hpp"
 #include "../model/contract.hpp"
-#include "guarded.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing::detail {
 

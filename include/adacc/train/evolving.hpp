@@ -12,7 +12,7 @@
 /// takes at most a hundredth of the time. A store that the plan does not use is measured again every
 /// thousand steps, by some twenty activations that are written and read, within the same hundredth.
 ///
-/// Several ranks keep one plan by the same rules (ranks/ranked_plan.hpp): what they measure, and the change
+/// Several ranks keep one plan by the same rules (ranks/data_parallel/ranked_plan.hpp): what they measure, and the change
 /// to another plan, is then a matter of all of them.
 ///
 /// On a device all of it is the same but for the link, which nobody times there: what codecs saw is copied to

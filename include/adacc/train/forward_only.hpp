@@ -36,14 +36,14 @@
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
 #include "../io/checkpoint.hpp"
+#include "../optimizer/gradient_norm.hpp"
+#include "../optimizer/update_table.hpp"
 #include "../step/step.hpp"
 #include "file_order.hpp"
-#include "gradient_norm.hpp"
 #include "initialize.hpp"
 #include "memory_use.hpp"
 #include "saved_state.hpp"
 #include "training.hpp"
-#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

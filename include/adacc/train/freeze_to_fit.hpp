@@ -28,9 +28,9 @@
 #include "../core/error.hpp"
 #include "../cost/estimate.hpp"
 #include "../model/trained_by_name.hpp"
+#include "../optimizer/gradient_norm.hpp"
 #include "../plan/make_plan.hpp"
 #include "../step/step.hpp"
-#include "gradient_norm.hpp"
 #include "total.hpp"
 
 namespace adacc { inline namespace v0_1 {

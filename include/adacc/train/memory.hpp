@@ -6,7 +6,7 @@
 
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
-#include "gradient_norm.hpp"
+#include "../optimizer/gradient_norm.hpp"
 #include "initialize.hpp"
 
 namespace adacc { inline namespace v0_1 {

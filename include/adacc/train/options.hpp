@@ -11,10 +11,10 @@
 #include "../evolve/options.hpp"
 #include "../model/frozen.hpp"
 #include "../model/parameter.hpp"
+#include "../optimizer/gradient_norm.hpp"
+#include "../optimizer/stored_moments.hpp"
 #include "../plan/request.hpp"
 #include "../store/store.hpp"
-#include "gradient_norm.hpp"
-#include "stored_moments.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

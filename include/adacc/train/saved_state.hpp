@@ -17,9 +17,9 @@
 #include "../core/error.hpp"
 #include "../io/checkpoint.hpp"
 #include "../model/graph.hpp"
+#include "../optimizer/moment_turns.hpp"
+#include "../optimizer/update_table.hpp"
 #include "file_order.hpp"
-#include "moment_turns.hpp"
-#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

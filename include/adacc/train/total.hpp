@@ -5,11 +5,11 @@
 #include <cstddef>
 
 #include "../core/error.hpp"
+#include "../optimizer/moment_turns.hpp"
+#include "../optimizer/update_table.hpp"
 #include "../plan/make_plan.hpp"
 #include "../plan/request.hpp"
 #include "memory_use.hpp"
-#include "moment_turns.hpp"
-#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

@@ -19,9 +19,9 @@
 #include "../core/device_block.cuh"
 #include "../cost/gradient_sketch.cuh"
 #include "../cost/measure.cuh"
+#include "../optimizer/adamw.cuh"
+#include "../optimizer/gradient_norm.cuh"
 #include "../step/captured_step.cuh"
-#include "adamw.cuh"
-#include "gradient_norm.cuh"
 
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored

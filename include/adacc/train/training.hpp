@@ -28,15 +28,15 @@
 #include "../core/block.hpp"
 #include "../core/clock.hpp"
 #include "../evolve/evolution.hpp"
+#include "../optimizer/adamw.hpp"
+#include "../optimizer/stored_moments.hpp"
+#include "../optimizer/update_table.hpp"
 #include "../step/step.hpp"
-#include "adamw.hpp"
 #include "memory.hpp"
 #include "memory_use.hpp"
 #include "options.hpp"
 #include "outcome.hpp"
 #include "plan_keeper.hpp"
-#include "stored_moments.hpp"
-#include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -58,7 +58,7 @@ class SavedState;  // saved_state.hpp
 }  // namespace detail
 
 template <class T, class Context, class Optimizer>
-class DataParallel;  // ranks/data_parallel.hpp
+class DataParallel;  // ranks/data_parallel/data_parallel.hpp
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Training {

@@ -6,7 +6,7 @@
 /// keeps takes Python objects alone. So the first scope puts an engine of ours in the default's
 /// place, which differs in nothing but that it asks the scopes of the calling thread. If Python
 /// runs, its engine is in place already, and stays: there torch.autograd.graph.saved_tensors_hooks
-/// leads to the same code (examples/python).
+/// leads to the same code (python).
 ///
 /// In namespace adacc::torch, `torch::` names that namespace; libtorch is `::torch::` here.
 #pragma once

@@ -4,7 +4,7 @@
 ///
 /// Measured on a GPT (docs/codecs.md), as the relative squared error of the gradient under 4 bits: q, k
 /// and v of attention 0.50, all of them together under 8 bits two orders of magnitude less; inputs of
-/// linear layers, norms and GELU 0.003 to 0.009. A generated test (examples/python/tests/operators_of_torch.py) runs
+/// linear layers, norms and GELU 0.003 to 0.009. A generated test (python/tests/operators_of_torch.py) runs
 /// every operator that torch differentiates, with ordinary and with hard inputs.
 #pragma once
 

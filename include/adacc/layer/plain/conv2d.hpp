@@ -9,8 +9,8 @@
 #include <cstddef>
 
 #include "../../model/contract.hpp"
-#include "../picture.hpp"
-#include "../shapes.hpp"
+#include "../math/picture.hpp"
+#include "../math/shapes.hpp"
 #include "window_taps.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {

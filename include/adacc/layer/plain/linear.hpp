@@ -10,7 +10,7 @@
 #include <cstddef>
 
 #include "../../model/contract.hpp"
-#include "../shapes.hpp"
+#include "../math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 

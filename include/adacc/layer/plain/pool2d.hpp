@@ -9,7 +9,7 @@
 
 #include "../../codec/float_bits.hpp"
 #include "../../model/contract.hpp"
-#include "../picture.hpp"
+#include "../math/picture.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 

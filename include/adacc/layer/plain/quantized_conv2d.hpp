@@ -25,8 +25,8 @@
 #include "../../core/bytes.hpp"
 #include "../../model/contract.hpp"
 #include "../mask.hpp"
-#include "../picture.hpp"
-#include "../shapes.hpp"
+#include "../math/picture.hpp"
+#include "../math/shapes.hpp"
 #include "int8_grid.hpp"
 #include "window_taps.hpp"
 

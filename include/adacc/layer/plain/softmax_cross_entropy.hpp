@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "../../model/contract.hpp"
-#include "../shapes.hpp"
+#include "../math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "../picture.hpp"
+#include "../math/picture.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

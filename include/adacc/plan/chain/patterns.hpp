@@ -11,7 +11,7 @@
 ///   peak    that and what the replay takes at its peak,
 /// and how these three go on behind the segment. They are sums and maxima, hence exact: the largest
 /// need over all segments is the step's peak of live bytes. A pair of segments is in one loop in
-/// backward (program/loops.hpp): the replay lives in it part by part, and what lives as a whole in either
+/// backward (program/passes/loops.hpp): the replay lives in it part by part, and what lives as a whole in either
 /// segment does so beside what the other one needs. If updates are fused, gradients of shared
 /// parameters may live through many segments, as may those that a caller's backward hands from stage to
 /// stage: each segment counts them among its own needs, and none as stored.
@@ -24,7 +24,7 @@
 #include "../../core/clock.hpp"
 #include "../../program/liveness.hpp"
 #include "../../program/schedule.hpp"
-#include "../options.hpp"
+#include "../choices.hpp"
 #include "segments.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {

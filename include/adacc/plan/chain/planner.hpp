@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include "../lp/count_program.hpp"
-#include "../outcome.hpp"
+#include "../proposals.hpp"
 #include "../request.hpp"
 #include "../simple_plans.hpp"
 #include "placement.hpp"

@@ -5,7 +5,7 @@
 /// sum of bytes to the right, and the right perhaps asks for the activation right before the cut.
 /// So a segment's instructions and bytes follow from the same scheduler run on the segment alone,
 /// between a stand-in for the activation that comes in and one for the reader of what goes out.
-/// Where to cut is in program/segments.hpp.
+/// Where to cut is in model/segments.hpp.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 #include "../../core/extremes.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
-#include "../../program/loops.hpp"
-#include "../../program/segments.hpp"
+#include "../../model/segments.hpp"
+#include "../../program/passes/loops.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

@@ -6,7 +6,7 @@
 /// needs it, when first and when last. What is still open costs nothing in bytes and time, which is
 /// the scheduler's own rule (program/scheduler.hpp); here its lifetimes are summed. That relaxation
 /// can only be smaller, at every instruction, than any completion. With layers in parts, what may
-/// come to live within a loop (program/loops.hpp) takes one part's bytes: a completion has more
+/// come to live within a loop (program/passes/loops.hpp) takes one part's bytes: a completion has more
 /// instructions, which may end a loop and never join what these do not, if whatever may be a pair is
 /// taken for one.
 #pragma once
@@ -18,7 +18,7 @@
 #include "../../program/lifetimes.hpp"
 #include "../../program/liveness.hpp"
 #include "../../program/scheduler.hpp"
-#include "../options.hpp"
+#include "../choices.hpp"
 
 namespace adacc { inline namespace v0_1 {
 

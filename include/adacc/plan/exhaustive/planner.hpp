@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "../outcome.hpp"
+#include "../proposals.hpp"
 #include "../request.hpp"
 #include "../simple_plans.hpp"
 #include "../tuning.hpp"

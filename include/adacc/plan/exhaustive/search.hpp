@@ -19,7 +19,7 @@
 #include "../../core/clock.hpp"
 #include "../../program/layout.hpp"
 #include "../../program/schedule.hpp"
-#include "../outcome.hpp"
+#include "../proposals.hpp"
 #include "../tuning.hpp"
 #include "partial.hpp"
 #include "storage_frontier.hpp"

@@ -75,7 +75,7 @@ struct PipelineOutcome {
   }
 };
 
-/// Bytes of the buffers in which a stage receives and sends, as Pipeline (ranks/pipeline.hpp) has them:
+/// Bytes of the buffers in which a stage receives and sends, as Pipeline (ranks/pipeline/pipeline.hpp) has them:
 /// the inputs of the micro-batches in flight and one ahead; and, one of each, the output on its way out
 /// and its gradient on its way in, and the gradient of the input on its way out. `input_bytes` is 0 of the
 /// first stage, whose input is the caller's, and `output_bytes` of the last.

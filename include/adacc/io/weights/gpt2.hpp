@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+/// GPT-2 as Hugging Face has it: a folder with config.json and model.safetensors.
+///
+/// Its parameters are those of llm.c's file (llmc.hpp) under names of their own, with or without
+/// "transformer." in front, and its linear layers are (in, out) where ours are (out, in). The output
+/// head is the token embedding's matrix; masks that older files carry are not looked at.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../../core/error.hpp"
+#include "../../core/no_memory.hpp"
+#include "../../core/view.hpp"
+#include "../file.hpp"
+#include "llmc.hpp"
+#include "pretrained.hpp"
+#include "safetensors.hpp"
+#include "write_safetensors.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+struct Gpt2Name {
+  const char* name;  ///< behind "h.LAYER." if there is one for each layer
+  bool transposed;
+};
+
+/// Of the groups of llm.c's file, in its order.
+inline constexpr Gpt2Name gpt2_names[llmc_groups] = {
+    {"wte.weight", false},        {"wpe.weight", false},        {"ln_1.weight", false},
+    {"ln_1.bias", false},         {"attn.c_attn.weight", true}, {"attn.c_attn.bias", false},
+    {"attn.c_proj.weight", true}, {"attn.c_proj.bias", false},  {"ln_2.weight", false},
+    {"ln_2.bias", false},         {"mlp.c_fc.weight", true},    {"mlp.c_fc.bias", false},
+    {"mlp.c_proj.weight", true},  {"mlp.c_proj.bias", false},   {"ln_f.weight", false},
+    {"ln_f.bias", false}};
+
+/// Calls visit(group, name) for each of a model's parameters, in the order of llm.c's file.
+template <class Visit>
+void each_gpt2_name(std::size_t layers, const Visit& visit) {
+  for (std::size_t g = 0; g < llmc_groups; ++g) {
+    const bool per_layer = llmc_group({}, g).per_layer;
+    for (std::size_t l = 0; l < (per_layer ? layers : 1); ++l)
+      visit(g, (per_layer ? "h." + std::to_string(l) + "." : "") + gpt2_names[g].name);
+  }
+}
+
+/// What stands before the names in `file`.
+inline const char* gpt2_prefix(const SafeTensors& file) {
+  for (const char* const name : {"wte.weight", "wpe.weight", "ln_f.weight"})
+    if (file.find(name) != nullptr) return "";
+  return "transformer.";
+}
+
+/// The tensors that a model of this shape has in `file`.
+inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const SafeTensors& file) {
+  std::vector<ExpectedTensor> expected;
+  const std::string prefix = gpt2_prefix(file);
+  each_gpt2_name(header.layers, [&](std::size_t g, const std::string& name) {
+    const LlmcGroup group = llmc_group(header, g);
+    // Linear layers alone are transposed, and are matrices beside the two tables.
+    const bool matrix = g < 2 || gpt2_names[g].transposed;
+    const Shape shape = matrix ? Shape(group.rows, group.cols) : Shape(group.cols);
+    expected.push_back({prefix + name, shape, gpt2_names[g].transposed});
+  });
+  return expected;
+}
+
+/// Calls visit(name, parameter, transposed) for each of a model's parameters. False if it has others
+/// than a GPT-2 of so many layers.
+template <class Graph, class Visit>
+bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit) {
+  const std::set<LlmcPlace> order = llmc_order(graph);
+  if (order.size() != llmc_parameters(layers)) return false;
+  auto place = order.begin();
+  each_gpt2_name(layers, [&](std::size_t g, const std::string& name) {
+    visit(name, graph.parameters[place->parameter], gpt2_names[g].transposed);
+    ++place;
+  });
+  return true;
+}
+
+}  // namespace detail
+
+/// Whether `path` looks like a model in this format rather than one of llm.c's: a folder, a file of
+/// safetensors, or an index of some.
+inline bool is_gpt2_safetensors(const std::string& path) {
+  return is_folder(path) || path.ends_with(".safetensors") || path.ends_with(".json");
+}
+
+/// The shape of the model at `path`, from the config.json in its folder; errors say what is not as it
+/// should be, and `problems`, if given, gets a line for each such thing. If there are tensors they are
+/// compared with it.
+inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
+                                           std::vector<std::string>* problems = nullptr) {
+  return detail::or_no_memory("to read a config.json", [&]() -> Result<LlmcHeader> {
+    auto json = ModelConfig::open(path);
+    if (!json) return json.error;
+    json->expect("model_type", {"\"gpt2\""});
+    if (!json->has("model_type")) json->complain("model_type is missing, and has to be \"gpt2\"");
+    json->expect("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""});
+    json->expect("scale_attn_weights", {"true"});
+    json->expect("scale_attn_by_inverse_layer_idx", {"false"});
+    json->expect("is_causal", {"true"});
+    json->expect("add_cross_attention", {"false"});
+    json->expect("tie_word_embeddings", {"true"});
+    LlmcHeader header;
+    header.layers = json->layers("n_layer");
+    header.heads = json->size("n_head");
+    header.channels = json->size("n_embd");
+    header.max_seq_len = json->size("n_positions");
+    header.vocab_size = header.padded_vocab_size = json->size("vocab_size");
+    const double epsilon = json->number("layer_norm_epsilon", 1e-5);
+    if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // our layers have no other
+      json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
+                     ", and has to be 1e-05");
+    if (json->has("n_inner") && json->size("n_inner") != 4 * header.channels)
+      json->complain("n_inner is " + one_line(json->raw("n_inner"), 40) +
+                     ", and has to be 4 n_embd");
+    if (header.heads != 0 && header.channels % header.heads != 0)
+      json->complain("n_head " + std::to_string(header.heads) + " does not divide n_embd " +
+                     std::to_string(header.channels));
+    if (const Error why = json->error(problems)) return why;
+    const auto expected = [&](const SafeTensors& file) {
+      return detail::gpt2_tensors(header, file);
+    };
+    if (const Error why = compare_with_tensors(path, "n_layer", header.layers, expected, problems))
+      return why;
+    return header;
+  });
+}
+
+/// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph,
+/// of `layers` layers. Errors and `problems` as in load_pretrained().
+template <class Graph, class T>
+Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::size_t layers,
+                           View<T> params, std::vector<std::string>* problems = nullptr) {
+  return detail::or_no_memory("to read the model", [&]() -> Error {
+    bool fits = true;
+    const auto look = [&](const std::string&, const auto& parameter, bool) {
+      fits = fits && parameter.offset + parameter.shape.elems() <= params.size();
+    };
+    if (!detail::each_gpt2_parameter(graph, layers, look))
+      return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
+    if (!fits)
+      return Error::misuse("the block for parameters has ", params.size(),
+                           " elements, too few for this model");
+    const auto wanted_of = [&](const SafeTensors& file) {
+      const std::string prefix = detail::gpt2_prefix(file);
+      std::vector<WantedTensor<T>> wanted;
+      const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
+        wanted.push_back({prefix + name, View<T>(params.data() + parameter.offset, parameter.shape),
+                          transposed});
+      };
+      detail::each_gpt2_parameter(graph, layers, want);
+      return wanted;
+    };
+    return read_pretrained(path, wanted_of, problems);
+  });
+}
+
+/// Writes config.json and model.safetensors into the folder, which must be there.
+template <class Graph, class T>
+Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph& graph,
+                 View<const T> params) {
+  std::vector<std::vector<T>> turned;
+  turned.reserve(4 * shape.layers);
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](const std::string& name, const auto& parameter, bool transposed) {
+    const T* data = params.data() + parameter.offset;
+    const std::size_t rows = parameter.shape.rows(), cols = parameter.shape.cols();
+    if (!transposed) {
+      tensors.push_back({name, View<const T>(data, parameter.shape)});
+      return;
+    }
+    std::vector<T>& mine = turned.emplace_back(rows * cols);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < cols; ++c) mine[c * rows + r] = data[r * cols + c];
+    tensors.push_back({name, View<const T>(mine.data(), Shape(cols, rows))});
+  };
+  if (!detail::each_gpt2_parameter(graph, shape.layers, add))
+    return Error::misuse("the graph is not that of a GPT-2 of ", shape.layers, " layers");
+  if (Error why = write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}}))
+    return why;
+  const auto number = [](std::size_t value) { return std::to_string(value); };
+  return write_file(folder + "/config.json",
+                    "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                    "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                    "  \"n_layer\": " +
+                        number(shape.layers) + ",\n  \"n_head\": " + number(shape.heads) +
+                        ",\n  \"n_embd\": " + number(shape.channels) +
+                        ",\n  \"n_positions\": " + number(shape.max_seq_len) +
+                        ",\n  \"vocab_size\": " + number(shape.vocab_size) +
+                        ",\n  \"tie_word_embeddings\": true\n}\n");
+}
+
+}}  // namespace adacc::v0_1

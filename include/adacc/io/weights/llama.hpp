@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+/// Decoders in the style of Llama as Hugging Face has them: a folder with config.json and
+/// model.safetensors, or an index of several files.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../core/read_number.hpp"
+#include "../../models/llama.hpp"
+#include "pretrained.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace llama {
+
+/// The names of make(config).
+class Naming {
+ public:
+  explicit Naming(const Config& config) : config_(config) {}
+
+  std::vector<StoredAs> operator()(const ParameterPlace& at) const {
+    const std::size_t size = config_.channels / config_.heads;
+    const std::size_t queries = config_.heads * size, keys = config_.kv_heads * size;
+    const std::string block = "model.layers." + std::to_string(at.copy) + ".";
+    switch (at.layer) {
+      case -1: return {{"lm_head.weight"}};
+      case 0: return {{"model.embed_tokens.weight"}};
+      case 1: return {{block + "input_layernorm.weight"}};
+      case 2:
+        return {{block + "self_attn.q_proj.weight", queries},
+                {block + "self_attn.k_proj.weight", keys},
+                {block + "self_attn.v_proj.weight", keys}};
+      case 5: return {{block + "self_attn.o_proj.weight"}};
+      case 6: return {{block + "post_attention_layernorm.weight"}};
+      case 7:
+        return {{block + "mlp.gate_proj.weight", config_.hidden},
+                {block + "mlp.up_proj.weight", config_.hidden}};
+      case 9: return {{block + "mlp.down_proj.weight"}};
+      case 10: return {{"model.norm.weight"}};
+      default: return {};
+    }
+  }
+
+ private:
+  Config config_;
+};
+
+/// The parameters of make(config), in its order.
+inline ModelOutline outline_of(const Config& config) {
+  const std::size_t c = config.channels, size = c / config.heads;
+  const Shape norm(c);
+  ModelOutline outline;
+  outline.add(0, 0, {Shape(config.vocab, c)});
+  for (int l = 0; l < config.layers; ++l) {
+    outline.add(1, l, {norm});
+    outline.add(2, l, {Shape((config.heads + 2 * config.kv_heads) * size, c)});
+    outline.add(5, l, {Shape(c, c)});
+    outline.add(6, l, {norm});
+    outline.add(7, l, {Shape(2 * config.hidden, c)});
+    outline.add(9, l, {Shape(c, config.hidden)});
+  }
+  outline.add(10, 0, {norm});
+  if (!config.tied_head) outline.add(-1, 0, {Shape(config.vocab, c)});
+  return outline;
+}
+
+/// The shape of the model in the folder of `path`; errors say what is not as it should be, and
+/// `problems`, if given, gets a line for each such thing. If there are tensors they are compared with it.
+/// Positions that are scaled (rope_scaling), heads of which a part is rotated, biases, and a head_dim of
+/// its own are refused.
+inline Result<Config> read_config(const std::string& path,
+                                  std::vector<std::string>* problems = nullptr) {
+  return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {
+    auto json = ModelConfig::open(path);
+    if (!json) return json.error;
+    json->expect("model_type", {"\"llama\""});
+    json->expect("hidden_act", {"\"silu\""});
+    json->expect("is_causal", {"true"});
+    json->expect("attention_bias", {"false"});
+    json->expect("mlp_bias", {"false"});
+    json->expect("rope_scaling", {});
+    json->expect("partial_rotary_factor", {"1.0", "1"});
+    json->expect("tie_word_embeddings", {"false", "true"});
+    Config config;
+    config.layers = static_cast<int>(json->layers("num_hidden_layers"));
+    config.heads = json->size("num_attention_heads");
+    config.kv_heads = json->size("num_key_value_heads", config.heads);
+    config.channels = json->size("hidden_size");
+    config.hidden = json->size("intermediate_size");
+    config.context = json->size("max_position_embeddings");
+    config.vocab = json->size("vocab_size");
+    config.epsilon = static_cast<float>(json->number("rms_norm_eps", 1e-6));
+    config.base = json->number("rope_theta", 10000);
+    config.tied_head = json->raw("tie_word_embeddings") == "true";
+    if (json->has("rope_parameters")) {  // newer configurations have the base in there
+      const std::string text = json->raw("rope_parameters");
+      JsonReader rope(text);
+      std::string base, type = "default", old_type = type, rotated = "1";
+      double part = 0, theta = config.base;
+      if (!rope.object([&](const std::string& name) {
+            return name == "rope_theta"              ? rope.number(base)
+                   : name == "rope_type"             ? rope.string(type)
+                   : name == "type"                  ? rope.string(old_type)
+                   : name == "partial_rotary_factor" ? rope.number(rotated)
+                                                     : rope.skip();
+          }) ||
+          type != "default" || old_type != type || !read_number(rotated, part) || part != 1 ||
+          (!base.empty() && (!read_number(base, theta) || !ModelConfig::is_number(theta))))
+        json->complain(
+            "rope_parameters is " + one_line(text, 60) +
+            ", and has to have rope_type default, a rope_theta above 0, and no part of a "
+            "head that is not rotated");
+      else config.base = theta;
+    }
+    if (config.heads != 0 && config.kv_heads != 0) {
+      if (config.channels % config.heads != 0 || config.heads % config.kv_heads != 0)
+        json->complain("num_key_value_heads " + std::to_string(config.kv_heads) +
+                       ", num_attention_heads " + std::to_string(config.heads) +
+                       " and hidden_size " + std::to_string(config.channels) +
+                       " do not divide one another");
+      else if (json->has("head_dim") && json->size("head_dim") != config.channels / config.heads)
+        json->complain("head_dim is " + json->raw("head_dim") +
+                       ", and has to be hidden_size / heads");
+    }
+    if (const Error why = json->error(problems)) return why;
+    const auto expected = [&](const SafeTensors&) {
+      return expected_tensors(outline_of(config), Naming(config));
+    };
+    if (const Error why = compare_with_tensors(
+            path, "num_hidden_layers", static_cast<std::size_t>(config.layers), expected, problems))
+      return why;
+    return config;
+  });
+}
+
+/// Reads the model at `path` (SafeTensors::open) into `params`, the block of make(config). Errors and
+/// `problems` as in load_pretrained().
+template <class Graph, class T>
+Error read_parameters(const std::string& path, const Config& config, const Graph& graph,
+                      View<T> params, std::vector<std::string>* problems = nullptr) {
+  const auto wanted = [&](const SafeTensors&) {
+    return wanted_tensors(graph, params, Naming(config));
+  };
+  return read_pretrained(path, wanted, problems);
+}
+
+}}}  // namespace adacc::v0_1::llama

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: MIT
+/// Causal attention in bfloat16 on the tensor cores of a CUDA device, tile by tile.
+///
+/// The algorithm is that of causal_attention.cuh: a block of threads owns rows of one side and meets those
+/// of the other tile by tile; backward computes the scores once with queries owned and once with keys
+/// owned, so that every gradient has one writer, which adds in a fixed order. Here a warp owns 16 or 32
+/// rows, whose operands stay in registers, as weights do; the next tile of the other side is copied
+/// while one is multiplied (cuda_attention_tiles.cuh).
+///
+/// Scores, exponentials and sums are fp32; weights and gradients of scores are rounded to bfloat16 for
+/// their products. Exponentials are powers of two: their factor log2(e) is one with the scale of scores.
+/// Weights of positions that a query does not see are 0, and in tiles that the diagonal crosses they are
+/// multiplied as well: what is not finite there makes the rows that meet it there not finite, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../causal_attention.hpp"
+#include "attention_head.cuh"
+#include "attention_tiles.cuh"
+#include "functions.cuh"
+#include "sums.cuh"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// The head of a block and its first row there. Blocks that meet many rows of the other side start first, of
+/// all heads, so that no processor ends alone with them: with queries owned those of the last rows.
+struct TensorBlock {
+  std::size_t head, first;
+
+  __device__ TensorBlock(unsigned rows, bool of_queries) {
+    const std::size_t item = std::size_t{blockIdx.y} * gridDim.x + blockIdx.x;
+    const std::size_t tile = item / gridDim.y;
+    head = item % gridDim.y;
+    first = (of_queries ? gridDim.x - 1 - tile : tile) * rows;
+  }
+};
+
+/// Scores where the key comes after its query become -infinity. The warp's first row minus the first of the
+/// other side is `lead`.
+template <bool of_queries, class Tile>
+__device__ void mask_scores(typename Tile::Scores& scores, int lead, unsigned lane) {
+#pragma unroll
+  for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+    for (unsigned n = 0; n < Tile::wide / 8; ++n)
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        const int mine = lead + static_cast<int>(16 * m + lane / 4 + i / 2 * 8);
+        const int other = static_cast<int>(8 * n + lane % 4 * 2 + i % 2);
+        if (of_queries ? other > mine : mine > other) scores[m][n][i] = -infinity_of<float>;
+      }
+}
+
+/// Whether a warp whose rows begin at `own` meets the rows [other, other + wide) at all, and whether some
+/// of them it does not.
+template <bool of_queries, class Tile>
+__device__ bool meets(std::size_t own, std::size_t other) {
+  return of_queries ? other < own + Tile::warp_rows : own < other + Tile::wide;
+}
+template <bool of_queries, class Tile>
+__device__ bool on_diagonal(std::size_t own, std::size_t other) {
+  return of_queries ? other + Tile::wide > own + 1 : own + Tile::warp_rows > other + 1;
+}
+
+/// The softmax of rows that come tile by tile: of each row the maximum and the lane's share of the sum.
+template <class Tile>
+struct RunningSoftmax {
+  typename Tile::RowNumbers top, total;
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) top[m][h] = -infinity_of<float>, total[m][h] = 0;
+  }
+
+  /// Scores become weights, 2^(factor * score) over that of the maximum; `shrink` is what sums of weights
+  /// so far are multiplied by. Of the first tile every row sees something.
+  __device__ void add(typename Tile::Scores& scores, float factor,
+                      typename Tile::RowNumbers& shrink) {
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        float highest = top[m][h];
+#pragma unroll
+        for (unsigned n = 0; n < Tile::wide / 8; ++n)
+          highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
+        highest = of_row(highest, [](float a, float b) { return fmaxf(a, b); });
+        const float offset = factor * highest;
+        shrink[m][h] = fast_power_of_2(fmaf(factor, top[m][h], -offset));
+        top[m][h] = highest;
+        total[m][h] *= shrink[m][h];
+#pragma unroll
+        for (unsigned n = 0; n < Tile::wide / 8; ++n)
+#pragma unroll
+          for (unsigned i = 2 * h; i < 2 * h + 2; ++i) {
+            scores[m][n][i] = fast_power_of_2(fmaf(factor, scores[m][n][i], -offset));
+            total[m][h] += scores[m][n][i];
+          }
+      }
+  }
+};
+
+/// As attention_forward_kernel.
+template <class Tile>
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    tensor_attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                                    float scale, const bfloat16* qkv, bfloat16* out, float* sums) {
+  static_assert(Tile::wide == Tile::other_rows);
+  extern __shared__ __align__(16) unsigned char attention_shared[];
+  const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
+  bfloat16* const own_tile = shared + warp * Tile::warp_rows * Tile::stride;
+  // Keys and values, twice.
+  bfloat16* stage = shared + Tile::own_rows * Tile::stride;
+  bfloat16* next = stage + 2 * Tile::other_elems;
+  const TensorBlock block(Tile::own_rows, true);
+  const AttentionHead head(block.head, heads, time, channels);
+  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  const std::size_t own = block.first + warp * Tile::warp_rows;
+  const std::size_t past = block.first + Tile::own_rows, end = past < time ? past : time;
+  const auto load = [&](bfloat16* to, std::size_t key) {
+    copy_rows<Tile, Tile::other_rows>(to, keys, key);
+    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
+  };
+  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), block.first);
+  load(stage, 0);
+  wait_for_copies();
+  __syncthreads();
+  const OwnRows<Tile> queries(own_tile, lane);
+  RunningSoftmax<Tile> softmax;
+  typename Tile::Gathered sum = {};
+  const float factor = scale * log2_e;
+#pragma unroll 1
+  for (std::size_t key = 0; key < end; key += Tile::other_rows) {
+    if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
+    if (meets<true, Tile>(own, key)) {
+      typename Tile::Scores scores;
+      typename Tile::RowNumbers shrink;
+      inner_products<Tile>(scores, queries, stage, lane);
+      if (on_diagonal<true, Tile>(own, key))
+        mask_scores<true, Tile>(scores, static_cast<int>(own - key), lane);
+      softmax.add(scores, factor, shrink);
+#pragma unroll
+      for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+        for (unsigned n = 0; n < Tile::channels / 8; ++n)
+#pragma unroll
+          for (unsigned i = 0; i < 4; ++i) sum[m][n][i] *= shrink[m][i / 2];
+      add_rows<Tile>(sum, scores, stage + Tile::other_elems, lane);
+    }
+    wait_for_copies();
+    __syncthreads();
+    bfloat16* const free = stage;
+    stage = next, next = free;
+  }
+  typename Tile::RowNumbers reciprocal;
+#pragma unroll
+  for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      const float total = row_sum(softmax.total[m][h]);
+      const std::size_t position = own + 16 * m + 8 * h + lane / 4;
+      reciprocal[m][h] = 1.0F / total;
+      if (lane % 4 == 0 && position < time)
+        sums[block.head * time + position] = scale * softmax.top[m][h] + log(total);
+    }
+  store_rows<Tile>(own_tile, sum, reciprocal, rows_out(head, out), own, lane);
+}
+
+/// statistics[2 * (head, position)]: the logarithm to the base of 2 of the sum of exponentials, and the sum
+/// over keys of probability times its gradient, here by dout . out. A thread has eight channels of a row.
+template <unsigned Channels>
+static __global__ void __launch_bounds__(128)
+    tensor_attention_inner_kernel(std::size_t time, std::size_t channels, std::size_t heads, float,
+                                  const bfloat16* out, const bfloat16* dout, const float* sums,
+                                  float* statistics) {
+  constexpr unsigned parts = Channels / 8, step = 128 / parts;
+  const AttentionHead head(blockIdx.y, heads, time, channels);
+  const HeadRows outputs = rows_out(head, out), gradients = rows_out(head, dout);
+  const unsigned c = threadIdx.x % parts * 8;
+#pragma unroll
+  for (unsigned r = 0; r < 4; ++r) {
+    const std::size_t position =
+        blockIdx.x * std::size_t{4 * step} + r * step + threadIdx.x / parts;
+    const bool inside = position < time;
+    const std::size_t at = (inside ? position : 0) * head.channels;
+    const uint4 a = eight_numbers(outputs, outputs.data + at, c);
+    const uint4 b = eight_numbers(gradients, gradients.data + at, c);
+    const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+    float inner = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      inner = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), inner);
+      inner = fmaf(__uint_as_float(x[i] & 0xFFFF0000), __uint_as_float(y[i] & 0xFFFF0000), inner);
+    }
+#pragma unroll
+    for (unsigned other = parts / 2; other > 0; other /= 2)
+      inner += __shfl_xor_sync(~0U, inner, static_cast<int>(other));
+    const std::size_t row = blockIdx.y * time + position;
+    if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], inner};
+  }
+}
+
+/// The same from qkv, in one more pass over the keys.
+template <class Tile>
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    tensor_attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                                       float scale, const bfloat16* qkv, const bfloat16* dout,
+                                       float* statistics) {
+  static_assert(Tile::wide == Tile::other_rows);
+  extern __shared__ __align__(16) unsigned char attention_shared[];
+  const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
+  bfloat16* const own_out = shared + Tile::own_rows * Tile::stride;
+  bfloat16* stage = own_out + Tile::own_rows * Tile::stride;
+  bfloat16* next = stage + 2 * Tile::other_elems;
+  const TensorBlock block(Tile::own_rows, true);
+  const AttentionHead head(block.head, heads, time, channels);
+  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  const std::size_t own = block.first + warp * Tile::warp_rows;
+  const std::size_t past = block.first + Tile::own_rows, end = past < time ? past : time;
+  const auto load = [&](bfloat16* to, std::size_t key) {
+    copy_rows<Tile, Tile::other_rows>(to, keys, key);
+    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
+  };
+  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), block.first);
+  copy_rows<Tile, Tile::own_rows>(own_out, rows_out(head, dout), block.first);
+  load(stage, 0);
+  wait_for_copies();
+  __syncthreads();
+  const OwnRows<Tile> queries(shared + warp * Tile::warp_rows * Tile::stride, lane);
+  const OwnRows<Tile> gradients(own_out + warp * Tile::warp_rows * Tile::stride, lane);
+  RunningSoftmax<Tile> softmax;
+  typename Tile::RowNumbers inner = {};
+  const float factor = scale * log2_e;
+#pragma unroll 1
+  for (std::size_t key = 0; key < end; key += Tile::other_rows) {
+    if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
+    if (meets<true, Tile>(own, key)) {
+      typename Tile::Scores scores, dweights;
+      typename Tile::RowNumbers shrink;
+      inner_products<Tile>(scores, queries, stage, lane);
+      inner_products<Tile>(dweights, gradients, stage + Tile::other_elems, lane);
+      if (on_diagonal<true, Tile>(own, key))
+        mask_scores<true, Tile>(scores, static_cast<int>(own - key), lane);
+      softmax.add(scores, factor, shrink);
+#pragma unroll
+      for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+        for (unsigned h = 0; h < 2; ++h) {
+          inner[m][h] *= shrink[m][h];
+#pragma unroll
+          for (unsigned n = 0; n < Tile::wide / 8; ++n)
+#pragma unroll
+            for (unsigned i = 2 * h; i < 2 * h + 2; ++i)
+              inner[m][h] = fmaf(scores[m][n][i], dweights[m][n][i], inner[m][h]);
+        }
+    }
+    wait_for_copies();
+    __syncthreads();
+    bfloat16* const free = stage;
+    stage = next, next = free;
+  }
+#pragma unroll
+  for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      const float total = row_sum(softmax.total[m][h]), all = row_sum(inner[m][h]);
+      const std::size_t position = own + 16 * m + 8 * h + lane / 4;
+      if (lane % 4 == 0 && position < time)
+        reinterpret_cast<float2*>(statistics)[block.head * time + position] = {
+            fmaf(factor, softmax.top[m][h], log2(total)), all / total};
+    }
+}
+
+/// As attention_backward_kernel.
+template <bool of_queries, class Tile>
+static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    tensor_attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
+                                     float scale, const bfloat16* qkv, const bfloat16* dout,
+                                     const float* statistics, bfloat16* dqkv) {
+  extern __shared__ __align__(16) unsigned char attention_shared[];
+  const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  // Queries and their gradients are on one side, keys and values on the other.
+  auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
+  bfloat16* const shared_out = shared + Tile::own_rows * Tile::stride;
+  bfloat16* const own_in = shared + warp * Tile::warp_rows * Tile::stride;
+  bfloat16* const own_out = shared_out + warp * Tile::warp_rows * Tile::stride;
+  // The other side, twice, and then, if that is queries, their statistics, twice.
+  constexpr unsigned stage_elems = 2 * Tile::other_elems;
+  bfloat16* stage = shared_out + Tile::own_rows * Tile::stride;
+  bfloat16* next = stage + stage_elems;
+  auto* stage_numbers = reinterpret_cast<float2*>(next + stage_elems);
+  float2* next_numbers = stage_numbers + Tile::other_rows;
+  const TensorBlock block(Tile::own_rows, of_queries);
+  const AttentionHead head(block.head, heads, time, channels);
+  const HeadRows queries = rows_in(head, qkv, 0), keys = rows_in(head, qkv, 1);
+  const HeadRows values = rows_in(head, qkv, 2), gradients = rows_out(head, dout);
+  const auto* const of_head = reinterpret_cast<const float2*>(statistics) + block.head * time;
+  const std::size_t own = block.first + warp * Tile::warp_rows;
+  const auto load = [&](bfloat16* to, [[maybe_unused]] float2* numbers, std::size_t other) {
+    copy_rows<Tile, Tile::other_rows>(to, of_queries ? keys : queries, other);
+    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, of_queries ? values : gradients,
+                                      other);
+    if constexpr (!of_queries) {
+      static_assert(Tile::other_rows <= Tile::threads);
+      const std::size_t query = other + threadIdx.x;
+      if (threadIdx.x < Tile::other_rows)
+        copy_beside<8>(numbers + threadIdx.x, of_head + query, query < time ? 8 : 0);
+    }
+  };
+  // The other side: keys up to the queries, or queries from the keys on.
+  const std::size_t past = block.first + Tile::own_rows;
+  const std::size_t begin = of_queries ? 0 : block.first;
+  const std::size_t end = of_queries && past < time ? past : time;
+  copy_rows<Tile, Tile::own_rows>(shared, of_queries ? queries : keys, block.first);
+  copy_rows<Tile, Tile::own_rows>(shared_out, of_queries ? gradients : values, block.first);
+  load(stage, stage_numbers, begin);
+  wait_for_copies();
+  __syncthreads();
+  const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
+  // Of its own queries a lane has the numbers here.
+  [[maybe_unused]] float2 mine[Tile::tall][2];
+  if constexpr (of_queries) {
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        const std::size_t query = own + 16 * m + 8 * h + lane / 4;
+        mine[m][h] = query < time ? of_head[query] : float2{0, 0};
+      }
+  }
+  typename Tile::Gathered sum = {};
+  [[maybe_unused]] typename Tile::Gathered value_sum = {};
+  const float factor = scale * log2_e;
+#pragma unroll 1
+  for (std::size_t other = begin; other < end; other += Tile::other_rows) {
+    if (other + Tile::other_rows < end) load(next, next_numbers, other + Tile::other_rows);
+#pragma unroll
+    for (unsigned part = 0; part < Tile::other_rows; part += Tile::wide) {
+      if (!meets<of_queries, Tile>(own, other + part)) continue;
+      const bfloat16* const other_in = stage + part * Tile::stride;
+      const bfloat16* const other_out = other_in + Tile::other_elems;
+      typename Tile::Scores weights, dscores;
+      inner_products<Tile>(weights, left_in, other_in, lane);
+      inner_products<Tile>(dscores, left_out, other_out, lane);
+      if (on_diagonal<of_queries, Tile>(own, other + part))
+        mask_scores<of_queries, Tile>(weights, static_cast<int>(own - other - part), lane);
+#pragma unroll
+      for (unsigned n = 0; n < Tile::wide / 8; ++n) {
+        // Rows beyond the sequence are zeros, and so are their numbers: they add zeros.
+        float4 two = {};
+        if constexpr (!of_queries)
+          two = *reinterpret_cast<const float4*>(stage_numbers + part + 8 * n + lane % 4 * 2);
+#pragma unroll
+        for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+          for (unsigned i = 0; i < 4; ++i) {
+            const float log_sum = of_queries ? mine[m][i / 2].x : i % 2 == 0 ? two.x : two.z;
+            const float inner = of_queries ? mine[m][i / 2].y : i % 2 == 0 ? two.y : two.w;
+            weights[m][n][i] = fast_power_of_2(fmaf(factor, weights[m][n][i], -log_sum));
+            dscores[m][n][i] = weights[m][n][i] * (dscores[m][n][i] - inner);
+          }
+      }
+      if constexpr (!of_queries) add_rows<Tile>(value_sum, weights, other_out, lane);
+      add_rows<Tile>(sum, dscores, other_in, lane);
+    }
+    wait_for_copies();
+    __syncthreads();
+    bfloat16* const free = stage;
+    stage = next, next = free;
+    float2* const free_numbers = stage_numbers;
+    stage_numbers = next_numbers, next_numbers = free_numbers;
+  }
+  typename Tile::RowNumbers scales, ones;
+#pragma unroll
+  for (unsigned m = 0; m < Tile::tall; ++m)
+    scales[m][0] = scales[m][1] = scale, ones[m][0] = ones[m][1] = 1;
+  store_rows<Tile>(own_in, sum, scales, rows_in(head, dqkv, of_queries ? 0 : 1), own, lane);
+  if constexpr (!of_queries)
+    store_rows<Tile>(own_out, value_sum, ones, rows_in(head, dqkv, 2), own, lane);
+}
+
+/// The sizes of each kernel, by the channels that heads are held in.
+template <unsigned Channels>
+struct TensorSizes {
+  static constexpr bool small = Channels <= 64;
+  using Forward = TensorTile<Channels, 4, small ? 2 : 1, 64, 64>;
+  using Statistics = TensorTile<Channels, 4, 1, 64, 64, true, small ? 4 : 2>;
+  using OfQueries = TensorTile<Channels, 4, small ? 2 : 1, 64, small ? 16 : 32>;
+  using OfKeys = TensorTile<Channels, 4, 1, 64, small ? 32 : 16, true, small ? 3 : 2>;
+};
+
+// Kernels by the sizes of their tiles, so that a benchmark may compare others.
+
+/// With `tiles` tiles of the block's own rows, and two of the other side's, twice, in shared memory.
+template <class Tile, unsigned tiles, std::size_t more = 0, class Kernel, class... Given>
+void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in, Kernel attention,
+                             Given... given) {
+  constexpr std::size_t rows = tiles * Tile::own_rows + 4 * Tile::other_rows;
+  launch_attention<Tile::own_rows, Tile::threads, rows * Tile::stride * sizeof(bfloat16) + more>(
+      f, cuda, in, attention, given...);
+}
+template <class Tile>
+void launch_tensor_forward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                           bfloat16* out, float* sums) {
+  launch_tensor_attention<Tile, 1>(f, cuda, in, tensor_attention_forward_kernel<Tile>, qkv, out,
+                                   sums);
+}
+/// `out` as in cuda_attention_backward().
+template <class Tile>
+void launch_tensor_statistics(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                              const bfloat16* out, const bfloat16* dout, const float* sums,
+                              float* statistics) {
+  if (out != nullptr)
+    launch_attention<4 * 128 / (Tile::channels / 8), 128, 0>(
+        f, cuda, in, tensor_attention_inner_kernel<Tile::channels>, out, dout, sums, statistics);
+  else
+    launch_tensor_attention<Tile, 2>(f, cuda, in, tensor_attention_statistics_kernel<Tile>, qkv,
+                                     dout, statistics);
+}
+template <bool of_queries, class Tile>
+void launch_tensor_backward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+                            const bfloat16* dout, const float* statistics, bfloat16* dqkv) {
+  constexpr std::size_t numbers = of_queries ? 0 : 2 * Tile::other_rows * sizeof(float2);
+  launch_tensor_attention<Tile, 2, numbers>(
+      f, cuda, in, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv);
+}
+
+/// call() with the TensorSizes of the head's channels.
+template <class Call>
+void by_tensor_size(const CausalAttention& f, Shape in, const Call& call) {
+  const std::size_t size = in.cols() / 3 / f.heads;
+  if (size <= 32) call(TensorSizes<32>{});
+  else if (size <= 64) call(TensorSizes<64>{});
+  else call(TensorSizes<128>{});
+}
+
+/// T is bfloat16.
+template <class T>
+void tensor_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, View<T> out,
+                              float* sums) {
+  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+    using Sizes = decltype(sizes);
+    launch_tensor_forward<typename Sizes::Forward>(f, cuda, qkv.shape(), qkv.data(), out.data(),
+                                                   sums);
+  });
+}
+template <class T>
+void tensor_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T> qkv,
+                               const T* out, const T* dout, T* dqkv, const float* sums,
+                               float* statistics) {
+  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+    using Sizes = decltype(sizes);
+    const Shape in = qkv.shape();
+    launch_tensor_statistics<typename Sizes::Statistics>(f, cuda, in, qkv.data(), out, dout, sums,
+                                                         statistics);
+    launch_tensor_backward<true, typename Sizes::OfQueries>(f, cuda, in, qkv.data(), dout,
+                                                            statistics, dqkv);
+    launch_tensor_backward<false, typename Sizes::OfKeys>(f, cuda, in, qkv.data(), dout, statistics,
+                                                          dqkv);
+  });
+}
+
+}}}  // namespace adacc::v0_1::detail

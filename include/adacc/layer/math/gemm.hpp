@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: MIT
+/// Matrix products: C = A B or C += A B, where A and B may be transposed or strided.
+///
+/// Nearly all time of a training step is spent here, so this is a packed, register-blocked kernel
+/// of our own. The bound is what a core's multiply-add units can do: on Zen 4, where a 512-bit
+/// instruction takes both 256-bit pipes for one cycle, 32 float operations a cycle, measured
+/// 117 GFLOP/s with nothing but multiply-adds. The kernel alone reaches 0.98 of that; what packing
+/// and memory leave of it bench/gemm_bench prints, beside Eigen's products.
+///
+/// B is packed once per block by all workers together, into panels as wide as the kernel. A is
+/// read in place if its rows are contiguous, else packed by each worker. One tile of C belongs to
+/// one task, and every element of C is one sum: what C held before (or the bias, or zero), then the
+/// products in the order of k, each added to all that came before. So results have the same bits for
+/// any number of threads, however the product is cut into blocks, and also if it is cut into several
+/// products over a part of k each, one after the other. Written with the vector extensions that g++
+/// and clang share: one source for every instruction set, float and double.
+#pragma once
+
+#include <cstddef>
+
+#include "../../core/bytes.hpp"
+#include "../../core/cpu.hpp"
+#include "../../core/dtype.hpp"
+#include "../../core/extremes.hpp"
+#include "../../core/view.hpp"
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
+
+namespace adacc { inline namespace v0_1 {
+
+/// A matrix to read: element (i, j) is data[i * row_stride + j * col_stride]. A row-major matrix
+/// with leading dimension ld is {p, ld, 1}, its transpose {p, 1, ld}.
+template <class T>
+struct Operand {
+  const T* data;
+  std::size_t row_stride, col_stride;
+
+  constexpr Operand at(std::size_t i, std::size_t j) const {
+    if (data == nullptr) return *this;  // empty: a null pointer takes no offset
+    return {data + i * row_stride + j * col_stride, row_stride, col_stride};
+  }
+};
+
+/// Whether a product overwrites C or is added to it.
+enum class Accumulate : bool { no, yes };
+
+/// Memory in which the packed B of a product stays for other products with the same B: of
+/// packed_elems(), 64-byte aligned; null: there is none, and B is packed into the workspace.
+template <class T>
+struct PackedOperand {
+  T* data = nullptr;
+  bool holds = false;  ///< a product before has packed it already
+};
+
+namespace detail {
+
+// The kernel holds kernel_rows x kernel_vectors registers of C: 24 of 32, or 12 of 16.
+#if defined(__AVX512F__)
+inline constexpr std::size_t vector_bytes = 64, kernel_rows = 8;
+#elif defined(__AVX__)
+inline constexpr std::size_t vector_bytes = 32, kernel_rows = 4;
+#else
+inline constexpr std::size_t vector_bytes = 16, kernel_rows = 4;
+#endif
+inline constexpr std::size_t kernel_vectors = 3;
+
+/// `count` elements of T in one register.
+template <class T, std::size_t Bytes = vector_bytes>
+struct Simd {
+  typedef T type __attribute__((vector_size(Bytes)));
+  static constexpr std::size_t width = Bytes / sizeof(T);
+};
+
+constexpr std::size_t least(std::size_t a, std::size_t b) { return smaller(a, b); }
+constexpr std::size_t round_up(std::size_t whole, std::size_t part) {
+  return div_up(whole, part) * part;
+}
+
+/// How a product of m x n x k is cut: blocks of B as large as leaves room for them in the caches.
+template <class T>
+struct GemmBlocks {
+  static constexpr std::size_t width = Simd<T>::width;          // elements of a vector
+  static constexpr std::size_t panel = kernel_vectors * width;  // columns of the kernel
+  static constexpr std::size_t max_k = 384 * sizeof(float) / sizeof(T);
+  static constexpr std::size_t max_cols = 768;
+  static constexpr std::size_t max_rows = 64;
+
+  std::size_t rows, cols, k;  // extents of the largest block
+
+  constexpr GemmBlocks(std::size_t m, std::size_t n, std::size_t depth)
+      : rows(least(round_up(m, kernel_rows), max_rows)),
+        cols(n == 0 ? 0 : least(round_up(n, width), even_part(n, max_cols, panel))),
+        k(depth == 0 ? 0 : least(depth, even_part(depth, max_k, 16))) {}
+
+  /// Every block but the last has this size: as few blocks as `most` allows, about equal.
+  static constexpr std::size_t even_part(std::size_t whole, std::size_t most, std::size_t unit) {
+    return round_up(div_up(whole, div_up(whole, most)), unit);
+  }
+
+  constexpr std::size_t a_elems() const { return round_up(rows * k, alignment / sizeof(T)); }
+  constexpr std::size_t b_elems() const { return k * cols; }
+};
+
+/// Rows that lie far apart are fetched so many ahead: no hardware prefetcher follows them.
+inline constexpr std::size_t prefetch_rows = 12;
+
+template <class T>
+void prefetch_row(const T* row, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += alignment / sizeof(T)) __builtin_prefetch(row + i);
+}
+
+/// Packs `count` <= Width columns of depth k: to[p * Width + i] = from[i * stride + p * step].
+/// Columns from `count` on repeat the last one, so that the kernel reads nothing undefined; what
+/// it makes of them is not stored.
+template <class T, std::size_t Width>
+void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, std::size_t step,
+          T* __restrict to) {
+  if (stride == 1 && count == Width) {
+    for (std::size_t p = 0; p < k; ++p) {
+      prefetch_row(from + least(p + prefetch_rows, k - 1) * step, Width);
+      __builtin_memcpy(to + p * Width, from + p * step, Width * sizeof(T));
+    }
+    return;
+  }
+  std::size_t done = 0;
+  if (step == 1 && Width % 4 == 0) {
+    // Squares of 4 x 4 are transposed in registers; a cache line of each row is used up at once.
+    using V = typename Simd<T, 4 * sizeof(T)>::type;
+    done = k / 4 * 4;
+    for (std::size_t line = 0; line < done; line += 16)
+      for (std::size_t i = 0; i < Width; i += 4) {
+        const T* row[4];
+        for (std::size_t r = 0; r < 4; ++r) {
+          row[r] = from + least(i + r, count - 1) * stride;
+          __builtin_prefetch(row[r] + least(line + 32, k - 1));
+        }
+        for (std::size_t p = line; p < least(line + 16, done); p += 4) {
+          V a, b, c, d;
+          __builtin_memcpy(&a, row[0] + p, sizeof a);
+          __builtin_memcpy(&b, row[1] + p, sizeof b);
+          __builtin_memcpy(&c, row[2] + p, sizeof c);
+          __builtin_memcpy(&d, row[3] + p, sizeof d);
+          const V ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+          const V ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+          const V cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+          const V cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+          a = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+          b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+          c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+          d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+          __builtin_memcpy(to + (p + 0) * Width + i, &a, sizeof a);
+          __builtin_memcpy(to + (p + 1) * Width + i, &b, sizeof b);
+          __builtin_memcpy(to + (p + 2) * Width + i, &c, sizeof c);
+          __builtin_memcpy(to + (p + 3) * Width + i, &d, sizeof d);
+        }
+      }
+  }
+  for (std::size_t p = done; p < k; ++p)
+    for (std::size_t i = 0; i < Width; ++i)
+      to[p * Width + i] = from[least(i, count - 1) * stride + p * step];
+}
+
+/// Packs a block of A whose rows are not contiguous: groups of kernel_rows rows, one after the
+/// other, each as `pack` leaves it. If the columns are contiguous, all groups advance together,
+/// so that each cache line is read once.
+template <class T>
+void pack_rows(std::size_t rows, std::size_t k, Operand<T> a, T* __restrict to) {
+  const std::size_t whole = a.row_stride == 1 ? rows / kernel_rows * kernel_rows : 0;
+  for (std::size_t p = 0; whole != 0 && p < k; ++p) {
+    const T* const from = a.data + p * a.col_stride;
+    prefetch_row(a.data + least(p + prefetch_rows, k - 1) * a.col_stride, whole);
+    for (std::size_t i = 0; i < whole; i += kernel_rows)
+      __builtin_memcpy(to + i * k + p * kernel_rows, from + i, kernel_rows * sizeof(T));
+  }
+  for (std::size_t i = whole; i < rows; i += kernel_rows)
+    pack<T, kernel_rows>(least(kernel_rows, rows - i), k, a.at(i, 0).data, a.row_stride,
+                         a.col_stride, to + i * k);
+}
+
+/// Packs `count` columns, at most a panel, in as many vectors as they need.
+template <class T>
+void pack_panel(std::size_t count, std::size_t k, Operand<T> b, T* to) {
+  constexpr std::size_t width = Simd<T>::width;
+  static_assert(kernel_vectors == 3);
+  switch (div_up(count, width)) {
+    case 1: return pack<T, width>(count, k, b.data, b.col_stride, b.row_stride, to);
+    case 2: return pack<T, 2 * width>(count, k, b.data, b.col_stride, b.row_stride, to);
+    default: return pack<T, 3 * width>(count, k, b.data, b.col_stride, b.row_stride, to);
+  }
+}
+
+/// Where a kernel's sums go, and what they begin with: c, a row (stride 0), or zero (null).
+template <class T>
+struct GemmTarget {
+  T* c;
+  std::size_t ldc;
+  const T* from;
+  std::size_t from_stride;
+
+  GemmTarget at(std::size_t i, std::size_t j) const {
+    return {c + i * ldc + j, ldc, from == nullptr ? nullptr : from + i * from_stride + j,
+            from_stride};
+  }
+};
+
+/// The kernel's part of C, kernel_rows x Vectors registers, of which rows x cols elements are wanted.
+/// begin() takes what the sums start with, add() may be called several times, end() stores.
+template <class T, std::size_t Vectors>
+struct GemmSums {
+  using V = typename Simd<T>::type;
+  static constexpr std::size_t width = Simd<T>::width;
+
+  V sum[kernel_rows][Vectors];
+  std::size_t rows, cols;
+
+  [[gnu::always_inline]] bool whole() const {
+    return rows == kernel_rows && cols == Vectors * width;
+  }
+
+  /// Row r starts with the elements at from(r), or with zeros if there is `nothing`.
+  template <class From>
+  [[gnu::always_inline]] void begin(bool nothing, const From& from) {
+    const bool all = whole();
+    T edge[kernel_rows][Vectors * width];
+    if (!all && !nothing)
+      for (std::size_t r = 0; r < kernel_rows; ++r)
+        for (std::size_t j = 0; j < Vectors * width; ++j)
+          edge[r][j] = r < rows && j < cols ? from(r)[j] : T(0);
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kernel_rows; ++r)
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v) {
+        sum[r][v] = V{};
+        if (nothing) continue;
+        const T* const start = all ? from(r) + v * width : &edge[r][v * width];
+        __builtin_memcpy(&sum[r][v], start, sizeof(V));
+      }
+  }
+
+  /// Adds a product over k: element (r, p) of A is row[r][p * a_step], row p of B starts at
+  /// b[p * b_step] and is readable over all Vectors vectors.
+  [[gnu::always_inline]] void add(std::size_t k, const T* const (&row)[kernel_rows],
+                                  std::size_t a_step, const T* b, std::size_t b_step) {
+    for (std::size_t p = 0; p < k; ++p) {
+      V right[Vectors];
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v)
+        __builtin_memcpy(&right[v], b + p * b_step + v * width, sizeof(V));
+#pragma GCC unroll 16
+      for (std::size_t r = 0; r < kernel_rows; ++r)
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += row[r][p * a_step] * right[v];
+    }
+  }
+
+  /// Stores row r from to(r) on.
+  template <class To>
+  [[gnu::always_inline]] void end(const To& to) const {
+    if (whole()) {
+#pragma GCC unroll 16
+      for (std::size_t r = 0; r < kernel_rows; ++r)
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < Vectors; ++v)
+          __builtin_memcpy(to(r) + v * width, &sum[r][v], sizeof(V));
+      return;
+    }
+    T edge[kernel_rows][Vectors * width];
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kernel_rows; ++r)
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v)
+        __builtin_memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t j = 0; j < cols; ++j) to(r)[j] = edge[r][j];
+  }
+};
+
+/// The kernel: rows x cols of C over all of k. Element (i, p) of A is a[i * a_stride + p * a_step],
+/// with constant strides where A is packed.
+template <class T, std::size_t Vectors, bool Packed>
+void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
+                 std::size_t a_stride, std::size_t a_step, const T* b, std::size_t b_step,
+                 GemmTarget<T> to) {
+  GemmSums<T, Vectors> sums;
+  sums.rows = rows;
+  sums.cols = cols;
+  const T* row[kernel_rows];
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kernel_rows; ++r) {
+    row[r] = Packed ? a + r : a + least(r, rows - 1) * a_stride;
+    if (to.from != nullptr || r >= rows) continue;
+#pragma GCC unroll 16
+    for (std::size_t v = 0; v < Vectors; ++v)
+      __builtin_prefetch(to.c + r * to.ldc + v * Simd<T>::width, 1);
+  }
+  sums.begin(to.from == nullptr, [&](std::size_t r) { return to.from + r * to.from_stride; });
+  sums.add(k, row, Packed ? kernel_rows : a_step, b, b_step);
+  sums.end([&](std::size_t r) { return to.c + r * to.ldc; });
+}
+
+/// The kernel over all rows of a block of A, for one panel of B. Packed blocks hold groups of
+/// kernel_rows rows one after the other.
+template <class T, bool Packed>
+void gemm_rows(std::size_t rows, std::size_t cols, std::size_t k, Operand<T> a, const T* b,
+               std::size_t b_step, GemmTarget<T> to) {
+  for (std::size_t i = 0; i < rows; i += kernel_rows) {
+    const std::size_t count = least(kernel_rows, rows - i);
+    const T* from = a.data + i * (Packed ? k : a.row_stride);
+    const auto run = [&]<std::size_t Vectors>() {
+      gemm_kernel<T, Vectors, Packed>(count, cols, k, from, a.row_stride, a.col_stride, b, b_step,
+                                      to.at(i, 0));
+    };
+    switch (div_up(cols, Simd<T>::width)) {
+      case 1: run.template operator()<1>(); break;
+      case 2: run.template operator()<2>(); break;
+      default: run.template operator()<3>();
+    }
+  }
+}
+
+/// What one task of a product does: a tile of rows by some panels of the packed block of B, over
+/// `depth` of k. Columns are numbered in C.
+template <class T>
+struct GemmTile {
+  std::size_t first_row, rows;
+  std::size_t first_k, depth;
+  std::size_t first_col, cols;          // of the block
+  std::size_t first_panel, last_panel;  // in the block
+  const T* packed;
+
+  /// body(first column, columns, their packed panel, the panel's step)
+  template <class Body>
+  void for_each_panel(const Body& body) const {
+    using Blocks = GemmBlocks<T>;
+    for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
+      const std::size_t j = panel * Blocks::panel, count = least(Blocks::panel, cols - j);
+      body(first_col + j, count, packed + j * depth, round_up(count, Blocks::width));
+    }
+  }
+};
+
+/// The loops over blocks that products of all kinds share. B is packed into `scratch`
+/// (GemmBlocks::b_elems), or into `kept` if that has memory and does not hold it yet, by
+/// pack(first k, depth, first column, columns, to), and then multiply(tile, worker) is called for tiles
+/// of `tile_rows` rows: both in parallel.
+template <class T, class Pack, class Multiply>
+void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+                        std::size_t tile_rows, T* scratch, PackedOperand<T> kept, const Pack& pack,
+                        const Multiply& multiply) {
+  using Blocks = GemmBlocks<T>;
+  const Blocks block(m, n, k);
+  // Tiles: many enough that any few threads finish about together. A product of a few microseconds
+  // is not worth waking threads for.
+  const bool alone = k == 0 || m * n < (std::size_t{1} << 19) / k;
+  const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
+  const auto parallel = [&](std::size_t tiles, const auto& tile) {
+    if (!alone) return ctx.parallel(tiles, tile);
+    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
+  };
+
+  for (std::size_t j0 = 0; j0 < n; j0 += block.cols) {
+    const std::size_t cols = least(block.cols, n - j0), panels = div_up(cols, Blocks::panel);
+    const std::size_t group = div_up(panels, div_up(wanted_tiles, row_tiles));  // panels of a tile
+    const std::size_t groups = div_up(panels, group);
+    std::size_t p0 = 0;
+    do {
+      const std::size_t depth = least(block.k, k - p0);
+      // Blocks that are kept lie one after the other, in the order in which they are read.
+      T* const packed =
+          kept.data == nullptr ? scratch : kept.data + j0 * k + round_up(cols, Blocks::width) * p0;
+      if (!kept.holds)
+        parallel(panels, [&](std::size_t panel, int) {
+          const std::size_t j = panel * Blocks::panel;
+          pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
+        });
+      parallel(row_tiles * groups, [&](std::size_t tile, int worker) {
+        const std::size_t i0 = tile / groups * tile_rows, first = tile % groups * group;
+        multiply(GemmTile<T>{i0, least(tile_rows, m - i0), p0, depth, j0, cols, first,
+                             least(first + group, panels), packed},
+                 worker);
+      });
+      p0 += block.k;
+    } while (p0 < k);
+  }
+}
+
+/// `gemm`, with a B that pack(first k, depth, first column, columns, to) packs.
+template <class T, class Pack>
+void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
+               const Pack& pack, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+               const T* bias = nullptr, PackedOperand<T> kept = {}) {
+  using Blocks = GemmBlocks<T>;
+  const Blocks block(m, n, k);
+  T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
+  T* const b_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(ctx.workers());
+
+  // If A is packed, tiles are high enough that this pays.
+  const bool in_place = a.col_stride == 1;
+  const std::size_t tile_rows = in_place ? least(block.rows, Blocks::max_rows / 2) : block.rows;
+  const auto multiply = [&](const GemmTile<T>& tile, int worker) {
+    GemmTarget<T> to = {c, ldc, c, ldc};
+    if (tile.first_k == 0 && acc == Accumulate::no) to = {c, ldc, bias, 0};
+    const Operand<T> left = a.at(tile.first_row, tile.first_k);
+    T* const a_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(worker);
+    if (!in_place) pack_rows(tile.rows, tile.depth, left, a_packed);
+    tile.for_each_panel([&](std::size_t j, std::size_t count, const T* right, std::size_t step) {
+      const GemmTarget<T> part = to.at(tile.first_row, j);
+      if (in_place) gemm_rows<T, false>(tile.rows, count, tile.depth, left, right, step, part);
+      else
+        gemm_rows<T, true>(tile.rows, count, tile.depth, {a_packed, 1, kernel_rows}, right, step,
+                           part);
+    });
+  };
+  multiply_in_blocks<T>(ctx, m, n, k, tile_rows, b_packed, kept, pack, multiply);
+}
+
+}  // namespace detail
+
+/// Elements that the whole of a packed B (k x n) takes.
+template <class T>
+constexpr std::size_t packed_elems(std::size_t n, std::size_t k) {
+  return detail::round_up(n, detail::GemmBlocks<T>::width) * k;
+}
+
+/// The same in bytes, for elements of a type that is known at run time: f32 or f64. 0 if that is more than
+/// can be addressed, as of a vector so long: none is kept.
+constexpr std::size_t packed_bytes(Dtype scalar, std::size_t n, std::size_t k) {
+  const std::size_t column = scalar == Dtype::f64 ? packed_elems<double>(n, 1) * sizeof(double)
+                                                  : packed_elems<float>(n, 1) * sizeof(float);
+  std::size_t bytes = 0;
+  return multiply(column, k, bytes) ? bytes : 0;
+}
+
+/// Bytes of workspace for `gemm`: a block of A for each worker, then the shared block of B, whose
+/// last byte is the last of the workspace and is written.
+template <class T>
+constexpr std::size_t gemm_workspace_bytes(std::size_t m, std::size_t n, std::size_t k,
+                                           int workers) {
+  const detail::GemmBlocks<T> block(m, n, k);
+  return (block.a_elems() * static_cast<std::size_t>(workers) + block.b_elems()) * sizeof(T);
+}
+
+/// The same for elements of a type that is known at run time: f32 or f64.
+constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::size_t n,
+                                           std::size_t k, int workers) {
+  return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
+                              : gemm_workspace_bytes<float>(m, n, k, workers);
+}
+
+/// C (m x n, row-major with leading dimension ldc) = A (m x k) B (k x n), or += with
+/// Accumulate::yes, in parallel over the context's threads. If `bias` is not null and the
+/// product overwrites C, the row bias (n) is added to every row. C overlaps neither operand;
+/// `workspace` holds gemm_workspace_bytes, 64-byte aligned. If `kept` has memory, the packed B stays
+/// there, or is read from there: the results have the same bits.
+template <class T>
+void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
+          std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr,
+          PackedOperand<T> kept = {}) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
+  const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
+    detail::pack_panel(count, depth, b.at(p, j), to);
+  };
+  detail::gemm_with<T>(ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias, kept);
+}
+
+/// Bytes of scratch for `gemm_tile`.
+template <class T>
+constexpr std::size_t gemm_tile_workspace_bytes(std::size_t, std::size_t n, std::size_t k) {
+  using Blocks = detail::GemmBlocks<T>;
+  return detail::least(k, Blocks::max_k) *
+         detail::least(detail::round_up(n, Blocks::width), Blocks::panel) * sizeof(T);
+}
+
+/// `gemm` on the calling thread, for use inside a tile: small enough that A is read in place, and
+/// so is B if its rows are contiguous. `scratch` holds gemm_tile_workspace_bytes.
+template <class T>
+void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
+               std::size_t ldc, Accumulate acc, Bytes scratch) {
+  using namespace detail;
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
+  using Blocks = GemmBlocks<T>;
+  T* const b_packed = static_cast<T*>(static_cast<void*>(scratch.data()));
+  std::size_t p0 = 0;
+  do {
+    const std::size_t depth = least(Blocks::max_k, k - p0);
+    const bool fresh = p0 == 0 && acc == Accumulate::no;
+    for (std::size_t j = 0; j < n; j += Blocks::panel) {
+      const std::size_t cols = least(Blocks::panel, n - j), width = round_up(cols, Blocks::width);
+      const Operand<T> right = b.at(p0, j);
+      const bool direct = b.col_stride == 1 && cols == width;
+      if (!direct) pack_panel(cols, depth, right, b_packed);
+      const GemmTarget<T> to = {c + j, ldc, fresh ? nullptr : c + j, ldc};
+      gemm_rows<T, false>(m, cols, depth, a.at(0, p0), direct ? right.data : b_packed,
+                          direct ? b.row_stride : width, to);
+    }
+    p0 += Blocks::max_k;
+  } while (p0 < k);
+}
+
+}}  // namespace adacc::v0_1
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

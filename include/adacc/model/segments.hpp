@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+/// Where a graph can be cut into a chain of segments.
+///
+/// That follows from the graph's lists alone: nothing but the activation right before a cut is read
+/// across it, and backward is done with the right side before it begins with the left, which does
+/// not read that activation. So residual networks of layers are cut like the blocks of a stash,
+/// whose backward stages are nodes of their own behind all activations. Planners take a graph apart
+/// here (plan/chain/), and loops over rows end here (loops.hpp), so that what a segment's
+/// instructions take depends on that segment alone.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/array.hpp"
+#include "../core/extremes.hpp"
+#include "graph.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Activations first..last of a graph, and stages of backward alone that read them.
+struct GraphSegment {
+  int first = 0, last = 0;
+  int first_stage = 0, stage_end = 0;  ///< its stages, and the node behind them
+  bool has_input = false;              ///< it reads activation first - 1
+  bool has_output = false;             ///< the next one reads activation last
+  bool has_reader = false;             ///< it is not the last one
+
+  /// The node of the whole graph that its own graph's `node` is.
+  constexpr int original(int node) const {
+    const int id = first - (has_input ? 1 : 0) + node;
+    return id <= last ? id : first_stage + id - last - 1;
+  }
+  /// The other way round: the node of its own graph that activation or stage `k` of `graph` is; -1 if that
+  /// lies in front of it, and the number of its nodes if behind.
+  constexpr int place_of(const Graph& graph, int k) const {
+    const bool stage = k < graph.node_count() && graph.node(k).is_stage();
+    const int outputs = last + 1 - original(0);
+    if (k < (stage ? first_stage : first)) return -1;
+    if (k >= (stage ? stage_end : last + 1)) return outputs + stage_end - first_stage;
+    return stage ? outputs + k - first_stage : k - original(0);
+  }
+};
+
+/// The segments of `graph` in order, as small as they can be.
+constexpr Array<GraphSegment> segments_of(const Graph& graph) {
+  const int count = graph.node_count();
+  int outputs = count;  // the number of activations; all behind them are stages
+  while (outputs > 1 && graph.node(outputs - 1).is_stage()) --outputs;
+  struct Place {        // behind an activation
+    int crossed = 0;    // by so many more reads than the place before
+    int stage_end = 0;  // the stages up to here cannot be on the right
+    bool left_reads = false, right_reads = false;
+  };
+  Array<Place> places(static_cast<std::size_t>(count) + 1);
+  const auto place = [&](int k) -> Place& { return places[static_cast<std::size_t>(k)]; };
+  const auto cross = [&](int from, int to) {  // all places between, both excluded
+    if (to > from + 1) ++place(from + 1).crossed, --place(to).crossed;
+  };
+  for (int k = 0; k < outputs; ++k) {
+    graph.forward_reads(k, [&](int id) {
+      cross(id, k);
+      place(id).right_reads = true;
+    });
+    for (const int id : graph.backward_reads(k)) {
+      if (id == k) place(k).left_reads = true;
+      else cross(id < k ? id : k - 1, id < k ? k : id);
+      if (id < k) place(id).right_reads = true;
+    }
+  }
+  // A stage is on the left if it, or one behind it, reads what is there.
+  const auto reads_between = [&](int k, int& least, int& most) {
+    for (const int id : graph.backward_reads(k)) lower(least, id), raise(most, id);
+  };
+  int most_so_far = -1;
+  for (int k = outputs; k < count; ++k) {
+    int least = count;
+    reads_between(k, least, most_so_far);
+    if (least == count) continue;
+    cross(least, most_so_far);
+    raise(place(least + 1).stage_end, k + 1);
+  }
+  int least_so_far = count;
+  for (int k = count; k-- > outputs;) {
+    int least = count, most = -1;
+    reads_between(k, least, most);
+    lower(least_so_far, least);
+    if (most >= 0 && least_so_far < most) place(most).left_reads = true;
+    if (most >= 0 && least_so_far == least) place(least).right_reads = true;
+  }
+  Array<GraphSegment> segments;
+  GraphSegment next;
+  next.stage_end = outputs;
+  int crossed = 0, stage_end = outputs;
+  for (int k = 0; k < outputs; ++k) {
+    const bool last = k + 1 == outputs;
+    crossed += place(k).crossed;
+    raise(stage_end, place(k).stage_end);
+    // Nor between activations that one forward makes.
+    if (!last &&
+        (crossed > 0 || graph.made_with_next(k) || (place(k).left_reads && place(k).right_reads)))
+      continue;
+    next.last = k;
+    next.first_stage = next.stage_end;
+    next.stage_end = last ? count : stage_end;
+    next.has_output = !last && place(k).right_reads;
+    next.has_reader = !last;
+    segments.push_back(next);
+    next.first = k + 1;
+    next.has_input = next.has_output;
+  }
+  return segments;
+}
+
+}}}  // namespace adacc::v0_1::detail

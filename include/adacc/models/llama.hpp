@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+/// A decoder in the style of Llama, ready-made: pre-norm by root mean squares, rotary positions, heads
+/// of keys and values that groups of query heads share, SwiGLU, no biases.
+///
+/// Touvron et al., "LLaMA", arXiv 2302.13971. io/weights/llama.hpp reads pretrained ones.
+#pragma once
+
+#include <cstddef>
+
+#include "../layer/causal_attention.hpp"
+#include "../layer/cross_entropy_head.hpp"
+#include "../layer/embedding.hpp"
+#include "../layer/linear.hpp"
+#include "../layer/rms_norm.hpp"
+#include "../layer/rotary_embedding.hpp"
+#include "../layer/swiglu.hpp"
+#include "../model/layer.hpp"
+#include "../model/network.hpp"
+#include "../model/repeat.hpp"
+#include "../model/residual.hpp"
+#include "../model/sequential.hpp"
+#include "../policy/planned.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace llama {
+
+struct Config {
+  int layers = 4;
+  std::size_t heads = 4;
+  std::size_t kv_heads = 2;  ///< a divisor of heads
+  std::size_t channels = 128;
+  std::size_t hidden = 344;   ///< of the MLP
+  std::size_t context = 128;  ///< the longest sequence
+  std::size_t vocab = 256;
+  float epsilon = 1e-5F;   ///< of the norms
+  double base = 10000;     ///< of the rotary angles
+  bool tied_head = false;  ///< the output head is the token table
+};
+
+/// Tokens (B, T) and the next of each to the mean loss, every activation under `Policy`. Weights start
+/// at 0.02 times a normal number.
+template <class Policy = Planned>
+auto make(const Config& config) {
+  constexpr float weight = 0.02F;
+  const auto linear = [&](std::size_t out) {
+    return layer<Policy>(Linear{.out = out, .bias = false, .init_stddev = weight});
+  };
+  const std::size_t c = config.channels, size = config.heads == 0 ? 0 : c / config.heads;
+  const auto norm = layer<Policy>(RmsNorm{.epsilon = config.epsilon});
+  const Residual attention{
+      norm, linear((config.heads + 2 * config.kv_heads) * size),
+      layer<Policy>(
+          RotaryEmbedding{.heads = config.heads, .kv_heads = config.kv_heads, .base = config.base}),
+      layer<Policy>(CausalAttention{.heads = config.heads, .kv_heads = config.kv_heads}),
+      linear(c)};
+  const Residual mlp{norm, linear(2 * config.hidden), layer<Policy>(SwiGlu{}), linear(c)};
+  const char* const table = config.tied_head ? "tokens" : nullptr;
+  const Embedding embedding{.vocab = config.vocab,
+                            .context = config.context,
+                            .channels = c,
+                            .tied = table,
+                            .positions = false};
+  return Network{
+      Sequential{layer<Policy>(embedding), repeat(config.layers, Sequential{attention, mlp}), norm},
+      CrossEntropyHead{.vocab = config.vocab, .tied = table}};
+}
+
+}}}  // namespace adacc::v0_1::llama

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+/// From plans that a search proposes to the one that is returned.
+///
+/// Every planner hands its plans to Proposals, which checks each against graph and request, lays it
+/// out, and keeps the best: nothing is taken from a solver but plans and the bounds that it proved.
+/// So all outcomes mean the same, and no plan passes its budget or its tolerance.
+#pragma once
+
+#include <cstddef>
+
+#include "../core/bytes.hpp"
+#include "../core/extremes.hpp"
+#include "../cost/evaluate.hpp"
+#include "../program/in_flight.hpp"
+#include "../program/layout.hpp"
+#include "../program/schedule.hpp"
+#include "choices.hpp"
+#include "request.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// An error if `request` cannot be met by any graph, or `graph` and `profile` contradict each
+/// other.
+[[gnu::cold]] constexpr Error examine(const Graph& graph, const CostProfile& profile,
+                                      const PlanRequest& request) {
+  if (request.budget_bytes == 0)
+    return Error::say("the budget is 0 bytes: a step needs room for its activations");
+  if (!(request.tolerance >= 0))
+    return Error::say("the tolerance of the gradient's error must be 0 or more, and not NaN");
+  if (request.in_flight < 1)
+    return Error::say("a step is in flight at least once, and ", request.in_flight,
+                      " were asked for");
+  if (request.in_flight > 1 && graph.has_loss)
+    return Error::say("steps that end with a loss do not wait, and ", request.in_flight,
+                      " in flight were asked for");
+  if (request.in_flight > 1 && request.link.exists())
+    return Error::say("steps in flight share an arena, and none of them can use a store");
+  if (!(request.gap >= 0))
+    return Error::say("the gap at which a plan is good enough must be 0 or more, and not NaN");
+  if (request.clock && !(request.deadline_seconds >= 0))
+    return Error::say("the deadline must be 0 seconds or more, and not NaN");
+  const LinkCost& link = request.link;
+  if (!(link.write_rate >= 0 && link.read_rate >= 0 && link.latency >= 0 && link.begin >= 0 &&
+        link.begin_per_byte >= 0))
+    return Error::say("the cost of the link to the store must be 0 or more, and not NaN");
+  if (link.exists() != (link.write_rate > 0 || link.read_rate > 0))
+    return Error::say("a link to a store must have a rate for writing and one for reading");
+  if (request.solver == Solver::lp_solve && request.linear_solver == nullptr)
+    return Error::say(
+        "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
+        "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
+  if (const Error why = graph_mistake(graph)) return why;
+  if (const Error why = examine(graph, profile)) return why;
+  const Plan retain = plan_from_types(graph);
+  if (const Error why = examine(graph, retain)) return why;
+  // Retaining what is open adds no error, and leaves least to carry.
+  if (error_of(graph, profile, retain) > request.tolerance)
+    return Error::say(
+        "no plan is within the tolerance of the gradient's error: the codecs that "
+        "types fix pass it by themselves");
+  return {};
+}
+
+/// The smallest plan that is known, and what no plan within the tolerance goes below.
+struct SmallestPlan {
+  Plan plan;
+  std::size_t arena_bytes = 0;
+  std::size_t least_bytes = 0;
+
+  /// No plan has a smaller arena.
+  constexpr bool proven() const { return arena_bytes <= least_bytes; }
+};
+
+/// The error for a budget that no plan fits: it names the smallest one that can be met and the
+/// instruction of `smallest` that limits it.
+[[gnu::cold]] constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
+                                          const SmallestPlan& smallest) {
+  const Schedule schedule = schedule_of(graph, smallest.plan);
+  const std::size_t worst = live_bytes_of(schedule).worst();
+  const Instruction& inst = schedule.instructions[worst];
+  const char* name = inst.op == Op::loss_gradient ? graph.loss.name : graph.node(inst.node).name;
+  // Searches that sum whole buffers do not see the padding of the last one in an arena.
+  const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
+  return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
+                    smallest.proven() ? ": the smallest that can be met is "
+                    : close           ? ": the smallest that can be met is about "
+                                      : ": the smallest known that can be met is ",
+                    shown(smallest.arena_bytes), ", limited by ",
+                    inst.again ? "the recomputing " : "", name_of(inst.op), " of activation ",
+                    inst.node, " (", name, "), instruction ", worst, " of ",
+                    schedule.instructions.size());
+}
+
+namespace detail {
+
+/// In this order: seconds (but for the rounding of sums in different orders), live bytes, error.
+template <class Cost>
+constexpr bool faster(const Cost& a, const Cost& b) {
+  const double rounding = 1e-12 * b.seconds;
+  if (a.seconds < b.seconds - rounding) return true;
+  if (a.seconds > b.seconds + rounding) return false;
+  return a.live_bytes != b.live_bytes ? a.live_bytes < b.live_bytes : a.error < b.error;
+}
+
+/// Fills `reasons` and `seconds_per_byte`: the best rate at which one activation could turn more
+/// bytes into less time without passing the tolerance.
+[[gnu::cold]] constexpr void explain(const Graph& graph, const CostProfile& profile,
+                                     const PlanRequest& request, PlanOutcome& outcome) {
+  const Array<bool> needed = needed_in_backward(graph, outcome.plan);
+  outcome.reasons.resize(graph.nodes.size());
+  for (int k = 0; k < graph.node_count(); ++k) {
+    PlanReason& reason = outcome.reasons[static_cast<std::size_t>(k)];
+    const Policy& mine = outcome.plan[k];
+    if (!needed[static_cast<std::size_t>(k)]) {
+      reason.kind = PlanReason::Kind::unread;
+      continue;
+    }
+    const double bytes = static_cast<double>(stored_bytes(graph, k, mine));
+    const double seconds = seconds_of(graph, profile, k, mine);
+    const double room = request.tolerance - outcome.error + error_of(graph, profile, k, mine);
+    reason.saved_bytes = static_cast<double>(align_up(graph.node(k).output_bytes)) - bytes;
+    bool better = false;
+    for (const Policy& other : policies_of(graph, k)) {
+      const double other_bytes = static_cast<double>(stored_bytes(graph, k, other));
+      const double gain = seconds - seconds_of(graph, profile, k, other);
+      if (gain > reason.paid_seconds) reason.paid_seconds = gain;
+      if (gain >= 0 && other_bytes <= bytes && (gain > 0 || other_bytes < bytes)) better = true;
+      if (gain > 0 && other_bytes > bytes && error_of(graph, profile, k, other) <= room &&
+          gain / (other_bytes - bytes) > outcome.seconds_per_byte)
+        outcome.seconds_per_byte = gain / (other_bytes - bytes);
+    }
+    reason.kind = !graph.node(k).policy.planned() ? PlanReason::Kind::fixed
+                  : better                        ? PlanReason::Kind::error
+                  : reason.paid_seconds > 0       ? PlanReason::Kind::price
+                                                  : PlanReason::Kind::affordable;
+  }
+}
+
+}  // namespace detail
+
+/// A whole plan and what it takes.
+struct Proposal {
+  Plan plan;
+  PlanCost cost;
+  std::size_t arena_bytes = 0;
+  const char* by = "";
+};
+
+/// The plans that a planner found for one request, and what it proved. The request must have passed
+/// examine(graph, profile, request); all three must outlive it.
+class Proposals {
+ public:
+  constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request)
+      : Proposals(graph, profile, request, Deadline(request.clock, request.deadline_seconds)) {}
+  /// The same, if the request's time runs already.
+  constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
+                      const Deadline& deadline)
+      : graph_(graph), profile_(profile), request_(request), time_(deadline) {
+    last_ = proposal_of(plan_from_types(graph), retain_name, {});
+    keep_last();
+    retain_arena_bytes_ = last_.arena_bytes;
+    retain_seconds_ = last_.cost.seconds;
+  }
+
+  /// Retaining all that is open fits: nothing is faster, or has less error.
+  constexpr bool retain_fits() {
+    if (retain_arena_bytes_ > request_.budget_bytes) return false;
+    raise_bound(retain_seconds_, retain_name);
+    return true;
+  }
+  /// The arena of retaining all that is open.
+  constexpr std::size_t retain_arena_bytes() const { return retain_arena_bytes_; }
+  /// Until the request's deadline, for whatever searches.
+  constexpr Pacer& time() { return time_; }
+  constexpr const Deadline& deadline() const { return time_.deadline(); }
+  /// The same for what serves other requests of the graph, too (what is listed of it, and its smallest
+  /// plan): the time of all of them, if it was lent.
+  constexpr Pacer& shared_time() { return lent_time_ != nullptr ? *lent_time_ : time_; }
+  constexpr void lend_shared_time(Pacer& time) { lent_time_ = &time; }
+
+  /// What `plan` takes; keeps it if it meets the request and is better than those before. A plan that sends
+  /// something, and that was not laid out before time is up, takes more than can be had.
+  [[gnu::cold]] constexpr const Proposal& offer(Plan plan, const char* by) {
+    last_ = proposal_of(static_cast<Plan&&>(plan), by, time_);
+    keep_last();
+    return last_;
+  }
+
+  /// Offers `plan` and has smallest() be it, or a smaller one that was offered so before, rather
+  /// than whatever else came by: what is found for any request can be named in every error.
+  [[gnu::cold]] constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
+    raise_least_bytes(plan.least_bytes);
+    if (plan.plan.policies.empty()) return;
+    static_cast<void>(offer(plan.plan, by));
+    if (last_.cost.error > request_.tolerance) return;
+    if (!smallest_offered_ || last_.arena_bytes < smallest_.arena_bytes)
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+    smallest_offered_ = true;
+  }
+
+  /// Offers `plan`, and has smallest() be it if it is smaller: where time was up, what is known counts.
+  [[gnu::cold]] constexpr void offer_known(const Plan& plan, const char* by) {
+    if (plan.policies.empty()) return;
+    static_cast<void>(offer(plan, by));
+    if (last_.cost.error <= request_.tolerance && last_.arena_bytes < smallest_.arena_bytes)
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+  }
+
+  /// Whether `plan` is one of the graph's, and the gradient's error under it within the tolerance.
+  constexpr bool tolerates(const Plan& plan) const {
+    return !examine(graph_, plan) && error_of(graph_, profile_, plan) <= request_.tolerance;
+  }
+  constexpr bool meets(const Proposal& proposal) const {
+    return proposal.arena_bytes <= request_.budget_bytes &&
+           proposal.cost.error <= request_.tolerance && proposal.cost.seconds <= most_seconds_ &&
+           (request_.most_written_bytes == 0 ||
+            proposal.cost.written_bytes <= request_.most_written_bytes);
+  }
+  constexpr bool found() const { return !best_.plan.policies.empty(); }
+  /// Once one was found: the best so far.
+  constexpr const Proposal& best() const { return best_; }
+  constexpr const SmallestPlan& smallest() const { return smallest_; }
+
+  /// From here on, of the plans at most the request's gap slower than the best, the one of least
+  /// error is the best. Returns how many seconds that allows.
+  constexpr double seek_least_error() {
+    seeks_error_ = true;
+    return most_seconds_ = best_.cost.seconds * (1 + request_.gap);
+  }
+
+  /// No plan within the request takes fewer seconds.
+  constexpr void raise_bound(double seconds, const char* by) {
+    if (seconds > bound_seconds_) bound_seconds_ = seconds, bound_by_ = by;
+  }
+  constexpr double bound_seconds() const { return bound_seconds_; }
+  /// No plan within the tolerance has a smaller arena.
+  constexpr void raise_least_bytes(std::size_t bytes) {
+    if (bytes > smallest_.least_bytes) smallest_.least_bytes = bytes;
+  }
+  /// What was proven of arenas holds only without a store.
+  constexpr void forget_least_bytes() { smallest_.least_bytes = 0; }
+  constexpr void time_out() { timed_out_ = true; }
+  constexpr void note(const Error& why) { note_ = why; }
+
+  /// The best plan, or the error that names the smallest budget that can be met.
+  [[gnu::cold]] constexpr Result<PlanOutcome> outcome() const {
+    if (!found()) return over_budget(graph_, request_, smallest_);
+    return describe(best_);
+  }
+
+  /// What is to be said of a plan that was offered, whether it meets the request or not.
+  [[gnu::cold]] constexpr PlanOutcome describe(const Proposal& proposal) const {
+    PlanOutcome out;
+    out.plan = proposal.plan;
+    out.peak_bytes = proposal.arena_bytes;
+    out.live_bytes = proposal.cost.live_bytes;
+    out.seconds = proposal.cost.seconds;
+    out.error = proposal.cost.error;
+    out.stall_seconds = proposal.cost.stall_seconds;
+    out.written_bytes = proposal.cost.written_bytes;
+    out.retain_peak_bytes = retain_arena_bytes_;
+    out.retain_seconds = retain_seconds_;
+    out.bound_seconds = bound_seconds_ < out.seconds ? bound_seconds_ : out.seconds;
+    out.gap = (out.seconds - out.bound_seconds) / out.seconds;
+    out.solver = proposal.by;
+    out.bound_by = bound_by_;
+    out.timed_out = timed_out_ || time_.passed();
+    out.note = note_;
+    detail::explain(graph_, profile_, request_, out);
+    out.solve_seconds = deadline().elapsed();
+    return out;
+  }
+
+ private:
+  static constexpr const char* retain_name = "retain";
+
+  constexpr Proposal proposal_of(Plan plan, const char* by, PacerRef time) const {
+    Proposal made{static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
+    if (examine(graph_, made.plan)) return made;  // a mistake of the search
+    const Result<PlacedSchedule> placed = place_schedule(graph_, made.plan, Mode::train, time);
+    if (!placed) return made;
+    made.cost = evaluate(graph_, profile_, made.plan, placed->schedule, request_.link);
+    if (const Result<std::size_t> arena = arena_bytes(*placed, request_.in_flight))
+      made.arena_bytes = *arena;
+    return made;
+  }
+
+  constexpr void keep_last() {
+    if (last_.arena_bytes == static_cast<std::size_t>(-1) || last_.cost.error > request_.tolerance)
+      return;
+    if (!smallest_offered_ &&
+        (smallest_.plan.policies.empty() || last_.arena_bytes < smallest_.arena_bytes))
+      smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
+    if (meets(last_) && (!found() || better(last_.cost, best_.cost))) best_ = last_;
+  }
+
+  constexpr bool better(const PlanCost& a, const PlanCost& b) const {
+    return seeks_error_ && a.error != b.error ? a.error < b.error : detail::faster(a, b);
+  }
+
+  const Graph& graph_;
+  const CostProfile& profile_;
+  const PlanRequest& request_;
+  Pacer time_;
+  Pacer* lent_time_ = nullptr;
+  std::size_t retain_arena_bytes_ = 0;
+  double retain_seconds_ = 0;
+  Proposal best_, last_;
+  SmallestPlan smallest_;
+  bool smallest_offered_ = false;
+  bool seeks_error_ = false;
+  double most_seconds_ = detail::infinite;
+  double bound_seconds_ = 0;
+  const char* bound_by_ = "";
+  bool timed_out_ = false;
+  Error note_;
+};
+
+}}  // namespace adacc::v0_1

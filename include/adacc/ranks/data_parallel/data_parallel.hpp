@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+/// Training on several ranks at once: each takes some shards of every batch, and all make the same
+/// update.
+///
+///     auto parallel = DataParallel<>::make(group, net, Shape(8, 64), {.budget_bytes = 20 * MiB},
+///                                          {.shards = 4});
+///     for (;;) {
+///       for (int s = 0; s < parallel->shard_count(); ++s)
+///         parallel->accumulate(x(parallel->first_shard() + s), y(parallel->first_shard() + s));
+///       parallel->update(1e-3);
+///     }
+///
+/// An update's batch is cut into shards, and what a shard's gradient is does not depend on which rank
+/// makes it: random numbers follow from its number. Gradients are added in pairs of shards, pairs of
+/// pairs and so on (pairwise_sum.hpp), losses and norms in one order, too; so every number of ranks
+/// that the shards can be dealt to gives the same bits, one rank included, and a run may go on from its
+/// checkpoint on another number of ranks.
+///
+/// All ranks run one plan, which rank 0 makes from the costs of the slowest one, and which evolves as that
+/// of a Training does (ranked_plan.hpp). A layer's gradients
+/// begin to be summed as soon as the last shard's backward has completed them, while it goes on.
+///
+/// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank that
+/// is sent its summed gradient, keeps its state, updates it and hands it out. That costs no more
+/// traffic, and does not change a bit. So may gradients (stage 2, owned_gradients.hpp): then a rank holds
+/// those of its own parameters, and of one layer; ranks take shards by turns, and each shard is sent.
+///
+/// What happens on one rank and not on the others (an error, another budget or seed) is an error value
+/// on all of them: at once if it is found while ranks meet, within the group's limit otherwise.
+///
+/// What is only declared here is in data_parallel_set_up.hpp, data_parallel_state.hpp and
+/// data_parallel_save.hpp, which this file includes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "../../cost/estimate.hpp"
+#include "../../train/make.hpp"
+#include "../collectives.hpp"
+#include "owned_gradients.hpp"
+#include "rank_sums.hpp"
+#include "ranked_plan.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct DataParallelOptions {
+  /// Of an update, on all ranks together; 0: one for each. Each rank takes as many as a power of 2, or
+  /// there is one rank; it then keeps as many sums of gradients beside as this has binary digits
+  /// behind the first (RankSums, pairwise_levels()).
+  int shards = 0;
+  int micro_batches = 1;       ///< of a shard: their gradients are added in place, in their order
+  bool sharded_state = false;  ///< whether each rank keeps the moments of its own parameters alone
+  /// And their gradients, which implies that; these are in the steps' arena before. A shard is then one
+  /// micro-batch, and ranks are as many as shards, or a power of 2.
+  bool sharded_gradients = false;
+  RankSumsOptions sums{};  ///< what is under way at once
+  /// Trains under this plan, which rank 0's holds for all, instead of one that is made and evolves. Null:
+  /// none.
+  const Plan* plan = nullptr;
+};
+
+template <class T = float, class Context = Cpu, class Optimizer = AdamW>
+class DataParallel {
+  static_assert(
+      !requires(const void* data) { Context::memory_fault("", data, std::size_t{}); },
+      "adacc: a group sends the host's memory, and this context's is a device's");
+
+ public:
+  using Training = adacc::Training<T, Context, Optimizer>;
+  using Options = TrainingOptions<Context, Optimizer>;
+  using Outcome = TrainingOutcome;
+
+  DataParallel() = default;
+
+  /// A training of `network`, which must outlive it, as must the group, on shards of shape `input`. All
+  /// ranks call it, with the same options but for budgets, profiles and contexts: the smallest budget
+  /// holds, the costs of the slowest rank count. These are measured, and the plan evolves, as Training's
+  /// does (ranked_plan.hpp), unless DataParallelOptions::plan fixes it. A store is refused.
+  template <class Network>
+  static Result<DataParallel> make(GroupRef group, const Network& network, Shape input,
+                                   Options options = {}, const DataParallelOptions& parallel = {}) {
+    const int workers = options.context.workers();
+    Result<Graph> graph =
+        make_graph<Context>(network, input,
+                            {.scalar = dtype_of<T>,
+                             .workers = options.workers > workers ? options.workers : workers,
+                             .parts = options.parts,
+                             .trained = options.trained});
+    if (const Error why = share_error(group, graph.error)) return why;
+    return make(group, make_dispatch<T, Context>(network), std::move(*graph), std::move(options),
+                parallel);
+  }
+  template <class Network>
+  static Result<DataParallel> make(GroupRef, const Network&& temporary, Shape, Options = {},
+                                   const DataParallelOptions& = {}) = delete;
+
+  /// The same of a graph, with a dispatch table that can run it.
+  static Result<DataParallel> make(GroupRef group, Dispatch<T, Context> dispatch, Graph graph,
+                                   Options options = {}, const DataParallelOptions& parallel = {}) {
+    set_updates(graph, parallel.sharded_gradients ? Updates::fused : Updates::announced);
+    if (options.seed != 0) options.context.key.seed = options.seed;
+    DataParallel made;
+    made.state_ = std::make_unique<State>();
+    State& state = *made.state_;
+    state.group = group;
+    state.shards = parallel.shards == 0 ? group.size() : parallel.shards;
+    state.micro_batches = parallel.micro_batches;
+    state.by_turns = parallel.sharded_gradients;
+    state.sharded = parallel.sharded_state || state.by_turns;
+    if (const Error why = share_error(group, examine(state, graph, options))) return why;
+    if (const Error why = agree(state, graph, options)) return why;
+    state.deal(graph);
+    if (state.by_turns)
+      state.owned = OwnedGradients<T>(graph, state.owners, group.rank(),
+                                      static_cast<std::size_t>(state.mine()));
+
+    const Result<std::size_t> room = made.arena_room(graph, options, parallel);
+    if (const Error why = share_error(group, room.error)) return why;
+    Result<Common> common = made.common_plan(graph, dispatch, options, parallel, *room);
+    if (const Error why = share_error(group, common.error)) return why;
+
+    Error why = made.take(std::move(dispatch), std::move(graph), std::move(*common), options,
+                          parallel, *room);
+    why = share_error(group, why);
+    if (why) return why;
+    if ((why = made.check_parameters())) return why;
+    return made;
+  }
+
+  /// This rank's shards of the `shards()` of an update, and micro-batches of each. They follow each other,
+  /// unless gradients are sharded: then shard(i), its i-th, is as many behind the one before as there are
+  /// ranks.
+  int shards() const { return state_->shards; }
+  int first_shard() const { return shard(0); }
+  int shard_count() const { return state_->mine(); }
+  int shard(int i) const { return state_->shard(i); }
+  int micro_batches() const { return state_->micro_batches; }
+
+  /// Forward and backward of this rank's next micro-batch; its mean loss. Behind the last one of them
+  /// its gradients are under way to the other ranks. If this fails in the middle of a step, the update
+  /// has failed, and update() tells all ranks so: go on to there, or let them run into their limit.
+  Result<double> accumulate(AnyView input, AnyView targets) {
+    State& state = *state_;
+    if (state.broken) return state.broken;
+    if (state.done == state.batches())
+      return Error::misuse("all of this rank's ", state.batches(),
+                           " micro-batches of the update are summed: update() first");
+    state.announcing = state.by_turns || state.done + 1 == state.batches();
+    // It draws the numbers of its place in the whole update.
+    state.training.first_batch_ = state.number_of(state.done) - state.training.batches();
+    state.summing = 0;
+    const Result<double> loss = state.training.accumulate(input, targets);
+    state.announcing = false;
+    if (!loss && !state.training.ran_) {
+      if (state.plan != nullptr) state.broken = state.plan->broken();
+      return loss.error;
+    }
+    if (!loss && !state.failed) state.failed = loss.error;
+    // What it waited for others is no time of the step.
+    if (loss) state.training.seconds_ -= state.summing;
+    if (loss && state.plan != nullptr) state.plan->note_codecs(state.training);
+    state.losses[state.done] = loss ? *loss : 0;
+    ++state.done;
+    if (state.by_turns) {
+      if (const Error why = state.owned.close_shard(state.training.context_, state.done - 1,
+                                                    state.batches(), state.sums))
+        return state.broken = why;
+    } else if (state.done != state.batches() &&
+               state.done % static_cast<std::size_t>(state.micro_batches) == 0) {
+      state.close_shard();
+    }
+    state.sums.progress();
+    return loss;
+  }
+
+  /// One update from the mean of all ranks' gradients; waits for these. Its outcome is the same on all
+  /// ranks, and as in Training::update() nothing is updated if it is not finite. Nor is it if they
+  /// disagree on the rate, or on what gradients are clipped to: then that is the error on all of them.
+  Result<Outcome> update(double lr) {
+    State& state = *state_;
+    if (state.broken) return state.broken;
+    if (state.done != state.batches())
+      return Error::misuse("accumulate() summed ", state.done, " of this rank's ", state.batches(),
+                           " micro-batches: all come before update()");
+    if (const Error why = state.sums.finish()) return state.broken = why;
+    if (const Error why = state.exchange(lr)) return state.broken = why;
+    const Error failed = state.failed;
+    state.done = 0;
+    state.failed = {};
+    if (state.plan != nullptr) state.plan->next();
+    if (state.anyone_failed()) {
+      state.training.give_up();
+      const Error why = share_error(state.group, failed);
+      return why ? why : Error::say("another rank's step failed");
+    }
+    if (const Error why = state.disagreement()) return state.training.give_up(), why;
+    const detail::SummedBatches all = state.sum_up();
+    const Result<Outcome> outcome = state.training.update_from(lr, [&] { return all; });
+    if (!outcome || !outcome->finite || !state.sharded) return outcome;
+    if (const Error why = state.hand_out()) return state.broken = why;
+    return outcome;
+  }
+
+  /// The arena may be as large as this from the next update on, up or down: the smallest of what ranks
+  /// ask for counts. All of them call it, between updates. If no plan fits that, or a rank cannot hold the
+  /// one that does, the error is that of all ranks: it says which of them asked for the least, and what
+  /// could be met; and all stays as it was. What it changed is in the next update's boundary().
+  Error set_budget(std::size_t bytes) {
+    State& state = *state_;
+    if (state.broken) return state.broken;
+    if (state.plan == nullptr)
+      return Error::misuse("the plan is the caller's, and stays as it is on all ranks");
+    if (state.done != 0) return Error::misuse("set_budget() comes between updates");
+    const Error why = state.plan->set_budget(state.training, bytes);
+    state.broken = state.plan->broken();
+    return why;
+  }
+
+  /// Whether all ranks hold the same parameters and are at the same update; the error says on what they
+  /// disagree. For those who change parameters themselves. All ranks call it.
+  Error check_parameters() const {
+    Agreement agreement;
+    const State& state = *state_;
+    detail::Mixer hash;
+    const View<const T> params = std::as_const(state.training).params();
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, &params[i], sizeof(T));
+      hash.mix(bits);
+    }
+    agreement.add("number of updates", state.training.updates());
+    agreement.add("values of the parameters (a hash of them)", hash.value());
+    return agreement.examine(state.group);
+  }
+
+  /// Rank 0's parameters become everybody's: after it has read them from a file, say.
+  Error broadcast_parameters() { return broadcast(state_->group, raw(state_->training.params())); }
+
+  /// Rank 0 writes a checkpoint, as Training::save() does; all ranks call it. Sharded moments are
+  /// gathered, for which rank 0 takes the memory of all of them meanwhile.
+  Error save(const std::string& path, const std::string& notes = {});
+
+  /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
+  /// shards, on however many ranks, and under its plan; if that was fixed, and this one evolves, under this
+  /// one. Rank 0 reads the file; all ranks call it.
+  Error load(const std::string& path);
+
+  /// Its boundary() is the same on all ranks; set_budget() and load() are DataParallel's.
+  Training& training() { return state_->training; }
+  const Training& training() const { return state_->training; }
+  GroupRef group() const { return state_->group; }
+
+  /// What this rank holds, in bytes; with sharded moments more on one rank than on another.
+  TrainingMemoryUse memory_use() const {
+    TrainingMemoryUse use = state_->training.memory_use();
+    use.sums = state_->sums.place_bytes();
+    if (state_->by_turns) {
+      use.gradients = state_->owned.gradient_bytes();
+      use.sums += state_->owned.sums_bytes();
+    }
+    for (const Block<T>& block : state_->kept) use.sums += block.size() * sizeof(T);
+    return use;
+  }
+  /// The rank that keeps the state of parameter i (into Graph::parameters) and updates it; -1: all do.
+  int owner_of(std::size_t i) const { return state_->owners[i]; }
+
+  explicit operator bool() const { return state_ != nullptr; }
+
+ private:
+  /// The state of all parameters, as a file has it.
+  struct AllState {
+    UpdateTable table;
+    Block<std::byte> memory;  ///< on rank 0, if it is sharded
+  };
+
+  static Bytes raw(View<T> values) {
+    return {static_cast<std::byte*>(static_cast<void*>(values.data())),
+            Shape(values.size() * sizeof(T))};
+  }
+
+  /// All of it; the steps hold on to its place.
+  struct State;
+
+  static Error examine(const State& state, const Graph& graph, const Options& options);
+  static Error agree(const State& state, const Graph& graph, const Options& options);
+
+  /// What this rank has for the arena.
+  Result<std::size_t> arena_room(const Graph& graph, const Options& options,
+                                 const DataParallelOptions& parallel) const;
+
+  static CostProfile profile_of(const Options& options, const Graph& graph) {
+    return options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+  }
+
+  /// What all ranks train under; without a keeper the plan is the caller's.
+  struct Common {
+    Plan plan;
+    std::unique_ptr<detail::RankedPlan<T, Context, Optimizer>> keeper;
+  };
+  /// Rank 0's plan, made from the costs of the rank on which retaining everything takes longest. `room`
+  /// is what this rank has for the arena.
+  Result<Common> common_plan(const Graph& graph, const Dispatch<T, Context>& dispatch,
+                             const Options& options, const DataParallelOptions& parallel,
+                             std::size_t room) const;
+
+  static Array<const CodecInfo*> codecs_of_table(const Dispatch<T, Context>& dispatch) {
+    Array<const CodecInfo*> codecs;
+    for (const CodecDispatch<T, Context>& codec : dispatch.codecs) codecs.push_back(codec.info);
+    return codecs;
+  }
+
+  /// The memory for all of it.
+  Error take(Dispatch<T, Context> dispatch, Graph graph, Common common, const Options& options,
+             const DataParallelOptions& parallel, std::size_t room);
+
+  /// Room for all ranks' state where a file is read or written, if it is not all there.
+  Result<AllState> all_state() const;
+  /// Each parameter's state, from its owner to rank 0 or back.
+  Error move_states(AllState& whole, bool to_file);
+  /// Goes on under the plan of a checkpoint, `evolution` if it evolved.
+  Error take_plan(const std::string& text, const std::string& evolution);
+
+  std::unique_ptr<State> state_;
+};
+
+}}  // namespace adacc::v0_1
+
+#include "save.hpp"
+#include "set_up.hpp"
+#include "state.hpp"

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+/// Gradients of which each rank keeps those of its own parameters alone (ZeRO, stage 2; Rajbhandari et
+/// al., SC20).
+///
+/// The steps have a layer's gradients in their arena, and only until that layer's backward has completed
+/// them. Then those that this rank owns move to its block, and the others to a place for one layer, from
+/// where they are on their way to their owners while backward goes on with the layers before. The next
+/// layer waits for them, so one place is enough.
+///
+/// Each shard is summed over ranks before the next one is added: ranks take shards by turns (rank r of R
+/// those that are r modulo R), and R of them in a row are a sum of their own in the one order
+/// (pairwise_sum.hpp). A rank so keeps sums of shards of what it owns, and of nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "../../core/array.hpp"
+#include "../../core/block.hpp"
+#include "../../core/error.hpp"
+#include "../../model/graph.hpp"
+#include "../../step/complete_gradients.hpp"
+#include "pairwise_sum.hpp"
+#include "rank_sums.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T>
+class OwnedGradients {
+ public:
+  OwnedGradients() = default;
+
+  /// What rank `rank` takes of a graph whose updates are fused; `owners` has the rank of each parameter,
+  /// and each rank has `shards` shards of an update.
+  OwnedGradients(const Graph& graph, const Array<int>& owners, int rank, std::size_t shards)
+      : levels_(static_cast<std::size_t>(pairwise_levels(shards))) {
+    at_.resize(graph.parameters.size());
+    std::size_t layer = 0;
+    for (std::size_t g = 0; g < graph.gradients.size(); ++g) {
+      if (g == 0 || graph.gradients[g].complete != graph.gradients[g - 1].complete) layer = 0;
+      const auto p = static_cast<std::size_t>(graph.gradients[g].parameter);
+      const std::size_t elems = padded_elems(graph.parameters[p].shape, graph.scalar);
+      if (owners[p] == rank) {
+        at_[p] = owned_elems_;
+        owned_elems_ += elems;
+      } else {
+        layer += elems;
+        if (layer > place_elems_) place_elems_ = layer;
+      }
+    }
+  }
+
+  /// Bytes of the gradients that it owns, and of the place for a layer's.
+  std::size_t gradient_bytes() const { return (owned_elems_ + place_elems_) * sizeof(T); }
+  /// Bytes of the sums of shards that it keeps beside them.
+  std::size_t sums_bytes() const { return levels_ * owned_elems_ * sizeof(T); }
+
+  Error allocate() {
+    Error error;
+    detail::take(owned_, owned_elems_, "gradients", error);
+    detail::take(place_, place_elems_, "a layer's gradients", error);
+    detail::take(kept_, levels_ * owned_elems_, "sums of shards", error);
+    return error;
+  }
+
+  /// The gradient of parameter p, which this rank owns; of a shard, or the sum once all are closed.
+  T* gradient(std::size_t p) { return owned_.data() + at_[p]; }
+
+  /// Has gradients that a step completed summed by `sums`; waits for those before them.
+  Error take(const CompleteGradients<T>& complete, const Array<int>& owners, int rank,
+             RankSums<T>& sums) {
+    if (const Error why = sums.finish()) return why;
+    T* place = place_.data() + place_.size();
+    for (std::size_t i = complete.size(); i-- > 0;) {
+      const std::size_t p = complete.parameter_number(i);
+      const View<T> from = complete.gradient(i);
+      const std::size_t elems = padded_elems(from.shape(), complete.graph().scalar);
+      T* const to = owners[p] == rank ? gradient(p) : (place -= elems);
+      std::memcpy(to, from.data(), from.size() * sizeof(T));
+      for (std::size_t e = from.size(); e < elems; ++e) to[e] = T{};
+      sums.sum({to, Shape(elems)}, owners[p]);
+    }
+    // All of it is on its way from now on, however small: what comes next waits for it.
+    sums.close();
+    sums.progress();
+    return {};
+  }
+
+  /// All of this rank's shard number `shard`, of `shards`, is taken: waits for its sums, and adds them to
+  /// those of the shards before.
+  template <class Context>
+  Error close_shard(Context& context, std::size_t shard, std::size_t shards, RankSums<T>& sums) {
+    if (const Error why = sums.finish()) return why;
+    std::size_t level = 0;
+    const auto add = [&] {
+      const View<const T> kept(kept_.data() + level * owned_elems_, Shape(owned_elems_));
+      context.accumulate(kept, owned_.view());
+    };
+    if (owned_.size() == 0) return {};
+    for (; (shard >> level & 1) != 0; ++level) add();
+    if (shard + 1 != shards) {
+      std::memcpy(kept_.data() + level * owned_elems_, owned_.data(), owned_elems_ * sizeof(T));
+      return {};
+    }
+    for (; level < levels_; ++level)
+      if ((shard >> level & 1) != 0) add();
+    return {};
+  }
+
+ private:
+  std::size_t owned_elems_ = 0, place_elems_ = 0, levels_ = 0;
+  Array<std::size_t> at_;  ///< by parameter: in the block of those that it owns
+  Block<T> owned_, place_, kept_;
+};
+
+}}  // namespace adacc::v0_1

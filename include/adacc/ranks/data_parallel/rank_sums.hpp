@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+/// Sums of blocks over all ranks, under way while the ranks compute on.
+///
+/// A block is cut into chunks, of which a few are under way at once. Of each chunk every rank owns a
+/// piece: it is sent everybody's version of its piece, adds them in the one order (pairwise_sum.hpp),
+/// and sends the sum to all. Each rank so sends and receives 2 (R - 1) / R times the block, which is
+/// the least there is, in 2 (R - 1) messages a chunk; for hundreds of ranks that would be many, and
+/// ranks of one machine should be added first. Or one rank owns the whole chunk and keeps the sum to
+/// itself, at half the traffic, for sharded optimizer states.
+///
+/// A chunk waits in a place for pieces to come, which is all the memory that this takes: it does not
+/// grow with the blocks. Nothing moves but when progress() or finish() is called.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "../../core/array.hpp"
+#include "../../core/block.hpp"
+#include "../../core/error.hpp"
+#include "../../core/view.hpp"
+#include "../group.hpp"
+#include "pairwise_sum.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct RankSumsOptions {
+  std::size_t chunk_bytes = 1 << 20;  ///< of a place, about those of a chunk
+  int chunks = 4;                     ///< under way at once
+};
+
+/// Bytes that RankSums takes, beside its lists.
+constexpr std::size_t rank_sums_bytes(int ranks, const RankSumsOptions& options) {
+  return ranks > 1 ? static_cast<std::size_t>(options.chunks) * align_up(options.chunk_bytes) : 0;
+}
+
+template <class T>
+class RankSums {
+ public:
+  using Options = RankSumsOptions;
+  static constexpr int everybody = -1;
+
+  RankSums() = default;
+
+  /// For at most `most_blocks` blocks at a time. The group is then used for nothing else while a sum
+  /// is under way; all ranks call this, and everything below, with the same arguments.
+  static Result<RankSums> make(GroupRef group, std::size_t most_blocks,
+                               const Options& options = {}) {
+    RankSums made;
+    made.group_ = group;
+    const auto ranks = static_cast<std::size_t>(group.size());
+    if (ranks == 1) return static_cast<RankSums&&>(made);
+    if (options.chunks < 1 || options.chunk_bytes < ranks * alignment)
+      return Error::say("sums over ", ranks, " ranks take chunks of at least ", ranks * alignment,
+                        " bytes, one at a time or more");
+    made.peers_ = static_cast<int>(ranks) - 1;
+    made.place_elems_ = align_up(options.chunk_bytes) / sizeof(T);
+    made.slots_.resize(static_cast<std::size_t>(options.chunks));
+    made.queue_.resize(most_blocks + 1);
+    made.pieces_.resize(ranks);
+    if (const Error why = made.prepare()) return why;
+    auto places = Block<T>::make(made.place_elems_ * made.slots_.size(), "sums over ranks");
+    if (!places) return places.error;
+    made.places_ = std::move(*places);
+    return static_cast<RankSums&&>(made);
+  }
+
+  /// Before the first sum after the group was used for something else.
+  Error prepare() const { return group_.prepare(2 * peers_ * static_cast<int>(slots_.size())); }
+
+  /// From now until finish() `block` is lent: then it holds the sum of all ranks' blocks, on every
+  /// rank, or on rank `owner` alone; elsewhere what it holds then means nothing. Adjacent blocks go
+  /// together while they are small, so tell of them as they are done.
+  void sum(View<T> block, int owner = everybody) { add({block.data(), block.size(), owner, true}); }
+
+  /// The same for rank `owner`'s block, which everybody is to have.
+  void spread(View<T> block, int owner) { add({block.data(), block.size(), owner, false}); }
+
+  /// What is told of from now on goes on its own, whatever it lies beside.
+  void close() { close_pending(); }
+
+  /// Moves on what can go on without waiting.
+  void progress() {
+    while (!error_ && turn(false)) {}
+  }
+
+  /// Waits until everything that was begun is there. After an error it says so forever.
+  Error finish() {
+    close_pending();
+    while (!error_ && turn(true)) {}
+    return error_;
+  }
+
+  /// Blocks, or parts of them, that wait or are under way.
+  bool idle() const { return queued_ == 0 && active_ == 0 && pending_.elems == 0; }
+  std::size_t place_bytes() const { return places_.size() * sizeof(T); }
+
+ private:
+  struct Range {
+    T* data = nullptr;
+    std::size_t elems = 0;
+    int owner = everybody;
+    bool sums = true;
+  };
+  enum class Phase : std::uint8_t { free, exchange, hand_out };
+  struct Slot {
+    Range range;
+    Phase phase = Phase::free;
+    int next = 0;  ///< tickets before it have ended
+  };
+
+  /// Elements of a piece; the last ones may have fewer, or none.
+  std::size_t piece_elems(const Range& chunk) const {
+    if (chunk.owner != everybody) return chunk.elems;
+    const auto ranks = static_cast<std::size_t>(peers_) + 1;
+    constexpr std::size_t line = alignment / sizeof(T);
+    return div_up(div_up(chunk.elems, ranks), line) * line;
+  }
+  std::size_t most_elems(const Range& range) const {
+    const std::size_t piece = place_elems_ / static_cast<std::size_t>(peers_);
+    constexpr std::size_t line = alignment / sizeof(T);
+    if (!range.sums) return place_elems_;
+    const std::size_t whole = piece / line * line;
+    return range.owner == everybody ? whole * (static_cast<std::size_t>(peers_) + 1) : whole;
+  }
+
+  void add(const Range& range) {
+    if (peers_ == 0 || range.elems == 0) return;
+    Range& last = pending_;
+    const bool same = last.elems != 0 && last.owner == range.owner && last.sums == range.sums;
+    // What lies beside it joins it, whatever is under way: all ranks cut alike.
+    if (same && last.elems < most_elems(last) && range.data + range.elems == last.data) {
+      last.data = range.data;
+      last.elems += range.elems;
+    } else if (same && last.elems < most_elems(last) && last.data + last.elems == range.data) {
+      last.elems += range.elems;
+    } else {
+      close_pending();
+      last = range;
+    }
+    if (last.elems >= most_elems(last)) close_pending();
+    progress();
+  }
+
+  void close_pending() {
+    if (pending_.elems == 0) return;
+    while (!error_ && queued_ == queue_.size() - 1)
+      if (!turn(true)) break;
+    queue_[(first_ + queued_++) % queue_.size()] = pending_;
+    pending_.elems = 0;
+  }
+
+  /// One thing that can be done; false if there is none. Chunks take slots in a circle, the same on
+  /// all ranks, so that messages of one slot meet those of the same chunk.
+  bool turn(bool waits) {
+    if (queued_ != 0 && active_ < slots_.size()) return start(), true;
+    for (std::size_t i = 0; i < active_; ++i) {
+      const std::size_t s = (oldest_ + i) % slots_.size();
+      if (slots_[s].phase == Phase::free || !ended(s, waits && i == 0)) continue;
+      if (error_) return false;
+      next_phase(s);
+      while (active_ != 0 && slots_[oldest_].phase == Phase::free) {
+        oldest_ = (oldest_ + 1) % slots_.size();
+        --active_;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  void start() {
+    Range& range = queue_[first_];
+    const std::size_t s = (oldest_ + active_++) % slots_.size();
+    Slot& slot = slots_[s];
+    slot.range = range;
+    const std::size_t most = most_elems(range);
+    if (range.elems > most) {
+      slot.range.elems = most;
+      range.data += most;
+      range.elems -= most;
+    } else {
+      first_ = (first_ + 1) % queue_.size();
+      --queued_;
+    }
+    slot.next = 0;
+    slot.phase = slot.range.sums ? Phase::exchange : Phase::hand_out;
+    if (slot.range.sums) exchange(s);
+    else hand_out(s);
+  }
+
+  int ticket(std::size_t s, int i) const { return static_cast<int>(s) * 2 * peers_ + i; }
+  int peer(int i) const { return (group_.rank() + 1 + i) % (peers_ + 1); }
+
+  /// The piece of a chunk that rank `rank` owns.
+  View<T> piece(const Range& chunk, int rank) const {
+    if (chunk.owner != everybody)
+      return {chunk.data, Shape(rank == chunk.owner ? chunk.elems : std::size_t{0})};
+    const std::size_t elems = piece_elems(chunk), at = static_cast<std::size_t>(rank) * elems;
+    if (at >= chunk.elems) return {chunk.data, Shape(std::size_t{0})};
+    return {chunk.data + at, Shape(chunk.elems - at < elems ? chunk.elems - at : elems)};
+  }
+  T* place(std::size_t s, int i) {
+    const std::size_t elems = piece_elems(slots_[s].range);
+    return places_.data() + s * place_elems_ + static_cast<std::size_t>(i) * elems;
+  }
+  static Bytes bytes(T* data, std::size_t elems) {
+    return {static_cast<std::byte*>(static_cast<void*>(data)), Shape(elems * sizeof(T))};
+  }
+
+  /// Everybody's version of my piece comes here; mine of theirs goes to them.
+  void exchange(std::size_t s) {
+    const Range& chunk = slots_[s].range;
+    const View<T> mine = piece(chunk, group_.rank());
+    for (int i = 0; i < peers_; ++i) {
+      const View<T> theirs = piece(chunk, peer(i));
+      const int channel = static_cast<int>(s);
+      if (!mine.empty())
+        group_.receive(ticket(s, 2 * i), peer(i), channel, bytes(place(s, i), mine.size()));
+      if (!theirs.empty())
+        group_.send(ticket(s, 2 * i + 1), peer(i), channel, bytes(theirs.data(), theirs.size()));
+    }
+  }
+
+  /// My piece goes to everybody, and theirs come.
+  void hand_out(std::size_t s) {
+    const Range& chunk = slots_[s].range;
+    const View<T> mine = piece(chunk, group_.rank());
+    for (int i = 0; i < peers_; ++i) {
+      const View<T> theirs = piece(chunk, peer(i));
+      const int channel = static_cast<int>(s);
+      if (!theirs.empty())
+        group_.receive(ticket(s, 2 * i), peer(i), channel, bytes(theirs.data(), theirs.size()));
+      if (!mine.empty())
+        group_.send(ticket(s, 2 * i + 1), peer(i), channel, bytes(mine.data(), mine.size()));
+    }
+  }
+
+  /// Whether all messages of the slot's phase have ended; their tickets are then free.
+  bool ended(std::size_t s, bool waits) {
+    Slot& slot = slots_[s];
+    for (; slot.next < 2 * peers_; ++slot.next) {
+      const int other = slot.next / 2;
+      const bool comes = slot.next % 2 == 0;
+      const bool of_mine = comes == (slot.phase == Phase::exchange);
+      if (piece(slot.range, of_mine ? group_.rank() : peer(other)).empty()) continue;
+      if (!waits && !group_.done(ticket(s, slot.next))) return false;
+      if (const Error why = group_.wait(ticket(s, slot.next))) return error_ = why, true;
+    }
+    return true;
+  }
+
+  void next_phase(std::size_t s) {
+    Slot& slot = slots_[s];
+    slot.next = 0;
+    if (slot.phase == Phase::exchange) {
+      const View<T> mine = piece(slot.range, group_.rank());
+      for (int i = 0; i < peers_; ++i) pieces_[static_cast<std::size_t>(peer(i))] = place(s, i);
+      pieces_[static_cast<std::size_t>(group_.rank())] = mine.data();
+      if (!mine.empty())
+        pairwise_sum(mine.data(), pieces_.data(), static_cast<std::size_t>(peers_) + 1,
+                     mine.size());
+      if (slot.range.owner == everybody) {
+        slot.phase = Phase::hand_out;
+        return hand_out(s);
+      }
+    }
+    slot.phase = Phase::free;
+  }
+
+  GroupRef group_;
+  int peers_ = 0;
+  std::size_t place_elems_ = 0;
+  Block<T> places_;  ///< by slot: a piece of every peer
+  Array<Slot> slots_;
+  std::size_t oldest_ = 0, active_ = 0;  ///< slots that are taken, in a circle
+  Array<Range> queue_;                   ///< a circle, too
+  std::size_t first_ = 0, queued_ = 0;
+  Range pending_;           ///< may still grow
+  Array<const T*> pieces_;  ///< by rank, while they are added
+  Error error_;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT
+/// The one plan of several ranks while it evolves: that of rank 0, which the others follow.
+///
+/// Ranks meet before an update, all of them before the same ones: behind each update whose codecs were
+/// watched (EvolutionOptions::check_every), where gradient errors are to be probed, and where somebody
+/// asked for it (a budget, a checkpoint, the first update). All tell what they saw since they last met, in
+/// one message each: the time of every update, of which the slowest rank's counts, and what codecs saw, of
+/// which the largest error does, over all micro-batches of the update. So what is seen does not depend on
+/// how many ranks there are. From there on rank 0 does what train/evolving.hpp does on one rank. What takes
+/// all of them it says in a broadcast, until it says that it is done:
+///
+///     measure   each measures costs on its own batch; those of the slowest count
+///     run       everybody runs this plan from now on, or nobody does
+///     done      what came of it, for boundary()
+///
+/// Gradient errors are probed on rank 0, with the first shard, which is its own on any number of ranks.
+///
+/// Between two changes of the plan, evolution() of the others is as it was at the last one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../../core/read_number.hpp"
+#include "../../io/plan_text.hpp"
+#include "../../train/evolving.hpp"
+#include "../collectives.hpp"
+#include "slowest_costs.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Whether `a` says that a codec does worse than `b` does: the same answer in whatever order ranks and
+/// micro-batches come.
+inline bool is_worse(const CodecStatistics& a, const CodecStatistics& b) {
+  // Numbers that a CodecWatch does not take are no reason to leave out those of another rank.
+  const auto noise = [](const CodecStatistics& s) {
+    const double ratio = s.bulk_noise / s.bulk_signal;
+    return s.samples > 0 && s.bulk_signal > 0 && ratio >= 0 && ratio < 1e9 ? ratio : -1;
+  };
+  if (a.misfit() != b.misfit()) return a.misfit();
+  if (noise(a) != noise(b)) return noise(a) > noise(b);
+  if (a.samples != b.samples) return a.samples > b.samples;
+  return noise(a) >= 0 && a.bulk_noise > b.bulk_noise;
+}
+
+template <class T, class Context, class Optimizer>
+class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
+  using Base = EvolvingPlan<T, Context, Optimizer>;
+
+ public:
+  using typename Base::Options;
+  using typename Base::Owner;
+
+  /// `evolution` as it is on all ranks. `costs_known`: each brought a profile. `room` is what this rank has
+  /// for its arena.
+  RankedPlan(GroupRef group, Evolution evolution, const Options& options, bool costs_known,
+             std::size_t room)
+      : Base(std::move(evolution), options), group_(group), model_(options.model), room_(room) {
+    costs_known_ = costs_known;
+  }
+
+  Error prepare(Owner&, PlanBoundary&, AnyView, AnyView) override {
+    return Error::misuse("several ranks measure costs together, before their first update");
+  }
+
+  Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
+    if (broken_) return broken_;
+    if (!looked_) {
+      looked_ = true;
+      boundary_ = {};
+      Error why;
+      if (meets(training.updates())) {
+        asked_ = false;
+        gather();
+        why = meet(training, boundary_, input, targets,
+                   [&] { return Base::decide(training, boundary_, input, targets); });
+      }
+      // What set_budget() has changed belongs to this boundary, too.
+      pending_.add(boundary_.update);
+      boundary_.update = std::exchange(pending_, {});
+      if (why) return broken_ = why;
+      seen_.clear();
+      this->watch(training);
+    }
+    boundary = boundary_;
+    return {};
+  }
+
+  /// Behind each micro-batch: what codecs saw in it.
+  void note_codecs(const Owner& training) {
+    if (!watched_) return;
+    seen_.resize(training.compiled_step().graph().nodes.size());
+    for (std::size_t k = 0; k < seen_.size(); ++k) {
+      const CodecStatistics now = training.compiled_step().statistics(static_cast<int>(k));
+      if (now.elements != 0 && (seen_[k].elements == 0 || is_worse(now, seen_[k]))) seen_[k] = now;
+    }
+  }
+
+  void after(Owner& training, double seconds) override {
+    if (watched_) told_ = std::move(seen_);
+    else if (evolving_ && watch_times_) seconds_.push_back(seconds);
+    this->stop_watching(training);
+  }
+
+  /// The update has ended on all ranks, made or not: there is a boundary before the next.
+  void next() { looked_ = false; }
+
+  /// All ranks call it, between updates; the error is that of all.
+  Error set_budget(Owner& training, std::size_t bytes) {
+    if (broken_) return broken_;
+    std::vector<std::uint64_t> all;
+    if (const Error why = all_gather(group_, std::uint64_t{bytes}, all)) return broken_ = why;
+    std::size_t least = 0;
+    for (std::size_t r = 1; r < all.size(); ++r)
+      if (all[r] < all[least]) least = r;
+    const std::size_t before = room_, budget = static_cast<std::size_t>(all[least]);
+    room_ = bytes;
+    looked_ = false;
+    asked_ = true;  // costs may be worth measuring from now on
+    if (group_.rank() == 0) evolution_.set_budget(budget);
+    PlanBoundary boundary;
+    if (const Error why = meet(training, boundary, {}, {}, [&] {
+          this->advance(training, boundary);
+          return Error();
+        }))
+      return why;
+    if (!boundary.update.failed) {
+      pending_.add(boundary.update);
+      return {};
+    }
+    room_ = before;
+    return Error::say("a budget of ", shown(budget), ", the smallest, which rank ", least,
+                      " has: ", boundary.update.failed.text());
+  }
+
+  /// As on one rank, of what all ranks were told alike: then each calls it.
+  Error restore(Owner& training, Plan plan, const std::string& text) override {
+    forget();
+    return Base::restore(training, std::move(plan), text);
+  }
+
+  /// The run goes on somewhere else: what was seen belongs to where it was.
+  void forget() {
+    seen_.clear();
+    told_.clear();
+    seconds_.clear();
+    pending_ = {};
+    looked_ = false;
+    asked_ = true;
+  }
+
+  /// Why ranks do not meet any more.
+  const Error& broken() const { return broken_; }
+
+ private:
+  using Base::costs_known_;
+  using Base::evolution_;
+  using Base::evolving_;
+  using Base::watch_times_;
+  using Base::watched_;
+
+  static constexpr std::size_t numbers = 6;  ///< that tell what a codec saw
+
+  bool meets(std::uint64_t update) const {
+    if (asked_) return true;
+    if (!evolving_) return false;
+    return evolution_.wants_probe(update) ||
+           (update > 0 && evolution_.wants_statistics(update - 1));
+  }
+
+  /// Has rank 0 observe what all ranks saw.
+  void gather() {
+    const std::size_t nodes = told_.size(), updates = seconds_.size();
+    if (nodes + updates == 0) return;
+    std::vector<double> mine, all;
+    for (const double seconds : seconds_) mine.push_back(seconds);
+    for (const CodecStatistics& seen : told_)
+      for (const double number :
+           {static_cast<double>(seen.elements), static_cast<double>(seen.samples),
+            static_cast<double>(seen.unplaced), seen.bulk_noise, seen.bulk_signal,
+            static_cast<double>(seen.rows_over)})
+        mine.push_back(number);
+    all.resize(mine.size() * static_cast<std::size_t>(group_.size()));
+    const auto bytes = [](std::vector<double>& of) {
+      return Bytes(reinterpret_cast<std::byte*>(of.data()), Shape(of.size() * sizeof(double)));
+    };
+    broken_ = all_gather(group_, bytes(mine), bytes(all));
+    told_.clear();
+    seconds_.clear();
+    if (broken_ || group_.rank() != 0) return;
+    for (std::size_t u = 0; u < updates; ++u) {
+      double longest = 0, shortest = all[u];
+      for (std::size_t at = u; at < all.size(); at += mine.size()) {
+        longest = all[at] > longest ? all[at] : longest;
+        shortest = all[at] < shortest ? all[at] : shortest;
+      }
+      if (shortest > 0) evolution_.observe_seconds(longest);  // known on all
+    }
+    for (std::size_t k = 0; k < nodes; ++k) {
+      CodecStatistics worst;
+      for (std::size_t at = updates + numbers * k; at < all.size(); at += mine.size()) {
+        CodecStatistics seen;
+        seen.elements = static_cast<std::uint64_t>(all[at]);
+        seen.samples = static_cast<std::uint64_t>(all[at + 1]);
+        seen.unplaced = static_cast<std::uint64_t>(all[at + 2]);
+        seen.bulk_noise = all[at + 3];
+        seen.bulk_signal = all[at + 4];
+        seen.rows_over = static_cast<std::uint64_t>(all[at + 5]);
+        if (seen.elements != 0 && (worst.elements == 0 || is_worse(seen, worst))) worst = seen;
+      }
+      const int id = static_cast<int>(k);
+      if (evolution_.plan()[id].codec() != nullptr) evolution_.observe_statistics(id, worst);
+    }
+  }
+
+  /// Rank 0 does what `decide` does, and the others what it tells them. An error on one is one on all.
+  template <class Decide>
+  Error meet(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets,
+             const Decide& decide) {
+    if (broken_) return broken_;
+    if (group_.rank() != 0) return follow(training, boundary, input, targets);
+    const Error why = decide();
+    tell_done(boundary, why);
+    return broken_ ? broken_ : why;
+  }
+
+  Error follow(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
+    Plan from = training.plan();
+    for (std::string told;;) {
+      if (const Error why = broadcast(group_, told)) return broken_ = why;
+      const std::string what = told.substr(0, told.find('\n') + 1);
+      const std::string_view rest = std::string_view(told).substr(what.size());
+      if (what == "measure\n" || what == "measure at the start\n") {
+        boundary.looked = true;
+        static_cast<void>(measure_together(training, input, targets, what != "measure\n"));
+      } else if (what == "run\n") {
+        from = training.plan();
+        run_told(training, rest);
+      } else if (what == "done\n") {
+        return hear_done(boundary, from, rest);
+      } else {
+        return broken_ = Error::say("rank 0 tells of its plan what nobody understands: ",
+                                    one_line(told, 60).c_str());
+      }
+      if (broken_) return broken_;
+    }
+  }
+
+  void tell(std::string what) {
+    if (!broken_) broken_ = broadcast(group_, what);
+  }
+
+  Result<CostProfile> measure_costs(Owner& training, AnyView input, AnyView targets,
+                                    bool at_start) override {
+    tell(at_start ? "measure at the start\n" : "measure\n");
+    return measure_together(training, input, targets, at_start);
+  }
+  Result<CostProfile> measure_together(Owner& training, AnyView input, AnyView targets,
+                                       bool at_start) {
+    if (broken_) return broken_;
+    return slowest_costs(group_, evolution_.graph(),
+                         Base::measured(training, input, targets, at_start), model_);
+  }
+
+  /// On rank 0.
+  Error run_plan(Owner& training, const Evolution& evolution) override {
+    const std::string plan = plan_text(evolution.graph(), evolution.plan());
+    tell("run\n" + std::to_string(evolution.budget_bytes()) + ' ' + std::to_string(plan.size()) +
+         '\n' + plan + Base::text_of(evolution));
+    return run_together(training, &evolution, {});
+  }
+
+  /// On the others.
+  void run_told(Owner& training, std::string_view told) {
+    const std::size_t line = told.find('\n') + 1;
+    std::string_view sizes = told.substr(0, line);
+    std::size_t budget = 0, plan_bytes = 0;
+    Error why = Error::say("rank 0 tells of its plan what nobody understands");
+    bool joined = false;
+    if (take_number(sizes, budget) && take_word(sizes, " ") && take_number(sizes, plan_bytes)) {
+      Array<const CodecInfo*> codecs;
+      for (const auto& codec : training.compiled_step().dispatch().codecs)
+        codecs.push_back(codec.info);
+      const Graph& graph = evolution_.graph();
+      Result<Plan> plan =
+          parse_plan(std::string(told.substr(line, plan_bytes)), graph, codecs, graph.fingerprint);
+      why = plan.error;
+      PlanRequest request = evolution_.request();
+      request.budget_bytes = budget;
+      if (plan)
+        why = Base::become(std::string(told.substr(line + plan_bytes)), std::move(*plan), request,
+                           [&](const Evolution& evolution) {
+                             joined = true;
+                             return run_together(training, &evolution, {});
+                           });
+    }
+    if (!joined) static_cast<void>(run_together(training, nullptr, why));
+  }
+
+  /// All ranks run the plan of their `evolution`, or else, if one of them cannot (`failed`, or it does not
+  /// have the memory), the plan that they ran before.
+  Error run_together(Owner& training, const Evolution* evolution, Error failed) {
+    if (broken_) return broken_;
+    const Plan before = training.plan();
+    Result<Program> program =
+        failed ? Result<Program>(failed) : make_program(evolution->graph(), evolution->plan());
+    if (!program) failed = program.error;
+    else if (program->peak_bytes() > room_)
+      failed = Error::say("steps under the plan would take ", shown(program->peak_bytes()),
+                          " here, of the ", shown(room_), " that there are");
+    if (const Error why = share_error(group_, failed)) return why;
+    failed = training.switch_to(std::move(*program));
+    const Error why = share_error(group_, failed);
+    if (!why || failed) return why;
+    Result<Program> back = make_program(evolution->graph(), before);
+    failed = back ? training.switch_to(std::move(*back)) : back.error;
+    if (failed) broken_ = failed;
+    return why;
+  }
+
+  void tell_done(const PlanBoundary& boundary, const Error& why) {
+    FieldWriter writer;
+    const EvolutionUpdate& update = boundary.update;
+    writer("measured", boundary.measured);
+    writer("looked", boundary.looked);
+    writer("changed", update.changed);
+    writer("changes", static_cast<std::uint64_t>(update.changes.size()));
+    for (const PlanChange& change : update.changes) {
+      writer("step", change.step);
+      writer("activation", change.activation);
+      writer("reason", static_cast<int>(change.reason));
+    }
+    writer("failed", !why && update.failed);
+    const Error& said = why ? why : update.failed;
+    tell("done\n" + writer.take() + said.text());
+  }
+
+  Error hear_done(PlanBoundary& boundary, const Plan& from, std::string_view told) {
+    const FieldReader reader(told);
+    std::uint64_t count = 0;
+    bool failed = false;
+    reader("measured", boundary.measured);
+    reader("looked", boundary.looked);
+    reader("changed", boundary.update.changed);
+    reader("changes", count);
+    for (std::uint64_t i = 0; i < count && !reader.error(); ++i) {
+      PlanChange change;
+      int reason = 0;
+      reader("step", change.step);
+      reader("activation", change.activation);
+      reader("reason", reason);
+      if (reader.error()) break;
+      change.reason = static_cast<ChangeReason>(reason);
+      change.from = from[change.activation];
+      change.to = evolution_.plan()[change.activation];
+      boundary.update.changes.push_back(change);
+    }
+    reader("failed", failed);
+    if (reader.error()) return broken_ = Error::say("what rank 0 did ", reader.error().text());
+    const std::string said(reader.line());
+    if (failed) boundary.update.failed = Error::say(said.c_str());
+    else if (!said.empty()) return Error::say("rank 0: ", said.c_str());
+    return {};
+  }
+
+  GroupRef group_;
+  std::string model_;
+  std::size_t room_ = 0;         ///< bytes that the arena may have here
+  bool looked_ = false;          ///< the boundary before this update is behind us
+  bool asked_ = true;            ///< ranks meet before the next update, whatever its number is
+  Array<CodecStatistics> seen_;  ///< by activation: the worst in this update, if it is watched
+  Array<CodecStatistics> told_;  ///< the same of one that was made, and is not told of yet
+  Array<double> seconds_;        ///< of the updates since ranks met
+  PlanBoundary boundary_;        ///< before this update
+  EvolutionUpdate pending_;      ///< what set_budget() changed since the update before
+  Error broken_;
+};
+
+}}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+/// The costs that ranks plan one step for all of them by: those of the slowest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../../cost/evaluate.hpp"
+#include "../../io/profile_text.hpp"
+#include "../collectives.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// On all ranks the costs of the one on which a step of `graph` that retains everything takes longest, the
+/// first of them if several do. `mine` are this rank's, or why it has none: that is an error on all.
+inline Result<CostProfile> slowest_costs(GroupRef group, const Graph& graph,
+                                         const Result<CostProfile>& mine,
+                                         const std::string& model) {
+  if (const Error why = share_error(group, mine.error)) return why;
+  const double seconds = evaluate(graph, *mine, retain_all(graph)).seconds;
+  std::vector<std::uint64_t> times;
+  // Nanoseconds are compared alike everywhere.
+  if (const Error why = all_gather(group, static_cast<std::uint64_t>(seconds * 1e9), times))
+    return why;
+  std::size_t slowest = 0;
+  for (std::size_t r = 1; r < times.size(); ++r)
+    if (times[r] > times[slowest]) slowest = r;
+  const ProfileSource source{"a rank", model, 0};
+  std::string costs;
+  if (group.rank() == static_cast<int>(slowest)) costs = profile_text(graph, *mine, source);
+  if (const Error why = broadcast(group, costs, static_cast<int>(slowest))) return why;
+  Result<CostProfile> profile = parse_profile(costs, graph, source);
+  if (!profile) return Error::say("the costs of rank ", slowest, ": ", profile.error.text());
+  return profile;
+}
+
+}}  // namespace adacc::v0_1

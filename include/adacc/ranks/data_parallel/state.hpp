@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+/// What a rank keeps, sums and tells the others of for the updates of a DataParallel.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "../asked.hpp"
+#include "data_parallel.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T, class Context, class Optimizer>
+struct DataParallel<T, Context, Optimizer>::State {
+  GroupRef group;
+  int shards = 1, micro_batches = 1;
+  bool sharded = false;
+  bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
+  Array<int> owners;      ///< by parameter
+  Array<bool> is_mine;    ///< by parameter: whether this rank updates it
+  Training training;
+  detail::RankedPlan<T, Context, Optimizer>* plan =
+      nullptr;  ///< the training's; null: the caller's
+  RankSums<T> sums;
+  OwnedGradients<T> owned;         ///< if gradients are sharded
+  Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
+  Array<double> losses;            ///< of this rank's micro-batches, in their order
+  Array<double> mine_to_all, all;  ///< what ranks tell each other before an update
+  std::size_t head = 1;            ///< of these: whether it failed, what it is asked for, its plan
+  std::size_t done = 0;            ///< micro-batches of this update
+  bool announcing = false;         ///< the step that runs is this rank's last one
+  double summing = 0;              ///< seconds of the step that runs in what follows on gradients
+  Error failed;                    ///< why the update will fail
+  Error broken;                    ///< why nothing goes on
+
+  /// The other ranks sum theirs, and learn of the error when all is summed.
+  static constexpr bool even_if_failed = true;
+
+  const Graph& graph() const { return training.compiled_step().graph(); }
+  int mine() const { return shards / group.size(); }
+  /// This rank's i-th shard.
+  int shard(int i) const {
+    return by_turns ? group.rank() + i * group.size() : group.rank() * mine() + i;
+  }
+  /// Of this rank's i-th micro-batch, among those of the whole update.
+  std::size_t number_of(std::size_t i) const {
+    const auto micro = static_cast<std::size_t>(micro_batches);
+    return static_cast<std::size_t>(shard(static_cast<int>(i / micro))) * micro + i % micro;
+  }
+  std::size_t batches() const {
+    return static_cast<std::size_t>(mine()) * static_cast<std::size_t>(micro_batches);
+  }
+  Bytes moments() { return {training.state_.data(), Shape(training.state_.size())}; }
+
+  /// Which rank updates what: the largest parameters first, each to the rank that has least.
+  void deal(const Graph& of) {
+    const std::size_t count = of.parameters.size();
+    owners.resize(count);
+    is_mine.resize(count);
+    for (std::size_t i = 0; i < count; ++i) owners[i] = -1, is_mine[i] = true;
+    if (!sharded) return;
+    Array<std::size_t> load(static_cast<std::size_t>(group.size()));
+    for (;;) {
+      std::size_t largest = count;
+      for (std::size_t i = 0; i < count; ++i) {
+        const Parameter& p = of.parameters[i];
+        if (owners[i] >= 0 || !p.owner || p.frozen) continue;
+        if (largest == count || p.shape.elems() > of.parameters[largest].shape.elems()) largest = i;
+      }
+      if (largest == count) break;
+      std::size_t least = 0;
+      for (std::size_t r = 1; r < load.size(); ++r)
+        if (load[r] < load[least]) least = r;
+      load[least] += of.parameters[largest].shape.elems();
+      owners[largest] = static_cast<int>(least);
+      is_mine[largest] = static_cast<int>(least) == group.rank();
+    }
+  }
+
+  /// Told by the step which gradients are complete. Those of the last shard join what is kept of the
+  /// others, and go.
+  void operator()(Context& context, const CompleteGradients<T>& complete) {
+    if (!announcing) return;
+    const ClockRef clock = training.clock();
+    const double start = clock ? clock() : 0;
+    announce(context, complete);
+    if (clock) summing += clock() - start;
+  }
+  void announce(Context& context, const CompleteGradients<T>& complete) {
+    if (by_turns)  // an error stays: who waits for sums next hears of it
+      return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
+    const View<T> range = complete.range();
+    const auto offset = static_cast<std::size_t>(range.data() - training.gradients().data());
+    const auto last = static_cast<std::size_t>(mine()) - 1;
+    for (std::size_t level = 0; level < kept.size(); ++level)
+      if ((last >> level & 1) != 0)
+        context.accumulate(View<const T>(kept[level].data() + offset, range.shape()), range);
+    if (!sharded) return sums.sum(range);
+    for (std::size_t i = complete.size(); i-- > 0;)
+      sums.sum(padded(complete.parameter_number(i), complete.gradient(i).data()),
+               owners[complete.parameter_number(i)]);
+  }
+
+  /// A parameter, or what mirrors it, with the padding behind it.
+  View<T> padded(std::size_t parameter, T* data) const {
+    return {data, Shape(padded_elems(graph().parameters[parameter].shape, graph().scalar))};
+  }
+
+  /// Puts the gradients of a shard that is not the last one away, beneath those of the shards before
+  /// it that it is the pair of.
+  void close_shard() {
+    const std::size_t shard = (done - 1) / static_cast<std::size_t>(micro_batches);
+    const View<T> gradients = training.gradients();
+    std::size_t level = 0;
+    for (; (shard >> level & 1) != 0; ++level)
+      training.context_.accumulate(std::as_const(kept[level]).view(), gradients);
+    if (!gradients.empty())
+      std::memcpy(kept[level].data(), gradients.data(), gradients.size() * sizeof(T));
+    training.context_.fill(gradients, T{});
+  }
+
+  /// Everybody's losses, and the norms of the gradients that each has summed; before them whether it
+  /// failed, what an update is called with, and the plan.
+  Error exchange(double rate) {
+    const Graph& of = graph();
+    std::size_t next = 0;
+    mine_to_all[next++] = failed ? 1 : 0;
+    detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
+                       [&](const char*, const char*, double value) {
+                         if (next + 1 < head) mine_to_all[next++] = value;
+                       });
+    mine_to_all[next++] = detail::number_of(training.plan());
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      const Parameter& p = of.parameters[i];
+      const bool trained = p.owner && !p.frozen;
+      double norm = 0;
+      if (trained && is_mine[i])
+        norm = gradient_norm(training.context_, View<T>(gradient(i), Shape(p.shape.elems())));
+      mine_to_all[next++] = norm;
+      // What another rank updates is its, and not wanted here any more.
+      if (trained && !is_mine[i] && !by_turns)
+        training.context_.fill(View<T>(gradient(i), Shape(p.shape.elems())), T{});
+    }
+    for (const double loss : losses) mine_to_all[next++] = loss;
+    const DeclinedCounts& declined = training.declined_;
+    for (const std::size_t count : {declined.exactly, declined.milder, declined.over_bound})
+      mine_to_all[next++] = static_cast<double>(count);
+    return all_gather(group, bytes(mine_to_all), bytes(all));
+  }
+
+  /// Of parameter i, which is trained: its gradient's place.
+  T* gradient(std::size_t i) {
+    if (by_turns) return owned.gradient(i);
+    return training.gradients().data() + graph().parameters[i].offset;
+  }
+
+  static Bytes bytes(Array<double>& numbers) {
+    return {reinterpret_cast<std::byte*>(numbers.data()), Shape(numbers.size() * sizeof(double))};
+  }
+  double told(std::size_t rank, std::size_t i) const { return all[rank * mine_to_all.size() + i]; }
+
+  bool anyone_failed() const {
+    for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r)
+      if (told(r, 0) != 0) return true;
+    return false;
+  }
+
+  /// The first thing that was not asked of all ranks alike, to the last bit, and of whom.
+  Error disagreement() const {
+    for (std::size_t i = 1; i < head; ++i)
+      for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r) {
+        const double first = told(0, i), other = told(r, i);
+        if (std::memcmp(&first, &other, sizeof(double)) == 0) continue;
+        if (i + 1 == head)
+          return Error::say("the ranks disagree on the plan that they train under: rank ", r,
+                            " has another one than rank 0");
+        return detail::disagreement_of(training.optimizer, i - 1, first, static_cast<int>(r),
+                                       other);
+      }
+    return {};
+  }
+
+  detail::SummedBatches sum_up() const {
+    detail::SummedBatches of_all;
+    double squares = 0;
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(owners[i] < 0 ? group.rank() : owners[i]);
+      const double norm = told(rank, head + i);
+      squares += norm * norm;
+    }
+    // In the order of shards.
+    const auto ranks = static_cast<std::size_t>(group.size());
+    for (std::size_t n = 0; n < ranks * losses.size(); ++n) {
+      const std::size_t rank = by_turns ? n % ranks : n / losses.size(),
+                        i = by_turns ? n / ranks : n % losses.size();
+      of_all.losses += told(rank, head + owners.size() + i);
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const std::size_t at = head + owners.size() + losses.size();
+      const auto count = [&](std::size_t i) {
+        return static_cast<std::size_t>(told(rank, at + i));
+      };
+      of_all.declined = of_all.declined + DeclinedCounts{count(0), count(1), count(2)};
+    }
+    of_all.norm = std::sqrt(squares);
+    of_all.batches = batches() * static_cast<std::size_t>(group.size());
+    return of_all;
+  }
+
+  /// The parameters that were updated here or there.
+  Error hand_out() {
+    if (const Error why = sums.prepare()) return why;
+    for (std::size_t i = 0; i < owners.size(); ++i)
+      if (owners[i] >= 0)
+        sums.spread(padded(i, training.params().data() + graph().parameters[i].offset), owners[i]);
+    return sums.finish();
+  }
+};
+
+}}  // namespace adacc::v0_1

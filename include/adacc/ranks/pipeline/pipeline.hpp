@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: MIT
+/// One stage of a pipeline of ranks: its steps, what it receives and sends, and its update.
+///
+/// Each rank of a group runs one stage of a network that plan_pipeline() (plan/pipeline/) has cut, one
+/// forward and one backward in turn (plan/pipeline/timing.hpp). Several micro-batches are in flight; each
+/// has a step of its own, and these share an arena as program/in_flight.hpp lays it out. Gradients are
+/// summed over micro-batches in their order and random numbers are drawn by the whole network's numbers:
+/// losses and gradients have the bits of one rank that accumulates the same micro-batches under the same
+/// plan (Training::accumulate()).
+///
+///     auto plan = plan_pipeline(graph, profile, request);                       // the same on all ranks
+///     auto stage = Pipeline<>::make(network, graph, *plan, micro_batches, context, group);
+///     auto outcome = stage->step([&](int b) { return input(b); }, [&](int b) { return targets(b); }, lr);
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "../../core/any_view.hpp"
+#include "../../core/block.hpp"
+#include "../../core/cpu.hpp"
+#include "../../cost/profile.hpp"
+#include "../../model/stage.hpp"
+#include "../../optimizer/adamw.hpp"
+#include "../../optimizer/gradient_norm.hpp"
+#include "../../optimizer/update_table.hpp"
+#include "../../plan/pipeline/request.hpp"
+#include "../../step/step.hpp"
+#include "../../train/initialize.hpp"
+#include "../../train/memory_use.hpp"
+#include "../asked.hpp"
+#include "../collectives.hpp"
+#include "../group.hpp"
+#include "stage_hello.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// What an update of all stages did; the same on all ranks.
+struct PipelineUpdate {
+  double loss = 0;  ///< the mean over the micro-batches of their mean losses
+  double grad_norm =
+      0;  ///< L2, of the mean gradient over all parameters of all stages, before clipping
+  bool finite = true;  ///< false: nothing was updated
+  /// Activations whose codec lost rows, in all micro-batches and stages. Only a stage with one step in flight
+  /// has gaps in its arena to keep them otherwise.
+  DeclinedCounts declined{};
+};
+
+template <class T = float, class Context = Cpu, class Optimizer = AdamW>
+class Pipeline {
+ public:
+  Optimizer optimizer;  ///< its options may change, but for what it keeps
+  double clip = 0;      ///< gradients are scaled down to this L2 norm of all stages; 0 is off
+  std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
+  std::string model;                ///< what checkpoints call the network
+
+  Pipeline() = default;
+
+  /// Stage group.rank() of `plan`, made for `graph`, that of a micro-batch of `network`, which must
+  /// outlive it. Takes the memory of that stage, draws its parameters by the context's seed, and asks the
+  /// neighbours whether they have the same network, seed, cuts and number of micro-batches. The group
+  /// is this pipeline's alone and outlives it.
+  template <class Network>
+  static Result<Pipeline> make(const Network& network, const Graph& graph,
+                               const PipelineOutcome& plan, int micro_batches,
+                               const Context& context, GroupRef group = {},
+                               const Optimizer& optimizer = Optimizer{}) {
+    return make(make_dispatch<T, Context>(network), graph, plan, micro_batches, context, group,
+                optimizer);
+  }
+  template <class Network>
+  static Result<Pipeline> make(const Network&& temporary, const Graph&, const PipelineOutcome&, int,
+                               const Context&, GroupRef = {},
+                               const Optimizer& = Optimizer{}) = delete;
+
+  /// The same from a dispatch table of the whole network.
+  static Result<Pipeline> make(Dispatch<T, Context> dispatch, const Graph& graph,
+                               const PipelineOutcome& plan, int micro_batches,
+                               const Context& context, GroupRef group = {},
+                               const Optimizer& optimizer = Optimizer{}) {
+    Pipeline made(context, group);
+    made.optimizer = optimizer;
+    if (const Error why = made.set_up(dispatch, graph, plan, micro_batches)) return why;
+    if (const Error why = made.meet_neighbours(graph)) return why;
+    return static_cast<Pipeline&&>(made);  // nvcc would copy it
+  }
+
+  int stage() const { return stage_; }
+  int stages() const { return stages_; }
+  bool is_first() const { return stage_ == 0; }
+  bool is_last() const { return stage_ + 1 == stages_; }
+
+  /// Forward and backward of all micro-batches: their mean loss, on every rank. gradients() is then the
+  /// sum of their gradients, of this stage's parameters. `input(b)` gives the first stage the input of
+  /// micro-batch b, and `targets(b)` the last its targets; other ranks are not asked. After an error this
+  /// pipeline runs no more: see the group contract.
+  template <class Input, class Targets>
+  Result<double> run(const Input& input, const Targets& targets) {
+    if (broken_) return broken_;
+    if (!clear_) context_.fill(gradients_.view(), T{});
+    clear_ = false;
+    context_.key.step = static_cast<std::uint32_t>(updates_);
+    losses_ = 0;
+    declined_ = {};
+    if (!is_first())
+      for (int b = 0; b < inputs(); ++b) receive_activation(b);
+    if (!is_last()) receive_gradient();
+    for (int i = 0; i < 2 * micro_batches_; ++i) {
+      const PipelineTurn turn = turn_of(stages_, stage_, micro_batches_, i);
+      const Error why =
+          turn.backward ? backward(turn.micro_batch) : forward(turn.micro_batch, input, targets);
+      if (why) return give_up(why);
+    }
+    for (const int ticket : {activation_out(), gradient_out()})
+      if (const Error why = wait(ticket)) return give_up(why);
+    double mean = losses_ / micro_batches_;
+    if (const Error why = hand_back(bytes_of(&mean, 1))) return give_up(why);
+    return mean;
+  }
+
+  /// run(), and an update from the mean gradient at the rate `lr`, unless loss or gradient are not finite.
+  /// If stages disagree on the rate, on clipping or on the optimizer's numbers that is the error on all of
+  /// them, and nothing is updated.
+  template <class Input, class Targets>
+  Result<PipelineUpdate> step(const Input& input, const Targets& targets, double lr) {
+    const Result<double> loss = run(input, targets);
+    if (!loss) return loss.error;
+    PipelineUpdate outcome;
+    outcome.loss = *loss;
+    if (const Error why = sum_over_stages(lr)) return give_up(why);
+    if (told_[field] != 0) {
+      const auto number = static_cast<std::size_t>(told_[field]) - 1;
+      return detail::disagreement_of(optimizer, number, told_[asked + number],
+                                     static_cast<int>(told_[who]), told_[theirs]);
+    }
+    outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
+    outcome.declined = {count_of(exactly), count_of(milder), count_of(over_bound)};
+    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
+    if (!outcome.finite) return outcome;
+    ++updates_;
+    const UpdateTerms terms{updates_,
+                            lr,
+                            clip_scale(outcome.grad_norm, clip) / micro_batches_,
+                            {context_.key.seed, static_cast<std::uint32_t>(updates_)}};
+    optimizer_kernel<Optimizer, Context>::update(
+        optimizer, context_, table_, steps_[0].graph().parameters,
+        UpdateMemory<T>{params_.view(), gradients_.view(), {state_.data(), Shape(state_.size())}},
+        terms);
+    clear_ = true;  // an update leaves zeros
+    return outcome;
+  }
+
+  /// Rank 0 writes a checkpoint of the whole network, as Training::save() does but without a plan; all
+  /// ranks call it (ranks/pipeline/save.hpp). Between steps. On an error, which all ranks get, the file of
+  /// that name is what it was.
+  Error save(const std::string& path, const std::string& notes = {});
+
+  /// Goes on where the training was that saved `path`: a pipeline of however many stages, or one rank that
+  /// added its micro-batches one after the other; bit for bit if their plans and this one's are exact. Rank 0
+  /// reads the file; all ranks call it. Refuses checkpoints of other networks and optimizers, and then
+  /// changes nothing; if the file fails in the middle this pipeline runs no more.
+  Error load(const std::string& path);
+
+  /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
+  /// steps. All run theirs from now on, or none does: what went wrong on one of them is the error on all, and
+  /// every stage has the plan and the arena that it had (ranks/pipeline/replan.hpp). Plans that lose nothing
+  /// leave losses and parameters what they would have been, bit for bit.
+  Error switch_to(const Result<Plan>& mine);
+
+  /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
+  /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
+  /// micro-batch of the whole network (PlannedPipeline::profile), within `tolerance` of all stages. As
+  /// switch_to(); the error says which rank's budget no plan fits, and which would.
+  Error set_budget(std::size_t bytes, const CostProfile& costs, double tolerance);
+
+  /// This stage as a network of its own (model/stage.hpp).
+  const Graph& graph() const { return steps_[0].graph(); }
+  const Plan& plan() const { return steps_[0].program().plan; }
+  int in_flight() const { return static_cast<int>(steps_.size()); }
+  std::uint64_t updates() const { return updates_; }
+  Context& context() { return context_; }
+
+  Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
+  View<T> params() { return params_.view(); }
+  View<const T> params() const { return params_.view(); }
+  View<T> gradients() { return gradients_.view(); }
+
+  /// Bytes of arena that all steps in flight take, exactly.
+  std::size_t arena_bytes() const { return steps_[0].arena_bytes(); }
+  /// And of the buffers in which it receives and sends (boundary_bytes()).
+  std::size_t boundary_bytes() const { return boundary_.size(); }
+  TrainingMemoryUse memory_use() const {
+    return {params_.size() * sizeof(T), gradients_.size() * sizeof(T), state_.size(),
+            arena_.size() + boundary_.size()};
+  }
+
+ private:
+  static constexpr int activations = 0, gradients_channel = 1, numbers = 2;  // channels
+
+  Pipeline(const Context& context, GroupRef group) : context_(context), group_(group) {}
+
+  Error set_up(const Dispatch<T, Context>& dispatch, const Graph& graph,
+               const PipelineOutcome& plan, int micro_batches) {
+    stage_ = group_.rank();
+    stages_ = group_.size();
+    micro_batches_ = micro_batches;
+    if (micro_batches < 1 || micro_batches > 0xFFFF)
+      return Error::misuse("a step has 1 to 65535 micro-batches, and ", micro_batches,
+                           " were asked for");
+    if (plan.stages.size() != static_cast<std::size_t>(stages_))
+      return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
+                           " ranks: each runs one");
+    if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
+    if (graph.parameter_form != ParameterForm::full)
+      return Error::misuse(
+          "stages of a pipeline hold parameters in full, and this graph has them in ",
+          name_of(graph.parameter_form));
+    const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
+    first_ = mine.first, last_ = mine.last;
+    whole_ = graph;
+    for (const StageOutcome& stage : plan.stages) last_nodes_.push_back(stage.last);
+    const Result<UpdateTable> all =
+        UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
+    if (!all) return all.error;
+    whole_table_ = *all;
+    Result<Graph> cut = stage_of(graph, mine.first, mine.last);
+    if (!cut) return cut.error;
+    if (const Error why = examine(*cut, mine.plan)) return why;
+    const Result<InFlightProgram> step = make_in_flight_program(*cut, mine.plan);
+    if (!step) return step.error;
+    const int flying = adacc::in_flight(stages_, stage_, micro_batches);
+    const std::size_t scalar = sizeof(T);
+    in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
+    out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
+    Error error;
+    detail::take(params_, cut->parameter_elems, "parameters", error);
+    detail::take(gradients_, cut->gradient_elems, "gradients", error);
+    detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
+                 "what is received and sent", error);
+    const std::uint32_t before =
+        UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
+    const Result<UpdateTable> table =
+        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar), nullptr, before);
+    if (!table) return table.error;
+    table_ = *table;
+    norms_.resize(table_.owners());
+    told_.resize(asked + detail::count_of_asked(optimizer));
+    detail::take(state_, table_.bytes(), "the optimizer's state", error);
+    if (error) return error;
+    if (const Error why = arrange(dispatch, *step)) return why;
+    initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
+                          cut->first_parameter);
+    under_way_.resize(static_cast<std::size_t>(tickets()));
+    return group_.prepare(tickets());
+  }
+
+  /// Gives up the steps and the arena that it has, takes an arena for those of `stage`, and makes them in it.
+  Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage) {
+    const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
+    steps_.clear();
+    at_.clear();
+    arena_ = {};  // there need not be room for both
+    Error error;
+    detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
+    if (error) return error;
+    for (int slot = 0; slot < flying; ++slot) {
+      auto step = Step<T, Context>::make(dispatch, stage.of(slot, flying));
+      if (!step) return step.error;
+      if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
+        return why;
+      steps_.push_back(static_cast<Step<T, Context>&&>(*step));
+      at_.push_back({});
+    }
+    waits_ = steps_[0].hand_over();
+    if (is_last()) {
+      const Array<Instruction>& list = steps_[0].program().schedule.instructions;
+      for (waits_ = 0; list[waits_].op != Op::loss_gradient;) ++waits_;
+      --waits_;  // the loss belongs to backward
+    }
+    return {};
+  }
+
+  // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.
+  int inputs() const {
+    const int flying = static_cast<int>(steps_.size());
+    return flying < micro_batches_ ? flying + 1 : flying;
+  }
+  int activation_in(int batch) const { return batch % inputs(); }
+  int activation_out() const { return inputs(); }
+  int gradient_in() const { return inputs() + 1; }
+  int gradient_out() const { return inputs() + 2; }
+  int number_in() const { return inputs() + 3; }
+  int number_out() const { return inputs() + 4; }
+  int tickets() const { return inputs() + 5; }
+
+  Bytes place(std::size_t offset, std::size_t bytes) {
+    return {boundary_.data() + offset, Shape(bytes)};
+  }
+  Bytes memory_of(int ticket) {
+    const std::size_t in = align_up(in_bytes_), out = align_up(out_bytes_);
+    const auto count = static_cast<std::size_t>(inputs());
+    if (ticket < inputs()) return place(static_cast<std::size_t>(ticket) * in, in_bytes_);
+    if (ticket == gradient_out()) return place(count * in, in_bytes_);
+    return place((count + 1) * in + (ticket == gradient_in() ? out : 0), out_bytes_);
+  }
+
+  void begin(int ticket, GroupMessage::Direction direction, int peer, int channel, Bytes memory) {
+    group_.begin(ticket, {direction, peer, channel, memory});
+    under_way_[static_cast<std::size_t>(ticket)] = true;
+  }
+  void send(int ticket, int peer, int channel) {
+    begin(ticket, GroupMessage::Direction::send, peer, channel, memory_of(ticket));
+  }
+  void receive(int ticket, int peer, int channel) {
+    begin(ticket, GroupMessage::Direction::receive, peer, channel, memory_of(ticket));
+  }
+  Error wait(int ticket) {
+    bool& active = under_way_[static_cast<std::size_t>(ticket)];
+    if (!active) return {};
+    active = false;
+    return group_.wait(ticket);
+  }
+  void receive_activation(int batch) {
+    if (batch < micro_batches_) receive(activation_in(batch), stage_ - 1, activations);
+  }
+  void receive_gradient() { receive(gradient_in(), stage_ + 1, gradients_channel); }
+
+  /// Runs the step of a micro-batch up to instruction `end`, and has messages move along meanwhile.
+  void advance(int batch, std::size_t end) {
+    const std::size_t slot = slot_of(batch);
+    context_.key.micro_step = static_cast<std::uint16_t>(batch);
+    while (at_[slot].instruction < end) {
+      at_[slot] = steps_[slot].execute(context_, at_[slot]);
+      for (int ticket = 0; ticket < tickets(); ++ticket)
+        if (under_way_[static_cast<std::size_t>(ticket)]) static_cast<void>(group_.done(ticket));
+    }
+  }
+  std::size_t slot_of(int batch) const { return static_cast<std::size_t>(batch) % steps_.size(); }
+
+  template <class Input, class Targets>
+  Error forward(int batch, const Input& input, const Targets& targets) {
+    Step<T, Context>& step = steps_[slot_of(batch)];
+    AnyView x, y;
+    if (is_first()) x = input(batch);
+    else {
+      if (const Error why = wait(activation_in(batch))) return why;
+      x = View<const T>(reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()),
+                        step.graph().input);
+    }
+    if (is_last()) y = targets(batch);
+    if (const Error why = step.begin(x, y)) return why;
+    at_[slot_of(batch)] = {};
+    advance(batch, waits_ + 1);
+    if (step.error()) return step.error();
+    if (is_last()) return {};
+    if (const Error why = wait(activation_out())) return why;
+    std::memcpy(memory_of(activation_out()).data(), step.output().data(), out_bytes_);
+    send(activation_out(), stage_ + 1, activations);
+    return {};
+  }
+
+  Error backward(int batch) {
+    Step<T, Context>& step = steps_[slot_of(batch)];
+    if (!is_last()) {
+      if (const Error why = wait(gradient_in())) return why;
+      std::memcpy(step.output_gradient().data(), memory_of(gradient_in()).data(), out_bytes_);
+      if (batch + 1 < micro_batches_) receive_gradient();
+    }
+    advance(batch, step.instruction_count());
+    if (step.error()) return step.error();
+    declined_ = declined_ + step.declined_counts();
+    if (is_last()) losses_ += step.loss();
+    if (is_first()) return {};
+    if (const Error why = wait(gradient_out())) return why;
+    std::memcpy(memory_of(gradient_out()).data(), step.input_gradient().data(), in_bytes_);
+    send(gradient_out(), stage_ - 1, gradients_channel);
+    receive_activation(batch + inputs());
+    return {};
+  }
+
+  Error exchange(int ticket, GroupMessage::Direction direction, int peer, Bytes memory) {
+    begin(ticket, direction, peer, numbers, memory);
+    return wait(ticket);
+  }
+  static Bytes bytes_of(double* from, std::size_t count) {
+    return {reinterpret_cast<std::byte*>(from), Shape(count * sizeof(double))};
+  }
+
+  /// The last stage's numbers become those of all.
+  Error hand_back(Bytes shared) {
+    if (!is_last())
+      if (const Error why =
+              exchange(number_in(), GroupMessage::Direction::receive, stage_ + 1, shared))
+        return why;
+    if (is_first()) return {};
+    return exchange(number_out(), GroupMessage::Direction::send, stage_ - 1, shared);
+  }
+
+  /// What stages tell each other before an update, in told_: the sum of the squares of all gradients,
+  /// parameter by parameter from the first stage to the last, so that it has the same bits for any number
+  /// of stages; how many activations were declined; the first thing that one asks for otherwise than the
+  /// first stage (its number, from 1 on), which stage that is, and what it asks for; and all that the first
+  /// one asks for.
+  enum Told : std::size_t { squares, exactly, milder, over_bound, field, who, theirs, asked };
+  std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
+  Error sum_over_stages(double rate) {
+    for (std::size_t i = 0; i < norms_.size(); ++i) {
+      const Parameter& parameter = graph().parameters[table_.owner(i)];
+      norms_[i] = gradient_norm(
+          context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
+    }
+    const Bytes shared = bytes_of(told_.data(), told_.size());
+    if (!is_first())
+      if (const Error why =
+              exchange(number_in(), GroupMessage::Direction::receive, stage_ - 1, shared))
+        return why;
+    if (is_first())
+      for (std::size_t i = 0; i < asked; ++i) told_[i] = 0;
+    for (const double norm : norms_) told_[squares] += norm * norm;
+    told_[exactly] += static_cast<double>(declined_.exactly);
+    told_[milder] += static_cast<double>(declined_.milder);
+    told_[over_bound] += static_cast<double>(declined_.over_bound);
+    std::size_t at = asked;
+    detail::each_asked(rate, clip, ClipBy::this_step, optimizer,
+                       [&](const char*, const char*, double mine) {
+                         if (at == told_.size()) return;
+                         double& first = told_[at++];
+                         if (is_first()) first = mine;
+                         if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0)
+                           return;
+                         told_[field] = static_cast<double>(at - asked);
+                         told_[who] = stage_;
+                         told_[theirs] = mine;
+                       });
+    if (!is_last())
+      if (const Error why =
+              exchange(number_out(), GroupMessage::Direction::send, stage_ + 1, shared))
+        return why;
+    return hand_back(shared);
+  }
+
+  Error meet_neighbours(const Graph& graph) {
+    detail::StageHello mine{graph.fingerprint.structure,
+                            graph.fingerprint.bytes,
+                            context_.key.seed,
+                            stages_,
+                            micro_batches_,
+                            first_,
+                            last_};
+    for (const int by : {-1, 1}) {
+      const int peer = stage_ + by;
+      if (peer < 0 || peer == stages_) continue;
+      detail::StageHello others;
+      begin(number_out(), GroupMessage::Direction::send, peer, numbers,
+            {reinterpret_cast<std::byte*>(&mine), Shape(sizeof mine)});
+      begin(number_in(), GroupMessage::Direction::receive, peer, numbers,
+            {reinterpret_cast<std::byte*>(&others), Shape(sizeof others)});
+      const Error received = wait(number_in()), sent = wait(number_out());
+      if (received) return received;
+      if (sent) return sent;
+      if (const Error why = detail::StageHello::differences(mine, stage_, others, peer)) return why;
+    }
+    Agreement agreement;
+    detail::agree_on(agreement, optimizer, whole_table_.text());
+    return agreement.examine(group_);
+  }
+
+  // Of checkpoints (ranks/pipeline/save.hpp): visit(const detail::SavedPiece&) of all that one has, in its
+  // order, and on rank 0 memory for any of these.
+  using Passage = Block<std::byte>;
+  template <class Visit>
+  Error each_piece(const Visit& visit);
+  Result<Passage> make_passage();
+
+  Error give_up(const Error& why) {
+    for (Step<T, Context>& step : steps_) step.abandon();
+    broken_ = why;
+    return why;
+  }
+
+  Context context_;
+  GroupRef group_;
+  int stage_ = 0, stages_ = 1, micro_batches_ = 1;
+  int first_ = 0, last_ = 0;  ///< nodes
+  Graph whole_;               ///< the network
+  UpdateTable whole_table_;
+  Array<int> last_nodes_;                     ///< by stage
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< that cross its ends; 0 at the network's own
+  Block<std::byte> arena_, boundary_, state_;
+  Block<T> params_, gradients_;
+  UpdateTable table_;
+  Array<double> told_;             ///< what stages tell each other before an update
+  Array<double> norms_;            ///< of the gradients of the table's parameters
+  Array<Step<T, Context>> steps_;  ///< of the micro-batches in flight
+  Array<Position> at_;             ///< what each runs next
+  std::size_t waits_ = 0;          ///< the last instruction of a forward
+  Array<bool> under_way_;          ///< by ticket
+  std::uint64_t updates_ = 0;
+  double losses_ = 0;
+  DeclinedCounts declined_;  ///< in the micro-batches of the update
+  bool clear_ = true;        ///< the gradients are zeros
+  Error broken_;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+/// One plan of a pipeline for all its ranks, from costs that they measured.
+///
+/// Rank 0 plans from estimated costs what each rank is to measure: a stage that fits there. What all of them
+/// measured becomes one profile and a speed of each rank (cost/combine.hpp), from which rank 0 makes the plan
+/// that it sends to all, with the fingerprint of the network that it is for. Ranks may differ in memory, speed
+/// and link. Whatever goes wrong on one of them is an error on all.
+///
+///     PipelineRequest request;
+///     request.micro_batches = 8;
+///     request.stages.resize(group.size());
+///     request.stages[group.rank()].memory_bytes = 8 * GiB;     // each rank fills in its own
+///     auto planned = plan_pipeline(group, make_dispatch<float, Cpu>(network), graph, request, context,
+///                                  AdamW{}, {.clock = steady_seconds, .input = x, .targets = y});
+///     auto stage = Pipeline<>::make(network, graph, planned->plan, 8, context, group);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../cost/combine.hpp"
+#include "../../cost/estimate.hpp"
+#include "../../io/pipeline_text.hpp"
+#include "../../plan/pipeline/planner.hpp"
+#include "../../step/dispatch.hpp"
+#include "../asked.hpp"
+#include "../collectives.hpp"
+#include "measure_stage.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+struct PlannedPipeline {
+  PipelineOutcome plan;
+  /// What it was made from: of a machine of speed 1, with estimated gradient errors.
+  CostProfile profile;
+  /// What it was made for: by rank, with speeds and links as they were measured.
+  Array<StageMachine> machines;
+  Array<int> measured;  ///< by rank: how many nodes it measured
+  double seconds = 0;   ///< that measuring took here; 0 without a clock
+};
+
+/// Rank 0's plan, or why it has none, becomes that of all ranks; they call it with the same graph, that of a
+/// micro-batch. What the others bring as `mine` is not looked at.
+inline Result<PipelineOutcome> share_plan(GroupRef group, const Graph& graph, int micro_batches,
+                                          const Result<PipelineOutcome>& mine) {
+  const bool plans = group.rank() == 0;
+  if (const Error why = share_error(group, plans ? mine.error : Error())) return why;
+  std::string text = plans ? pipeline_text(graph, *mine, micro_batches) : std::string();
+  if (const Error why = broadcast(group, text)) return why;
+  Result<PipelineOutcome> read = parse_pipeline(text, graph);
+  if (const Error why = share_error(group, read.error)) return why;
+  return read;
+}
+
+/// Fills in what parameters, gradients and the optimizer's state of `graph` take.
+template <class Optimizer>
+Error count_state(PipelineRequest& request, const Graph& graph, const Optimizer& optimizer) {
+  const Dtype scalar = wide(graph.scalar);
+  const Result<UpdateTable> table = UpdateTable::make(optimizer, graph.parameters, scalar);
+  if (!table) return table.error;
+  request.bytes_per_frozen = static_cast<double>(bytes_of(scalar));
+  request.bytes_per_trained = 2 * request.bytes_per_frozen;
+  request.moment_bytes.clear();
+  request.moment_bytes.resize(graph.parameters.size());
+  for (std::size_t o = 0; o < table->owners(); ++o)
+    for (std::size_t s = 0; s < table->states(); ++s) {
+      const StateSpec spec = detail::state_of(optimizer, s, graph.parameters[table->owner(o)]);
+      request.moment_bytes[table->owner(o)] += align_up(state_bytes(spec.form, spec.elems, scalar));
+    }
+  return {};
+}
+
+namespace detail {
+
+/// Everybody's costs, in the order of ranks. Numbers are sent as they are in memory, as all of a group's are.
+inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& mine,
+                          Array<StageCosts>& all) {
+  const CostProfile empty = empty_profile(graph);
+  const CostProfile& costs = mine.nodes.costs.nodes.empty() ? empty : mine.nodes.costs;
+  std::vector<double> numbers{static_cast<double>(mine.nodes.first),
+                              static_cast<double>(mine.nodes.last), mine.update_seconds,
+                              static_cast<double>(mine.trained_elems), costs.loss};
+  for (const NodeCost& cost : costs.nodes)
+    for (const double number : {cost.forward, cost.backward, cost.add, cost.add_gradient})
+      numbers.push_back(number);
+  for (const CodecCost& cost : costs.codec_costs)
+    for (const double number : {cost.encode, cost.decode}) numbers.push_back(number);
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<double> gathered(numbers.size() * ranks);
+  const std::size_t bytes = numbers.size() * sizeof(double);
+  if (const Error why =
+          all_gather(group, {reinterpret_cast<const std::byte*>(numbers.data()), Shape(bytes)},
+                     {reinterpret_cast<std::byte*>(gathered.data()), Shape(bytes * ranks)}))
+    return why;
+  const double* at = gathered.data();
+  for (std::size_t r = 0; r < ranks; ++r) {
+    StageCosts other;
+    other.nodes.first = static_cast<int>(*at++);
+    other.nodes.last = static_cast<int>(*at++);
+    other.update_seconds = *at++;
+    other.trained_elems = static_cast<std::size_t>(*at++);
+    other.nodes.costs = empty;
+    other.nodes.costs.loss = *at++;
+    for (NodeCost& cost : other.nodes.costs.nodes)
+      for (double* number : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
+        *number = *at++;
+    for (CodecCost& cost : other.nodes.costs.codec_costs)
+      for (double* number : {&cost.encode, &cost.decode}) *number = *at++;
+    all.push_back(std::move(other));
+  }
+  return {};
+}
+
+/// Everybody's own entry of `machines` becomes that of all.
+inline Error gather_machines(GroupRef group, Array<StageMachine>& machines) {
+  const StageMachine mine = machines[static_cast<std::size_t>(group.rank())];
+  return all_gather(
+      group, {reinterpret_cast<const std::byte*>(&mine), Shape(sizeof mine)},
+      {reinterpret_cast<std::byte*>(machines.data()), Shape(machines.size() * sizeof mine)});
+}
+
+/// The profile, the machines' speeds and the time of updates, by what all ranks measured.
+inline void take_costs(const Graph& graph, const Array<StageCosts>& all, PipelineRequest& request,
+                       PlannedPipeline& made) {
+  Array<MeasuredNodes> nodes;
+  for (const StageCosts& costs : all) nodes.push_back(costs.nodes);
+  CombinedCosts combined = combine_costs(graph, nodes, made.profile);
+  made.profile = std::move(combined.profile);
+  double seconds = 0, elems = 0;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    made.measured[r] = all[r].nodes.last - all[r].nodes.first + 1;
+    if (made.measured[r] > 0) request.stages[r].speed = combined.speeds[r];
+    if (all[r].update_seconds <= 0) continue;
+    seconds += all[r].update_seconds * combined.speeds[r];
+    elems += static_cast<double>(all[r].trained_elems);
+  }
+  if (elems > 0) request.seconds_per_trained = seconds / elems;
+}
+
+/// What is known of a pipeline before anything is measured.
+inline void agree_on_pipeline(Agreement& agreement, const Graph& graph,
+                              const PipelineRequest& request, const RandomKey& key, bool measures) {
+  agreement.add("structure of the graph", graph.fingerprint.structure);
+  agreement.add("bytes of the activations", graph.fingerprint.bytes);
+  agreement.add("number of parameters", graph.parameter_elems);
+  agreement.add("seed", key.seed);
+  agreement.add("number of micro-batches", static_cast<std::uint64_t>(request.micro_batches));
+  agreement.add("tolerance", shortest(request.tolerance));
+  agreement.add("measuring of costs", measures ? "on" : "off");
+}
+
+}  // namespace detail
+
+/// Plans a pipeline with a stage for each rank of `group`, whose activations take what `graph` says, that of a
+/// micro-batch. All ranks call it, with the same arguments but for contexts, clocks and their own entry of
+/// request.stages, which alone they fill in. An entry without a link is given one that is measured, and speeds
+/// are the measured ones, except that of a rank that has no room to measure in. What parameters, gradients and
+/// moments take follows from graph and optimizer. Gradient errors of codecs are estimated. A rank without room
+/// to measure its stage measures half of it, or less: nodes that no rank measured are estimated, as far as
+/// estimates are right for the others. The others wait while rank 0 plans: the group's limit is to leave time
+/// for that.
+template <class T, class Context, class Optimizer>
+Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>& dispatch,
+                                      const Graph& graph, PipelineRequest request,
+                                      const Context& context, const Optimizer& optimizer,
+                                      const StageMeasuring& how = {}) {
+  const auto ranks = static_cast<std::size_t>(group.size()),
+             me = static_cast<std::size_t>(group.rank());
+  Error why;
+  if (request.stages.size() != ranks)
+    why = Error::misuse("a pipeline of ", request.stages.size(),
+                        " stages was asked for, and there are ", ranks, " ranks: each runs one");
+  else if (!graph.has_loss) why = Error::misuse("a pipeline is of a network with a loss");
+  else why = count_state(request, graph, optimizer);
+  if ((why = share_error(group, why))) return why;
+  Agreement agreement;
+  detail::agree_on_pipeline(agreement, graph, request, context.key, static_cast<bool>(how.clock));
+  detail::agree_on(agreement, optimizer, std::string(optimizer.name));
+  if ((why = agreement.examine(group))) return why;
+  if ((why = detail::gather_machines(group, request.stages))) return why;
+
+  PlannedPipeline made;
+  made.profile = estimated_profile(graph);
+  made.measured.resize(ranks);
+  const auto plan = [&] {
+    return share_plan(group, graph, request.micro_batches,
+                      group.rank() == 0 ? plan_pipeline(graph, made.profile, request)
+                                        : Result<PipelineOutcome>(PipelineOutcome()));
+  };
+  Result<PipelineOutcome> found = plan();
+  if (!found) return found.error;
+  if (how.clock) {
+    const double start = how.clock();
+    const StageOutcome& stage = found->stages[me];
+    StageMachine& machine = request.stages[me];
+    const Result<StageCosts> mine = measure_stage(context, dispatch, graph, stage.first, stage.last,
+                                                  machine.memory_bytes, optimizer, how);
+    if ((why = share_error(group, mine.error))) return why;
+    Array<StageCosts> all;
+    if ((why = detail::gather_costs(group, graph, *mine, all))) return why;
+    Array<std::size_t> messages(ranks);
+    for (std::size_t r = 0; r + 1 < ranks; ++r)
+      if (request.stages[r].link_rate == 0)
+        messages[r] = graph.node(found->stages[r].last).output.elems() * sizeof(T);
+    why = measure_links(group, messages, how.clock, machine);
+    if ((why = share_error(group, why))) return why;
+    if ((why = detail::gather_machines(group, request.stages))) return why;
+    detail::take_costs(graph, all, request, made);
+    made.seconds = how.clock() - start;
+    found = plan();
+    if (!found) return found.error;
+  }
+  made.plan = std::move(*found);
+  made.machines = request.stages;
+  return made;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+/// Pipeline::switch_to() and set_budget(): stages under other plans, where the network was cut before.
+///
+/// Between two steps nothing is in flight, and what a stage holds beside its arena (parameters, gradients,
+/// moments, what it receives and sends) does not depend on its plan. So a change exchanges the arena and the
+/// steps in it. Whether a plan can be made and laid out is shared by all ranks before any of them gives up
+/// what it has, and so is whether all of them had the memory.
+#pragma once
+
+#include <cstddef>
+
+#include "../../plan/make_plan.hpp"
+#include "../../plan/pipeline/stage_plans.hpp"
+#include "../collectives.hpp"
+#include "pipeline.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T, class Context, class Optimizer>
+Error Pipeline<T, Context, Optimizer>::switch_to(const Result<Plan>& mine) {
+  if (broken_) return broken_;
+  Error why = mine.error;
+  if (!why) why = examine(graph(), *mine);
+  const Result<InFlightProgram> next =
+      why ? Result<InFlightProgram>(why) : make_in_flight_program(graph(), *mine);
+  if ((why = share_error(group_, next.error))) return why;
+  const Program before = steps_[0].program();
+  const Dispatch<T, Context> dispatch = steps_[0].dispatch();
+  const Error failed = arrange(dispatch, *next);
+  if (!(why = share_error(group_, failed))) return {};
+  // Without the memory that it had a stage cannot go on.
+  const Result<InFlightProgram> back = make_in_flight_program(before.graph, before.plan);
+  broken_ = back ? arrange(dispatch, *back) : back.error;
+  return why;
+}
+
+template <class T, class Context, class Optimizer>
+Error Pipeline<T, Context, Optimizer>::set_budget(std::size_t bytes, const CostProfile& costs,
+                                                  double tolerance) {
+  if (broken_) return broken_;
+  if (const Error why = examine(whole_, costs)) return switch_to(why);
+  CostProfile stage = profile_of_stage(whole_, costs, graph());
+  stage.rest = 0;  // updates are behind all micro-batches
+  PlanRequest request;
+  request.budget_bytes = bytes;
+  request.in_flight = in_flight();
+  request.tolerance = tolerance_of_stage(whole_, graph(), tolerance);
+  Result<PlanOutcome> found = make_plan(graph(), stage, request);
+  if (!found) return switch_to(found.error);
+  return switch_to(found->plan);
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT
+/// A stash that looks at how it is used: what a trainer and its callables owe, checked as they run.
+///
+/// A drop-in for Stash (stash/stash.hpp), for tests and for the first steps of a new trainer. It
+/// keeps a copy of all that forward made, so it needs the memory of every activation, and allocates.
+/// Whatever the plan is, it finds
+///
+///   - callables that do not make forward's bits: when all is put, once forward is over and its
+///     memory has been used for other layers, and at the last stage that may want them. So it sees
+///     other arithmetic (an inlined copy that the compiler contracts or vectorizes otherwise), a
+///     source that is not listed, scratch that was captured, parameters that are updated too early;
+///   - callables that leave outputs unwritten, depend on what memory held before, write to their
+///     sources, or beyond outputs and workspace;
+///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
+///     0xFF) as soon as the stage is left or the next one is entered, and is looked at for late
+///     writes; so do the memory of a stage, what stages carry once the last of them is over, and what is
+///     held once all that is made from it is put;
+///   - backward that writes to what it was given to read, or beyond the memory of its stage or what stages
+///     carry, and forward that writes beyond its place.
+///
+/// Each is a misuse (Error::misuse) in the words of the activation that it is about, returned by the
+/// call that noticed. check_stash() runs a whole step under two plans.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "../codec/float_bits.hpp"
+#include "../core/guarded.hpp"
+#include "stash.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace testing {
+
+template <class T = float, class Context = Cpu>
+class CheckedStash {
+  static_assert(!adacc::detail::has_memory_of_its_own<Context>,
+                "adacc: a CheckedStash reads and keeps values in the host's memory; on a device, "
+                "poison_dead(true) and two plans whose gradients are compared find such mistakes");
+
+ public:
+  CheckedStash() = default;
+
+  /// As Stash::make. The model's callables must outlive it.
+  static Result<CheckedStash> make(const StashModel<T, Context>& model, Plan plan) {
+    Result<Stash<T, Context>> stash = Stash<T, Context>::make(model, static_cast<Plan&&>(plan));
+    if (!stash) return stash.error;
+    CheckedStash checked;
+    checked.stash_ = static_cast<Stash<T, Context>&&>(*stash);
+    const Graph& graph = checked.graph();
+    for (int id = 0; id < model.activation_count(); ++id) {
+      checked.copies_.emplace_back(graph.node(id).output_bytes);
+      Copies& mine = checked.copies_.back();
+      mine.raw = model.is_raw(id);
+      mine.recompute = model.recompute_of(id);
+    }
+    for (const adacc::detail::StashCarried& said : model.carried())
+      checked.carried_.push_back({said, GuardedBlock(said.bytes(), poison)});
+    checked.find_last_uses();
+    for (int k = 0; k < graph.node_count(); ++k)
+      for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
+    return checked;
+  }
+
+  const Program& program() const { return stash_.program(); }
+  const Graph& graph() const { return stash_.graph(); }
+  const Plan& plan() const { return stash_.plan(); }
+  std::size_t arena_bytes() const { return stash_.arena_bytes(); }
+
+  std::size_t store_bytes() const { return stash_.store_bytes(); }
+  Error bind(Bytes arena, StoreRef store = {}) { return stash_.bind(arena, store); }
+  void poison_dead(bool fill) { stash_.poison_dead(fill); }
+
+  Error begin(Context& context) {
+    if (const Error why = end()) return why;
+    if (const Error why = stash_.begin(context)) return why;
+    for (Copies& copies : copies_) copies.is_placed = copies.is_given = false;
+    entered_ = false;
+    next_ = 0;
+    begun_ = true;
+    entered_stages_.assign(static_cast<std::size_t>(graph().node_count() - activations()), false);
+    return {};
+  }
+
+  /// In memory of its own, so that writes beyond it are seen.
+  View<T> place(int id, View<T> scratch) {
+    if (stash_.place(id, scratch).data() == scratch.data()) return scratch;
+    return values(id, hand_out(id));
+  }
+  Bytes place_bytes(int id, Bytes scratch) {
+    if (stash_.place_bytes(id, scratch).data() == scratch.data()) return scratch;
+    return hand_out(id).bytes();
+  }
+
+  Bytes scratch(int id) const { return stash_.scratch(id); }
+
+  Error put(int id, View<const T> value) {
+    if (const Error why = check_place(id)) return why;
+    if (const Error why = stash_.put(id, value)) return why;
+    return keep(id, value.data());
+  }
+  Error put_bytes(int id, ConstBytes value) {
+    if (const Error why = check_place(id)) return why;
+    if (const Error why = stash_.put_bytes(id, value)) return why;
+    return keep(id, value.data());
+  }
+
+  Error enter(int stage) {
+    if (const Error why = check_stage_memory()) return why;
+    if (entered_ && stage == stage_) return stash_.enter(stage);
+    if (const Error why = stash_.enter(stage)) return why;
+    end_stage();
+    end_carried(stage);
+    if (const Error why = check_callables(stage)) return why;
+    entered_ = true;
+    stage_ = stage;
+    entered_stages_[static_cast<std::size_t>(stage)] = true;
+    for (const int id : graph().backward_reads(activations() + stage)) {
+      if (!program().exact[static_cast<std::size_t>(id)]) continue;
+      const Result<ConstBytes> got = stash_.get_bytes(id);
+      if (!got) return got.error;
+      if (const std::size_t e = difference(id, got->data()); e < copies(id).forward.size())
+        return Error::misuse("backward stage ", stage, " would read ", name(id), " with byte ", e,
+                             " other than forward put it");
+    }
+    stage_memory_ = GuardedBlock(graph().node(activations() + stage).backward_workspace, poison);
+    return {};
+  }
+
+  Error leave(int stage) {
+    if (const Error why = check_stage_memory()) return why;
+    if (const Error why = stash_.leave(stage)) return why;
+    end_stage();
+    end_carried(stage - 1);
+    return {};
+  }
+
+  Result<Bytes> stage_memory() {
+    const Result<Bytes> memory = stash_.stage_memory();
+    return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
+  }
+
+  /// In memory of its own, valid until the last of its stages ends.
+  Result<View<T>> carried(int id) {
+    const Result<View<T>> there = stash_.carried(id);
+    if (!there) return there.error;
+    return View<T>(hand_on(id).template as<T>(), there->shape());
+  }
+  Result<Bytes> carried_bytes(int id) {
+    const Result<Bytes> there = stash_.carried_bytes(id);
+    if (!there) return there.error;
+    return hand_on(id).bytes();
+  }
+
+  /// In memory of its own, valid until the next enter(), begin() or end().
+  Result<View<const T>> get(int id) {
+    const Result<View<const T>> got = stash_.get(id);
+    if (!got) return got.error;
+    return View<const T>(values(id, give(id, got->data())));
+  }
+  Result<ConstBytes> get_bytes(int id) {
+    const Result<ConstBytes> got = stash_.get_bytes(id);
+    if (!got) return got.error;
+    return static_cast<const GuardedBlock&>(give(id, got->data())).bytes();
+  }
+
+  /// The step is over: looks at what the last stage did. begin() does so, too.
+  Error end() {
+    if (const Error why = check_stage_memory()) return why;
+    end_stage();
+    end_carried(-1);
+    return stash_.end();
+  }
+
+  /// An error if the last step was not a whole one: with all that forward makes, and each stage of backward
+  /// that reads any of it.
+  Error check_whole_step() const {
+    if (!begun_) return Error::misuse("the step never called begin() of the stash");
+    if (next_ < activations()) return Error::misuse("the step never put ", name(next_));
+    for (std::size_t stage = entered_stages_.size(); stage-- > 0;) {
+      const IdSpan reads = graph().backward_reads(activations() + static_cast<int>(stage));
+      if (!entered_stages_[stage] && !reads.empty())
+        return Error::misuse("the step never entered backward stage ", stage, ", which reads ",
+                             name(reads[0]));
+    }
+    return {};
+  }
+
+ private:
+  static constexpr unsigned char poison = 0xFF;
+
+  struct Copies {
+    explicit Copies(std::size_t bytes) : forward(bytes), placed(bytes), given(bytes, poison) {}
+
+    GuardedBlock forward;  ///< what was put
+    GuardedBlock placed;   ///< what place() handed out
+    GuardedBlock given;    ///< what get() gave; poison once that is over
+    bool is_placed = false;
+    bool is_given = false;
+    bool raw = false;
+    int last_use = -1;  ///< the last stage at which some plan may run its callable; -1: none does
+    int last_forward_reader = -1;  ///< the last activation that is made from it; -1: none is
+    StashRecompute<T> recompute;
+  };
+
+  /// A gradient that stages carry.
+  struct Carried {
+    adacc::detail::StashCarried said;
+    GuardedBlock memory;  ///< poison but from carried() on to the last of its stages
+    bool is_given = false;
+  };
+
+  int activations() const { return static_cast<int>(copies_.size()); }
+  Copies& copies(int id) { return copies_[static_cast<std::size_t>(id)]; }
+  const Copies& copies(int id) const { return copies_[static_cast<std::size_t>(id)]; }
+  ActivationName name(int id) const { return {graph(), id}; }
+
+  template <class Block>
+  auto values(int id, Block& block) const {
+    const Shape shape = graph().node(id).output;
+    return View(block.template as<T>(), copies(id).raw ? Shape(shape.elems() / sizeof(T)) : shape);
+  }
+
+  /// Under any plan: a callable may run until all that its activations serve is done.
+  void find_last_uses() {
+    const auto sooner = [](int a, int b) { return a < 0 || (b >= 0 && b < a) ? b : a; };
+    for (int stage = graph().node_count() - 1 - activations(); stage >= 0; --stage)
+      for (const int id : graph().backward_reads(activations() + stage)) {
+        int& last = copies(graph().maker_of(id)).last_use;
+        last = sooner(last, stage);
+      }
+    for (int id = activations() - 1; id >= 0; --id) {
+      const int maker = graph().maker_of(id);
+      if (maker != id || copies(id).recompute.call == nullptr) continue;
+      for (const int source : graph().sources(id)) {
+        int& last = copies(graph().maker_of(source)).last_use;
+        last = sooner(last, copies(id).last_use);
+      }
+    }
+  }
+
+  // Forward.
+
+  GuardedBlock& hand_out(int id) {
+    Copies& mine = copies(id);
+    if (!mine.is_placed) mine.placed.fill(poison);
+    mine.is_placed = true;
+    return mine.placed;
+  }
+
+  Error check_place(int id) const {
+    if (id < 0 || id >= activations() || !copies(id).is_placed || copies(id).placed.intact())
+      return {};
+    return Error::misuse("forward wrote beyond the place of ", name(id), ", which has ",
+                         copies(id).placed.size(), " bytes");
+  }
+
+  Error keep(int id, const void* from) {
+    std::memcpy(copies(id).forward.data(), from, copies(id).forward.size());
+    ++next_;
+    for (int k = 0; k <= id; ++k) {
+      Copies& mine = copies(k);
+      if (graph().node(k).value_outside || !mine.is_placed || mine.last_forward_reader > id)
+        continue;
+      mine.placed.fill(poison);  // forward has no more use for it
+      mine.is_placed = false;
+    }
+    if (graph().made_with_next(id)) return {};
+    return check_callable(graph().maker_of(id),
+                          "right after forward made it: another arithmetic, a source that is not "
+                          "listed, or one that forward has changed since");
+  }
+
+  // Callables.
+
+  Error check_callables(int stage) {
+    const char* late =
+        "once forward is over: it reads memory that was used again, such as scratch that it "
+        "captured, or an activation that is not listed";
+    const char* later =
+        "at the last stage that may want it: what it captured has changed while backward ran";
+    for (int id = activations(); id-- > 0;) {
+      if (graph().maker_of(id) != id) continue;
+      if (entered_ && copies(id).last_use != stage) continue;
+      if (const Error why = check_callable(id, entered_ ? later : late)) return why;
+    }
+    return {};
+  }
+
+  /// Runs the callable that makes activation `maker`, and those behind it, on copies.
+  Error check_callable(int maker, const char* when) {
+    const StashRecompute<T>& again = copies(maker).recompute;
+    if (again.call == nullptr) return {};
+    for (const unsigned char before : {poison, static_cast<unsigned char>(0x3F)}) {
+      std::vector<GuardedBlock> inputs, made;
+      std::vector<View<const T>> sources;
+      std::vector<View<T>> outputs;
+      for (const int source : graph().sources(maker)) {
+        const GuardedBlock& forward = copies(source).forward;
+        inputs.emplace_back(forward.size());
+        std::memcpy(inputs.back().data(), forward.data(), forward.size());
+        sources.push_back(values(source, inputs.back()));
+      }
+      for (int id = maker; id < activations() && graph().maker_of(id) == maker; ++id) {
+        made.emplace_back(copies(id).forward.size(), before);
+        outputs.push_back(values(id, made.back()));
+      }
+      GuardedBlock workspace(graph().node(maker).forward_workspace, before);
+      again.call(again.function, sources.data(), outputs.data(), workspace.bytes());
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const int source = graph().sources(maker)[i];
+        if (!inputs[i].intact() || !(inputs[i] == copies(source).forward))
+          return Error::misuse("recomputing ", name(maker), " writes to ", name(source),
+                               ", from which it is made");
+      }
+      if (!workspace.intact())
+        return Error::misuse("recomputing ", name(maker), " writes beyond its workspace of ",
+                             workspace.size(), " bytes");
+      for (std::size_t i = 0; i < made.size(); ++i) {
+        const int id = maker + static_cast<int>(i);
+        if (!made[i].intact())
+          return Error::misuse("recomputing ", name(maker), " writes beyond ", name(id),
+                               ", which has ", made[i].size(), " bytes");
+        const std::size_t e = difference(id, made[i].data());
+        if (e >= made[i].size()) continue;
+        if (before != poison)
+          return Error::misuse("what recomputing ", name(maker), " gives in byte ", e, " of ",
+                               name(id), " depends on what its memory held before");
+        return Error::misuse("recomputing ", name(maker), " gives other bits than forward in byte ",
+                             e, " of ", name(id), ", ", when);
+      }
+    }
+    return {};
+  }
+
+  /// The first byte in which `data` is not what was put as activation `id`; its size if none.
+  std::size_t difference(int id, const std::byte* data) const {
+    const GuardedBlock& forward = copies(id).forward;
+    std::size_t e = 0;
+    while (e < forward.size() && forward.data()[e] == data[e]) ++e;
+    return e;
+  }
+
+  // Backward.
+
+  GuardedBlock& give(int id, const void* from) {
+    Copies& mine = copies(id);
+    if (!mine.is_given) std::memcpy(mine.given.data(), from, mine.given.size());
+    mine.is_given = true;
+    return mine.given;
+  }
+
+  /// What the caller was given, and what is its no longer, is as it was handed out.
+  Error check_stage_memory() {
+    if (!stage_memory_.intact()) {
+      stage_memory_ = GuardedBlock(0);
+      return Error::misuse("backward stage ", stage_,
+                           " wrote beyond the memory that it was said to ", "need for itself");
+    }
+    for (Carried& mine : carried_) {
+      if (!mine.memory.intact()) {
+        mine.memory = GuardedBlock(mine.memory.size(), poison);
+        mine.is_given = false;
+        return Error::misuse("backward wrote beyond ", mine.said.name, ", which its stages ",
+                             mine.said.first_stage, " to ", mine.said.last_stage,
+                             " carry, and which has ", mine.said.bytes(), " bytes");
+      }
+      if (mine.is_given || is_poison(mine.memory)) continue;
+      mine.memory.fill(poison);
+      return Error::misuse(mine.said.name, ", which backward stages ", mine.said.first_stage,
+                           " to ", mine.said.last_stage,
+                           " carry, was written to after the last of them was over, or before the "
+                           "first of them asked for it");
+    }
+    for (int id = 0; id < activations(); ++id) {
+      Copies& mine = copies(id);
+      if (mine.is_placed && next_ > id && difference(id, mine.placed.data()) < mine.placed.size())
+        return Error::misuse("forward wrote to the place of ", name(id), " after it was put");
+      if (mine.is_given) {
+        const Result<ConstBytes> got = stash_.get_bytes(id);
+        if (!got) return got.error;
+        if (!mine.given.intact() ||
+            std::memcmp(mine.given.data(), got->data(), mine.given.size()) != 0)
+          return Error::misuse("backward stage ", stage_, " wrote to ", name(id),
+                               ", which it was given to read");
+      } else if (!mine.given.intact() || !is_poison(mine.given)) {
+        mine.given.fill(poison);
+        return Error::misuse(name(id), " was written to after the stage that had it was over");
+      }
+    }
+    return {};
+  }
+
+  static bool is_poison(const GuardedBlock& block) {
+    for (std::size_t i = 0; i < block.size(); ++i)
+      if (block.data()[i] != std::byte{poison}) return false;
+    return true;
+  }
+
+  /// Nothing that was handed out is the caller's any more.
+  void end_stage() {
+    for (Copies& mine : copies_) {
+      if (mine.is_given) mine.given.fill(poison);
+      if (mine.is_placed) mine.placed.fill(poison);
+      mine.is_given = mine.is_placed = false;
+    }
+    stage_memory_.fill(poison);
+  }
+
+  GuardedBlock& hand_on(int id) {
+    Carried& mine = carried_[static_cast<std::size_t>(id)];
+    mine.is_given = true;
+    return mine.memory;
+  }
+
+  /// What no stage from `stage` down carries is the caller's no more.
+  void end_carried(int stage) {
+    for (Carried& mine : carried_)
+      if (mine.is_given && mine.said.last_stage > stage) {
+        mine.memory.fill(poison);
+        mine.is_given = false;
+      }
+  }
+
+  Stash<T, Context> stash_;
+  std::vector<Copies> copies_;
+  std::vector<Carried> carried_;
+  GuardedBlock stage_memory_{0};
+  int next_ = 0;
+  int stage_ = -1;
+  bool begun_ = false;
+  bool entered_ = false;
+  std::vector<bool> entered_stages_;  ///< of the last step
+};
+
+/// Runs a trainer's step on a CheckedStash, under a plan that retains everything and one that
+/// recomputes whatever can be, and compares the gradients, which must have the same bits: what is
+/// wrong with the step or the callables of `model`; an empty error if nothing is. The step is a whole one:
+/// it puts all activations, and enters all stages that read some.
+///
+/// step(stash) is as for probe_stash(), for any type of stash: [&](auto& stash) { ... }.
+template <class T, class Context, class TrainStep>
+Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
+  const Result<Graph> graph = model.graph();
+  if (!graph) return graph.error;
+  const auto run = [&](const Plan& plan, std::vector<std::vector<T>>& gradients) -> Error {
+    auto stash = CheckedStash<T, Context>::make(model, plan);
+    if (!stash) return stash.error;
+    GuardedBlock block(stash->arena_bytes());
+    if (const Error why = stash->bind(block.bytes())) return why;
+    const Result<Array<View<const T>>> made = step(*stash);
+    if (!made) return made.error;
+    if (const Error why = stash->end()) return why;
+    if (const Error why = stash->check_whole_step()) return why;
+    if (!block.intact()) return Error::say("the stash wrote beyond its arena");
+    gradients.clear();
+    for (const View<const T>& part : *made) {
+      gradients.emplace_back(part.begin(), part.end());
+      for (const T value : part)
+        if (!adacc::detail::is_number(value))
+          return Error::misuse(
+              "the gradients are not finite: backward reads what is NaN by now, because its stage "
+              "is over, or forward does, or the step started from such values");
+    }
+    return {};
+  };
+  const auto same = [](const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
+    bool equal = a.size() == b.size();
+    for (std::size_t i = 0; equal && i < a.size(); ++i)
+      equal = a[i].size() == b[i].size() &&
+              (a[i].empty() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(T)) == 0);
+    return equal;
+  };
+  const Plan retain = retain_all(*graph);
+  Plan again = retain;
+  for (int id = 0; id < model.activation_count(); ++id)
+    if (graph->node(id).recomputable) again.policies[static_cast<std::size_t>(id)] = recompute();
+  std::vector<std::vector<T>> first, second;
+  if (const Error why = run(retain, first)) return why;
+  if (const Error why = run(again, second)) return why;
+  if (same(first, second)) return {};
+  if (const Error why = run(retain, second)) return why;
+  if (!same(first, second))
+    return Error::misuse(
+        "two steps under one plan gave different gradients: the step starts from other values or "
+        "gradients each time, or adds in another order");
+  return Error::misuse(
+      "recomputing changes the gradients, although all that backward was given has forward's "
+      "bits: it reads something else, or keeps a pointer for longer than a stage");
+}
+
+}}}  // namespace adacc::v0_1::testing

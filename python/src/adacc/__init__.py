@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""What PyTorch saves for backward, in fewer bytes.
+
+    with adacc.saved_tensors("tolerated"):
+        loss = model(x)
+    loss.backward()
+
+or, of all the bytes that a training step has in use at its peak,
+
+    budget = adacc.budget("40%")
+    for batch in batches:
+        with budget:
+            loss = model(batch)
+        loss.backward()
+
+and check(model, loss_fn) says what that does to gradients. README.md says more; the work is done by the
+C++ library's adapter/torch.hpp.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar, Union
+
+import torch
+
+try:
+    from . import _native
+except ImportError as why:
+    raise ImportError(
+        f"adacc's native part does not load into torch {torch.__version__}; it has to be built "
+        f"against the torch that runs: pip install --no-build-isolation --force-reinstall "
+        f"--no-deps ./python ({why})") from why
+
+if _native.built_for.split("+")[0] != torch.__version__.split("+")[0]:
+    raise ImportError(
+        f"adacc was built for torch {_native.built_for}, and this is {torch.__version__}: "
+        f"pip install --no-build-isolation --force-reinstall --no-deps ./python")
+
+from . import _reports as _reports  # as_dict and words of the native part's types
+from ._amounts import native_amount as _native_amount
+from ._check import CheckReport, OperatorError, ParameterError, check
+from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
+from ._checkpoints import checkpoint
+
+if TYPE_CHECKING:
+    from ._trainer import Callback as Callback
+
+__version__: str = _native.version
+SavedTensor = _native.SavedTensor
+Statistics = _native.Statistics
+BudgetReport = _native.BudgetReport
+Policy = Union[str, Callable[[SavedTensor], str]]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+__all__ = ["saved_tensors", "budget", "check", "checkpoint", "memory", "BudgetReport", "CheckReport",
+           "OperatorError", "ParameterError", "Policy", "SavedTensor", "Statistics"]
+
+
+def __getattr__(name: str) -> Any:
+    """adacc.Callback, which needs transformers: imported when somebody asks for it."""
+    if name == "Callback":
+        from ._trainer import Callback
+        return Callback
+    raise AttributeError(f"module 'adacc' has no attribute '{name}'")
+
+
+class _Hooks:
+    """What a store is given on this thread, from enter to exit, as often as one likes."""
+
+    def __init__(self, store: _native.SavedStore, of: Optional[_native.MemoryBudget] = None) -> None:
+        self._store, self._of = store, of
+        self._entered: List[Tuple[_native.Scope, Any]] = []
+
+    def enter(self) -> None:
+        scope = _native.Scope()
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
+        hooks.__enter__()
+        try:
+            scope.enter(self._of)
+        except BaseException:
+            hooks.__exit__(None, None, None)
+            raise
+        if self._of is not None:
+            _PlansTorchCheckpoints.enter()
+        self._entered.append((scope, hooks))
+
+    def exit(self, *how: Any) -> None:
+        if not self._entered:
+            raise RuntimeError("adacc: left more often than entered")
+        scope, hooks = self._entered.pop()
+        if self._of is not None:
+            _PlansTorchCheckpoints.exit()
+        try:
+            scope.exit()
+        finally:
+            hooks.__exit__(*how)
+
+
+class _Decorates:
+    """A context that may stand in front of a function: entered for each call of it."""
+
+    def __enter__(self) -> Any:
+        raise NotImplementedError
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        raise NotImplementedError
+
+    def __call__(self, function: _Function) -> _Function:
+        name = type(self).__name__
+        if not callable(function):
+            raise TypeError(f"adacc: {name} decorates a function, not a {type(function).__name__}; it is made with "
+                            f"parentheses: @adacc.{name}(...)")
+        if any(of(function) for of in (inspect.isgeneratorfunction, inspect.iscoroutinefunction,
+                                       inspect.isasyncgenfunction)):
+            raise TypeError(f"adacc: {name} decorates functions that compute when they are called; "
+                            f"{function.__name__} is a generator or a coroutine: use 'with' inside of it")
+
+        @functools.wraps(function, updated=())
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+        return within  # type: ignore[return-value]
+
+
+class saved_tensors(_Decorates):
+    """While it is entered, what operators on this thread save waits in fewer bytes.
+
+    policy: "tolerated" (8 bits for attention and what is not in the table, 4 for linear layers,
+    norms and GELU), "int8", "int4", "bf16", "lossless" (gradients keep their bits), "as_is"; or a
+    callable that is given a SavedTensor once for each storage and returns the name of a form:
+    "int8", "int4", "bf16", "lossless", "as_is".
+
+    least_bytes: what has a smaller storage is kept as it is.
+
+    An object may be entered again and again; its statistics go on. The innermost one holds. In front of
+    a function, @saved_tensors("int8") is entered for each call.
+    """
+
+    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
+        self._store = _native.SavedStore(policy, least_bytes)
+        self._hooks = _Hooks(self._store)
+
+    def __enter__(self) -> saved_tensors:
+        self._hooks.enter()
+        return self
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        self._hooks.exit(kind, *rest)
+        if kind is None:
+            self._store.settle()
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts since this object was made."""
+        return self._store.statistics()
+
+
+class budget(_Decorates):
+    """While it is entered, a training step's peak is kept within a budget of bytes.
+
+    amount: "40%" of the peak of a step as it is, or bytes: "30MiB", "4 GB" (of 10^9), 31457280; or
+    "auto": nine tenths of what the control group's limit and free memory leave when the object is made,
+    which report says. The peak is that above what was in use when the step began; memory counts it, from
+    the first budget on.
+
+    policy: as of saved_tensors. What it returns is the smallest form that may be planned for a
+    storage; it may also be kept as it is, or in a milder form. With "lossless" gradients keep
+    their bits: then it is masks, signs and checkpoints that save memory.
+
+    least_bytes: what has a smaller storage is kept as it is.
+
+    recorded_steps: so many steps run as they are and are recorded; the last one counts.
+
+    store: a folder on a disk. Tensors may then also be written to a file in it (without a name, past the
+    page cache, gone with the process) and read back before backward asks for them, without loss. A
+    folder where that cannot be is a RuntimeError that says why; report has written_bytes, read_bytes and
+    stall_seconds of the last step. Flash wears out by what is written.
+
+    Make it once and enter it for each step, or around all of them. Blocks that run through
+    checkpoint() or torch.utils.checkpoint's (so transformers' gradient_checkpointing) are computed again
+    if the plan says so, and else run as they are. A budget that cannot be met is a RuntimeError where the
+    first planned step begins; it says what can be.
+    """
+
+    def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
+                 least_bytes: int = 64 * 1024, recorded_steps: int = 2,
+                 store: Union[str, os.PathLike[str], None] = None) -> None:
+        if store is not None and not os.fspath(store):
+            raise ValueError("adacc: store is a folder on a disk, and '' is none")
+        wanted, self._looked_up = _native_amount(amount)
+        self._budget = _native.MemoryBudget(wanted, policy, least_bytes, recorded_steps,
+                                            "" if store is None else os.fspath(store))
+        self._hooks = _Hooks(self._budget.store, self._budget)
+
+    def __enter__(self) -> budget:
+        self._budget.enter()
+        try:
+            self._hooks.enter()
+        except BaseException:
+            self._budget.leave()
+            raise
+        return self
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        try:
+            self._hooks.exit(kind, *rest)
+        finally:
+            self._budget.leave()
+
+    @property
+    def report(self) -> BudgetReport:
+        """As of the last step that is over; str() of it says it in words."""
+        report = self._budget.report()
+        report.note = "; ".join(each for each in (report.note, self._looked_up) if each)
+        return report
+
+    def __del__(self) -> None:
+        made = getattr(self, "_budget", None)
+        if made is None:
+            return
+        report = made.report()
+        if report.recorded > 0 and report.budget_bytes == 0 and report.least_bytes == 0:
+            warnings.warn(f"adacc: a budget went before a step was planned ({report}): make it once, "
+                          f"in front of the loop over steps", stacklevel=2)
+
+
+class memory:
+    """Bytes of tensors on the CPU, counted by an allocator that takes the place of torch's.
+
+    Scratch of MKL and oneDNN is not among them, nor what was allocated before count().
+    """
+
+    @staticmethod
+    def count() -> None:
+        """Starts to count, for the rest of the process."""
+        _native.install_memory_count()
+
+    @staticmethod
+    def live() -> int:
+        return _native.live_bytes()
+
+    @staticmethod
+    def peak() -> int:
+        """The most since reset_peak()."""
+        return _native.peak_bytes()
+
+    @staticmethod
+    def reset_peak() -> None:
+        _native.reset_peak()
