@@ -213,6 +213,7 @@ cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   if (*p != nullptr) rt().pinned[static_cast<const u8*>(*p)] = n;
   return *p != nullptr || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
+cudaError_t cudaMallocHost(void** p, size_t n) { return cudaHostAlloc(p, n, 0); }
 cudaError_t cudaFreeHost(void* p) {
   run_all_waiting(false);
   rt().pinned.erase(static_cast<const u8*>(p));

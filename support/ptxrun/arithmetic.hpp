@@ -80,6 +80,14 @@ struct Max {
     return a > b ? a : b;
   }
 };
+/// The magnitude of b with the sign of a.
+struct CopySign {
+  template <class T>
+  static T of(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return std::copysign(b, a);
+    else return b;
+  }
+};
 struct And {
   template <class T>
   static T of(T a, T b) {

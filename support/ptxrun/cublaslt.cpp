@@ -6,11 +6,9 @@
 // real one might.
 #include <cublasLt.h>
 
-#include <bit>
 #include <cstring>
-#include <vector>
 
-#include "host.hpp"
+#include "host_matrix.hpp"
 
 using namespace ptxrun;
 
@@ -27,11 +25,6 @@ struct Task {
   cublasLtEpilogue_t epilogue;
   const void* bias;
   cudaDataType_t bias_type;
-};
-struct Matrix {
-  cudaDataType_t type;
-  u64 rows, cols;
-  std::int64_t ld;
 };
 struct Wishes {
   u64 workspace;
@@ -59,42 +52,6 @@ cublasStatus_t status_of(bool fine) {
   return fine ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-bool known(cudaDataType_t type) { return type == CUDA_R_32F || type == CUDA_R_16BF; }
-u64 size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
-
-/// Number i at `stored`, which are of a known type.
-float number_at(const u8* stored, cudaDataType_t type, u64 i) {
-  if (type == CUDA_R_16BF) {
-    std::uint16_t upper = 0;
-    std::memcpy(&upper, stored + 2 * i, sizeof upper);
-    return std::bit_cast<float>(u32{upper} << 16);
-  }
-  float number = 0;
-  std::memcpy(&number, stored + 4 * i, sizeof number);
-  return number;
-}
-/// The other way; bfloat16 is rounded to the nearest.
-void put_number(u8* stored, cudaDataType_t type, u64 i, float number) {
-  if (type == CUDA_R_16BF) {
-    const u32 bits = std::bit_cast<u32>(number);
-    const bool nan = number != number;
-    const auto upper =
-        static_cast<std::uint16_t>(nan ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-    std::memcpy(stored + 2 * i, &upper, sizeof upper);
-  } else {
-    std::memcpy(stored + 4 * i, &number, sizeof number);
-  }
-}
-
-/// op(stored), row by row.
-std::vector<float> rows_of(const u8* stored, const Matrix& m, bool transposed) {
-  std::vector<float> out(m.rows * m.cols);
-  const u64 ld = static_cast<u64>(m.ld);
-  for (u64 c = 0; c < m.cols; ++c)
-    for (u64 r = 0; r < m.rows; ++r)
-      out[transposed ? c * m.rows + r : r * m.cols + c] = number_at(stored, m.type, c * ld + r);
-  return out;
-}
 bool aligned(const void* p, std::uint32_t boundary) {
   return reinterpret_cast<u64>(p) % boundary == 0;
 }
@@ -234,41 +191,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
   float factor = 0, kept = 0;
   std::memcpy(&factor, alpha, sizeof factor), std::memcpy(&kept, beta, sizeof kept);
   handle->products += 1;
+  const Product product{factor,
+                        kept,
+                        {left, l, turned_l},
+                        {right, r, turned_r},
+                        {old, o, false},
+                        {out, d, false},
+                        biased ? task.bias : nullptr,
+                        "cublasLtMatmul"};
   const cudaError_t status = enqueue(stream, [=]() -> cudaError_t {
-    const auto span = [](const Matrix& at) {
-      return ((at.cols - 1) * static_cast<u64>(at.ld) + at.rows) * size_of(at.type);
-    };
-    const auto device = [](const void* p, u64 bytes, bool writes) {
-      return device_bytes(p, bytes, writes, "cublasLtMatmul");
-    };
-    const u8* const a = device(left, span(l), false);
-    const u8* const b = device(right, span(r), false);
-    const u8* const c = kept != 0 ? device(old, span(o), false) : nullptr;
-    const u8* const bias = biased ? device(task.bias, m * size_of(d.type), false) : nullptr;
-    if (!a || !b || (kept != 0 && !c) || (biased && !bias)) return cudaErrorIllegalAddress;
-    const std::vector<float> x = rows_of(a, l, turned_l), y = rows_of(b, r, turned_r);
-    std::vector<float> sums(m * n);
-    for (u64 i = 0; i < m; ++i)
-      for (u64 p = 0; p < k; ++p)
-        for (u64 j = 0; j < n; ++j) sums[i * n + j] += x[i * k + p] * y[p * n + j];
-    for (u64 j = 0; j < n; ++j)
-      for (u64 i = 0; i < m; ++i) {
-        float& value = sums[i * n + j];
-        value *= factor;
-        if (kept != 0) value += kept * number_at(c, o.type, j * static_cast<u64>(o.ld) + i);
-        if (biased) value += number_at(bias, d.type, i);
-      }
     if (needs.workspace != 0) {
-      u8* const scratch = device_bytes(workspace, workspace_bytes, true, "cublasLtMatmul");
+      u8* const scratch = device_bytes(workspace, workspace_bytes, true, product.who);
       if (!scratch) return cudaErrorIllegalAddress;
       std::memset(scratch, 0xC7, workspace_bytes);
     }
-    u8* const to = device(out, span(d), true);
-    if (!to) return cudaErrorIllegalAddress;
-    for (u64 j = 0; j < n; ++j)
-      for (u64 i = 0; i < m; ++i)
-        put_number(to, d.type, j * static_cast<u64>(d.ld) + i, sums[i * n + j]);
-    return cudaSuccess;
+    return product.run();
   });
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

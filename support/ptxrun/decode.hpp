@@ -144,7 +144,12 @@ class Decoder : private MemoryDecoder {
       arithmetic([](auto t) -> Fn { return binary<Min, typename decltype(t)::type>; });
     else if (op == "max")
       arithmetic([](auto t) -> Fn { return binary<Max, typename decltype(t)::type>; });
-    else if (op == "div") {
+    else if (op == "copysign") {
+      if (type == "f32") in.fn = binary<CopySign, float>;
+      if (type == "f64") in.fn = binary<CopySign, double>;
+      known_fn(in.fn, s.op);
+      three(bits_of(type));
+    } else if (op == "div") {
       if (has("approx") || has("full")) approximate(s);
       arithmetic([](auto t) -> Fn { return binary<Div, typename decltype(t)::type>; });
     } else if (op == "rem") {
