@@ -75,7 +75,7 @@ class CudaBlock {
   Storage& storage_;
 };
 
-/// What is wrong with the memory that a codec of that name is called with.
+/// Why the memory passed to codec `name` is unusable; empty if it is usable.
 template <class T>
 Error codec_memory_fault(const Cuda& cuda, const char* name, View<T> x, const std::byte* blob,
                          std::size_t bytes) {
