@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// A store in page-locked memory of the host, for activations of a GPU.
 ///
-/// Copies go over two streams of the store's own, one for each direction, since a device copies both
-/// ways at a time, beside the kernels of the stream that a step runs on.
-/// Events order them, and the host waits for none: a transfer begins behind all that was queued
-/// on the step's stream before begin(), and all that is queued there behind wait() finds it ended. A step that
-/// is captured takes both streams into its graph.
-/// So done() is always true, as wait() returns at once, and slices never wait. Whoever looks at the
-/// memory from the host, or gives it back, synchronizes the step's stream first.
+/// Copies go over two streams of the store, one for each direction, since a device copies both ways at a time, beside
+/// the kernels of the step's stream. Events order the copies, and the host waits for none: a transfer begins after
+/// all work queued on the step's stream before begin(), and all work queued there after wait() finds the transfer
+/// ended. If a step is captured, its graph includes both streams. So done() is always true, wait() returns at once,
+/// and slices never wait. Before the host looks at the memory, or gives it back, synchronize the step's stream.
 ///
-/// Steps ran with it on the executor of tests, and its order was tested against a runtime made up for
-/// that; not run on a GPU.
+/// Steps ran with this store on the executor of tests, and the order was tested against a made-up runtime; not run on
+/// a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,14 +29,14 @@ class PinnedHost {
   PinnedHost() = default;
   PinnedHost(PinnedHost&&) noexcept = default;
   PinnedHost& operator=(PinnedHost&&) noexcept = default;
-  /// Copies that are still queued have ended when it returns.
+  /// Waits for copies that are still queued.
   ~PinnedHost() {
     for (const Stream* stream : {&writes_, &reads_})
       if (stream->get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream->get()));
   }
 
-  /// `bytes` of the host's memory for the current device; `stream` is that of the steps' context
-  /// (Cuda::stream()): a step on another one refuses the store.
+  /// `bytes` of host memory for the current device. `stream` must be the stream of the steps' context
+  /// (Cuda::stream()): a step on another stream refuses the store.
   static Result<PinnedHost> make(std::size_t bytes, cudaStream_t stream = nullptr) {
     PinnedHost made;
     if (const Error why = detail::stream_fault(stream))
@@ -87,8 +85,8 @@ class PinnedHost {
 
   bool done(int) const { return true; }
 
-  /// The reason why a copy could not be queued. That one failed later is what the stream says when it
-  /// is synchronized, as of kernels.
+  /// The reason why a copy could not be queued. A copy that fails later is reported when the stream is synchronized,
+  /// like a failed kernel.
   Error wait(int ticket) {
     Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
     then(mine, [&] { return cudaStreamWaitEvent(stream_, mine.ended.get(), 0); });
@@ -100,7 +98,7 @@ class PinnedHost {
   using Stream = detail::CudaHandle<cudaStream_t, &cudaStreamDestroy>;
   struct Ticket {
     Event begun;  ///< on the step's stream
-    Event ended;  ///< on that of the store's which copies
+    Event ended;  ///< on the store's stream of copies
     cudaError_t status = cudaSuccess;
   };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Transfers to and from a file by io_uring: the kernel's queues, without a thread of ours.
 ///
-/// By raw system calls, because liburing is not everywhere. Tensors are cut into pieces, so that one
-/// of them fills the device's queue. Everything happens on the calling thread: completions are
-/// collected when a transfer begins, and when somebody asks.
+/// Made of raw system calls, because liburing is not everywhere. Tensors are cut into pieces, so one tensor fills the
+/// device's queue. All work is done on the calling thread: completions are collected when a transfer begins, and by
+/// done() and wait().
 #pragma once
 
 #include <linux/io_uring.h>
@@ -23,8 +23,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class UringTransfers {
  public:
-  /// The file stays the caller's, and open until this is destroyed. If the kernel refuses,
-  /// refused() says why, and nothing else may be called.
+  /// The file stays the caller's, and must stay open until the destructor. If the kernel refuses, refused() says why,
+  /// and nothing else may be called.
   explicit UringTransfers(int file) : file_(file) {
     io_uring_params params{};
     ring_ = static_cast<int>(::syscall(SYS_io_uring_setup, entries, &params));
@@ -54,7 +54,7 @@ class UringTransfers {
   }
   UringTransfers(const UringTransfers&) = delete;
   UringTransfers& operator=(const UringTransfers&) = delete;
-  /// Whatever is still under way is waited for: it reads or writes memory of the caller's.
+  /// Waits for transfers under way: they use memory of the caller's.
   ~UringTransfers() {
     for (std::size_t i = 0; refused_ == 0 && i < tickets_.size(); ++i) wait(static_cast<int>(i));
     if (requests_ != nullptr) ::munmap(requests_, requests_bytes_);
@@ -110,7 +110,7 @@ class UringTransfers {
     bool write = false;
     std::size_t offset = 0;
     std::byte* memory = nullptr;
-    std::size_t bytes = 0;  ///< still to be moved
+    std::size_t bytes = 0;  ///< still to move
   };
   struct Ticket {
     int pieces = 0;  ///< under way
@@ -148,13 +148,13 @@ class UringTransfers {
       const unsigned waiting = *sq_tail_ - __atomic_load_n(sq_head_, __ATOMIC_ACQUIRE);
       if (waiting == 0) return;
       if (enter(waiting, 0) < 0) {
-        if (errno == EAGAIN || errno == EBUSY) collect(false);  // its queues are full for a moment
+        if (errno == EAGAIN || errno == EBUSY) collect(false);  // full for a moment
         else if (errno != EINTR) return fail_waiting(errno);
       }
     }
   }
 
-  /// The kernel takes no requests at all: what is in the queue has failed.
+  /// The kernel takes no requests at all: ends the queued ones with `reason`.
   void fail_waiting(int reason) {
     const unsigned head = __atomic_load_n(sq_head_, __ATOMIC_ACQUIRE);
     for (unsigned at = head; at != *sq_tail_; ++at)
@@ -167,7 +167,7 @@ class UringTransfers {
                      least > 0 ? IORING_ENTER_GETEVENTS : 0U, nullptr, 0);
   }
 
-  /// Takes note of what has ended; if `block`, of one piece at least.
+  /// Notes which pieces have ended; if `block`, waits for at least one.
   void collect(bool block) {
     unsigned head = *cq_head_;
     while (block && head == __atomic_load_n(cq_tail_, __ATOMIC_ACQUIRE)) {
@@ -183,11 +183,11 @@ class UringTransfers {
     if (again) flush();
   }
 
-  /// Piece `id` has moved `moved` bytes, or failed; whether the rest of it was queued again.
+  /// Piece `id` has moved `moved` bytes, or failed; returns whether the rest of the piece was queued again.
   bool note(unsigned id, int moved) {
     Piece& piece = pieces_[id];
     const bool again = moved == -EINTR || moved == -EAGAIN;
-    if (moved == 0) moved = -EIO;  // the file is shorter than it was made
+    if (moved == 0) moved = -EIO;  // the file is shorter than when it was made
     if (moved < 0 && !again) {
       end(id, -moved);
       return false;
