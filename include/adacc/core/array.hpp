@@ -6,7 +6,7 @@
 /// has the few operations needed there, over new T[] or over memory lent by the caller (for programs without a heap).
 ///
 /// Loops over elements stay out of line: inlined into a planner, and vectorized there for arrays of a few elements,
-/// they were a third of the planner's code and compile time. At run time arrays of plain data share the functions
+/// they were a third of the planner's code and compile time. At run time, arrays of plain data share the functions
 /// that move bytes, whatever their type.
 #pragma once
 

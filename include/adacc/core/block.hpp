@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Zeroed memory that starts 64-byte aligned: parameters, moments, tokens.
+/// Zeroed, 64-byte aligned memory: parameters, moments, tokens.
 ///
 /// std::vector aligns to 16 bytes and throws if there is no memory; a Block returns an error value. A block that
 /// starts at a multiple of huge_page asks Linux for huge pages: writes past the page cache pin every page of a

@@ -17,7 +17,7 @@ class ClockRef {
  public:
   constexpr ClockRef() = default;
 
-  /// A function, or a lambda that captures nothing.
+  /// A function, or a lambda without captures.
   constexpr ClockRef(double (*function)()) : function_(function) {}  // implicit: a parameter type
   template <class Clock>
     requires std::is_convertible_v<const Clock&, double (*)()>

@@ -44,7 +44,7 @@
 #define ADACC_VERSION_MINOR 1
 #define ADACC_VERSION_PATCH 0
 
-// Each of these options decides comparisons with NaN in advance, or regroups sums that round on purpose. (clang
+// Each of these options decides comparisons with NaN in advance, or regroups sums whose rounding matters. (clang
 // defines no macro for -fassociative-math or -funsafe-math-optimizations alone.)
 #if !defined(ADACC_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \

@@ -5,7 +5,7 @@
 /// and has these members (Cpu in cpu.hpp is an example; testing::ContextArchetype has no more):
 ///
 ///     static constexpr bool runs_parts;   // whether kernels can be called for parts of their work
-///     int  workers() const;               // threads that workspaces are made for
+///     int  workers() const;               // threads, each with a workspace
 ///     template <class T> void fill(View<T> to, T value);                    // to = value
 ///     template <class T> void accumulate(View<const T> from, View<T> to);   // to += from
 ///     class Loss;                         // where a step's loss lands:
@@ -34,7 +34,7 @@
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 ///
-/// For codecs that are watched, such a context gathers pieces of a blob, each of an even number of bytes, for the
+/// For watched codecs, such a context gathers pieces of a blob, each of an even number of bytes, for the
 /// host to read:
 ///
 ///     void gather(const std::byte* from, const Pieces& pieces, std::byte* to);
@@ -81,7 +81,7 @@ struct KernelCall {
   bool packed_holds = false;
 
   /// Set for layers and losses that can be split. A kernel that computes a mean over all rows, or draws numbers by
-  /// element, needs to know its items.
+  /// element, needs to know the items.
   Part part;
 
   /// The stream of random numbers for the activation whose layer is running. The caller sets seed, step and

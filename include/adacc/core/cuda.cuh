@@ -3,7 +3,7 @@
 ///
 /// Work is queued on the stream and nothing waits for it: no launch allocates or synchronizes, so a step can be
 /// captured in a CUDA graph. Tensors, blobs and losses are device memory. A call therefore reports only failures
-/// known on the host: arguments that do not fit, and failed launches. Layers return nothing: the context keeps their
+/// known on the host: arguments that do not fit, and failed launches. Layers return nothing: the context keeps the
 /// first failure, and the step asks for it at its end.
 ///
 ///     Result<Cuda> cuda = Cuda::make(stream, &products);   // looks at device and stream
@@ -77,7 +77,7 @@ class Cuda : public KernelCall {
   explicit Cuda(cudaStream_t stream, CudaProducts* products = nullptr)
       : stream_(stream), products_(products) {}
 
-  /// Checks that there is a device, that it runs our kernels, and that the stream belongs to the current device.
+  /// Checks for a device that runs our kernels, and for a stream of the current device.
   /// Stream and products must outlive the context and its copies.
   static Result<Cuda> make(cudaStream_t stream, CudaProducts* products = nullptr);
 
@@ -157,7 +157,7 @@ class Cuda : public KernelCall {
 
   /// Why `bytes` bytes at `data` are no memory of the current device; empty if they are.
   static Error memory_fault(const char* name, const void* data, std::size_t bytes);
-  /// Why `bytes` bytes at `data` are no memory that the host can read; empty if they are.
+  /// Why `bytes` bytes at `data` are no memory readable by the host; empty if they are.
   static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 
   /// Memory passed to a function by a caller.
@@ -166,7 +166,7 @@ class Cuda : public KernelCall {
     const void* data;
     std::size_t bytes;
   };
-  /// The fault of the first block that is no memory of the current device, in words that begin with `who`. Asks CUDA
+  /// The fault of the first block outside of the current device's memory, in words that begin with `who`. Asks CUDA
   /// twice for each block, which may also be done while a stream is captured. Asks nothing within steps, which have
   /// already checked the memory.
   Error examine(const char* who, std::initializer_list<Lent> all) const {
@@ -190,7 +190,7 @@ class Cuda : public KernelCall {
       if (place_ != nullptr)
         static_cast<void>(cudaMemsetAsync(place_, 0, sizeof(double), stream_));  // kept by CUDA
     }
-    /// For losses that compute on the host.
+    /// For losses computed on the host.
     void add(double share);
     /// Waits for all work queued on the stream; NaN if any of the work failed.
     double value() const {

@@ -20,7 +20,7 @@ class CudaHandle {
     if (handle_ != nullptr) static_cast<void>(give_back(handle_));
   }
   Handle get() const { return handle_; }
-  /// The place for a call that creates a handle; there must be none yet.
+  /// The place for a call to create a handle; there must be none yet.
   Handle* place() { return &handle_; }
 
  private:

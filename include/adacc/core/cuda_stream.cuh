@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Checks that a stream belongs to the device on which it is to be used.
+/// Checks that a stream belongs to the device that will use it.
 #pragma once
 
 #include <cuda_runtime_api.h>

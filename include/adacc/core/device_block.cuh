@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Zeroed memory of a CUDA device, and copies between it and the host's.
 ///
-/// A program with a trainer has device memory already, and lends it: a step takes views. A DeviceBlock is for
-/// programs that have none.
+/// A program with a trainer has device memory already, and lends it: a step takes views. A DeviceBlock serves
+/// other programs.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ class DeviceBlock {
       block.size_ = elems;
       status = cudaMemset(block.memory_, 0, bytes);
     }
-    // Streams that do not wait for the default stream may use the block at once.
+    // Streams may use the block at once, even without waiting for the default stream.
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
     if (status != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
@@ -74,7 +74,7 @@ class DeviceBlock {
   View<const T> view() const { return {data_, Shape(size_)}; }
 
  private:
-  static constexpr std::size_t granularity = 256;  ///< of CUDA's allocations
+  static constexpr std::size_t granularity = 256;  ///< in CUDA's allocations
 
   void swap(DeviceBlock& other) noexcept {
     std::swap(memory_, other.memory_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Element types that tensors can have, as run-time values.
+/// Element types of tensors, as run-time values.
 #pragma once
 
 #include <cstddef>

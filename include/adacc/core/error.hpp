@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Errors as values: a sentence that says what was asked and what is possible.
+/// Errors as values: a sentence that names the request and the possibilities.
 ///
 /// Nothing here throws or prints. The text lives inside the value, so errors work without a heap and in constant
 /// expressions. The compiler warns if an error is ignored; taking the value of a failed Result ends the program on
@@ -14,7 +14,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A byte count that an error shows with its unit: "96.0 MiB (100663296 bytes)".
+/// A byte count shown with a unit: "96.0 MiB (100663296 bytes)".
 struct ShownBytes {
   std::size_t bytes;
 };
@@ -36,7 +36,7 @@ class [[nodiscard]] Error {
     return error;
   }
 
-  /// Like say(), for errors that only a mistake in the calling code can cause, such as a span that is too small: a
+  /// Like say(), for errors caused only by a mistake in the calling code, such as too small a span: a
   /// debug build asserts first (ADACC_ASSERT in config.hpp).
   template <class... Pieces>
   static constexpr Error misuse(const Pieces&... pieces) {
@@ -49,7 +49,7 @@ class [[nodiscard]] Error {
   constexpr explicit operator bool() const { return size_ != 0; }
   constexpr const char* text() const { return text_; }
 
-  // Out of line: sentences of many pieces would be much code that rarely runs.
+  // Out of line: sentences of many pieces would be much code for rare cases.
   [[gnu::noinline, gnu::cold]] constexpr void append(const char* text) {
     while (*text != '\0' && size_ + 1 < capacity) text_[size_++] = *text++;
   }

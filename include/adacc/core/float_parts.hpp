@@ -55,7 +55,7 @@ constexpr T nearest(std::uint64_t mantissa, int exponent, bool more, bool negati
     int width = 0;
     while (width < 64 && mantissa >> width != 0) ++width;
     const int lead = exponent + width - 1;  // the number is in [2^lead, 2^(lead + 1))
-    const int least = 1 - Format::bias;     // of normal numbers
+    const int least = 1 - Format::bias;     // least lead of normal numbers
     const int kept = Format::fraction + 1 - (lead < least ? least - lead : 0);
     const int drop = width - kept;
     if (lead > Format::bias) {

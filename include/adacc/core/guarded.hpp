@@ -50,7 +50,7 @@ class GuardedBlock {
   }
 
   void fill(unsigned char value) {
-    // The second comparison always holds; without it g++ 12 fears a size that wrapped around.
+    // The second comparison always holds; without it g++ 12 warns of a wrapped size.
     if (bytes_ > 0 && bytes_ < storage_.size()) std::memset(data(), value, bytes_);
   }
 

@@ -67,7 +67,7 @@ struct DecimalFraction {
   }
 };
 
-/// The fewest digits that are read back as this number; among these, the nearest.
+/// The fewest digits read back as this number; among these, the nearest.
 constexpr Decimal shortest_decimal(const FloatParts& parts) {
   const bool even = (parts.mantissa & 1) == 0;  // then a tie is read back as this number
   DecimalFraction left(parts);
@@ -126,7 +126,7 @@ constexpr Decimal rounded_decimal(const FloatParts& parts, int digits, bool behi
 /// A number as text, to append to a string or to an Error.
 class NumberText {
  public:
-  /// The shortest text that is read back as this number, of this type: "0.1", "1e-09".
+  /// The shortest text read back as this number, of this type: "0.1", "1e-09".
   template <class T>
   static constexpr NumberText shortest(T value) {
     NumberText made;

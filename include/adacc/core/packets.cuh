@@ -2,7 +2,7 @@
 /// How kernels of a CUDA device move tensors: in packets of consecutive elements, 16 bytes at once if pointers are
 /// aligned.
 ///
-/// A kernel that waits for memory is as fast as its threads have bytes in flight, and an access of 16 bytes costs a
+/// A kernel bound by memory is as fast as its threads have bytes in flight, and an access of 16 bytes costs a
 /// thread no more than one of 2. Results do not depend on how a packet was read: unaligned tensors, and the last
 /// elements of a tensor, are read and written one by one, by the same thread with the same arithmetic.
 #pragma once

@@ -43,7 +43,7 @@ constexpr bool take_exponent(std::string_view& rest, char lower, char upper, int
   return true;
 }
 
-/// Digits with a point among them: digits 10^exponent. Digits beyond those that can matter are replaced by one, which
+/// Digits with a point among them: digits 10^exponent. Digits too far behind to matter are replaced by one, which
 /// says whether any of them was not 0.
 struct DecimalText {
   Natural digits{};
@@ -181,7 +181,7 @@ constexpr bool take_number(std::string_view& rest, T& value) {
   }
 }
 
-/// Reads a number that is all of `text`, as take_number() does.
+/// Reads all of `text` as a number, like take_number().
 template <class T>
 constexpr bool read_number(std::string_view text, T& value) {
   T found{};
@@ -190,7 +190,7 @@ constexpr bool read_number(std::string_view text, T& value) {
   return true;
 }
 
-/// Reads a number that is all of `text`, in the format of printf's %a or as a decimal.
+/// Reads all of `text` as a number, in the format of printf's %a or as a decimal.
 template <class T>
 constexpr bool read_hexadecimal(std::string_view text, T& value) {
   T found{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a kept activation is stored from its last reader in forward to its first reader in backward: in which place,
+/// How a kept activation is stored from the last reader in forward to the first reader in backward: in which place,
 /// and encoded by which codec, if any.
 ///
 /// A new form needs a field here, with the names, numbers and lists of forms below; an entry in forms_of()
@@ -17,7 +17,7 @@ namespace adacc { inline namespace v0_1 {
 
 enum class Place : std::uint8_t {
   arena,
-  store,  ///< in a store that the caller lends (store/store.hpp), if the arena has no room
+  store,  ///< in a store lent by the caller (store/store.hpp), if the arena has no room
 };
 
 struct Form {
@@ -28,7 +28,7 @@ struct Form {
   constexpr bool encoded() const { return codec != nullptr; }
   /// Whether the activation may leave the arena.
   constexpr bool travels() const { return place == Place::store; }
-  /// Whether backward reads the bits that forward computed.
+  /// Whether backward reads the very bits of forward.
   constexpr bool lossless() const { return codec == nullptr || codec->lossless; }
   /// Whether backward reads values: some codecs keep no more than certain readers need.
   constexpr bool keeps_values() const { return codec == nullptr || codec->keeps_values; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Keep the activation outside of the arena, in a store that the caller lends: on a disk, in other memory, on a GPU's
+/// Keep the activation outside of the arena, in a store lent by the caller: on a disk, in other memory, on a GPU's
 /// host.
 ///
 /// `Offload<>` sends the activation unencoded, so nothing is lost; `Offload<Compress<Codec>>` sends the encoded one.

@@ -25,7 +25,7 @@ class Policy {
 
   /// How the activation is kept; only if keeps().
   constexpr const Form& form() const { return form_; }
-  /// The codec of an activation that is kept encoded; otherwise null.
+  /// The codec of an encoded activation; otherwise null.
   constexpr const CodecInfo* codec() const { return form_.codec; }
   /// Whether the activation is kept in the arena, unencoded.
   constexpr bool retains() const { return keeps() && form_ == Form{}; }

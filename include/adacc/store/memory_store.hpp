@@ -17,7 +17,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The speed of a link, on a clock that can be made to pass.
+/// The speed of a link, on a clock that a test may set.
 struct StoreSpeed {
   ClockRef clock;  ///< seconds; none: transfers take no time
   /// Lets the clock reach a time: sleeps, or sets a made-up clock. Required if there is a clock.

@@ -34,7 +34,7 @@ class ScratchFile {
   ScratchFile() = default;
 
   /// A file of `bytes` bytes in `folder`, which must lie on a disk with room for the file. `automatic` takes io_uring
-  /// if available. The object must not be moved while lent.
+  /// if available. Do not move the object while lent.
   static Result<ScratchFile> make(const std::string& folder, std::size_t bytes,
                                   FileEngine engine = FileEngine::automatic) {
     ScratchFile made;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Tensors with their matrices in int8: a quarter of the bytes, for who only runs a network.
+/// Tensors with their matrices in int8: a quarter of the bytes, for programs that only run a network.
 ///
-/// Each row of a matrix has a scale that takes its largest magnitude to 127, as plain::quantize_rows does
-/// it, which the layers of layer/plain that compute in int8 read. A number comes back as its integer times
-/// the scale of its row, and is then off by half a scale at most. A linear layer's row is an output, an
-/// embedding's a token. Vectors (biases, norms) are few and stay float.
+/// Each row of a matrix has a scale that takes its largest magnitude to 127, as in plain::quantize_rows; the layers
+/// of layer/plain that compute in int8 read these scales. A number comes back as its integer times the scale of the
+/// row, off by half a scale at most. A row of a linear layer is an output, a row of an embedding a token. Vectors
+/// (biases, norms) are few and stay float.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ namespace adacc { inline namespace v0_1 {
 class Int8Tensors {
  public:
   Int8Tensors() = default;
-  /// Of `tensors`, those of float32 with two axes or more become int8, under their names; behind each
-  /// comes "<name>.scale", float32 (rows), a row being what one index of the first axis names. All others
-  /// are passed on, and have to live as long as this. Matrices that are not finite are refused.
+  /// Tensors of float32 with two or more axes become int8, under their names; behind each comes "<name>.scale",
+  /// float32 (rows); a row is one index of the first axis. All other tensors are passed on, and must live as long as
+  /// this object. Matrices that are not finite are refused.
   static Result<Int8Tensors> make(const std::vector<NamedTensor>& tensors) {
     Int8Tensors made;
     made.codes_.reserve(tensors.size());
@@ -53,7 +53,7 @@ class Int8Tensors {
   Int8Tensors(Int8Tensors&&) = default;
   Int8Tensors& operator=(Int8Tensors&&) = default;
 
-  /// To write: by write_weights_header() or write_safetensors(). They view numbers that are held here.
+  /// The tensors to write, by write_weights_header() or write_safetensors(): views of numbers held here.
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
  private:
