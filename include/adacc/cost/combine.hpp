@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Costs that several machines measured, each of some nodes of a network, as one profile and a speed of
+/// Costs measured by several machines, each for some nodes of a network, combined into one profile and a speed for
 /// each machine.
 ///
-/// Copies of a layer cost the same on one machine, and what two machines measured of the same layers tells
-/// how much faster one of them is. So layers that only one of them measured are known for all, and a
-/// network that fits on none of them is measured by all together.
+/// Copies of a layer cost the same on one machine, and layers measured by two machines tell how much faster one of
+/// them is. So layers measured by only one machine are known for all, and a network too large for any machine is
+/// measured by all together.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,16 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a machine measured: the costs of nodes first..last; last < first: of none.
+/// A machine's measurement: the costs of nodes first..last; last < first: no nodes.
 struct MeasuredNodes {
   int first = 0, last = -1;
-  /// Of the whole network; what is said of other nodes is not looked at. `loss` counts if the last node
-  /// was measured.
+  /// A profile of the whole network, in which other nodes are ignored. `loss` counts if the last node was measured.
   CostProfile costs;
 };
 
 struct CombinedCosts {
   CostProfile profile;   ///< seconds on a machine of speed 1
-  Array<double> speeds;  ///< of the machines; the largest is 1
+  Array<double> speeds;  ///< speeds of the machines; the largest is 1
 };
 
 namespace detail {
@@ -55,7 +54,7 @@ class CostCombiner {
       known += seconds(nodes[c]);
       guessed += seconds(estimate_.node(firsts_[c]));
     }
-    // What nobody measured is estimated, as far as estimates are right elsewhere.
+    // Nodes that nobody measured get their estimate, scaled like the estimates of measured nodes.
     scale(made.profile, guessed > 0 ? known / guessed : 1);
     for (std::size_t k = 0; k < classes_.size(); ++k) {
       const std::size_t c = classes_[k];
@@ -78,7 +77,7 @@ class CostCombiner {
  private:
   static double seconds(const NodeCost& cost) { return cost.forward + cost.backward; }
 
-  /// visit(costs of a node) of all that machine m measured of class c.
+  /// Calls visit(node) for each node of class c that machine m measured.
   template <class Visit>
   void each(std::size_t m, std::size_t c, const Visit& visit) const {
     const MeasuredNodes& mine = measured_[m];
@@ -86,7 +85,7 @@ class CostCombiner {
       if (classes_[static_cast<std::size_t>(k)] == c) visit(k);
   }
 
-  /// What a machine measured of a class on average; 0: nothing.
+  /// Mean seconds of a class, measured by a machine; 0: not measured.
   double seconds(std::size_t m, std::size_t c) const {
     double sum = 0;
     int count = 0;
@@ -94,8 +93,8 @@ class CostCombiner {
     return count == 0 ? 0 : sum / count;
   }
 
-  /// Each class takes what machines say of it, by their speeds; each machine is as fast as it is where
-  /// others measured, too. One after the other, that comes to rest.
+  /// Alternates between the costs of classes (from the machines' speeds) and the speeds of machines (from classes
+  /// measured by others, too), until both converge.
   Array<double> speeds() const {
     const std::size_t machines = measured_.size();
     Array<double> speeds(machines);
@@ -123,7 +122,7 @@ class CostCombiner {
     return speeds;
   }
 
-  /// The costs of class c on a machine of speed 1; false: nobody measured it.
+  /// The costs of class c on a machine of speed 1; false: not measured.
   bool mean(const Array<double>& speeds, std::size_t c, NodeCost& cost) const {
     int count = 0;
     for (std::size_t m = 0; m < measured_.size(); ++m)
@@ -140,7 +139,7 @@ class CostCombiner {
     return count > 0;
   }
 
-  /// The times of a codec there, if anybody measured them.
+  /// The times of a codec in class c, if measured.
   void mean_of_codec(const Array<double>& speeds, std::size_t c, std::size_t column,
                      CodecCost& cost) const {
     double encode = 0, decode = 0;
@@ -167,15 +166,14 @@ class CostCombiner {
 
 }  // namespace detail
 
-/// The costs of `graph` by what machines measured of it. Nodes that nobody measured take what `estimate`
-/// says, as far as that is right for the others; gradient errors are its own.
+/// Combines the measured costs of `graph`. Nodes that nobody measured get the costs of `estimate`, scaled like the
+/// estimates of measured nodes; gradient errors are those of `estimate`.
 inline CombinedCosts combine_costs(const Graph& graph, const Array<MeasuredNodes>& measured,
                                    const CostProfile& estimate) {
   return detail::CostCombiner(graph, measured, estimate).run();
 }
 
-/// Costs of `stage`, nodes first.. of `graph`, at their place in a profile of the whole, which has zeros
-/// elsewhere.
+/// A profile of the whole `graph` with the costs of `stage`, whose nodes begin at node `first`; zeros elsewhere.
 inline CostProfile widened(const Graph& graph, const CostProfile& stage, int first) {
   CostProfile whole = empty_profile(graph);
   for (std::size_t k = 0; k < stage.nodes.size(); ++k) {
