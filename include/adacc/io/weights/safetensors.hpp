@@ -107,8 +107,7 @@ class SafeTensors {
         [](const StoredTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
-  static constexpr std::size_t most_header_bytes =
-      100'000'000;  // the limit of the format's own reader
+  static constexpr std::size_t most_header_bytes = 100'000'000;  // the format's own limit
 
   /// Reads the tensors of one file; if there is `wanted`, only those named there.
   Error read_file(const std::string& path, const std::map<std::string, std::string>* wanted) {
