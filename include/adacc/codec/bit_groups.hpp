@@ -13,9 +13,9 @@
 ///     G             64 * b            group 0; G = the end of the zeros
 ///     G + 64*b*g    64 * b            group g, up to ceil(n/512) groups
 ///
-/// A group is b times 32 words of u16. Element i = 32 * j + l of the group is in lane l, at bits j * b to j * b + b -
-/// 1 of the lane's 16 * b bits. Word w (at 64 * w + 2 * l of the group) holds bits 16 * w to 16 * w + 15 of the lane,
-/// the lowest first. Codes of elements beyond n are zeros.
+/// A group is b times 32 words of u16. Element i = 32 * j + l of the group is in lane l, at bits j * b to
+/// j * b + b - 1 of the lane's 16 * b bits. Word w (at 64 * w + 2 * l of the group) holds bits 16 * w to 16 * w + 15
+/// of the lane, the lowest first. Codes of elements beyond n are zeros.
 ///
 /// So 32 neighbours shift by the same amount and go into 32 neighbouring words: the width of one register, or of one
 /// warp. (Bits in the order of the elements would need a shuffle or a multiplication for every eight.)

@@ -35,9 +35,10 @@
 /// same from copies of these pieces, `stride` bytes apart: so a codec can be watched if the host cannot read blobs.
 /// Bytes and distances of pieces are even.
 ///
-/// row_errors() judges an encode (codec/row_errors.hpp): x is the input of encode, blob the output. It counts the
-/// rows of `part` (all rows by default) whose sum of (decoded x - x)^2 exceeds row_bound times the sum of x^2,
-/// outliers kept exactly in the blob aside. It writes nothing, and costs little if no row is near the bound.
+/// row_errors() judges an encode (codec/row_errors.hpp): x is what encode has read, blob is what it has written.
+/// It counts the rows of `part` (all of them by default) whose sum of (decoded x - x)^2 exceeds row_bound times
+/// their sum of x^2, outliers that the blob keeps exactly aside. It writes nothing, and costs little where
+/// no row is near the bound.
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode take one more
 /// argument, `Part part = {}`, and process this run of items alone. All parts together, in any order, write what the
@@ -74,7 +75,7 @@ struct CodecInfo {
   /// Elements of x per item; null if undeclared.
   std::size_t (*item_elements)(std::size_t cols) = nullptr;
   bool draws_numbers = false;  ///< blobs depend on the context's random key
-  double row_bound = 0;        ///< bound of row_errors(); 0: encodes are not judged
+  double row_bound = 0;        ///< of row_errors(); 0: it judges no encode
 };
 
 namespace detail {

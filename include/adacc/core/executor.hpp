@@ -6,9 +6,9 @@
 ///     int  workers() const;                                  // at least 1, constant
 ///     void run(std::size_t tiles, adacc::TileFn tile) const; // or non-const
 ///
-/// `run` calls `tile(i, worker)` once for each i in [0, tiles), on any thread and in any order, with 0 <= worker <
-/// workers() and never two calls at a time for one worker. It returns when all calls have returned, and must not
-/// throw. `run` is never called inside of a tile. Tiles compute in the floating-point mode of the caller of
+/// `run` calls `tile(i, worker)` once for each i in [0, tiles), on any thread and in any order, with
+/// 0 <= worker < workers() and never two calls at a time for one worker. It returns when all calls have returned, and
+/// must not throw. `run` is never called inside of a tile. Tiles compute in the floating-point mode of the caller of
 /// `run` (core/float_mode.hpp).
 #pragma once
 

@@ -2,10 +2,10 @@
 /// A gradient in 256 numbers, which tell the distance of two gradients.
 ///
 /// Each element is added, with a random sign, to one of 256 sums, drawn at random (Charikar, Chen, Farach-Colton,
-/// "Finding frequent items in data streams", 2002; Thorup and Zhang, SODA 2004). The sketch is linear, S(g') - S(g) =
-/// S(g' - g), and the sum of its squares has the mean |g|^2 and a variance of at most 2 / 256 |g|^4: distances are
-/// told within 9 % (standard deviation), without holding a second gradient. One random number serves 64 elements, so
-/// a sketch costs little more than reading the gradient.
+/// "Finding frequent items in data streams", 2002; Thorup and Zhang, SODA 2004). The sketch is linear,
+/// S(g') - S(g) = S(g' - g), and the sum of its squares has the mean |g|^2 and a variance of at most 2 / 256 |g|^4:
+/// distances are told within 9 % (standard deviation), without holding a second gradient. One random number serves
+/// 64 elements, so a sketch costs little more than reading the gradient.
 #pragma once
 
 #include <cstddef>

@@ -72,9 +72,9 @@ inline Result<LinkSample> sample_link(StoreRef store, Bytes memory, std::size_t 
 
 }  // namespace detail
 
-/// Measures `store` with transfers of `longer` and `shorter` bytes (multiples of transfer_alignment, shorter <
-/// longer) from and to `memory`, of at least how.depth * longer bytes, aligned to transfer_alignment. The contents of
-/// store and memory are lost. prepare() is called, so bind the step again afterwards.
+/// Measures `store` with transfers of `longer` and `shorter` bytes (multiples of transfer_alignment,
+/// shorter < longer) from and to `memory`, of at least how.depth * longer bytes, aligned to transfer_alignment. The
+/// contents of store and memory are lost. prepare() is called, so bind the step again afterwards.
 inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t shorter,
                                      std::size_t longer, const LinkMeasurement& how) {
   using Direction = StoreTransfer::Direction;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A budget in a user's words: "96MiB", "1.5GiB", or "50%" of the bytes needed to retain everything.
+/// A budget as a user writes it: "96MiB", "1.5GiB", "50%" of what retaining everything needs.
 #pragma once
 
 #include <cstddef>

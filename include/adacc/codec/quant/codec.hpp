@@ -25,12 +25,12 @@ namespace adacc { inline namespace v0_1 {
 template <unsigned Bits, std::uint64_t Packed>
 struct PackedQuantCodec;
 
-/// Quantizes to `Bits` bits with scales per group; format: codec/quant/layout.hpp, arithmetic:
-/// codec/quant/quantize.hpp. The error of an element is at most half the scale of its group and 2^-14 of the scale
-/// (codes are rounded in fixed point), with stochastic rounding a scale and 2^-14 of it, plus one rounding of the
-/// sum. Outliers with a place are exact; outliers without widen the range of their group and are never clipped. NaNs
-/// and infinities come back unchanged or, without a place, as NaN; numbers beyond 3.29e38 unchanged or, without a
-/// place, as 3.29e38 of their sign. A number always decodes to a number.
+/// Quantizes to `Bits` bits with scales per group; the format is in codec/quant/layout.hpp, the
+/// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half the scale of its group and 2^-14 of
+/// the scale (codes are rounded in fixed point), with stochastic rounding a scale and 2^-14 of it, plus one rounding
+/// of the sum. Outliers with a place are exact; outliers without widen the range of their group and are never
+/// clipped. NaNs and infinities come back unchanged or, without a place, as NaN; numbers beyond 3.29e38 unchanged or,
+/// without a place, as 3.29e38 of their sign. A number always decodes to a number.
 template <unsigned Bits, QuantOptions O>
 using QuantCodec = PackedQuantCodec<Bits, detail::packed_options(O)>;
 
