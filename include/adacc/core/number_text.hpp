@@ -74,8 +74,8 @@ constexpr Decimal shortest_decimal(const FloatParts& parts) {
   left.below.multiply_add(10, 0);
   if (left.compare_upper() >= (even ? 0 : 1)) ++left.exponent;  // 9.99 may be written 10
   else left.times_ten();
-  Decimal made;
-  made.exponent = left.exponent;
+  Decimal decimal;
+  decimal.exponent = left.exponent;
   for (;; left.times_ten()) {
     int digit = left.take_digit();
     const int below = compare(left.above, left.down), upper = left.compare_upper();
@@ -85,8 +85,8 @@ constexpr Decimal shortest_decimal(const FloatParts& parts) {
       const int half = compare(left.above, left.below);
       if (!low || (high && (half > 0 || (half == 0 && digit % 2 != 0)))) ++digit;
     }
-    made.digits[made.count++] = static_cast<char>('0' + digit);
-    if (low || high) return made;
+    decimal.digits[decimal.count++] = static_cast<char>('0' + digit);
+    if (low || high) return decimal;
   }
 }
 
@@ -97,28 +97,28 @@ constexpr Decimal rounded_decimal(const FloatParts& parts, int digits, bool behi
   Natural ten = left.below;
   ten.multiply_add(10, 0);
   if (compare(left.above, ten) >= 0) left.next_exponent();
-  Decimal made;
-  made.exponent = left.exponent;
+  Decimal decimal;
+  decimal.exponent = left.exponent;
   int count = behind_point ? left.exponent + 1 + digits : digits;
   if (count > Decimal::capacity - 1) count = Decimal::capacity - 1;
-  if (count < 0) return made;
-  for (; made.count < count; left.times_ten())
-    made.digits[made.count++] = static_cast<char>('0' + left.take_digit());
+  if (count < 0) return decimal;
+  for (; decimal.count < count; left.times_ten())
+    decimal.digits[decimal.count++] = static_cast<char>('0' + left.take_digit());
   left.below.multiply_add(5, 0);
   const int half = compare(left.above, left.below);
-  const bool odd = count > 0 && (made.digits[count - 1] - '0') % 2 != 0;
-  if (half < 0 || (half == 0 && !odd)) return made;
+  const bool odd = count > 0 && (decimal.digits[count - 1] - '0') % 2 != 0;
+  if (half < 0 || (half == 0 && !odd)) return decimal;
   int at = count;
-  while (at > 0 && made.digits[at - 1] == '9') made.digits[--at] = '0';
-  if (at > 0) return ++made.digits[at - 1], made;
+  while (at > 0 && decimal.digits[at - 1] == '9') decimal.digits[--at] = '0';
+  if (at > 0) return ++decimal.digits[at - 1], decimal;
   // All digits were nines: a power of ten, with one digit more before the point.
-  made.digits[0] = '1';
-  ++made.exponent;
+  decimal.digits[0] = '1';
+  ++decimal.exponent;
   if (behind_point || count == 0) {
-    if (count > 0) made.digits[count] = '0';
-    ++made.count;
+    if (count > 0) decimal.digits[count] = '0';
+    ++decimal.count;
   }
-  return made;
+  return decimal;
 }
 
 }  // namespace detail
@@ -129,52 +129,52 @@ class NumberText {
   /// The shortest text read back as this number, of this type: "0.1", "1e-09".
   template <class T>
   static constexpr NumberText shortest(T value) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
-    if (made.put_special(parts)) return made;
+    if (text.put_special(parts)) return text;
     const detail::Decimal decimal = detail::shortest_decimal(parts);
     const int n = decimal.count, e = decimal.exponent;
     const int scientific = n + (n > 1) + (e > 99 || e < -99 ? 5 : 4);
     const int plain = e < 0 ? n + 1 - e : n > e + 1 ? n + 1 : e + 1;
-    if (plain > scientific) made.put_scientific(decimal);
+    if (plain > scientific) text.put_scientific(decimal);
     // A whole number with more places than shortest digits gets its exact digits, not zeros.
-    else if (e + 1 > n) made.put_fixed(detail::rounded_decimal(parts, 0, true), 0);
-    else made.put_fixed(decimal, n - 1 - e > 0 ? n - 1 - e : 0);
-    return made;
+    else if (e + 1 > n) text.put_fixed(detail::rounded_decimal(parts, 0, true), 0);
+    else text.put_fixed(decimal, n - 1 - e > 0 ? n - 1 - e : 0);
+    return text;
   }
 
   /// With `decimals` decimals (at most 20), like printf's %.2f.
   static constexpr NumberText fixed(double value, int decimals) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
     const int kept = decimals < 0 ? 0 : decimals > 20 ? 20 : decimals;
-    if (!parts.finite) static_cast<void>(made.put_special(parts));
+    if (!parts.finite) static_cast<void>(text.put_special(parts));
     else if (parts.mantissa != 0)
-      made.put_sign(parts), made.put_fixed(detail::rounded_decimal(parts, kept, true), kept);
-    else made.put_sign(parts), made.put_fixed({}, kept);
-    return made;
+      text.put_sign(parts), text.put_fixed(detail::rounded_decimal(parts, kept, true), kept);
+    else text.put_sign(parts), text.put_fixed({}, kept);
+    return text;
   }
 
   /// With at most `digits` significant digits (from 1 to 20), like printf's %.3g: "0.125", "1e-09".
   static constexpr NumberText significant(double value, int digits) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
-    if (made.put_special(parts)) return made;
+    if (text.put_special(parts)) return text;
     const int kept = digits < 1 ? 1 : digits > 20 ? 20 : digits;
     detail::Decimal decimal = detail::rounded_decimal(parts, kept, false);
     while (decimal.count > 1 && decimal.digits[decimal.count - 1] == '0') --decimal.count;
     const int decimals = decimal.count - 1 - decimal.exponent;
-    if (decimal.exponent < -4 || decimal.exponent >= kept) made.put_scientific(decimal);
-    else made.put_fixed(decimal, decimals > 0 ? decimals : 0);
-    return made;
+    if (decimal.exponent < -4 || decimal.exponent >= kept) text.put_scientific(decimal);
+    else text.put_fixed(decimal, decimals > 0 ? decimals : 0);
+    return text;
   }
 
   /// All 16 hexadecimal digits.
   static constexpr NumberText hexadecimal(std::uint64_t value) {
-    NumberText made;
+    NumberText text;
     for (int shift = 60; shift >= 0; shift -= 4)
-      made.put("0123456789abcdef"[(value >> shift) & 15]);
-    return made;
+      text.put("0123456789abcdef"[(value >> shift) & 15]);
+    return text;
   }
 
   constexpr const char* c_str() const { return text_; }

@@ -44,34 +44,34 @@ class CostCombiner {
   }
 
   CombinedCosts run() {
-    CombinedCosts made;
-    made.speeds = speeds();
-    made.profile = estimate_;
+    CombinedCosts combined;
+    combined.speeds = speeds();
+    combined.profile = estimate_;
     double known = 0, guessed = 0;
     Array<NodeCost> nodes(firsts_.size());
     for (std::size_t c = 0; c < firsts_.size(); ++c) {
-      if (!mean(made.speeds, c, nodes[c])) continue;
+      if (!mean(combined.speeds, c, nodes[c])) continue;
       known += seconds(nodes[c]);
       guessed += seconds(estimate_.node(firsts_[c]));
     }
     // Nodes that nobody measured get their estimate, scaled like the estimates of measured nodes.
-    scale(made.profile, guessed > 0 ? known / guessed : 1);
+    scale(combined.profile, guessed > 0 ? known / guessed : 1);
     for (std::size_t k = 0; k < classes_.size(); ++k) {
       const std::size_t c = classes_[k];
-      if (seconds(nodes[c]) > 0) made.profile.nodes[k] = nodes[c];
+      if (seconds(nodes[c]) > 0) combined.profile.nodes[k] = nodes[c];
       for (std::size_t column = 0; column < estimate_.codecs.size(); ++column)
-        mean_of_codec(made.speeds, c, column,
-                      made.profile.codec_cost(static_cast<int>(k), static_cast<int>(column)));
+        mean_of_codec(combined.speeds, c, column,
+                      combined.profile.codec_cost(static_cast<int>(k), static_cast<int>(column)));
     }
     double loss = 0;
     int count = 0;
     for (std::size_t m = 0; m < measured_.size(); ++m)
       if (measured_[m].first <= measured_[m].last && measured_[m].last + 1 == graph_.node_count()) {
-        loss += measured_[m].costs.loss * made.speeds[m];
+        loss += measured_[m].costs.loss * combined.speeds[m];
         ++count;
       }
-    if (count > 0) made.profile.loss = loss / count;
-    return made;
+    if (count > 0) combined.profile.loss = loss / count;
+    return combined;
   }
 
  private:
@@ -103,7 +103,7 @@ class CostCombiner {
     for (std::size_t c = 0; c < firsts_.size(); ++c)
       for (std::size_t m = 0; m < machines; ++m) takes[c].push_back(seconds(m, c));
     for (int round = 0; round < 100; ++round) {
-      Array<double> mine(machines), common(machines);
+      Array<double> times(machines), common(machines);
       for (const Array<double>& of_class : takes) {
         double sum = 0;
         int count = 0;
@@ -111,10 +111,10 @@ class CostCombiner {
           if (of_class[m] > 0) sum += of_class[m] * speeds[m], ++count;
         if (count < 2) continue;
         for (std::size_t m = 0; m < machines; ++m)
-          if (of_class[m] > 0) mine[m] += of_class[m], common[m] += sum / count;
+          if (of_class[m] > 0) times[m] += of_class[m], common[m] += sum / count;
       }
       for (std::size_t m = 0; m < machines; ++m)
-        if (mine[m] > 0) speeds[m] = common[m] / mine[m];
+        if (times[m] > 0) speeds[m] = common[m] / times[m];
     }
     double fastest = 0;
     for (const double speed : speeds) fastest = speed > fastest ? speed : fastest;
@@ -127,11 +127,11 @@ class CostCombiner {
     int count = 0;
     for (std::size_t m = 0; m < measured_.size(); ++m)
       each(m, c, [&](int k) {
-        const NodeCost& mine = measured_[m].costs.node(k);
-        cost.forward += mine.forward * speeds[m];
-        cost.backward += mine.backward * speeds[m];
-        cost.add += mine.add * speeds[m];
-        cost.add_gradient += mine.add_gradient * speeds[m];
+        const NodeCost& measured = measured_[m].costs.node(k);
+        cost.forward += measured.forward * speeds[m];
+        cost.backward += measured.backward * speeds[m];
+        cost.add += measured.add * speeds[m];
+        cost.add_gradient += measured.add_gradient * speeds[m];
         ++count;
       });
     for (double* sum : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
@@ -148,10 +148,10 @@ class CostCombiner {
       each(m, c, [&](int k) {
         const int there = measured_[m].costs.column(estimate_.codecs[column]);
         if (there < 0) return;
-        const CodecCost& mine = measured_[m].costs.codec_cost(k, there);
-        if (mine.encode <= 0 || mine.decode <= 0) return;
-        encode += mine.encode * speeds[m];
-        decode += mine.decode * speeds[m];
+        const CodecCost& measured = measured_[m].costs.codec_cost(k, there);
+        if (measured.encode <= 0 || measured.decode <= 0) return;
+        encode += measured.encode * speeds[m];
+        decode += measured.decode * speeds[m];
         ++count;
       });
     if (count > 0) cost.encode = encode / count, cost.decode = decode / count;

@@ -68,15 +68,16 @@ constexpr void each_error(const Graph& graph, const CostProfile& profile, const 
   Array<std::uint64_t> lossy(graph.nodes.size());  // codecs behind each activation's value
   for (int k = 0; k < graph.node_count(); ++k) {
     const Policy& policy = plan[k];
-    std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
+    std::uint64_t& columns = lossy[static_cast<std::size_t>(k)];
     if (policy.keeps() && !policy.form().lossless())
       if (const int column = profile.column(policy.codec()); column >= 0)
-        mine = std::uint64_t{1} << column;
+        columns = std::uint64_t{1} << column;
     if (policy.recomputes())
-      graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
-    if (mine == 0 || !graph.node(k).read_in_backward) continue;
+      graph.forward_reads(k,
+                          [&](int source) { columns |= lossy[static_cast<std::size_t>(source)]; });
+    if (columns == 0 || !graph.node(k).read_in_backward) continue;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
-      if ((mine >> c & 1) == 0) continue;
+      if ((columns >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
       visit(k, static_cast<int>(c), policy.recomputes() ? cost.carried_error : cost.error);
     }

@@ -62,13 +62,13 @@ constexpr MeasuringPlans with_codecs(const Graph& graph, Array<Plan> plans, cons
     }
     if (used) plans.push_back(static_cast<Plan&&>(plan));
   }
-  MeasuringPlans made;
+  MeasuringPlans result;
   for (const Plan& plan : plans) {
     const std::size_t bytes = peak_bytes(graph, plan);
-    if (bytes > made.arena_bytes) made.arena_bytes = bytes;
+    if (bytes > result.arena_bytes) result.arena_bytes = bytes;
   }
-  made.plans = static_cast<Array<Plan>&&>(plans);
-  return made;
+  result.plans = static_cast<Array<Plan>&&>(plans);
+  return result;
 }
 
 constexpr int measuring_choices = 4;

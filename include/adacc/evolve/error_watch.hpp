@@ -90,9 +90,9 @@ class ErrorWatch {
       const int column = profile.column(plan[k].codec());
       if (column < 0) continue;
       const CodecWatch& watch = of(k, column);
-      bool& mine = failing_[static_cast<std::size_t>(k)];
-      if (watch.misfit()) mine = misfit = true;
-      if (watch.scale() > options.above && !plan[k].codec()->lossless) mine = true;
+      bool& is_failing = failing_[static_cast<std::size_t>(k)];
+      if (watch.misfit()) is_failing = misfit = true;
+      if (watch.scale() > options.above && !plan[k].codec()->lossless) is_failing = true;
     }
     high_ = now.sum > options.above * planned_.sum || misfit ? high_ + 1 : 0;
     low_ = now.sum < options.below * fell_below_ ? low_ + 1 : 0;

@@ -394,11 +394,11 @@ class Evolution {
   void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      bool& mine = failing[static_cast<std::size_t>(k)];
-      mine = mine && graph_.node(k).policy.planned() && !held(k, step);
-      any = any || mine;
+      bool& is_failing = failing[static_cast<std::size_t>(k)];
+      is_failing = is_failing && graph_.node(k).policy.planned() && !held(k, step);
+      any = any || is_failing;
       const int column = profile_.column(plan()[k].codec());
-      if (!mine || column < 0) continue;
+      if (!is_failing || column < 0) continue;
       CodecWatch& watch = errors_.of(k, column);
       watch.failed = true;
       watch.failed_error = errors_.planned(k);

@@ -301,26 +301,26 @@ class CheckpointFile {
 
   const CheckpointInfo& info() const { return info_; }
 
-  /// An error unless this is a checkpoint of the run described by `mine`: the model, if both are named, the layout
+  /// An error unless this is a checkpoint of the run described by `wanted`: the model, if both are named, the layout
   /// of parameters, and the optimizer, in any form of the state.
-  Error examine(const CheckpointInfo& mine) const {
+  Error examine(const CheckpointInfo& wanted) const {
     const std::string path = one_line(file_.path(), 100);
-    const bool named = !info_.model.empty() && !mine.model.empty();
-    if (named && info_.model != mine.model)
+    const bool named = !info_.model.empty() && !wanted.model.empty();
+    if (named && info_.model != wanted.model)
       return Error::say("checkpoint ", path.c_str(), " is of \"", one_line(info_.model, 80).c_str(),
-                        "\", this model is \"", one_line(mine.model, 80).c_str(), "\"");
-    if (info_.parameter_elems != mine.parameter_elems || info_.scalar != mine.scalar)
+                        "\", this model is \"", one_line(wanted.model, 80).c_str(), "\"");
+    if (info_.parameter_elems != wanted.parameter_elems || info_.scalar != wanted.scalar)
       return Error::say("checkpoint ", path.c_str(), " holds ", info_.parameter_elems, " ",
-                        name_of(info_.scalar), " parameters, this model has ", mine.parameter_elems,
-                        " ", name_of(mine.scalar));
-    if (info_.layout != mine.layout)
+                        name_of(info_.scalar), " parameters, this model has ",
+                        wanted.parameter_elems, " ", name_of(wanted.scalar));
+    if (info_.layout != wanted.layout)
       return Error::say("checkpoint ", path.c_str(),
                         " holds as many parameters as this model has, ", info_.parameter_elems,
                         ", but of other names or shapes");
-    if (info_.optimizer_name() != mine.optimizer_name())
+    if (info_.optimizer_name() != wanted.optimizer_name())
       return Error::say("checkpoint ", path.c_str(), " holds the state of ",
                         one_line(info_.optimizer_name(), 40).c_str(), ", this optimizer is ",
-                        one_line(mine.optimizer_name(), 40).c_str());
+                        one_line(wanted.optimizer_name(), 40).c_str());
     return {};
   }
 

@@ -50,21 +50,21 @@ class MemoryStore {
     return {};
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Transfer& mine = transfer(ticket);
-    mine.what = what;
-    mine.fails = static_cast<bool>(failure) && begun_ >= fail_from && begun_ < fail_to;
+  void begin(int ticket, const StoreTransfer& request) {
+    Transfer& entry = transfer(ticket);
+    entry.what = request;
+    entry.fails = static_cast<bool>(failure) && begun_ >= fail_from && begun_ < fail_to;
     ++begun_;
-    const bool write = what.direction == StoreTransfer::Direction::write;
+    const bool write = request.direction == StoreTransfer::Direction::write;
     if (speed.clock) {
       const double now = speed.clock();
-      const double size = static_cast<double>(what.memory.size());
+      const double size = static_cast<double>(request.memory.size());
       free_at_ = (now > free_at_ ? now : free_at_) + speed.latency +
                  size / (write ? speed.write_rate : speed.read_rate);
-      mine.end = free_at_;
+      entry.end = free_at_;
     }
-    if (!hostile) return copy(mine);
-    if (!write) std::memset(what.memory.data(), 0xFF, what.memory.size());  // floats: NaN
+    if (!hostile) return copy(entry);
+    if (!write) std::memset(request.memory.data(), 0xFF, request.memory.size());  // floats: NaN
   }
 
   bool done(int ticket) const {
@@ -72,10 +72,10 @@ class MemoryStore {
   }
 
   Error wait(int ticket) {
-    Transfer& mine = transfer(ticket);
-    if (!done(ticket)) speed.pass(speed.state, mine.end);
-    if (hostile) copy(mine);
-    return mine.fails ? failure : Error();
+    Transfer& entry = transfer(ticket);
+    if (!done(ticket)) speed.pass(speed.state, entry.end);
+    if (hostile) copy(entry);
+    return entry.fails ? failure : Error();
   }
 
   /// Transfers begun so far.
@@ -89,11 +89,11 @@ class MemoryStore {
   };
   Transfer& transfer(int ticket) { return transfers_[static_cast<std::size_t>(ticket)]; }
 
-  void copy(const Transfer& mine) {
-    const Bytes memory = mine.what.memory;
-    std::byte* const place = memory_.data() + mine.what.offset;
-    if (mine.fails) return;
-    if (mine.what.direction == StoreTransfer::Direction::write)
+  void copy(const Transfer& entry) {
+    const Bytes memory = entry.what.memory;
+    std::byte* const place = memory_.data() + entry.what.offset;
+    if (entry.fails) return;
+    if (entry.what.direction == StoreTransfer::Direction::write)
       std::memcpy(place, memory.data(), memory.size());
     else std::memcpy(memory.data(), place, memory.size());
   }

@@ -38,18 +38,18 @@ class PinnedHost {
   /// `bytes` of host memory for the current device. `stream` must be the stream of the steps' context
   /// (Cuda::stream()): a step on another stream refuses the store.
   static Result<PinnedHost> make(std::size_t bytes, cudaStream_t stream = nullptr) {
-    PinnedHost made;
+    PinnedHost host;
     if (const Error why = detail::stream_fault(stream))
       return Error::say("page-locked memory to offload to: ", why.text());
-    made.bytes_ = align_up(bytes);
-    made.stream_ = stream;
-    cudaError_t status = cudaStreamCreateWithFlags(made.writes_.place(), cudaStreamNonBlocking);
+    host.bytes_ = align_up(bytes);
+    host.stream_ = stream;
+    cudaError_t status = cudaStreamCreateWithFlags(host.writes_.place(), cudaStreamNonBlocking);
     if (status == cudaSuccess)
-      status = cudaStreamCreateWithFlags(made.reads_.place(), cudaStreamNonBlocking);
+      status = cudaStreamCreateWithFlags(host.reads_.place(), cudaStreamNonBlocking);
     if (status == cudaSuccess && bytes > 0)
-      status = cudaHostAlloc(made.memory_.place(), made.bytes_, cudaHostAllocDefault);
-    if (status == cudaSuccess) return static_cast<PinnedHost&&>(made);
-    return Error::say("no page-locked memory of ", shown(made.bytes_),
+      status = cudaHostAlloc(host.memory_.place(), host.bytes_, cudaHostAllocDefault);
+    if (status == cudaSuccess) return static_cast<PinnedHost&&>(host);
+    return Error::say("no page-locked memory of ", shown(host.bytes_),
                       " to offload to: ", cudaGetErrorString(status));
   }
 
@@ -69,18 +69,19 @@ class PinnedHost {
     return {};
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    std::byte* const place = static_cast<std::byte*>(memory_.get()) + what.offset;
-    const bool write = what.direction == StoreTransfer::Direction::write;
-    void* const to = write ? place : what.memory.data();
-    const void* const from = write ? what.memory.data() : place;
+  void begin(int ticket, const StoreTransfer& request) {
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    std::byte* const place = static_cast<std::byte*>(memory_.get()) + request.offset;
+    const bool write = request.direction == StoreTransfer::Direction::write;
+    void* const to = write ? place : request.memory.data();
+    const void* const from = write ? request.memory.data() : place;
     cudaStream_t const copies = write ? writes_.get() : reads_.get();
-    mine.status = cudaEventRecord(mine.begun.get(), stream_);
-    then(mine, [&] { return cudaStreamWaitEvent(copies, mine.begun.get(), 0); });
-    then(mine,
-         [&] { return cudaMemcpyAsync(to, from, what.memory.size(), cudaMemcpyDefault, copies); });
-    then(mine, [&] { return cudaEventRecord(mine.ended.get(), copies); });
+    state.status = cudaEventRecord(state.begun.get(), stream_);
+    then(state, [&] { return cudaStreamWaitEvent(copies, state.begun.get(), 0); });
+    then(state, [&] {
+      return cudaMemcpyAsync(to, from, request.memory.size(), cudaMemcpyDefault, copies);
+    });
+    then(state, [&] { return cudaEventRecord(state.ended.get(), copies); });
   }
 
   bool done(int) const { return true; }
@@ -88,9 +89,9 @@ class PinnedHost {
   /// The reason why a copy could not be queued. A copy that fails later is reported when the stream is synchronized,
   /// like a failed kernel.
   Error wait(int ticket) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    then(mine, [&] { return cudaStreamWaitEvent(stream_, mine.ended.get(), 0); });
-    return mine.status == cudaSuccess ? Error() : fault(mine.status);
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    then(state, [&] { return cudaStreamWaitEvent(stream_, state.ended.get(), 0); });
+    return state.status == cudaSuccess ? Error() : fault(state.status);
   }
 
  private:

@@ -37,12 +37,12 @@ class ScratchFile {
   /// if available. Do not move the object while lent.
   static Result<ScratchFile> make(const std::string& folder, std::size_t bytes,
                                   FileEngine engine = FileEngine::automatic) {
-    ScratchFile made;
-    made.folder_ = folder;
-    if (Error why = made.open()) return why;
-    if (Error why = made.take_room(bytes)) return why;
-    if (Error why = made.start(engine)) return why;
-    return made;
+    ScratchFile scratch;
+    scratch.folder_ = folder;
+    if (Error why = scratch.open()) return why;
+    if (Error why = scratch.take_room(bytes)) return why;
+    if (Error why = scratch.start(engine)) return why;
+    return scratch;
   }
 
   std::size_t bytes() const { return bytes_; }
@@ -57,9 +57,9 @@ class ScratchFile {
     else thread_->prepare(tickets);
     return {};
   }
-  void begin(int ticket, const StoreTransfer& what) {
-    if (uring_) uring_->begin(ticket, what);
-    else thread_->begin(ticket, what);
+  void begin(int ticket, const StoreTransfer& request) {
+    if (uring_) uring_->begin(ticket, request);
+    else thread_->begin(ticket, request);
   }
   bool done(int ticket) { return uring_ ? uring_->done(ticket) : thread_->done(ticket); }
   Error wait(int ticket) {

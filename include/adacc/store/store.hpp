@@ -7,7 +7,7 @@
 ///     std::size_t alignment() const;   // a power of 2, at least 64, constant: divides the offsets,
 ///                                      // addresses and sizes of transfers
 ///     Error prepare(int tickets, Bytes memory);
-///     void  begin(int ticket, StoreTransfer what);
+///     void  begin(int ticket, StoreTransfer request);
 ///     bool  done(int ticket);          // const or not
 ///     Error wait(int ticket);
 ///
@@ -63,7 +63,9 @@ class StoreRef {
   Error prepare(int tickets, Bytes memory) const {
     return calls_->prepare(object_, tickets, memory);
   }
-  void begin(int ticket, const StoreTransfer& what) const { calls_->begin(object_, ticket, what); }
+  void begin(int ticket, const StoreTransfer& request) const {
+    calls_->begin(object_, ticket, request);
+  }
   bool done(int ticket) const { return calls_->done(object_, ticket); }
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
   bool reaches_devices() const { return calls_->stream != nullptr; }
@@ -87,8 +89,8 @@ class StoreRef {
       [](void* store, int tickets, Bytes memory) -> Error {
         return static_cast<Store*>(store)->prepare(tickets, memory);
       },
-      [](void* store, int ticket, const StoreTransfer& what) {
-        static_cast<Store*>(store)->begin(ticket, what);
+      [](void* store, int ticket, const StoreTransfer& request) {
+        static_cast<Store*>(store)->begin(ticket, request);
       },
       [](void* store, int ticket) -> bool { return static_cast<Store*>(store)->done(ticket); },
       [](void* store, int ticket) -> Error { return static_cast<Store*>(store)->wait(ticket); },

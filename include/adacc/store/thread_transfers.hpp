@@ -37,11 +37,11 @@ class ThreadTransfers {
     head_ = tail_ = 0;
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
+  void begin(int ticket, const StoreTransfer& request) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       state(ticket) = under_way;
-      queue_[tail_++ % queue_.size()] = {ticket, what};
+      queue_[tail_++ % queue_.size()] = {ticket, request};
     }
     wake_.notify_one();
   }
@@ -81,12 +81,12 @@ class ThreadTransfers {
     }
   }
 
-  int transfer(const StoreTransfer& what) const {
-    for (std::size_t at = 0; at < what.memory.size();) {
-      std::byte* const memory = what.memory.data() + at;
-      const std::size_t left = what.memory.size() - at;
-      const auto place = static_cast<off_t>(what.offset + at);
-      const ssize_t moved = what.direction == StoreTransfer::Direction::write
+  int transfer(const StoreTransfer& request) const {
+    for (std::size_t at = 0; at < request.memory.size();) {
+      std::byte* const memory = request.memory.data() + at;
+      const std::size_t left = request.memory.size() - at;
+      const auto place = static_cast<off_t>(request.offset + at);
+      const ssize_t moved = request.direction == StoreTransfer::Direction::write
                                 ? ::pwrite(file_, memory, left, place)
                                 : ::pread(file_, memory, left, place);
       if (moved > 0) at += static_cast<std::size_t>(moved);

@@ -71,17 +71,18 @@ class UringTransfers {
     for (std::size_t i = pieces_.size(); i-- > 0;) free_.push_back(static_cast<unsigned>(i));
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    mine = {};
-    for (std::size_t at = 0; at < what.memory.size(); at += piece_bytes) {
+  void begin(int ticket, const StoreTransfer& request) {
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    state = {};
+    for (std::size_t at = 0; at < request.memory.size(); at += piece_bytes) {
       while (free_.empty()) collect(true);
       const unsigned id = free_.back();
       free_.pop_back();
-      const std::size_t left = what.memory.size() - at;
-      pieces_[id] = {ticket, what.direction == StoreTransfer::Direction::write, what.offset + at,
-                     what.memory.data() + at, left < piece_bytes ? left : piece_bytes};
-      ++mine.pieces;
+      const std::size_t left = request.memory.size() - at;
+      pieces_[id] = {ticket, request.direction == StoreTransfer::Direction::write,
+                     request.offset + at, request.memory.data() + at,
+                     left < piece_bytes ? left : piece_bytes};
+      ++state.pieces;
       submit(id);
     }
     flush();
@@ -95,10 +96,10 @@ class UringTransfers {
 
   /// 0, or an errno.
   int wait(int ticket) {
-    const Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
+    const Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
     collect(false);
-    while (mine.pieces > 0) collect(true);
-    return mine.reason;
+    while (state.pieces > 0) collect(true);
+    return state.reason;
   }
 
  private:
@@ -117,9 +118,9 @@ class UringTransfers {
     int reason = 0;
   };
 
-  void* map(std::size_t bytes, std::uint64_t what) {
+  void* map(std::size_t bytes, std::uint64_t offset) {
     void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                                ring_, static_cast<off_t>(what));
+                                ring_, static_cast<off_t>(offset));
     if (memory != MAP_FAILED) return memory;
     refused_ = errno;
     return nullptr;

@@ -115,19 +115,21 @@ struct PackedQuantCodec {
       return {};
     const detail::FloatModeScope plain;
     std::atomic<std::uint64_t> judged{0}, over{0}, worst{0};
-    for_each_block<T>(
-        cpu, x.rows(), x.cols(), part,
-        [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
-          const RowErrors of = detail::RowJudge<Bits, O, T>(block, x.data() + row * x.cols(),
-                                                            blob.data() + start, row_bound)
-                                   .judge();
-          judged.fetch_add(of.rows, std::memory_order_relaxed);
-          over.fetch_add(of.over, std::memory_order_relaxed);
-          // For numbers that are not negative, the larger has the larger bits.
-          const auto mine = detail::bits_as<std::uint64_t>(of.worst);
-          for (std::uint64_t now = worst.load(std::memory_order_relaxed);
-               mine > now && !worst.compare_exchange_weak(now, mine, std::memory_order_relaxed);) {}
-        });
+    for_each_block<T>(cpu, x.rows(), x.cols(), part,
+                      [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
+                        const RowErrors of =
+                            detail::RowJudge<Bits, O, T>(block, x.data() + row * x.cols(),
+                                                         blob.data() + start, row_bound)
+                                .judge();
+                        judged.fetch_add(of.rows, std::memory_order_relaxed);
+                        over.fetch_add(of.over, std::memory_order_relaxed);
+                        // For numbers that are not negative, the larger has the larger bits.
+                        const auto ratio_bits = detail::bits_as<std::uint64_t>(of.worst);
+                        for (std::uint64_t now = worst.load(std::memory_order_relaxed);
+                             ratio_bits > now && !worst.compare_exchange_weak(
+                                                     now, ratio_bits, std::memory_order_relaxed);) {
+                        }
+                      });
     return {judged, over, detail::bits_as<double>(worst.load(std::memory_order_relaxed))};
   }
 
@@ -173,14 +175,14 @@ struct PackedQuantCodec {
     const detail::QuantFormat format(Bits, O, rows, cols, sizeof(T));
     const std::size_t blocks = format.blocks();
     const Block last(Bits, O, format.rows_of(blocks - 1), cols, sizeof(T));
-    const Part mine = part.of(blocks);
-    if (mine.count == 0) return;
-    const std::size_t stop = mine.first + mine.count;
+    const Part items = part.of(blocks);
+    if (items.count == 0) return;
+    const std::size_t stop = items.first + items.count;
     // As many as may be, since a block is read while the block before is encoded.
     const auto workers = static_cast<std::size_t>(cpu.workers());
-    const std::size_t together = workers == 1 ? mine.count : div_up(mine.count, 8 * workers);
-    cpu.parallel(div_up(mine.count, together), [&](std::size_t tile, int) {
-      const std::size_t begin = mine.first + tile * together;
+    const std::size_t together = workers == 1 ? items.count : div_up(items.count, 8 * workers);
+    cpu.parallel(div_up(items.count, together), [&](std::size_t tile, int) {
+      const std::size_t begin = items.first + tile * together;
       const std::size_t end = stop - begin < together ? stop : begin + together;
       for (std::size_t i = begin; i < end; ++i)
         run(i + 1 < blocks ? format.whole : last, i * detail::block_rows, format.start_of(i),

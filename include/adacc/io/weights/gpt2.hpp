@@ -176,10 +176,10 @@ Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph
       tensors.push_back({name, View<const T>(data, parameter.shape)});
       return;
     }
-    std::vector<T>& mine = turned.emplace_back(rows * cols);
+    std::vector<T>& matrix = turned.emplace_back(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < cols; ++c) mine[c * rows + r] = data[r * cols + c];
-    tensors.push_back({name, View<const T>(mine.data(), Shape(cols, rows))});
+      for (std::size_t c = 0; c < cols; ++c) matrix[c * rows + r] = data[r * cols + c];
+    tensors.push_back({name, View<const T>(matrix.data(), Shape(cols, rows))});
   };
   if (!detail::each_gpt2_parameter(graph, shape.layers, add))
     return Error::misuse("the graph is not that of a GPT-2 of ", shape.layers, " layers");

@@ -25,17 +25,17 @@ class Int8Tensors {
   /// float32 (rows); a row is one index of the first axis. All other tensors are passed on, and must live as long as
   /// this object. Matrices that are not finite are refused.
   static Result<Int8Tensors> make(const std::vector<NamedTensor>& tensors) {
-    Int8Tensors made;
-    made.codes_.reserve(tensors.size());
-    made.scales_.reserve(tensors.size());
+    Int8Tensors result;
+    result.codes_.reserve(tensors.size());
+    result.scales_.reserve(tensors.size());
     for (const NamedTensor& tensor : tensors) {
       if (tensor.type != StoredType::f32 || tensor.shape.rank() < 2) {
-        made.tensors_.push_back(tensor);
+        result.tensors_.push_back(tensor);
         continue;
       }
       const std::size_t rows = tensor.shape[0], elems = tensor.shape.elems();
-      std::vector<std::int8_t>& codes = made.codes_.emplace_back(elems);
-      std::vector<float>& scales = made.scales_.emplace_back(rows);
+      std::vector<std::int8_t>& codes = result.codes_.emplace_back(elems);
+      std::vector<float>& scales = result.scales_.emplace_back(rows);
       if (rows > 0)
         plain::quantize_rows(static_cast<const float*>(tensor.data), rows, elems / rows,
                              codes.data(), scales.data());
@@ -43,11 +43,12 @@ class Int8Tensors {
         if (!detail::is_number(scales[r]))
           return Error::say("tensor \"", one_line(tensor.name, 60).c_str(),
                             "\" is not finite in row ", r, ", which int8 cannot hold");
-      made.tensors_.emplace_back(tensor.name, View<const std::int8_t>(codes.data(), tensor.shape));
-      made.tensors_.emplace_back(tensor.name + ".scale",
-                                 View<const float>(scales.data(), Shape(rows)));
+      result.tensors_.emplace_back(tensor.name,
+                                   View<const std::int8_t>(codes.data(), tensor.shape));
+      result.tensors_.emplace_back(tensor.name + ".scale",
+                                   View<const float>(scales.data(), Shape(rows)));
     }
-    return made;
+    return result;
   }
 
   Int8Tensors(Int8Tensors&&) = default;

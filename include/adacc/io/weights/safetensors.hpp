@@ -61,11 +61,11 @@ class SafeTensors {
       if (place.empty())
         return Error::say(one_line(path).c_str(),
                           ": the folder has neither model.safetensors nor an index of that name");
-      SafeTensors made;
+      SafeTensors model;
       const Error why =
-          place.ends_with(".json") ? made.read_index(place) : made.read_file(place, nullptr);
+          place.ends_with(".json") ? model.read_index(place) : model.read_file(place, nullptr);
       if (why) return why;
-      return made;
+      return model;
     });
   }
 

@@ -23,8 +23,8 @@ ADACC_HD bool find_thresholds(Tile& tile) {
   };
   typename Tile::Block::template PerThread<Found> found;
   tile.block.each([&](int me) {
-    Found& mine = found[me];
-    mine = {{0}, false};
+    Found& result = found[me];
+    result = {{0}, false};
     tile.for_slots(me, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
       if (size == 0) return;
@@ -50,10 +50,10 @@ ADACC_HD bool find_thresholds(Tile& tile) {
       if (most > limit) {
         tile.shared.threshold[slot] = limit;
         tile.shared.lo[slot] = empty_lo, tile.shared.hi[slot] = empty_hi;
-        mine.beyond = true;
+        result.beyond = true;
       } else {
         tile.shared.threshold[slot] = nothing_beyond;
-        mine.largest[0] = larger(mine.largest[0], most);
+        result.largest[0] = larger(result.largest[0], most);
         finish_group(tile, slot, lo, hi);
       }
     });
