@@ -34,7 +34,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The 16 bytes that one thread moves at a time.
+/// 16 bytes, moved by one thread at a time.
 template <class T>
 struct alignas(16) Packet16 {
   static constexpr std::size_t size = 16 / sizeof(T);

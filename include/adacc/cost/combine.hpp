@@ -54,7 +54,7 @@ class CostCombiner {
       known += seconds(nodes[c]);
       guessed += seconds(estimate_.node(firsts_[c]));
     }
-    // Nodes that nobody measured get their estimate, scaled like the estimates of measured nodes.
+    // Unmeasured nodes get their estimate, scaled like the estimates of measured nodes.
     scale(combined.profile, guessed > 0 ? known / guessed : 1);
     for (std::size_t k = 0; k < classes_.size(); ++k) {
       const std::size_t c = classes_[k];
@@ -166,7 +166,7 @@ class CostCombiner {
 
 }  // namespace detail
 
-/// Combines the measured costs of `graph`. Nodes that nobody measured get the costs of `estimate`, scaled like the
+/// Combines the measured costs of `graph`. Unmeasured nodes get the costs of `estimate`, scaled like the
 /// estimates of measured nodes; gradient errors are those of `estimate`.
 inline CombinedCosts combine_costs(const Graph& graph, const Array<MeasuredNodes>& measured,
                                    const CostProfile& estimate) {

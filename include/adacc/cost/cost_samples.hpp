@@ -27,7 +27,7 @@ constexpr Typical typical_of(Array<double> values) {
   sort(values, [](double a, double b) { return a < b; });
   const std::size_t n = values.size();
   if (n == 0) return {};
-  double root = 1;  // of n, by Newton: without <cmath>, which not every includer has
+  double root = 1;  // root of n, by Newton: without <cmath>, for includers without it
   for (int i = 0; i < 64; ++i) root = 0.5 * (root + static_cast<double>(n) / root);
   const double middle = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
   // The quartiles of a few numbers are chance themselves, and two numbers tell nothing.

@@ -18,7 +18,7 @@ namespace adacc { inline namespace v0_1 {
 
 /// The machine assumed by estimated_profile(); by default one thread of the machine on which this was written.
 struct EstimateRates {
-  double bytes_per_second = 8e9;        ///< of memory, read plus written
+  double bytes_per_second = 8e9;        ///< memory bandwidth, read plus written
   double operations_per_second = 6e10;  ///< multiplications and additions, in products of matrices
 };
 

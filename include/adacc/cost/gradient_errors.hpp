@@ -15,7 +15,7 @@ class GradientErrors {
  public:
   struct Entry {
     ErrorClass what;
-    double squared_distance = 0;  ///< of one copy
+    double squared_distance = 0;  ///< for one copy
     double squared_norm = 0;
     int batches = 0;
 

@@ -24,7 +24,7 @@ struct GradientSketch {
   static constexpr std::size_t size = 256;
 
   double sums[size] = {};
-  double squared_norm = 0;  ///< of the gradient, exact
+  double squared_norm = 0;  ///< the gradient's, exact
 
   /// Adds the sketch of another part of the same gradient.
   constexpr void add(const GradientSketch& part) {

@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The error of a time that no steady clock gives.
+/// The error of a time impossible for a steady clock.
 inline Error check_step_seconds(bool steady, double seconds) {
   if (steady && seconds > 0 && seconds < 1e9) return {};
   return Error::say(

@@ -36,7 +36,7 @@ struct LinkCost {
 
 /// The time of a step in both lanes.
 struct StepTime {
-  double seconds = 0;  ///< of the instructions and their waits
+  double seconds = 0;  ///< all instructions and their waits
   double write_stall_seconds = 0;
   double read_stall_seconds = 0;
   double link_seconds = 0;  ///< while the link is busy
@@ -76,7 +76,7 @@ template <class Cost, class Visit>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
                             const Visit& visit, Lanes& lanes) {
   StepTime time;
-  Array<double> end(schedule.transfers.size());  // of the transfer under way, by transfer
+  Array<double> end(schedule.transfers.size());  // by transfer: end of the one under way
   double& now = lanes.now;
   const double start = now;
   const auto pass = [&](LaneTime::Kind kind, std::size_t i, double until) {

@@ -19,7 +19,7 @@ namespace adacc { inline namespace v0_1 {
 struct NodeCost {
   double forward = 0;  ///< 0 if another node's forward makes this activation, too
   double backward = 0;
-  double add = 0;           ///< one residual sum that ends at this node, in forward
+  double add = 0;           ///< one residual sum ending at this node, in forward
   double add_gradient = 0;  ///< one residual gradient handed to this node's activation
 };
 

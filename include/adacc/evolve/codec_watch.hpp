@@ -77,7 +77,7 @@ class CodecWatch {
   };
   Sums then_;  ///< the first sums since the probe; all zero if none
   Sums now_;
-  double last_ratio_ = 0;  ///< of the last check only
+  double last_ratio_ = 0;  ///< in the last check only
   bool misfit_ = false;
 };
 

@@ -25,7 +25,7 @@ struct UpdateBlocks {
 
 /// The terms of an update on a device.
 struct CudaUpdateTerms : UpdateTerms {
-  const double* norm = nullptr;  ///< of the gradients, in device memory; null: ignored
+  const double* norm = nullptr;  ///< gradient norm in device memory; null: ignored
   double clip = 0;               ///< scale * gradients are scaled down to this norm; 0 is off
 };
 

@@ -51,7 +51,7 @@ class TurnsInLanes {
   const MomentTurns& turns_;
   LinkCost link_;
   double seconds_per_byte_;
-  Array<double> end_;  ///< of transfers under way, by slot
+  Array<double> end_;  ///< end of the transfer under way, by slot
   std::size_t next_ = 0, begun_ = 0;
 };
 

@@ -169,7 +169,7 @@ ADACC_HD constexpr QuantGroup quant_group(std::int32_t lo, std::int32_t hi) {
   return {above, minimum};
 }
 
-/// The numbers of a group that quant_code needs.
+/// The numbers of a group for quant_code.
 struct QuantCoder {
   float base;     ///< half of minimum; 0 if symmetric
   float inverse;  ///< 2^16 codes per unit of x if symmetric, else of x / 2

@@ -201,7 +201,7 @@ struct TilePart {
   }
 };
 
-/// A threshold that no magnitude exceeds.
+/// A threshold above all magnitudes.
 inline constexpr std::int32_t nothing_beyond = 0x7FFFFFFF;
 
 /// The share of each sample of 64 rows in the sums of their header.

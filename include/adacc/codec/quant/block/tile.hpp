@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The tile that a block of threads encodes: the location, the groups, and the elements held by each thread.
+/// The tile encoded by a block of threads: the location, the groups, and the elements held by each thread.
 ///
 /// The steps of encoding are functions of a tile, one subject per file: extremes, outliers (elements, channels),
 /// codes. encode.hpp calls them in order. With scales of whole rows, a block of threads goes through all tiles of 64

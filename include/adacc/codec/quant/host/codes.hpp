@@ -106,7 +106,7 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
   }
 }
 
-/// Decodes columns that have scales and minima of their own, both halved if not symmetric.
+/// Decodes columns with scales and minima of their own, both halved if not symmetric.
 template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes,
                 const float* __restrict scale, const float* __restrict minimum, T* __restrict x) {

@@ -76,7 +76,7 @@ class QuantDecoder {
     std::memcpy(&value, bytes_ + array + 2 * group, 2);
     return value;
   }
-  /// A scale or minimum in the form that quant_value_of takes.
+  /// A scale or minimum in the form for quant_value_of.
   static float shared(bfloat16 value) { return to_float(value) * quant_share<O.symmetric>; }
 
   void load_groups(std::size_t first, std::size_t n) {

@@ -119,7 +119,7 @@ class RowJudge {
       visit(static_cast<std::size_t>(__builtin_ctzll(rows)));
   }
 
-  /// Finds the rows that may be over the bound.
+  /// Finds the rows possibly over the bound.
   void find_suspects() {
     suspects_ = ~std::uint64_t{0} >> (block_rows - block_.rows);
     constexpr std::size_t seen = fewest_for_outliers;
