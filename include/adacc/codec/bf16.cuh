@@ -36,8 +36,8 @@ static __global__ void __launch_bounds__(CudaBlock::threads)
 
 }  // namespace detail
 
-/// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
-/// NaN; the host does not read it.
+/// Reports errors of arguments and of the launch. A blob of another codec or shape decodes to NaN: the host does not
+/// read blobs.
 template <>
 struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
   template <class T>

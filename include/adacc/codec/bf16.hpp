@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
-/// Bf16: two bytes an element, a float's range, 8 bits of precision; the codec without risk.
+/// Bf16: two bytes per element, a float's range, 8 bits of precision; the codec without risk.
 ///
-///     offset        bytes   what
+///     offset        bytes   contents
 ///     0             64      header (blob.hpp), codec "bf16"
 ///     64            2 * n   u16 bfloat16 of element e at 64 + 2 * e; n = rows * columns
 ///     64 + 2 * n    p       zeros, up to a multiple of 64
 ///
-/// Rounding is to the nearest, of two as near to the even one, so the relative error of a normal
-/// number is at most 2^-8. Doubles are rounded to float first. NaNs stay NaNs of their sign,
-/// infinities infinities, and a number that rounds beyond 3.39e38 becomes 3.39e38 of its sign. A tensor of
-/// bfloat16 is copied, bit by bit.
+/// Rounding is to nearest, ties to even, so the relative error of a normal number is at most 2^-8. Doubles are
+/// rounded to float first. NaNs stay NaNs of their sign, infinities infinities, and a number rounded beyond 3.39e38
+/// becomes 3.39e38 of its sign. A tensor of bfloat16 is copied, bit by bit.
 ///
-/// Measured against memcpy of the same floats this is bound by memory, with no instruction made for
-/// bfloat16: three quarters of the bytes move, for the rounding is a few integer operations.
+/// Memory bounds the speed, even without bfloat16 instructions: rounding takes a few integer operations, and the
+/// codec moves three quarters of the bytes that memcpy of the same floats moves.
 #pragma once
 
 #include <cstddef>
@@ -48,12 +47,12 @@ ADACC_HD constexpr T bf16_value(std::uint16_t code) {
   else return static_cast<T>(to_float(bfloat16{code}));
 }
 
-// Functions of their own because compilers trust __restrict on parameters.
+// Separate functions, because compilers trust __restrict on parameters.
 
 template <class T>
 void bf16_encode(std::size_t n, const T* __restrict x, std::uint16_t* __restrict codes) {
   if constexpr (std::is_same_v<T, float>) {
-    // Hardly ever is anything but a number that rounds to a number.
+    // Almost always all elements round to finite numbers: then one check for all of them is enough.
     std::uint32_t most = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t bits = pattern_of(x[i]);
@@ -74,7 +73,7 @@ void bf16_decode(std::size_t n, const std::uint16_t* __restrict codes, T* __rest
 
 struct Bf16 {
   static constexpr const char* name = "bf16";
-  static constexpr double noise = 2.4e-6;  ///< of 8 bits behind the leading one, not of 16
+  static constexpr double noise = 2.4e-6;  ///< 8 bits behind the leading one, not 16
   static constexpr bool lossless = false;
 
   ADACC_HD static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Bf16 by a block of threads (thread_block.hpp); the format is in bf16.hpp.
 ///
-/// A part is what one block does at a time. Neighbouring threads take neighbouring packets of 16
-/// bytes of the tensor, so that every access of a warp is to one stretch of memory.
+/// A block of threads processes one part at a time. Neighbouring threads take neighbouring packets of 16 bytes of the
+/// tensor, so each access of a warp is one stretch of memory.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct Bf16Parts {
   }
 };
 
-/// Part `part` of a tensor of n elements at x to a blob of `bytes` bytes.
+/// Encodes part `part` of a tensor of n elements at x into a blob of `bytes` bytes.
 template <class T, class Block>
 ADACC_HD void bf16_encode_part(Block& block, std::size_t part, std::size_t n, const T* x,
                                const BlobHeader& header, std::size_t bytes, std::byte* blob) {
@@ -59,7 +59,7 @@ ADACC_HD void bf16_encode_part(Block& block, std::size_t part, std::size_t n, co
     }
     if (part == 0) {
       if (thread < 16) write_header_word(blob, header, me);
-      // If the last part is full, nobody has come to the padding.
+      // If the last part is full, no thread has reached the padding.
       const std::size_t padding = (bytes - blob_header_bytes) / 2 - n;
       if (n % Parts::elements(threads) == 0 && thread < padding)
         store_packet(codes + 2 * (n + thread), SmallPacket<std::uint16_t, 1>{{0}});
@@ -67,7 +67,7 @@ ADACC_HD void bf16_encode_part(Block& block, std::size_t part, std::size_t n, co
   });
 }
 
-/// Part `part` of a tensor of n elements at x from a blob; NaN if the header is another.
+/// Decodes part `part` of a tensor of n elements at x; NaN if the blob's header is another.
 template <class T, class Block>
 ADACC_HD void bf16_decode_part(Block& block, std::size_t part, std::size_t n,
                                const BlobHeader& header, const std::byte* blob, T* x) {

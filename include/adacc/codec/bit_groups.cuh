@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What BitMask and PackedIndex share on a CUDA device: the same bytes as bit_groups.hpp makes.
+/// The common part of BitMask and PackedIndex on a CUDA device: the same bytes as bit_groups.hpp makes.
 #pragma once
 
 #include "../core/cuda.cuh"
@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(CudaBlock::threads)
     bit_groups_decode_part<Element>(block, part, n, header, blob, x);
 }
 
-/// Codec is BitMask or PackedIndexWith, Element what becomes of one element.
+/// Codec is BitMask or PackedIndexWith; Element encodes and decodes one element.
 template <class Codec, class Element>
 struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
   template <class T>

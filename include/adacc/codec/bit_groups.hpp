@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT
-/// A few bits per element, packed so that compilers and GPUs do it without shuffles: what BitMask
-/// and PackedIndex share.
+/// A few bits per element, packed so that compilers and GPUs need no shuffles: the common part of BitMask and
+/// PackedIndex.
 ///
 /// Elements are numbered row-major, e = row * columns + column. 512 of them are a group, 4096 a
 /// chunk. n elements of b bits (1 to 16) make this blob:
 ///
-///     offset        bytes             what
+///     offset        bytes             contents
 ///     0             64                header (blob.hpp)
-///     64            2 * ceil(n/4096)  u16 mark of every chunk: how many of its elements the codec
-///                                     cannot represent; if not 0, all of the chunk decodes to NaN
-///     64 + that     p                 zeros, up to a multiple of 64
-///     G             64 * b            group 0; G = the end of the above
+///     64            2 * ceil(n/4096)  u16 mark of each chunk: how many of the elements the codec cannot
+///                                     represent; if not 0, the whole chunk decodes to NaN
+///     M             p                 zeros, up to a multiple of 64; M = the end of the marks
+///     G             64 * b            group 0; G = the end of the zeros
 ///     G + 64*b*g    64 * b            group g, up to ceil(n/512) groups
 ///
-/// A group is b times 32 words of u16: its element i = 32 * j + l is in lane l, at bits j * b to
-/// j * b + b - 1 of the lane's 16 * b bits, of which word w (at 64 * w + 2 * l of the group) holds
-/// bits 16 * w to 16 * w + 15, the lowest first. Codes of elements beyond n are zeros.
+/// A group is b times 32 words of u16. Element i = 32 * j + l of the group is in lane l, at bits j * b to
+/// j * b + b - 1 of the lane's 16 * b bits. Word w (at 64 * w + 2 * l of the group) holds bits 16 * w to 16 * w + 15
+/// of the lane, the lowest first. Codes of elements beyond n are zeros.
 ///
-/// So 32 neighbours shift by the same amount and go into 32 neighbouring words: one register's
-/// width, or one warp's. (Bits in the order of the elements would need a shuffle or a
-/// multiplication for every eight.)
+/// So 32 neighbours shift by the same amount and go into 32 neighbouring words: the width of one register, or of one
+/// warp. (Bits in the order of the elements would need a shuffle or a multiplication for every eight.)
 #pragma once
 
 #include <cstddef>
@@ -39,7 +38,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Where everything is in a blob of n elements of `bits` bits.
+/// Offsets in a blob of n elements of `bits` bits.
 template <int bits>
 struct BitGroups {
   static_assert(bits >= 1 && bits <= 16);
@@ -56,19 +55,19 @@ struct BitGroups {
   ADACC_HD static constexpr std::size_t groups_offset(std::size_t n) {
     return align_up(marks_offset + 2 * div_up(n, chunk));
   }
-  /// n at most 2^60.
+  /// n is at most 2^60.
   ADACC_HD static constexpr std::size_t bytes(std::size_t n) {
     return groups_offset(n) + 2 * group_words * div_up(n, group);
   }
 
-  // Element j of a lane begins in this word, at this bit of it; if it does not end there, the rest
-  // is in the next word.
+  // Element j of a lane begins in word word_of(j), at bit shift_of(j); if the element straddles, the rest is in the
+  // next word.
   ADACC_HD static constexpr std::size_t word_of(std::size_t j) { return j * bits / 16; }
   ADACC_HD static constexpr int shift_of(std::size_t j) { return static_cast<int>(j * bits % 16); }
   ADACC_HD static constexpr bool straddles(std::size_t j) { return shift_of(j) + bits > 16; }
 };
 
-/// Codes of n elements; returns how many do not fit.
+/// Writes the codes of n elements; returns how many elements do not fit.
 template <class Element, class T>
 std::uint32_t codes_of(std::size_t n, const T* __restrict x, std::uint16_t* __restrict codes) {
   std::uint32_t unfit = 0;
@@ -97,7 +96,7 @@ void pack_group(const std::uint16_t* __restrict codes, std::uint16_t* __restrict
   }
 }
 
-/// One element of every lane: `shift` and what follows it in `word`, the rest in `next`.
+/// Decodes one element of each lane: the lower bits are in `word`, from `shift` on, the rest in `next`.
 template <class Element, class T>
 void unpack_lanes(const std::uint16_t* __restrict word, const std::uint16_t* __restrict next,
                   int shift, T* __restrict x) {
@@ -113,17 +112,17 @@ void unpack_group(const std::uint16_t* __restrict words, T* __restrict x) {
   using Groups = BitGroups<Element::bits>;
   for (std::size_t j = 0; j < Groups::per_lane; ++j) {
     const std::uint16_t* word = words + Groups::word_of(j) * Groups::lanes;
-    // If nothing is in the next word the mask hides it, and any other will do.
+    // If the element does not straddle, the mask hides the next word, and any word will do.
     const std::uint16_t* next = Groups::straddles(j) ? word + Groups::lanes : word;
     unpack_lanes<Element>(word, next, Groups::shift_of(j), x + j * Groups::lanes);
   }
 }
 
-/// What Codec, which has a name, inherits. Its elements are coded one by one, by an Element with
+/// The base of Codec, which has a name. Elements are coded one by one, by an Element with
 ///
 ///     static constexpr int bits;
 ///     template <class T> ADACC_HD static constexpr bool fits(T x);
-///     template <class T> ADACC_HD static constexpr std::uint16_t encode(T x);  // 0 if it does not
+///     template <class T> ADACC_HD static constexpr std::uint16_t encode(T x);  // 0 if x does not fit
 ///     template <class T> ADACC_HD static constexpr T decode(std::uint16_t code);
 ///     static constexpr void count_unfit(CodecStatistics& statistics, std::uint64_t unfit);
 template <class Codec, class Element>
@@ -177,8 +176,8 @@ class BitGroupCodec {
     return {};
   }
 
-  /// elements, and what Element makes of those it cannot represent; all zeros if `blob` is not one
-  /// of such a tensor.
+  /// The number of elements, and of those that the codec cannot represent; all zeros if `blob` is no blob of such a
+  /// tensor.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
                                     Dtype dtype) {
     const std::size_t bytes = encoded_bytes(rows, cols, dtype);

@@ -2,10 +2,9 @@
 /// A few bits per element by a block of threads (thread_block.hpp); the format is in
 /// bit_groups.hpp.
 ///
-/// A thread has the neighbouring lanes of a group whose elements fill 16 bytes (4 lanes of floats),
-/// for all 16 elements of a lane. So it reads and writes packets of 16 bytes of the tensor, as many
-/// threads side by side as a row of 32 elements has packets, and builds its lanes' words in
-/// registers.
+/// Each thread has neighbouring lanes of a group, as many as their elements fill 16 bytes (4 lanes of floats), for
+/// all 16 elements of a lane. So a thread reads and writes packets of 16 bytes of the tensor, with as many threads
+/// side by side as a row of 32 elements has packets, and builds the words of the lanes in registers.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +20,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// How a block divides a tensor of T: `chunks` chunks at a time.
+/// How a block divides a tensor of T: into parts of `chunks` chunks.
 template <int bits, class T, std::size_t threads>
 struct BitParts {
   using Groups = BitGroups<bits>;
-  static constexpr std::size_t lanes = Packet16<T>::size;  ///< of a thread
+  static constexpr std::size_t lanes = Packet16<T>::size;  ///< per thread
   static constexpr std::size_t threads_per_group = Groups::lanes / lanes;
   static constexpr std::size_t threads_per_chunk =
       threads_per_group * (Groups::chunk / Groups::group);
@@ -34,14 +33,14 @@ struct BitParts {
   static constexpr std::size_t elements = chunks * Groups::chunk;
   using Words = SmallPacket<std::uint16_t, lanes>;
 
-  /// What the threads share when they encode: how many elements do not fit, by chunk.
+  /// Shared by the threads of an encoding block: how many elements do not fit, by chunk.
   struct Shared {
     std::uint32_t unfit[chunks];
   };
 
   ADACC_HD static constexpr std::size_t count(std::size_t n) { return div_up(n, elements); }
 
-  // Where a thread works: its first element; its first word, counted in u16 from group 0.
+  // Where a thread works: the first element, and the first word, counted in u16 from group 0.
   ADACC_HD static constexpr std::size_t first_element(std::size_t part, std::size_t thread) {
     return part * elements + thread / threads_per_group * Groups::group +
            thread % threads_per_group * lanes;
@@ -52,7 +51,7 @@ struct BitParts {
   }
 };
 
-/// Part `part` of a tensor of n elements at x.
+/// Encodes part `part` of a tensor of n elements at x.
 template <class Element, class T, class Block>
 ADACC_HD void bit_groups_encode_part(
     Block& block, typename BitParts<Element::bits, T, Block::threads>::Shared& shared,
@@ -84,7 +83,7 @@ ADACC_HD void bit_groups_encode_part(
     const bool whole = (first / Groups::group + 1) * Groups::group <= n;
     std::uint32_t unfit = 0;
     const auto pack = [&](auto known_whole) {
-      std::uint32_t built[lanes] = {};  // the word that is being filled; above it what overflows
+      std::uint32_t built[lanes] = {};  // lower half: the word being filled; upper half: overflow
       std::byte* to = words + 2 * Parts::first_word(part, thread);
       ADACC_UNROLL for (std::size_t j = 0; j < Groups::per_lane; ++j) {
         Packet16<T> in;
@@ -124,7 +123,7 @@ ADACC_HD void bit_groups_encode_part(
   });
 }
 
-/// Part `part` of a tensor of n elements at x from a blob; NaN if the header is another.
+/// Decodes part `part` of a tensor of n elements at x; NaN if the blob's header is another.
 template <class Element, class T, class Block>
 ADACC_HD void bit_groups_decode_part(Block& block, std::size_t part, std::size_t n,
                                      const BlobHeader& header, const std::byte* blob, T* x) {

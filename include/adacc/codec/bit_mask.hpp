@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// BitMask: one bit an element, whether it is positive; all that the backward of ReLU asks.
+/// BitMask: one bit per element, whether it is positive; enough for the backward of ReLU.
 ///
-/// Format: bit_groups.hpp with 1 bit (codec "bit_mask"); an element's code is 1 if x > 0, otherwise
-/// 0 (of -0 and negative numbers). It decodes to 1 and 0. So decoded values are not the tensor's,
-/// but a reader that only asks whether x > 0 gets the same answer, and its backward the same bits:
-/// that is the sense in which BitMask is lossless, and such readers are the only ones that may name
-/// it. The derivative of ReLU is one, a kept dropout mask of zeros and scales another.
+/// Format: bit_groups.hpp with 1 bit (codec "bit_mask"). The code of an element is 1 if x > 0, otherwise 0 (for -0,
+/// too), and decodes to 1 or 0. So decoded values are not the tensor's, but a reader that only tests x > 0 gets the
+/// same answer, and its backward the same bits. In this sense BitMask is lossless, and only such readers may name it:
+/// the derivative of ReLU is one, dropout with a kept mask of zeros and scales another.
 ///
-/// A chunk of 4096 elements that holds a NaN or an infinity decodes to NaN: a codec never hides
-/// that something has gone wrong. statistics() counts them as nonfinite.
+/// A chunk of 4096 elements with a NaN or an infinity decodes to NaN: a codec never hides that a computation has gone
+/// wrong. statistics() counts such elements as nonfinite.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +34,14 @@ struct IsPositive {
 
   template <class T>
   ADACC_HD static constexpr std::uint16_t encode(T x) {
-    // As integers, -0 and negative numbers are above infinity.
+    // Read as integers, -0 and negative numbers are above infinity.
     const auto pattern = pattern_of(x);
     return pattern != 0 && pattern < BitPattern<T>::infinity ? 1 : 0;
   }
 
   template <class T>
   ADACC_HD static constexpr T decode(std::uint16_t code) {
-    // All bits of a code of 1: a mask that selects.
+    // All bits are set for a code of 1: a mask that selects.
     constexpr std::uint16_t one = to_bfloat16(1.0F).bits;
     if constexpr (std::is_same_v<T, bfloat16>)
       return {static_cast<std::uint16_t>((0U - code) & one)};

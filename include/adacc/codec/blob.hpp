@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// The 64 bytes that every blob begins with, and the checks that every codec makes first.
+/// The 64 bytes at the start of each blob, and the checks with which each codec begins.
 ///
-///     offset   bytes   what
+///     offset   bytes   contents
 ///     0        4       u32 magic: 'A' 'D' 'C' '1' in memory
 ///     4        4       u32 version of the format: 3 (groups whose NaNs have no place keep their numbers)
 ///     8        4       u32 codec: FNV-1a (32 bits) of its name
@@ -10,9 +10,9 @@
 ///     24       8       u64 columns
 ///     32       32      zeros
 ///
-/// Numbers are as the machine has them, which is little-endian (core/little_endian.hpp). The header pins
-/// down everything that sizes and offsets depend on, so a decoder that compared it with what it expects can
-/// trust its own offsets; what it must not trust is the rest.
+/// Numbers are in the order of the machine, which is little-endian (core/little_endian.hpp). The header fixes all on
+/// which sizes and offsets depend. So a decoder that has compared the header with the expected one can trust its own
+/// offsets; it must not trust the rest of the blob.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The header as it lies in memory.
+/// The header in memory.
 struct BlobHeader {
   std::uint32_t magic;
   std::uint32_t version;
@@ -73,12 +73,12 @@ inline bool is_aligned(const void* address, std::size_t boundary = alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % boundary == 0;
 }
 
-/// A tensor as codecs' checks see it, of whatever type.
+/// A tensor of any element type, as codecs' checks see it.
 struct TensorPlace {
   const void* data;
   Shape shape;
   Dtype dtype;
-  std::size_t boundary;  ///< bytes; it starts at a multiple of them
+  std::size_t boundary;  ///< the tensor starts at a multiple of so many bytes
 };
 
 [[gnu::cold]] inline Error cannot_encode(const char* name, const TensorPlace& x) {
@@ -91,7 +91,7 @@ struct TensorPlace {
                     x.shape.cols(), " columns of ", name_of(x.dtype), " take ", expected_bytes);
 }
 
-/// What encode and decode check alike: the tensor, and the blob's span. `expected_bytes` is the codec's
+/// The checks of both encode and decode: the tensor and the span of the blob. `expected_bytes` is the codec's
 /// encoded_bytes.
 inline Error check_spans(const char* name, const TensorPlace& x, ConstBytes blob,
                          std::size_t expected_bytes) {
@@ -115,8 +115,8 @@ Error check_spans(const char* name, View<T> x, ConstBytes blob, std::size_t expe
 
 }  // namespace detail
 
-/// Whether `blob` is one of `expected_bytes` that codec `name` made of such a tensor, judged by its
-/// size and header. Reads no more than the span has.
+/// Checks, by size and header, whether codec `name` made `blob` from such a tensor, in `expected_bytes` bytes. Reads
+/// nothing beyond the span.
 inline Error check_blob(ConstBytes blob, const char* name, Dtype dtype, std::size_t rows,
                         std::size_t cols, std::size_t expected_bytes) {
   const detail::TensorPlace x{nullptr, Shape(rows, cols), dtype, 1};
@@ -139,15 +139,15 @@ inline Error check_blob(ConstBytes blob, const char* name, Dtype dtype, std::siz
   return {};
 }
 
-/// Whether encode on the host can work with these arguments: the tensor has elements, the codec can
-/// encode it, and the blob starts 64-byte aligned and has the bytes it takes. O(1).
+/// Checks the arguments of encode on the host: the tensor has elements, the codec can encode it, and the blob starts
+/// 64-byte aligned and has the expected size. O(1).
 template <class T>
 Error check_encode(const char* name, View<const T> x, Bytes blob, std::size_t expected_bytes) {
   return detail::check_spans(name, x, blob, expected_bytes, alignof(T));
 }
 
-/// Whether decode can: the same, the tensor starts 64-byte aligned, too, and the blob's header is
-/// that of such a tensor. O(1).
+/// Checks the arguments of decode: as for encode, and the tensor starts 64-byte aligned, and the header of the blob
+/// fits the tensor. O(1).
 template <class T>
 Error check_decode(const char* name, ConstBytes blob, View<T> x, std::size_t expected_bytes) {
   if (Error error = detail::check_spans(name, x, blob, expected_bytes)) return error;

@@ -9,9 +9,9 @@
 ///     template <class T> static Error decode(Cpu&, ConstBytes blob, View<T> x);
 ///     static constexpr bool lossless = true;         // default: false
 ///     static constexpr bool keeps_values = false;    // default: true; false if decode gives
-///                                                    // only what certain readers ask (a mask)
+///                                                    // no more than certain readers need (a mask)
 ///     static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
-///                                       Dtype);      // optional: what encode saw (statistics.hpp)
+///                                       Dtype);      // optional: of encode's input (statistics.hpp)
 ///     static constexpr Pieces watched(std::size_t rows, std::size_t cols, Dtype);
 ///     static CodecStatistics seen(const std::byte* pieces, std::size_t stride, std::size_t rows,
 ///                                 std::size_t cols);  // optional, both: see below
@@ -21,32 +21,30 @@
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr bool draws_numbers = true;    // optional: blobs depend on Cpu::key
 ///     static constexpr double noise = 1e-6;          // optional: E|x' - x|^2 / |x|^2 of Gaussian x,
-///                                                    // if its bits do not tell (estimate.hpp)
+///                                                    // if not estimated_error()'s (estimated_error.hpp)
 ///
-/// The blob's size depends on nothing but rows, columns, dtype and options: layouts are static.
-/// It is 0 if the codec cannot encode such a tensor. `blob` starts 64-byte aligned, and has
-/// exactly encoded_bytes(x.rows(), x.cols(), dtype_of<T>) bytes, all of which encode writes. So
-/// does the x that decode writes; what encode reads may be the memory of somebody else's trainer
-/// (stash/), and starts at any multiple of alignof(T). Equal input and equal `Cpu::key` give equal
-/// bytes, wherever it lies and whatever the number of threads. A NaN or an infinity in x is not
-/// finite after decode either. Arguments that do not fit are an Error, and nothing is written;
-/// whatever the bytes of a blob are, decode stays within its spans.
+/// The size of the blob depends on rows, columns, dtype and options alone: layouts are static. The size is 0 if the
+/// codec cannot encode such a tensor. `blob` starts 64-byte aligned and has exactly encoded_bytes(x.rows(), x.cols(),
+/// dtype_of<T>) bytes; encode writes all of them. The x written by decode starts 64-byte aligned, too. The x read by
+/// encode may be memory of somebody else's trainer (stash/), and starts at any multiple of alignof(T). Equal input
+/// and equal `Cpu::key` give equal bytes, whatever the addresses and the number of threads. A NaN or an infinity in x
+/// is not finite after decode either. Arguments that do not fit are an Error, and nothing is written. Decode stays
+/// within its spans for any bytes of a blob.
 ///
-/// watched() says which pieces of a blob of such a tensor, beside its header, statistics() reads, and seen()
-/// is what it makes of them, wherever they were brought together, `stride` bytes apart: so a codec is
-/// watched whose blobs the host cannot read. Bytes and distances of pieces are even.
+/// watched() names the pieces of a blob, beside the header, from which statistics() computes. seen() computes the
+/// same from copies of these pieces, `stride` bytes apart: so a codec can be watched if the host cannot read blobs.
+/// Bytes and distances of pieces are even.
 ///
 /// row_errors() judges an encode (codec/row_errors.hpp): x is what encode has read, blob is what it has written.
 /// It counts the rows of `part` (all of them by default) whose sum of (decoded x - x)^2 exceeds row_bound times
 /// their sum of x^2, outliers that the blob keeps exactly aside. It writes nothing, and costs little where
 /// no row is near the bound.
 ///
-/// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode
-/// take one argument more, `Part part = {}`, and do the work of that run of items alone. All parts
-/// together, in any order, write what the whole call does. x and blob are always whole. One with
-/// item_elements says that item i stands for elements [i n, (i + 1) n) of x, row by row, n being
-/// item_elements(x.cols()), and touches no others: of x then only those need to be in memory, and
-/// it may take part in loops over rows (program/passes/loops.hpp).
+/// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode take one more
+/// argument, `Part part = {}`, and process this run of items alone. All parts together, in any order, write what the
+/// whole call writes. x and blob are always whole. With item_elements, item i stands for elements [i n, (i + 1) n) of
+/// x, row by row, where n = item_elements(x.cols()), and touches no others. Then only these elements of x need to be
+/// in memory, and the codec may take part in loops over rows (program/passes/loops.hpp).
 #pragma once
 
 #include <cstddef>
@@ -63,18 +61,18 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a plan has to know of a codec; its address is the codec's identity within a program.
+/// The facts about a codec that a plan needs; the address is the codec's identity within a program.
 struct CodecInfo {
   const char* name;
   std::size_t (*encoded_bytes)(std::size_t rows, std::size_t cols, Dtype dtype);
   bool lossless;
   bool keeps_values;
-  std::uint32_t id = 0;  ///< fnv1a(name), as blobs have it
-  /// Into how many items its work can be cut; null if it cannot.
+  std::uint32_t id = 0;  ///< fnv1a(name), as in blobs
+  /// The number of items into which the work can be cut; null if it cannot be cut.
   std::size_t (*split_items)(std::size_t rows, std::size_t cols) = nullptr;
   const char* offloaded_name = "offload_codec";  ///< "offload_" and the name
-  double noise = 0;                              ///< as declared; 0: follows from its bits
-  /// Elements of x that an item stands for; null if it does not say.
+  double noise = 0;                              ///< as declared; 0: estimated from its size
+  /// Elements of x per item; null if undeclared.
   std::size_t (*item_elements)(std::size_t cols) = nullptr;
   bool draws_numbers = false;  ///< blobs depend on the context's random key
   double row_bound = 0;        ///< of row_errors(); 0: it judges no encode
@@ -82,7 +80,7 @@ struct CodecInfo {
 
 namespace detail {
 
-/// "offload_" and `name`, which must live as long as the program.
+/// "offload_" and the codec's name, for as long as the program lives.
 template <class Codec>
 struct OffloadedName {
   char text[64] = {};
@@ -151,7 +149,7 @@ inline constexpr CodecInfo codec_info{Codec::name,
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>
 struct codec_kernel {
-  /// Whether it can: a list of codecs may name some that have no twin for this context.
+  /// Whether the codec runs in this context: a list of codecs may name some without a twin for the context.
   template <class T>
   static constexpr bool runs = requires(Context& context, View<const T> x, View<T> y, Bytes blob) {
     Codec::encode(context, x, blob);
@@ -177,7 +175,7 @@ struct codec_kernel {
     else return {};
   }
 
-  /// Parts of them, for codecs that can be cut.
+  /// Encode and decode a part, for codecs that can be cut.
   template <class T>
   static Error encode(Context& context, View<const T> x, Bytes blob,
                       Part part) requires CodecInfoFor<Codec>::splits {
@@ -189,7 +187,7 @@ struct codec_kernel {
     return Codec::decode(context, blob, x, part);
   }
 
-  /// How well a blob holds the rows of a part of x, for codecs that judge themselves.
+  /// How well a blob holds the rows of a part of x, for codecs with row_errors().
   template <class T>
   static RowErrors row_errors(Context& context, View<const T> x, ConstBytes blob,
                               Part part) requires requires {
@@ -197,7 +195,7 @@ struct codec_kernel {
   }
   { return Codec::row_errors(context, x, blob, part); }
 
-  /// What encode saw, from a blob that the host can read.
+  /// Statistics of encode's input, from a blob that the host can read.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
                                     Dtype dtype) requires requires {
     Codec::statistics(blob, rows, cols, dtype);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A list of codecs, in order of preference: what a layer's backward tolerates of an activation.
+/// A list of codecs in order of preference: those that a layer's backward tolerates for an activation.
 ///
-/// As a type it names codecs without doing anything with them, so a layer that declares one costs
-/// nothing until a step is made of it. `CodecSpan` is the same with the types erased, for the
-/// graph.
+/// A CodecList names codecs without instantiating them, so a layer that declares a list costs nothing until a step is
+/// made of it. `CodecSpan` is the list without types, for the graph.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ namespace adacc { inline namespace v0_1 {
 template <class... Codecs>
 struct CodecList {};
 
-/// A list of codecs that somebody else owns.
+/// A list of codecs, owned by somebody else.
 struct CodecSpan {
   const CodecInfo* const* first = nullptr;
   std::size_t count = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The error of a codec that nobody has measured: orders codecs from rough to mild.
+/// The error of a codec without a measurement: orders codecs from rough to mild.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ constexpr double quarter_to(double bits) {
 
 }  // namespace detail
 
-/// E|x' - x|^2 / |x|^2 of what `codec` makes of an activation of `shape`: as it declares, or that of
-/// a uniform quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
+/// E|x' - x|^2 / |x|^2 of an activation of `shape` behind `codec`: the declared noise, or the noise of a uniform
+/// quantizer with as many bits over four standard deviations, 5.4 * 4^-bits.
 constexpr double estimated_error(const CodecInfo& codec, Shape shape, Dtype scalar) {
   if (codec.lossless) return 0;
   if (codec.noise > 0) return codec.noise;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// The types that activations have: their bit patterns, and their numbers as floats.
+/// The element types of activations: their bit patterns, and their numbers as floats.
 ///
-/// Codecs recognize NaNs and infinities, and compare magnitudes, as integers: that is exact, orders
-/// NaNs above infinities, vectorizes on every machine, and no compiler flag takes it away.
+/// Codecs recognize NaNs and infinities, and compare magnitudes, as integers. Such comparisons are exact, order NaNs
+/// above infinities, vectorize on every machine, and no compiler flag removes them.
 #pragma once
 
 #include <cstdint>

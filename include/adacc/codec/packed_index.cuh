@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// PackedIndexWith on a CUDA device: the same bytes as packed_index.hpp makes on the host.
 ///
-/// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
-/// NaN; the host does not read it.
+/// Reports errors of arguments and of the launch. A blob of another codec or shape decodes to NaN: the host does not
+/// read blobs.
 #pragma once
 
 #include "bit_groups.cuh"

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// PackedIndexWith<bits>: small non-negative integers, 1 to 16 bits each instead of a float's 32.
 ///
-/// For what is stored in a tensor but is an index: the position of the largest element in a pooling
-/// window, a category, a bucket.
+/// For indices that are stored in a tensor: the position of the largest element in a pooling window, a category, a
+/// bucket.
 ///
-/// Format: bit_groups.hpp with `bits` bits (codec "packed_index_4" for 4 bits, and so on); the code
-/// of an element is its value, from 0 to 2^bits - 1. What comes back equals what went in (-0 comes
-/// back as 0, which it equals).
+/// Format: bit_groups.hpp with `bits` bits (codec "packed_index_4" for 4 bits, and so on). The code of an element is
+/// its value, from 0 to 2^bits - 1. Decoded values equal the encoded ones (-0 comes back as 0, which is equal).
 ///
-/// A chunk of 4096 elements that holds anything else, be it too large, negative, a fraction, a NaN
-/// or an infinity, decodes to NaN, so that a wrong choice of bits shows at once and trains nothing.
-/// statistics() counts them as outliers without a place.
+/// A chunk of 4096 elements with any other element (too large, negative, a fraction, a NaN or an infinity) decodes to
+/// NaN, so a wrong choice of bits shows at once and trains nothing. statistics() counts such elements as outliers
+/// without a place.
 #pragma once
 
 #include <cstddef>
@@ -63,9 +62,9 @@ struct SmallIndex {
   }
 
  private:
-  /// The index without its fraction; 0 for what is out of range, as -0 is here: as integers, -0,
-  /// negative numbers, infinities and NaNs are above every positive number. A mask, because g++
-  /// makes a branch of a choice that ends in a conversion.
+  /// The index without its fraction; 0 for numbers out of range and for -0: compared as integers, -0, negative
+  /// numbers, infinities and NaNs are above every positive number. A mask, because g++ makes a branch of a choice
+  /// that ends in a conversion.
   template <class T>
   ADACC_HD static constexpr std::int32_t truncated(T x) {
     using Word = typename BitPattern<T>::type;

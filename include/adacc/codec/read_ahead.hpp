@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// What keeps memory busy while a codec computes: reading ahead, and writing past the caches.
+/// Keeps memory busy while a codec computes: reads ahead, and writes past the caches.
 ///
-/// An encoder that waits for memory while it looks for extremes, and lets it idle while it makes
-/// codes, takes the sum of both times. So it asks for the lines of the piece after this one, a few
-/// at a time, and finds them in the second-level cache when it gets there. (In the first-level
-/// cache they would push out what is worked on: measured, that takes twice as long.)
+/// An encoder that waits for memory while it looks for extremes, and leaves memory idle while it makes codes, takes
+/// the sum of both times. So encoders request the lines of the next piece, a few at a time, and later find them in
+/// the second-level cache. (In the first-level cache the lines would push out the data in use: measured, this takes
+/// twice as long.)
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr std::size_t cache_line = 64;
 
-/// A piece larger than this would push out what is worked on.
+/// A larger piece would push out the data in use.
 inline constexpr std::size_t most_read_ahead = 512 * KiB;
 
-/// The lines of a piece of a tensor, asked for a few at a time.
+/// Requests the lines of a piece of a tensor, a few at a time.
 class ReadAhead {
  public:
-  ReadAhead() = default;  ///< of nothing
-  /// `rows` rows of `bytes` bytes, `stride` bytes apart.
+  ReadAhead() = default;  ///< reads nothing ahead
+  /// A piece of `rows` rows of `bytes` bytes, `stride` bytes apart.
   ReadAhead(const void* from, std::size_t rows, std::size_t bytes, std::size_t stride)
       : row_(static_cast<const char*>(from)), rows_(rows * bytes > most_read_ahead ? 0 : rows),
         lines_(div_up(bytes, cache_line)), stride_(stride) {}
 
-  /// Lines not asked for yet.
+  /// Lines not requested yet.
   std::size_t left() const { return rows_ == 0 ? 0 : rows_ * lines_ - line_; }
 
   void more(std::size_t lines) {
@@ -52,21 +52,21 @@ class ReadAhead {
   std::size_t rows_ = 0, lines_ = 0, stride_ = 0, line_ = 0;
 };
 
-/// A store to a page that is missing from the processor's table of translations (TLB) stalls, so
-/// pages are touched before: so many bytes ahead.
+/// Bytes ahead of the current one at which pages are touched: a store to a page missing from the processor's table of
+/// translations (TLB) stalls.
 inline constexpr std::size_t written_ahead = 24 * KiB;
 
-/// Rows ahead of the one that is written, of `row_bytes` each, whose page to touch.
+/// How many rows ahead of the written row a page is touched, for rows of `row_bytes`.
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
   return row_bytes >= written_ahead ? 1 : written_ahead / row_bytes;
 }
 inline void open_page_to_write(const void* page) { __builtin_prefetch(page, 1, 3); }
 
-/// What is written of tensors of so many bytes and more has left the caches when it is read again.
-/// It is written past them, which spares reading every line before it is written.
+/// Output of at least so many bytes leaves the caches before it is read again. Such output is written past the
+/// caches, which saves reading each line before it is written.
 inline constexpr std::size_t least_streamed = 32 * MiB;
 
-// Without the compilers' headers of instructions, which cost more to compile than all of this.
+// Without the compilers' headers of intrinsics, which cost more to compile than this whole file.
 #if defined(__SSE2__) && !defined(__CUDACC__)
 using Stream16 = long long __attribute__((vector_size(16)));
 using Stream32 = long long __attribute__((vector_size(32)));
@@ -83,9 +83,8 @@ inline void stream(const Part& from, void* to) {
 }
 #endif
 
-/// 16, 32 or 64 bytes to memory. If Streamed, with stores that go past the caches: `to` must then
-/// be aligned to as many bytes, at most to 32, and stream_end() must follow before another thread
-/// may read them.
+/// Stores 16, 32 or 64 bytes. If Streamed, the store goes past the caches: `to` must then be aligned to as many
+/// bytes, at most to 32, and stream_end() must follow before another thread may read the bytes.
 template <bool Streamed, class Vector, class To>
 inline void store_vector(const Vector& from, To* to) {
 #if defined(__SSE2__) && !defined(__CUDACC__)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 /// How well a blob holds the rows of its tensor: a codec's own certificate of an encode.
 ///
-/// A scale serves many rows. Where one of these rows is a hundred times smaller than the others, the error
-/// is small beside the tensor, and as large as this row. A layer that normalizes rows reads exactly that. So
-/// an encode is judged row by row, and whoever encodes can keep a tensor otherwise if rows are over the bound.
+/// A scale serves many rows. If one of these rows is a hundred times smaller than the others, the error is small
+/// beside the tensor, and as large as this row. A layer that normalizes rows reads exactly this row. So an encode is
+/// judged row by row, and the caller can keep a tensor in another form if rows are over the bound.
 #pragma once
 
 #include <cstdint>
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a codec's row_errors() found.
+/// The result of a codec's row_errors().
 struct RowErrors {
-  std::uint64_t rows = 0;  ///< that were judged
-  std::uint64_t over = 0;  ///< of these, rows whose squared error exceeds the codec's row_bound times their square
+  std::uint64_t rows = 0;  ///< judged rows
+  std::uint64_t over = 0;  ///< rows whose squared error exceeds row_bound times their square
   double worst = 0;        ///< the largest such ratio; rows far below the bound may not count
 
   friend constexpr RowErrors operator+(const RowErrors& a, const RowErrors& b) {

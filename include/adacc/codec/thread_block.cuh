@@ -23,9 +23,9 @@ class CudaBlock {
 
   template <class R>
   struct PerThread {
-    R mine;
-    __device__ R& operator[](int) { return mine; }
-    __device__ const R& operator[](int) const { return mine; }
+    R value;
+    __device__ R& operator[](int) { return value; }
+    __device__ const R& operator[](int) const { return value; }
   };
 
   template <class Phase>
@@ -63,11 +63,11 @@ class CudaBlock {
 
   template <int width, class Values, class Combine>
   __device__ void lanes(const Values& values, const Combine& combine) {
-    auto& mine = values(static_cast<int>(threadIdx.x));
+    auto& registers = values(static_cast<int>(threadIdx.x));
 #pragma unroll
     for (int step = 1; step < width; step *= 2) {
 #pragma unroll
-      for (auto& value : mine) value = combine(value, __shfl_xor_sync(~0U, value, step));
+      for (auto& value : registers) value = combine(value, __shfl_xor_sync(~0U, value, step));
     }
   }
 
@@ -75,7 +75,7 @@ class CudaBlock {
   Storage& storage_;
 };
 
-/// What is wrong with the memory that a codec of that name is called with.
+/// Why the memory passed to codec `name` is unusable; empty if it is usable.
 template <class T>
 Error codec_memory_fault(const Cuda& cuda, const char* name, View<T> x, const std::byte* blob,
                          std::size_t bytes) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// How the CUDA twins of the codecs are written: as phases of a block of threads, in code that also
-/// runs on the host.
+/// How CUDA twins of codecs are written: as phases of a block of threads, in code that also runs on the host.
 ///
-/// An algorithm of a thread block is a function template over a Block. Between two barriers stands
-/// one call of each(); what a thread keeps from one phase to the next is in a PerThread. On the
-/// device (thread_block.cuh) a phase is straight code, a PerThread a thread's registers. A test on
-/// the host runs the threads of a phase one after the other, in several orders, so that the very source
-/// that makes the bytes on a GPU is compared with the CPU's codec on machines that have none. Under the
-/// thread sanitizer they are fibers that it takes for threads, and a race within a phase is reported.
+/// An algorithm of a thread block is a function template over a Block. Each call of each() is a phase between two
+/// barriers; values that a thread keeps for the next phase are in a PerThread. On the device (thread_block.cuh) a
+/// phase is straight code, a PerThread a thread's registers. A test on the host runs the threads of a phase one after
+/// the other, in several orders: machines without a GPU compare the very source of the GPU's bytes with the CPU's
+/// codec. Under the thread sanitizer the threads are fibers, and a race within a phase is reported.
 ///
 ///     static constexpr int threads;                  // of a block
 ///     template <class R> struct PerThread;           // R& operator[](int thread)
@@ -16,15 +14,15 @@
 ///     void exclusive_sum(value, use);                // use(thread, sum of value(t), t < thread,
 ///                                                    // sum of all), u32; a barrier
 ///     static void add(std::uint32_t&, std::uint32_t);      // atomic, on shared or global memory
-///     static void minimum(int32&, int32), maximum(…);      // likewise, also of std::uint32_t
+///     static void minimum(int32&, int32), maximum(…);      // atomic, also of std::uint32_t
 ///     static bool last(std::uint32_t& arrived, n);   // see below
 ///     void lanes<width>(values, combine);            // see below
 ///
-/// last: called by one thread of each of n blocks, on one word of global memory that is 0 before and
-/// behind; true for the last. Behind its next barrier this block sees what the others wrote before their calls.
+/// last: called by one thread of each of n blocks, on one word of global memory that is 0 before and afterwards; true
+/// in the last block. After the next barrier this block sees the writes of the others before their calls.
 ///
-/// lanes<width>: threads in rows of `width` neighbours (a power of two, at most 32) reduce
-/// values(thread), an array of their own registers, element by element; all get the result.
+/// lanes<width>: rows of `width` neighbouring threads (a power of two, at most 32) reduce values(thread), an array in
+/// each thread's registers, element by element; all threads get the result.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +34,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What one thread moves at a time: 16 bytes.
+/// 16 bytes, moved by one thread at a time.
 template <class T>
 struct alignas(16) Packet16 {
   static constexpr std::size_t size = 16 / sizeof(T);
@@ -74,7 +72,7 @@ struct DeviceWord<16> {
 };
 #endif
 
-/// Packet is as aligned as it is large, and so is `from`. One load on the device.
+/// Loads a Packet, in one load on the device; `from` is aligned to the size of a Packet.
 template <class Packet>
 ADACC_HD inline Packet load_packet(const void* from) {
 #if defined(__CUDA_ARCH__)
@@ -87,7 +85,7 @@ ADACC_HD inline Packet load_packet(const void* from) {
 #endif
 }
 
-/// Likewise: one store.
+/// Stores a Packet, in one store on the device; `to` is aligned to the size of a Packet.
 template <class Packet>
 ADACC_HD inline void store_packet(void* to, const Packet& packet) {
 #if defined(__CUDA_ARCH__)
@@ -98,8 +96,8 @@ ADACC_HD inline void store_packet(void* to, const Packet& packet) {
 #endif
 }
 
-/// Likewise, to global memory, as what is not read again soon. The compiler may split a plain store
-/// into elements if another branch writes these one by one; this one it leaves alone.
+/// Stores a Packet to global memory that is not read again soon. The compiler may split a plain store into elements
+/// if another branch writes these one by one, but not this store.
 template <class Packet>
 ADACC_HD inline void stream_packet(void* to, const Packet& packet) {
 #if defined(__CUDA_ARCH__)
@@ -110,8 +108,7 @@ ADACC_HD inline void stream_packet(void* to, const Packet& packet) {
 #endif
 }
 
-/// Whether a blob begins with this header. If it does not, a kernel writes NaN: it cannot return
-/// an error without making the host wait.
+/// Whether a blob begins with this header. If not, kernels write NaN: an error would make the host wait.
 ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected) {
   struct alignas(16) Quarter {
     std::uint32_t word[4];
@@ -128,7 +125,7 @@ ADACC_HD inline bool header_is(const std::byte* blob, const BlobHeader& expected
   return same;
 }
 
-/// Likewise, asked by a block of threads: 16 of them look at a word each.
+/// Whether a blob begins with this header, asked by a block of threads: 16 threads compare a word each.
 template <class Block>
 ADACC_HD bool header_is(Block& block, const std::byte* blob, const BlobHeader& expected) {
   using Word = SmallPacket<std::uint32_t, 1>;
@@ -139,8 +136,8 @@ ADACC_HD bool header_is(Block& block, const std::byte* blob, const BlobHeader& e
   });
 }
 
-/// Writes one of the 16 words of a blob's header. (A kernel whose parameter it is has it in a __grid_constant__: of
-/// any other, threads make copies to choose a word from.)
+/// Writes one of the 16 words of a blob's header. (A kernel that has the header as a parameter declares it
+/// __grid_constant__: otherwise each thread makes a copy to choose a word from.)
 ADACC_HD inline void write_header_word(std::byte* blob, const BlobHeader& header, int word) {
   using Word = SmallPacket<std::uint32_t, 1>;
   const auto* const words = static_cast<const std::byte*>(static_cast<const void*>(&header));

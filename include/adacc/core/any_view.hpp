@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A tensor to read, whose element type is a value: what a step is given as input and targets.
+/// A read-only tensor whose element type is a run-time value: the input and targets of a step.
 ///
-/// Steps take tokens, floats or doubles, and find out at set-up which; so nothing that only hands
-/// them on (cursors, measuring, training) needs to be a template over their types.
+/// Steps take tokens, floats or doubles and check the type at set-up. Cursors, measuring and training only pass the
+/// tensors on, so they need not be templates over element types.
 #pragma once
 
 #include <cstddef>

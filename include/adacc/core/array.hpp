@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// A growable array that works in constant expressions on every supported compiler.
+/// A growable array for constant expressions, on every supported compiler.
 ///
-/// The graph, the schedule and the layout are computed by the same functions at compile time and
-/// at run time. std::vector cannot carry them: clang 16 rejects libstdc++ 12's constexpr
-/// constructor and resize. This is the little that they need, over new T[], or, if there is no
-/// heap, over memory that the caller lends.
+/// The graph, the schedule and the layout are computed by the same functions at compile time and at run time.
+/// std::vector cannot hold them: clang 16 rejects the constexpr constructor and resize of libstdc++ 12. This class
+/// has the few operations needed there, over new T[] or over memory lent by the caller (for programs without a heap).
 ///
-/// What loops over elements stays out of line: inlined into a planner, and vectorized there for
-/// arrays of a few elements, it was a third of its code and of the time to compile it. At run time
-/// arrays of plain data share the functions that move bytes, whatever their type.
+/// Loops over elements stay out of line: inlined into a planner, and vectorized there for arrays of a few elements,
+/// they were a third of the planner's code and compile time. At run time, arrays of plain data share the functions
+/// that move bytes, whatever their type.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// `data`, of which `used` bytes are in use, in `bytes` of new memory. What is not `lent` is freed.
+/// Moves the first `used` bytes of `data` to a new allocation of `bytes`; frees `data` unless `lent`.
 [[gnu::noinline]] inline void* grown_bytes(void* data, std::size_t used, std::size_t bytes,
                                            bool lent) {
   void* grown = ::operator new[](bytes);
@@ -66,8 +65,8 @@ class Array {
   }
   constexpr ~Array() { release(); }
 
-  /// `size` elements of `data`, which has room for `capacity` and must outlive the array and those
-  /// it is moved to. Only what grows beyond that, or is copied, takes memory of its own.
+  /// An array of `size` elements at `data`, which has room for `capacity`. The memory must outlive the array and each
+  /// array it is moved to. Only copies, and growth beyond `capacity`, allocate.
   static constexpr Array over(T* data, std::size_t size, std::size_t capacity) {
     Array array;
     array.at_ = {data, size, capacity, true};
@@ -119,7 +118,7 @@ class Array {
   }
 
  private:
-  /// Whether elements are bytes that may be copied as such, in memory that any `new` hands out.
+  /// Whether elements may be copied as bytes and `new` aligns memory enough for them.
   static constexpr bool plain =
       __is_trivially_copyable(T) && alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 

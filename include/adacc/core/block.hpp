@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Zeroed memory that starts 64-byte aligned: parameters, moments, tokens.
+/// Zeroed, 64-byte aligned memory: parameters, moments, tokens.
 ///
-/// std::vector aligns to 16 bytes and throws if there is no memory; here that is an error value.
-/// Memory that starts at a multiple of huge_page asks Linux for huge pages: a disk that is written to
-/// past the page cache pins every page of a transfer, and 512 times fewer of these cost less.
+/// std::vector aligns to 16 bytes and throws if there is no memory; a Block returns an error value. A block that
+/// starts at a multiple of huge_page asks Linux for huge pages: writes past the page cache pin every page of a
+/// transfer, and 512 times fewer pages cost less.
 #pragma once
 
 #if defined(__linux__)
@@ -44,8 +44,8 @@ class Block {
   }
   ~Block() { ::operator delete (data_, std::align_val_t{boundary_}); }
 
-  /// `elems` zeros from a multiple of `boundary` on, a power of 2 and at least 64; an error if there
-  /// is no memory for them. `what` they are for is named in it.
+  /// `elems` zeros, starting at a multiple of `boundary` (a power of 2, at least 64). If there is no memory, the
+  /// error names `what` they are for.
   static Result<Block> make(std::size_t elems, const char* what, std::size_t boundary = alignment) {
     std::size_t bytes = 0;
     if (!multiply(elems, sizeof(T), bytes) || bytes > static_cast<std::size_t>(-1) / 2)
@@ -55,7 +55,7 @@ class Block {
     void* data = ::operator new (align_up(bytes), std::align_val_t{boundary}, std::nothrow);
     if (data == nullptr) return Error::say(what, ": there is no memory for ", shown(bytes));
 #if defined(__linux__)
-    // Before the pages are touched. Without huge pages it is slower, and nothing else.
+    // Called before the pages are touched. If the call fails, transfers are slower, and nothing else.
     if (boundary % huge_page == 0) static_cast<void>(::madvise(data, bytes, MADV_HUGEPAGE));
 #endif
     std::memset(data, 0, align_up(bytes));
@@ -81,8 +81,8 @@ class Block {
 
 namespace detail {
 
-/// `block`, of the host's memory or a device's, is made anew; without memory for it it stays, and `error`
-/// is why, unless it is one already.
+/// Replaces `block` (of host or device memory) by a new one of `elems` elements. If there is no memory, `block`
+/// stays, and `error` says why, unless it holds an earlier error.
 template <class AnyBlock>
 void take(AnyBlock& block, std::size_t elems, const char* what, Error& error,
           std::size_t boundary = alignment) {

@@ -23,22 +23,22 @@ ADACC_HD constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// Stores a * b in `product`; false if it does not fit.
+/// Stores a * b in `product`; false on overflow.
 ADACC_HD constexpr bool multiply(std::size_t a, std::size_t b, std::size_t& product) {
   if (b != 0 && a > static_cast<std::size_t>(-1) / b) return false;
   product = a * b;
   return true;
 }
 
-/// The most bytes of one tensor, of 8 for each element: what layers and codecs ask for beside a tensor still fits
-/// std::size_t then, and whoever sums up the bytes of several checks the sum. In 64 bits that is as much as
-/// machines address, in 32 bits an eighth of their memory.
+/// The most bytes of one tensor, counted as 8 per element. Below this limit all bytes that layers and codecs ask for
+/// beside a tensor fit std::size_t; sums over several tensors are checked. In 64 bits the limit is the address space
+/// of today's machines, in 32 bits an eighth of their memory.
 inline constexpr std::size_t most_tensor_bytes = sizeof(std::size_t) > 4
                                                      ? static_cast<std::size_t>(-1) >> 16
                                                      : (static_cast<std::size_t>(-1) >> 3) + 1;
 
-/// Parts of a block of memory, equally far apart: `count` pieces of `bytes` bytes, the first at byte `first`,
-/// each `stride` bytes behind the one before it.
+/// Equally spaced pieces of a block of memory: `count` pieces of `bytes` bytes. The first begins at byte `first`,
+/// each next one `stride` bytes further.
 struct Pieces {
   std::size_t first = 0, bytes = 0, stride = 0, count = 0;
 
@@ -52,14 +52,14 @@ ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
 
 namespace detail {
 
-/// Stores a + b in `sum`; false if it does not fit.
+/// Stores a + b in `sum`; false on overflow.
 constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {
   if (a > static_cast<std::size_t>(-1) - b) return false;
   sum = a + b;
   return true;
 }
 
-/// Of `count` blocks that each begin 64-byte aligned; false if that does not fit.
+/// Adds `count` blocks of `bytes` bytes to `sum`, each of which begins 64-byte aligned; false on overflow.
 constexpr bool add_aligned(std::size_t bytes, std::size_t count, std::size_t& sum) {
   std::size_t all = 0;
   return add(bytes, alignment - 1, all) && multiply(all / alignment * alignment, count, all) &&

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Time, as the caller lends it: seconds of any steady clock, and deadlines on it.
+/// Time lent by the caller: seconds of any steady clock, and deadlines.
 ///
-/// The library has no clock of its own. What takes time on purpose (planning, measuring) or looks
-/// at how long steps take is given one; without one it takes the time that it needs, and its
-/// results do not depend on the machine's speed. `adacc/core/steady_clock.hpp` has the usual one.
+/// The library has no clock of its own. Functions that take time on purpose (planning, measuring) or time a step are
+/// given a clock. Without one they take the time they need, and results do not depend on the machine's speed.
+/// `adacc/core/steady_clock.hpp` has the usual clock.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A reference to a callable that returns seconds as a double; by default there is none. Two words,
-/// no ownership: a clock with state must outlive it.
+/// A reference to a callable that returns seconds as a double; empty by default. Two words, no ownership: a clock
+/// with state must outlive the reference.
 class ClockRef {
  public:
   constexpr ClockRef() = default;
 
-  /// A function, or a lambda that captures nothing.
+  /// A function, or a lambda without captures.
   constexpr ClockRef(double (*function)()) : function_(function) {}  // implicit: a parameter type
   template <class Clock>
     requires std::is_convertible_v<const Clock&, double (*)()>
   constexpr ClockRef(const Clock& clock) : function_(clock) {}
 
-  /// A callable with state, which may change when it is asked.
+  /// A callable with state; the call operator may be non-const.
   template <class Clock>
     requires(!std::is_convertible_v<const Clock&, double (*)()> &&
              !std::is_same_v<std::remove_const_t<Clock>, ClockRef> &&
@@ -34,7 +34,7 @@ class ClockRef {
 
   constexpr explicit operator bool() const { return function_ != nullptr || call_ != nullptr; }
 
-  /// Seconds since some moment that stays the same. There must be a clock.
+  /// Seconds since some fixed moment. There must be a clock.
   constexpr double operator()() const { return call_ != nullptr ? call_(object_) : function_(); }
 
  private:
@@ -43,30 +43,30 @@ class ClockRef {
   double (*call_)(void*) = nullptr;
 };
 
-/// A moment by which something is to end; never, if there is no clock.
+/// A moment by which work is to end. Without a clock the deadline never passes.
 class Deadline {
  public:
-  /// Never.
+  /// Never passes.
   constexpr Deadline() = default;
-  /// `seconds` from now on.
+  /// A deadline `seconds` from now on.
   constexpr Deadline(ClockRef clock, double seconds)
       : clock_(clock), start_(clock ? clock() : 0), end_(start_ + seconds) {}
 
   constexpr const ClockRef& clock() const { return clock_; }
   constexpr bool passed() const { return clock_ && clock_() >= end_; }
-  /// Seconds until then, at least 0; without a clock, a very long time.
+  /// Seconds until the deadline, at least 0; without a clock, a very long time.
   constexpr double left() const {
     if (!clock_) return 1e300;
     const double left = end_ - clock_();
     return left > 0 ? left : 0;
   }
-  /// Whether so much more than the time until then has gone, and so many seconds.
+  /// Whether the deadline is overrun by `share` of its whole duration plus `seconds`.
   constexpr bool passed_by(double share, double seconds) const {
     return clock_ && clock_() >= end_ + share * (end_ - start_) + seconds;
   }
-  /// Seconds since it was set; 0 without a clock.
+  /// Seconds since the deadline was set; 0 without a clock.
   constexpr double elapsed() const { return clock_ ? clock_() - start_ : 0; }
-  /// A deadline on the same clock when `share` of the time that is left has gone.
+  /// A deadline on the same clock, after `share` of the time left.
   constexpr Deadline part(double share) const {
     Deadline sooner = *this;
     if (clock_) sooner.end_ = clock_() + share * left();
@@ -79,28 +79,28 @@ class Deadline {
   double end_ = 0;
 };
 
-/// A deadline for loops that say how much they do: the clock is looked at once in so much work, and no more
-/// once time is up. Whatever works towards one deadline shares one pacer, so that no part of the work, be
-/// it many short loops or a long one, runs on unseen.
+/// A deadline for loops that report their work: reads the clock once per fixed amount of work, and no more once time
+/// is up. All work towards one deadline shares one pacer, so no part, be it many short loops or a long one, runs on
+/// unwatched.
 class Pacer {
  public:
-  /// There is time for everything.
+  /// A pacer without a deadline: time is never up.
   constexpr Pacer() = default;
   constexpr explicit Pacer(const Deadline& deadline)
       : deadline_(deadline), timed_(static_cast<bool>(deadline.clock())) {}
 
-  /// Whether time is up, after so much more work: in units of about ten nanoseconds.
+  /// Reports `work` more work, in units of about ten nanoseconds; returns whether time is up.
   constexpr bool spend(std::size_t work) {
     if (!timed_ || passed_) return passed_;
     done_ += work;
     return done_ >= work_a_look && look();
   }
-  /// The same, by a look at the clock.
+  /// Reads the clock; returns whether time is up.
   constexpr bool look() {
     done_ = 0;
     return passed_ = passed_ || deadline_.passed();
   }
-  /// Whether it was up at the last look.
+  /// Whether time was up when the clock was last read.
   constexpr bool passed() const { return passed_; }
   constexpr const Deadline& deadline() const { return deadline_; }
 
@@ -110,10 +110,10 @@ class Pacer {
   Deadline deadline_;
   bool timed_ = false;
   bool passed_ = false;
-  std::size_t done_ = 0;  ///< since the last look
+  std::size_t done_ = 0;  ///< since the clock was last read
 };
 
-/// A reference to a pacer; by default there is none, and time for everything.
+/// A reference to a pacer; empty by default: time is never up.
 class PacerRef {
  public:
   constexpr PacerRef() = default;

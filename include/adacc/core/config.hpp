@@ -1,53 +1,51 @@
 // SPDX-License-Identifier: MIT
 /// The one page of configuration: every macro of adacc.
 ///
-/// Yours to define, before the first header of adacc and alike in the whole program (two
-/// translation units that see different definitions of one inline function are a bug that no linker
-/// reports):
+/// Yours to define, before the first header of adacc and alike in the whole program (two translation units with
+/// different definitions of one inline function are a bug that no linker reports):
 ///
-///     ADACC_ASSERT(holds, text)   called with false and with what was needed, when adacc finds a
-///                                 mistake of the calling code, before it returns that as an Error.
+///     ADACC_ASSERT(holds, text)   called with false and the text of the error, when adacc finds a
+///                                 mistake of the calling code, before the Error is returned.
 ///                                 Default: assert() of <cassert>; nothing if NDEBUG is defined
 ///
-///     ADACC_POISONS               whether a Stash fills memory with NaN that is its user's no longer,
-///                                 unless poison_dead() says otherwise. Default: true; false if
-///                                 NDEBUG is defined
+///     ADACC_POISONS               whether a Stash fills memory with NaN once its user no longer owns
+///                                 the memory, unless poison_dead() says otherwise. Default: true;
+///                                 false if NDEBUG is defined
 ///
 ///     ADACC_SEPARATE_PLANNER      make_plan() and smallest_peak() are declared, not inline: one source
-///                                 of the program includes <adacc/plan/planner.hpp>, which has them,
-///                                 and the others need not compile the ways to search. CMake's
-///                                 target adacc::planner is both. Default: not defined
+///                                 of the program includes <adacc/plan/planner.hpp>, which defines
+///                                 them, and the others need not compile the planners. CMake's target
+///                                 adacc::planner does both. Default: not defined
 ///
-///     ADACC_ALLOW_FAST_MATH       headers may be compiled with -ffast-math or its like, which they refuse
-///                                 otherwise: codecs see no NaN then and round to other numbers, in
-///                                 silence. For programs that use none. Default: not defined
+///     ADACC_ALLOW_FAST_MATH       headers may be compiled with -ffast-math or similar options, which they
+///                                 refuse otherwise: codecs would miss NaNs and round to other numbers,
+///                                 in silence. For programs without codecs. Default: not defined
 ///
 /// Ours:
 ///
-///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads it here
+///     ADACC_VERSION_MAJOR, _MINOR, _PATCH   the version; CMake reads these lines
 ///     ADACC_HD           before a function: it runs on the host and, if the file is compiled as
 ///                        CUDA, on the device as well. Codecs put it before the arithmetic of one
-///                        element, which their CUDA twins (.cuh, the same stem) share, so that both
-///                        make the same bytes and tests on a CPU cover both. A function so marked
-///                        calls none but such functions and compiler built-ins, and touches only
-///                        its arguments and constants
+///                        element, which they share with their CUDA twins (.cuh, the same stem):
+///                        both make the same bytes, and tests on a CPU cover both. Such a function
+///                        calls only functions marked the same way and compiler built-ins, and
+///                        touches only arguments and constants
 ///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
-///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler leaves it a loop
-///     ADACC_ONE_LIBRARY  before what launches kernels: invisible outside of one shared library, so
-///                        that each library runs the kernels it brought along (CUDA registers
-///                        kernels by library)
+///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler does not unroll it
+///     ADACC_ONE_LIBRARY  before functions that launch kernels: invisible outside of one shared
+///                        library, so each library runs its own kernels (CUDA registers kernels by
+///                        library)
 ///
-/// There are no other feature macros. Choices that belong to a program rather than to a build are
-/// elsewhere: options of codecs and policies are template arguments, threads and memory are
-/// arguments.
+/// There are no other feature macros. Choices of a program rather than of a build are elsewhere: options of codecs
+/// and policies are template arguments, threads and memory are arguments.
 #pragma once
 
 #define ADACC_VERSION_MAJOR 0
 #define ADACC_VERSION_MINOR 1
 #define ADACC_VERSION_PATCH 0
 
-// Each of these takes comparisons with NaN for decided, or regroups sums that round on purpose. (clang names
-// neither -fassociative-math nor -funsafe-math-optimizations alone.)
+// Each of these options decides comparisons with NaN in advance, or regroups sums whose rounding matters. (clang
+// defines no macro for -fassociative-math or -funsafe-math-optimizations alone.)
 #if !defined(ADACC_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
@@ -90,7 +88,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// std::bit_cast, which is not for device code: the bits of `from`, read as a To.
+/// std::bit_cast, which device code cannot call: the bits of `from`, read as a To.
 template <class To, class From>
 ADACC_HD constexpr To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From), "adacc: bits_as keeps the size");

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// The contract of execution contexts: what a step asks of whatever its kernels run on.
+/// The contract of execution contexts, on which kernels run: the members that a step needs.
 ///
-/// A context is handed to every kernel. It derives from KernelCall, which the runner fills in
-/// before each call, and has these members (Cpu in cpu.hpp is one; testing::ContextArchetype has no
-/// more):
+/// Every kernel is handed a context. A context derives from KernelCall, which the runner fills in before each call,
+/// and has these members (Cpu in cpu.hpp is an example; testing::ContextArchetype has no more):
 ///
 ///     static constexpr bool runs_parts;   // whether kernels can be called for parts of their work
-///     int  workers() const;               // threads that workspaces are made for
+///     int  workers() const;               // threads, each with a workspace
 ///     template <class T> void fill(View<T> to, T value);                    // to = value
 ///     template <class T> void accumulate(View<const T> from, View<T> to);   // to += from
 ///     class Loss;                         // where a step's loss lands:
@@ -14,30 +13,29 @@
 ///         void   add(double share);       //   the share of each part, which kernels return
 ///         double value() const;           //   the sum, once the step has ended; may wait for it
 ///
-/// Measuring, probing (cost/) and Training (train/) also copy it; a copy runs on the same threads
-/// or stream. Kernels whose losses do not pass through the host (a device's) take a Loss& as their
-/// last argument and return nothing. The bits of fill and accumulate depend on their arguments
-/// alone, not on the number of workers. One with threads of the host may say how to reach them, as
-/// Cpu does:
+/// Measuring, probing (cost/) and Training (train/) also copy contexts; a copy runs on the same threads or stream.
+/// Kernels whose losses do not pass through the host (a device's) take a Loss& as their last argument and return
+/// nothing. The bits of fill and accumulate depend on their arguments alone, not on the number of workers. A context
+/// with threads of the host may offer them, as Cpu does:
 ///
 ///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
 ///
-/// One whose kernels run later, and in other memory than the host's, says what went wrong with them
-/// and what is wrong with memory, as Cuda does:
+/// A context whose kernels run later, in memory other than the host's, reports failed kernels and unusable memory, as
+/// Cuda does:
 ///
-///     Error take_error();        // the first kernel that failed since it was last asked
+///     Error take_error();        // the first failure of a kernel since the last call
 ///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
-///     Error Loss::fault() const; // why no loss can land there
+///     Error Loss::fault() const; // why no loss can be written there
 ///
-/// and, for a Stash, moves bytes in that memory, behind the kernels before, and says what is wrong with
-/// memory that the host is to read; `name` is for reports of what failed:
+/// For a Stash, such a context also moves bytes, after the kernels queued before, and reports memory that the host
+/// cannot read. `name` is for error texts:
 ///
 ///     void copy(const char* name, ConstBytes from, Bytes to);
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 ///
-/// and, if codecs are to be watched there, brings together what the host is to read of a blob, pieces of an
-/// even number of bytes:
+/// For watched codecs, such a context gathers pieces of a blob, each of an even number of bytes, for the
+/// host to read:
 ///
 ///     void gather(const std::byte* from, const Pieces& pieces, std::byte* to);
 #pragma once
@@ -50,15 +48,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The part of a layer's or a codec's work that a call does, if the runner has cut it
-/// (model/split.hpp): items [first, first + count) of `whole`. whole == 0 means the call covers all
-/// items.
+/// The part of a layer's or codec's work that one call does, if the runner has cut the work (model/split.hpp): items
+/// [first, first + count) of `whole`. whole == 0: the call covers all items.
 struct Part {
   std::size_t first = 0;
   std::size_t count = 0;
   std::size_t whole = 0;
 
-  /// The run of `items` items that this stands for: all of them, if it is no part of anything.
+  /// This part, or all `items` items if the work is not cut.
   constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
 };
 
@@ -91,14 +88,13 @@ struct KernelCall {
   /// micro-step are the caller's.
   RandomKey key;
 
-  /// The caller's, for the whole step: how many positions of each sequence of the batch are there,
-  /// if sequences end early and are padded; in memory that outlives the step. Empty: all are whole.
-  /// Layers that let positions of a sequence meet look at it if they say so (attention in both
-  /// directions, the mean over time).
+  /// Set by the caller for the whole step: valid positions of each sequence of the batch, if sequences end early and
+  /// are padded. The memory must outlive the step. Empty: all sequences are full. Layers that mix positions and say
+  /// so read the lengths (attention in both directions, the mean over time).
   View<const std::int32_t> lengths;
 
-  /// The length of sequence `entry` of the batch, of `time` positions with room; what `lengths` does
-  /// not name is whole, and what lies outside of 0 to `time` is taken to be the nearer of these.
+  /// The length of sequence `entry` of the batch, which has room for `time` positions: `time` if `lengths` does not
+  /// name the sequence, else clamped to [0, time].
   std::size_t length_of(std::size_t entry, std::size_t time) const {
     if (entry >= lengths.size()) return time;
     const std::int32_t length = lengths[entry];
@@ -108,7 +104,7 @@ struct KernelCall {
   }
 };
 
-/// Calls tile(i, worker) for every i in [0, tiles), on the context's threads if it has some.
+/// Calls tile(i, worker) for each i in [0, tiles), on the context's threads if there are any.
 template <class Context, class Tile>
 void for_tiles(Context& context, std::size_t tiles, const Tile& tile) {
   if constexpr (requires { context.parallel(tiles, tile); }) context.parallel(tiles, tile);

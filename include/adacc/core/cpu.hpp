@@ -18,12 +18,12 @@ class Cpu : public KernelCall {
   Cpu() = default;
   explicit Cpu(ExecutorRef executor) : executor_(executor) {}
 
-  /// Threads that may run tiles at once; sizes per-worker workspaces.
+  /// Threads that may run tiles at once: the number of per-worker workspaces.
   int workers() const { return executor_.workers(); }
 
-  /// Calls tile(i, worker) for every i in [0, tiles), spread over the caller's threads, and
-  /// returns when all are done. For results that do not depend on the number of threads, choose
-  /// tiles from the shape alone and let each write what no other does.
+  /// Calls tile(i, worker) for each i in [0, tiles), spread over the caller's threads, and returns when all calls are
+  /// done. Results do not depend on the number of threads if tiles follow from the shape alone and no two tiles write
+  /// the same memory.
   template <class Tile>
   void parallel(std::size_t tiles, const Tile& tile) const {
     executor_.run(tiles, TileFn(tile));

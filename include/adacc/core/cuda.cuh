@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// The execution context of kernels on a CUDA device: the caller's stream, mode and randomness.
 ///
-/// Work is queued on the stream and nothing waits for it: no kernel's launch allocates or
-/// synchronizes, so a step can be captured in a CUDA graph. Tensors, blobs and losses are device
-/// memory. What a call returns is therefore what could be known on the host: arguments that do not
-/// fit, and a launch that failed. Layers return nothing: the context keeps the first failure of
-/// theirs, and the step asks for it at its end.
+/// Work is queued on the stream and nothing waits for it: no launch allocates or synchronizes, so a step can be
+/// captured in a CUDA graph. Tensors, blobs and losses are device memory. A call therefore reports only failures
+/// known on the host: arguments that do not fit, and failed launches. Layers return nothing: the context keeps the
+/// first failure, and the step asks for it at its end.
 ///
 ///     Result<Cuda> cuda = Cuda::make(stream, &products);   // looks at device and stream
 ///     step->bind(arena, params, gradients);                // views of device memory
@@ -35,7 +34,7 @@ class CudaProducts;  // layer/cuda/products.cuh
 
 namespace detail {
 
-/// What became of the kernel that `name` launched last; clears the launch's error if there is one.
+/// The error of the last launch, by the kernel called `name`, if there is one; clears CUDA's error.
 inline Error launch_error(const char* name) {
   const cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess) return {};
@@ -54,7 +53,7 @@ struct SumBody {
   }
 };
 
-/// Two bytes at a time: the least that pieces are made of.
+/// Copies two bytes at a time: pieces have an even number of bytes.
 static __global__ void __launch_bounds__(cuda_threads)
     gather_kernel(const std::byte* from, Pieces pieces, std::byte* to) {
   const std::size_t each = pieces.bytes / 2;
@@ -72,14 +71,14 @@ class Cuda : public KernelCall {
  public:
   static constexpr bool runs_parts = false;
 
-  /// On the default stream.
+  /// A context on the default stream.
   Cuda() = default;
-  /// Nothing is looked at: see make(). `products` is what linear layers multiply with.
+  /// A context whose device and stream are not checked: see make(). Linear layers multiply with `products`.
   explicit Cuda(cudaStream_t stream, CudaProducts* products = nullptr)
       : stream_(stream), products_(products) {}
 
-  /// The same, once it is known that there is a device, that it runs our kernels, and that the
-  /// stream is one of the current device. The stream and the products outlive it and its copies.
+  /// Checks for a device that runs our kernels, and for a stream of the current device.
+  /// Stream and products must outlive the context and its copies.
   static Result<Cuda> make(cudaStream_t stream, CudaProducts* products = nullptr);
 
   cudaStream_t stream() const { return stream_; }
@@ -100,8 +99,8 @@ class Cuda : public KernelCall {
     map("accumulate", to, detail::SumBody{}, to.data(), from.data());
   }
 
-  /// Queues to[e] = body(from[e]...) for all elements, each of which has its own; `to` may be one of `from`.
-  /// Numbers are given and taken as Wide<>. `name` is for reports. See map_kernel (core/packets.cuh).
+  /// Queues to[e] = body(from[e]...) for all elements; `to` may be one of `from`. The body takes and returns numbers
+  /// as Wide<>. `name` is for error texts. See map_kernel (core/packets.cuh).
   template <class To, class Body, class... From>
   void map(const char* name, View<To> to, const Body& body, const From*... from) {
     if (to.empty()) return;
@@ -130,8 +129,8 @@ class Cuda : public KernelCall {
       note(Error::say(name, ": CUDA did not start a fill: ", cudaGetErrorString(status)));
   }
 
-  /// Queues a copy, within device memory, of pieces of what begins at `from`, one right behind the other.
-  /// Bytes and distances are even.
+  /// Queues a gather within device memory: the pieces of the memory at `from` are copied to `to`, one right behind
+  /// the other. Bytes and distances are even.
   void gather(const std::byte* from, const Pieces& pieces, std::byte* to) {
     if (pieces.total() == 0) return;
     detail::
@@ -140,14 +139,14 @@ class Cuda : public KernelCall {
     launched("gather");
   }
 
-  /// Keeps the first error.
+  /// Keeps `error` unless there is an earlier one.
   void note(const Error& error) {
     if (error && !error_) error_ = error;
   }
-  /// After a launch by the kernel of that name: notes if it failed.
+  /// To be called after a launch by the kernel `name`: notes the error if the launch failed.
   void launched(const char* name) { note(detail::launch_error(name)); }
 
-  /// The first error that was noted since the last call, or what CUDA says by itself.
+  /// Returns the first error noted since the last call, or else CUDA's own error.
   Error take_error() {
     Error taken = error_;
     error_ = {};
@@ -156,20 +155,20 @@ class Cuda : public KernelCall {
     return taken;
   }
 
-  /// What is wrong with `bytes` bytes at `data` as memory of the current device.
+  /// Why `bytes` bytes at `data` are no memory of the current device; empty if they are.
   static Error memory_fault(const char* name, const void* data, std::size_t bytes);
-  /// The same as memory that the host reads.
+  /// Why `bytes` bytes at `data` are no memory readable by the host; empty if they are.
   static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 
-  /// Memory that a function is called with.
+  /// Memory passed to a function by a caller.
   struct Lent {
     const char* name;
     const void* data;
     std::size_t bytes;
   };
-  /// What is wrong with the first of them that is no memory of the current device, in words that begin with
-  /// `who`. Asks CUDA twice for each, which may also be done while a stream is captured; and nothing at all
-  /// within steps, which have looked at the memory that they lend.
+  /// The fault of the first block outside of the current device's memory, in words that begin with `who`. Asks CUDA
+  /// twice for each block, which may also be done while a stream is captured. Asks nothing within steps, which have
+  /// already checked the memory.
   Error examine(const char* who, std::initializer_list<Lent> all) const {
     if (memory_is_checked) return {};
     for (const Lent& lent : all)
@@ -184,16 +183,16 @@ class Cuda : public KernelCall {
   class Loss {
    public:
     Loss() = default;
-    /// The place stays the caller's and outlives the steps.
+    /// `place` stays the caller's and must outlive the steps.
     Loss(double* place, cudaStream_t stream) : place_(place), stream_(stream) {}
 
     void clear() {
       if (place_ != nullptr)
         static_cast<void>(cudaMemsetAsync(place_, 0, sizeof(double), stream_));  // kept by CUDA
     }
-    /// For losses that compute on the host.
+    /// For losses computed on the host.
     void add(double share);
-    /// Waits for all that is queued on the stream. Not a number if that failed.
+    /// Waits for all work queued on the stream; NaN if any of the work failed.
     double value() const {
       double loss = std::numeric_limits<double>::quiet_NaN();
       if (place_ == nullptr ||
@@ -224,7 +223,7 @@ class Cuda : public KernelCall {
 
 namespace detail {
 
-/// Whether the first and the last byte of a block are device memory, and of which device.
+/// Why the first or the last byte of a block is no memory of the current device (`on_device`) or of the host.
 inline Error place_fault(const char* name, const void* data, std::size_t bytes, bool on_device) {
   const auto first = static_cast<const char*>(data);
   for (const char* at : {first, first + bytes - 1}) {

@@ -4,8 +4,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Something of the CUDA runtime or of one of its libraries, which `give_back(Handle)` takes back when
-/// this goes out of scope.
+/// Owns a handle of the CUDA runtime or of one of its libraries; the destructor calls `give_back(handle)`.
 template <class Handle, auto give_back>
 class CudaHandle {
  public:
@@ -21,7 +20,7 @@ class CudaHandle {
     if (handle_ != nullptr) static_cast<void>(give_back(handle_));
   }
   Handle get() const { return handle_; }
-  /// For the call that makes one; there must be none.
+  /// The place for a call to create a handle; there must be none yet.
   Handle* place() { return &handle_; }
 
  private:

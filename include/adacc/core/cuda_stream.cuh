@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Whether a stream is one of the device that it is to be used with.
+/// Checks that a stream belongs to the device that will use it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The device of a stream, or why there is none. The default stream is of the current one.
+/// The device of a stream, or an error. The default stream belongs to the current device.
 inline Result<int> device_of(cudaStream_t stream) {
   int device = 0;
   const cudaError_t status = cudaStreamGetDevice(stream, &device);
@@ -17,7 +17,7 @@ inline Result<int> device_of(cudaStream_t stream) {
   return Error::say("the stream is none: CUDA says ", cudaGetErrorString(status));
 }
 
-/// What is wrong with a stream for work of the current device.
+/// Why a stream cannot take work of the current device; empty if it can.
 inline Error stream_fault(cudaStream_t stream) {
   int current = 0;
   if (const cudaError_t status = cudaGetDevice(&current); status != cudaSuccess) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Zeroed memory of a CUDA device, and copies between it and the host's.
 ///
-/// Whoever has a trainer has device memory already, and lends it: a step takes views. This is for
-/// those who have none.
+/// A program with a trainer has device memory already, and lends it: a step takes views. A DeviceBlock serves
+/// other programs.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ class DeviceBlock {
     if (memory_ != nullptr) static_cast<void>(cudaFree(memory_));
   }
 
-  /// `elems` zeros on the current device; an error if there is no room for them, which names `what`
-  /// they are for. They start at a multiple of 256 bytes, or of `boundary`, a power of 2, if that
-  /// is more: the block then takes so much more.
+  /// `elems` zeros on the current device; if there is no room, the error names `what` they are for. The block starts
+  /// at a multiple of 256 bytes, or of `boundary` (a power of 2) if that is larger; it then takes `boundary` bytes
+  /// more.
   static Result<DeviceBlock> make(std::size_t elems, const char* what,
                                   std::size_t boundary = alignment) {
     std::size_t bytes = 0;
@@ -58,7 +58,7 @@ class DeviceBlock {
       block.size_ = elems;
       status = cudaMemset(block.memory_, 0, bytes);
     }
-    // Streams that do not wait for the default one may use it at once.
+    // Streams may use the block at once, even without waiting for the default stream.
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
     if (status != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
@@ -74,7 +74,7 @@ class DeviceBlock {
   View<const T> view() const { return {data_, Shape(size_)}; }
 
  private:
-  static constexpr std::size_t granularity = 256;  ///< of what CUDA gives
+  static constexpr std::size_t granularity = 256;  ///< in CUDA's allocations
 
   void swap(DeviceBlock& other) noexcept {
     std::swap(memory_, other.memory_);
@@ -82,7 +82,7 @@ class DeviceBlock {
     std::swap(size_, other.size_);
   }
 
-  void* memory_ = nullptr;  ///< as CUDA gave it
+  void* memory_ = nullptr;  ///< from cudaMalloc
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -107,14 +107,14 @@ Error queue_copy(Cuda& cuda, View<const T> from, View<T> to, bool to_device) {
 
 }  // namespace detail
 
-/// Queues a copy of the host's memory to the device's. Pinned memory is read when its turn comes;
-/// other memory has been read when this returns.
+/// Queues a copy from host to device memory. Pinned memory is read when the stream reaches the copy; other memory has
+/// been read when the function returns.
 template <class T>
 Error copy_to_device(Cuda& cuda, std::type_identity_t<View<const T>> from, View<T> to) {
   return detail::queue_copy<T>(cuda, from, to, true);
 }
 
-/// Copies the device's memory to the host's, once all is done that is queued before it.
+/// Copies device memory to host memory, after all work queued before, and waits for the copy.
 template <class T>
 Error copy_to_host(Cuda& cuda, View<T> from, View<std::remove_const_t<T>> to) {
   if (const Error why = detail::queue_copy<std::remove_const_t<T>>(cuda, from, to, false))

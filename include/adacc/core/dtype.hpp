@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Element types that tensors can have, as run-time values.
+/// Element types of tensors, as run-time values.
 #pragma once
 
 #include <cstddef>
@@ -57,9 +57,8 @@ struct DtypeOf<bfloat16> {
 template <class T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-/// The type of what belongs to activations of `scalar` and is wanted in more bits than theirs: parameters,
-/// their gradients and the optimizer's state, statistics, sums. fp32 if activations are in bfloat16, else
-/// the same type.
+/// The type of numbers that need more bits than activations of `scalar`: parameters, their gradients, the optimizer's
+/// state, statistics, sums. fp32 if activations are bfloat16, else the same type.
 constexpr Dtype wide(Dtype scalar) { return scalar == Dtype::bf16 ? Dtype::f32 : scalar; }
 
 namespace detail {
@@ -73,7 +72,7 @@ struct WideOf<bfloat16> {
 };
 }  // namespace detail
 
-/// wide() of types.
+/// wide() for C++ types.
 template <class T>
 using Wide = typename detail::WideOf<T>::type;
 

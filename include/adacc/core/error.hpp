@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Errors as values: a sentence that says what was asked and what is possible.
+/// Errors as values: a sentence that names the request and the possibilities.
 ///
-/// Nothing here throws or prints. The text lives inside the value, so that an error can be made and
-/// returned without a heap, and in constant expressions. Who ignores an error is told by
-/// the compiler; who takes the value of a Result that has none is stopped on the spot.
+/// Nothing here throws or prints. The text lives inside the value, so errors work without a heap and in constant
+/// expressions. The compiler warns if an error is ignored; taking the value of a failed Result ends the program on
+/// the spot.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A byte count that an error shows with its unit: "96.0 MiB (100663296 bytes)".
+/// A byte count shown with a unit: "96.0 MiB (100663296 bytes)".
 struct ShownBytes {
   std::size_t bytes;
 };
@@ -27,8 +27,8 @@ class [[nodiscard]] Error {
 
   constexpr Error() = default;
 
-  /// Error::say("the budget is ", shown(n), ", but ", count, " …"): pieces are text, integers,
-  /// shapes and byte counts. What does not fit is cut.
+  /// Error::say("the budget is ", shown(n), ", but ", count, " …"): pieces are text, integers, shapes and byte
+  /// counts. Text beyond `capacity` is cut.
   template <class... Pieces>
   static constexpr Error say(const Pieces&... pieces) {
     Error error;
@@ -36,8 +36,8 @@ class [[nodiscard]] Error {
     return error;
   }
 
-  /// The same for what only a mistake in the calling code can cause, such as a span that is too
-  /// small: a debug build asserts first (ADACC_ASSERT in config.hpp).
+  /// Like say(), for errors caused only by a mistake in the calling code, such as too small a span: a
+  /// debug build asserts first (ADACC_ASSERT in config.hpp).
   template <class... Pieces>
   static constexpr Error misuse(const Pieces&... pieces) {
     const Error error = say(pieces...);
@@ -49,7 +49,7 @@ class [[nodiscard]] Error {
   constexpr explicit operator bool() const { return size_ != 0; }
   constexpr const char* text() const { return text_; }
 
-  // Out of line: sentences of many pieces would be much code, for what rarely runs.
+  // Out of line: sentences of many pieces would be much code for rare cases.
   [[gnu::noinline, gnu::cold]] constexpr void append(const char* text) {
     while (*text != '\0' && size_ + 1 < capacity) text_[size_++] = *text++;
   }
@@ -71,7 +71,7 @@ class [[nodiscard]] Error {
     append(&digits[i]);
   }
 
-  /// What can say itself: piece.append_to(error).
+  /// A piece with a member append_to(error).
   template <class Piece>
     requires requires(const Piece& piece, Error& error) { piece.append_to(error); }
   constexpr void append(const Piece& piece) { piece.append_to(*this); }
@@ -109,8 +109,8 @@ class [[nodiscard]] Error {
 
 namespace detail {
 
-/// There is no value to go on with: the hook is told, and the program ends here rather than later
-/// with something that nobody computed.
+/// There is no value to go on with: calls the hook and ends the program here, rather than later with a value that
+/// nobody computed.
 [[noreturn, gnu::cold, gnu::noinline]] inline void no_value(const char* why) {
   ADACC_ASSERT(false, why);
   static_cast<void>(why);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Refuses options of nvcc that loosen arithmetic on a device: --use_fast_math, -ftz=true, -prec-div=false and
-/// -prec-sqrt=false, with which codecs would make other bytes than the host's, in silence.
+/// -prec-sqrt=false, with which codecs would silently make other bytes than on the host.
 ///
-/// No macro names these options. The device's compiler puts them in place of what libdevice asks for them
-/// by, when all macros are expanded and before it removes what cannot run: what is left of a kernel then is
-/// an instruction that the assembler refuses, and quotes.
+/// No macro names these options. But the device's compiler replaces __nvvm_reflect() by the value of an option, after
+/// macros are expanded and before unreachable code is removed. With a loosened option, the instruction below remains
+/// in the kernel, and the assembler refuses and quotes it.
 #pragma once
 
 #include "config.hpp"
@@ -15,7 +15,7 @@ extern "C" __device__ int __nvvm_reflect(const char* option);
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// For each kernel whose bytes have to be the host's.
+/// Called in each kernel whose bytes must equal the host's.
 __device__ inline void require_exact_arithmetic() {
 #if defined(__CUDA_ARCH__) && !defined(ADACC_ALLOW_FAST_MATH)
   if (__nvvm_reflect("__CUDA_FTZ") != 0 || __nvvm_reflect("__CUDA_PREC_DIV") == 0 ||

@@ -6,10 +6,10 @@
 ///     int  workers() const;                                  // at least 1, constant
 ///     void run(std::size_t tiles, adacc::TileFn tile) const; // or non-const
 ///
-/// `run` calls `tile(i, worker)` once for every i in [0, tiles), on any thread and in any order,
-/// with 0 <= worker < workers() and never two calls at a time for one worker, and returns when
-/// all have returned. It must not throw. `run` is never called from inside a tile. Tiles
-/// compute in the floating-point mode of the thread that hands them out (core/float_mode.hpp).
+/// `run` calls `tile(i, worker)` once for each i in [0, tiles), on any thread and in any order, with
+/// 0 <= worker < workers() and never two calls at a time for one worker. It returns when all calls have returned, and
+/// must not throw. `run` is never called inside of a tile. Tiles compute in the floating-point mode of the caller of
+/// `run` (core/float_mode.hpp).
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,7 @@ class TileFn {
   void (*call_)(const void*, std::size_t, int);
 };
 
-/// A reference to the caller's executor; by default there is none and tiles run one after the
-/// other on the calling thread.
+/// A reference to the caller's executor. If empty (the default), tiles run one after the other on the calling thread.
 class ExecutorRef {
  public:
   constexpr ExecutorRef() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The least and the most of some values, one by one.
+/// Minimum and maximum, of two values or gathered value by value.
 #pragma once
 
 #include "config.hpp"

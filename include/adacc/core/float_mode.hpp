@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /// How a thread computes with floating-point numbers: rounding, subnormal numbers, traps.
 ///
-/// A host may flush subnormal numbers to zero, round otherwise than to nearest, or trap overflows, and each of
-/// its threads has a setting of its own. Threads that share work take the mode of the thread that hands the work
-/// out (core/executor.hpp), so that results do not depend on the number of threads. Codecs compute in the plain
-/// mode, so that their bytes do not depend on the host's, and restore the mode behind.
+/// A host may flush subnormal numbers to zero, round otherwise than to nearest, or trap overflows; each thread has a
+/// setting of its own. Threads that share work take the mode of the thread that hands out the work
+/// (core/executor.hpp), so results do not depend on the number of threads. Codecs compute in the plain mode, so their
+/// bytes do not depend on the host's mode, and restore the mode afterwards.
 ///
-/// Known are SSE (x86) and aarch64. On other processors threads stay as they are.
+/// SSE (x86) and aarch64 are supported. On other processors threads keep their mode.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class FloatMode {
  public:
-  /// Rounding to nearest, with subnormal numbers, without traps: what a program starts with.
+  /// Rounding to nearest, with subnormal numbers, without traps: the mode in which a program starts.
   constexpr FloatMode() = default;
 
   static FloatMode of_thread() { return FloatMode(read() & control); }
@@ -54,8 +54,8 @@ class FloatMode {
   Word word_ = start & control;
 };
 
-/// The calling thread computes in `mode` during the scope's life. If this is another mode than before, flags of
-/// exceptions that are raised in the scope vanish with it.
+/// The calling thread computes in `mode` during the scope's life. If this changes the mode, exception flags raised in
+/// the scope are lost when the scope ends.
 class FloatModeScope {
  public:
   explicit FloatModeScope(FloatMode mode = {})

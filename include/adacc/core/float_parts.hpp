@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The layout of float and double (IEEE 754), by which text is turned into their bits and back.
+/// The layout of float and double (IEEE 754), to convert between their bits and text.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct FloatLayout<double> {
   static constexpr int fraction = 52, bias = 1023, top_exponent = 2047;
 };
 
-/// A number is mantissa 2^exponent; only if `finite`.
+/// The number mantissa 2^exponent; only if `finite`.
 struct FloatParts {
   std::uint64_t mantissa = 0;
   int exponent = 0;
   bool negative = false, finite = true;
-  bool next_below_is_nearer = false;  ///< it is a power of two, and numbers below it are denser
+  bool next_below_is_nearer = false;  ///< a power of two: numbers below are denser
 };
 
 template <class T>
@@ -44,8 +44,8 @@ constexpr FloatParts parts_of(T value) {
   return parts;
 }
 
-/// The number nearest to mantissa 2^exponent, ties to even: an infinity if all others are too small.
-/// `more` says that the exact number is larger than that, by less than 2^exponent.
+/// The number nearest to mantissa 2^exponent, ties to even; an infinity beyond the range. `more` says: the exact
+/// number is larger than mantissa 2^exponent, by less than 2^exponent.
 template <class T>
 constexpr T nearest(std::uint64_t mantissa, int exponent, bool more, bool negative) {
   using Format = FloatLayout<T>;
@@ -55,7 +55,7 @@ constexpr T nearest(std::uint64_t mantissa, int exponent, bool more, bool negati
     int width = 0;
     while (width < 64 && mantissa >> width != 0) ++width;
     const int lead = exponent + width - 1;  // the number is in [2^lead, 2^(lead + 1))
-    const int least = 1 - Format::bias;     // of normal numbers
+    const int least = 1 - Format::bias;     // least lead of normal numbers
     const int kept = Format::fraction + 1 - (lead < least ? least - lead : 0);
     const int drop = width - kept;
     if (lead > Format::bias) {

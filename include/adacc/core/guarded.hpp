@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Memory of exactly the size that was asked for, which notices when its surroundings are written.
+/// Memory of exactly the requested size, with guards that detect writes outside.
 ///
-/// Kernels get no more than they declare. A pattern in front of the block and behind it, to the
-/// byte, shows afterwards whether one helped itself to more.
+/// Kernels get no more memory than they declare. A pattern right in front of the block and right behind shows
+/// afterwards whether a kernel wrote more.
 #pragma once
 
 #include <cstddef>
@@ -50,11 +50,11 @@ class GuardedBlock {
   }
 
   void fill(unsigned char value) {
-    // The second comparison always holds; without it g++ 12 fears a size that wrapped around.
+    // The second comparison always holds; without it g++ 12 warns of a wrapped size.
     if (bytes_ > 0 && bytes_ < storage_.size()) std::memset(data(), value, bytes_);
   }
 
-  /// Whether nothing outside the block was written since it was made.
+  /// Whether nothing outside the block was written since construction.
   bool intact() const {
     for (std::size_t i = 0; i < storage_.size(); ++i)
       if ((i < start_ || i >= start_ + bytes_) && storage_[i] != pattern(i)) return false;

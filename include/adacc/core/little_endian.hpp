@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Refuses machines whose numbers are not little-endian: blobs and files are, and are read and written as
-/// memory.
+/// Refuses machines that are not little-endian: blobs and files are, and are read and written as memory.
 #pragma once
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,

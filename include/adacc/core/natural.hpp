@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Natural numbers of thousands of bits: what is needed to turn floating-point numbers into decimals and back.
+/// Natural numbers of thousands of bits, to turn floating-point numbers into decimals and back.
 ///
-/// Numbers have a fixed room on the stack. Nothing is checked: the two users (number_text.hpp and
-/// read_number.hpp) bound their exponents so that everything fits.
+/// Numbers have a fixed size on the stack. Nothing is checked: the two users (number_text.hpp and read_number.hpp)
+/// bound their exponents so everything fits.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Natural {
 
   constexpr bool is_zero() const { return size_ == 0; }
 
-  /// How many bits it has behind its leading zeros.
+  /// The number of bits without leading zeros.
   constexpr int bits() const {
     int top = 0;
     if (size_ > 0)
@@ -27,7 +27,7 @@ class Natural {
     return 32 * (size_ - 1) + top + (size_ == 0 ? 32 : 0);
   }
 
-  /// Becomes itself times `factor`, plus `summand`.
+  /// *this = *this * factor + summand.
   constexpr void multiply_add(std::uint32_t factor, std::uint32_t summand) {
     std::uint64_t carry = summand;
     for (int i = 0; i < size_; ++i) {
@@ -67,7 +67,7 @@ class Natural {
     if (carry != 0) words_[size_++] = static_cast<std::uint32_t>(carry);
   }
 
-  /// `other` is not larger.
+  /// Requires other <= *this.
   constexpr void subtract(const Natural& other) {
     std::uint64_t borrow = 0;
     for (int i = 0; i < size_; ++i) {
@@ -78,7 +78,7 @@ class Natural {
     trim();
   }
 
-  /// Below 0, 0 or above 0, as `a` is less than `b`, equal or more.
+  /// Negative, 0 or positive if `a` is less than, equal to or greater than `b`.
   friend constexpr int compare(const Natural& a, const Natural& b) {
     if (a.size_ != b.size_) return a.size_ < b.size_ ? -1 : 1;
     for (int i = a.size_ - 1; i >= 0; --i)
@@ -86,7 +86,7 @@ class Natural {
     return 0;
   }
 
-  /// Becomes the remainder of a division; the quotient is small, and returned.
+  /// *this becomes the remainder; returns the quotient, which must be small.
   constexpr int divide(const Natural& by) {
     int quotient = 0;
     for (; compare(*this, by) >= 0; ++quotient) subtract(by);

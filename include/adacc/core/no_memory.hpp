@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// Memory that cannot be had, as an error.
+/// Failed allocations, as errors.
 ///
-/// Tables of set-up are made by `new`, which throws. A program without exceptions ends there.
+/// Set-up allocates its tables by `new`, which throws. A program without exceptions ends there.
 #pragma once
 
 #ifdef __cpp_exceptions
@@ -12,7 +12,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What `call` returns, an Error or a Result; if memory runs out in it, that it did, before `what`.
+/// The result of `call`, an Error or a Result. If memory runs out in the call, an error, which `what` completes.
 template <class Call>
 constexpr auto or_no_memory(const char* what, const Call& call) -> decltype(call()) {
 #ifdef __cpp_exceptions

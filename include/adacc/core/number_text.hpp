@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// Numbers as text, the same on every machine: with a point, whatever the host's locale is.
 ///
-/// printf, std::to_string and strtod ask the locale of the host, and some standard libraries have no
-/// std::to_chars and std::from_chars of floating-point numbers, or not on every system. So everything that
-/// the library writes, into files or into messages, is written here, and read by read_number.hpp.
-/// The digits are exact: Steele and White, "How to print floating-point numbers accurately"
-/// (1990), as Burger and Dybvig have it, "Printing floating-point numbers quickly and accurately" (1996).
+/// printf, std::to_string and strtod depend on the host's locale, and some standard libraries have no std::to_chars
+/// and std::from_chars for floating-point numbers, or not on every system. So all numbers in the library's files and
+/// messages are written here, and read by read_number.hpp. The digits are exact. Algorithm: Steele and White, "How to
+/// print floating-point numbers accurately" (1990), in the form of Burger and Dybvig, "Printing floating-point
+/// numbers quickly and accurately" (1996).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The digits of a number that is not 0: d.ddd 10^exponent.
+/// The digits of a nonzero number: d.ddd 10^exponent.
 struct Decimal {
   static constexpr int capacity = 340;
   char digits[capacity] = {};
@@ -28,7 +28,7 @@ struct Decimal {
   int exponent = 0;
 };
 
-/// A number as a fraction that is being written: above / below is in [1, 10) times 10^exponent.
+/// A number while its digits are written: above / below, in [1, 10), times 10^exponent.
 struct DecimalFraction {
   Natural above, below;
   Natural up, down;  ///< half the distance to the next number above, and to the one below
@@ -44,7 +44,7 @@ struct DecimalFraction {
     down.shift_left(power);
     int width = 0;
     while (parts.mantissa >> width != 0) ++width;
-    // log10(2) is 78913 / 2^18, from below: the exponent is this one or the next.
+    // log10(2) is slightly more than 78913 / 2^18: the exponent is this one or the next.
     exponent = ((width - 1 + parts.exponent) * 78913) >> 18;
     for (Natural* const part : {&above, &up, &down})
       part->multiply_by_power_of_ten(exponent < 0 ? -exponent : 0);
@@ -59,7 +59,7 @@ struct DecimalFraction {
   constexpr void times_ten() {
     for (Natural* const part : {&above, &up, &down}) part->multiply_add(10, 0);
   }
-  /// `above` and half the distance to the next number, compared with `below`.
+  /// Compares `above` plus half the distance to the next number with `below`.
   constexpr int compare_upper() const {
     Natural sum = above;
     sum.add(up);
@@ -67,15 +67,15 @@ struct DecimalFraction {
   }
 };
 
-/// The fewest digits that only this number is the nearest to; of those, the nearest ones.
+/// The fewest digits read back as this number; among these, the nearest.
 constexpr Decimal shortest_decimal(const FloatParts& parts) {
-  const bool even = (parts.mantissa & 1) == 0;  // then the number has the middle between two, too
+  const bool even = (parts.mantissa & 1) == 0;  // then a tie is read back as this number
   DecimalFraction left(parts);
   left.below.multiply_add(10, 0);
   if (left.compare_upper() >= (even ? 0 : 1)) ++left.exponent;  // 9.99 may be written 10
   else left.times_ten();
-  Decimal made;
-  made.exponent = left.exponent;
+  Decimal decimal;
+  decimal.exponent = left.exponent;
   for (;; left.times_ten()) {
     int digit = left.take_digit();
     const int below = compare(left.above, left.down), upper = left.compare_upper();
@@ -85,96 +85,96 @@ constexpr Decimal shortest_decimal(const FloatParts& parts) {
       const int half = compare(left.above, left.below);
       if (!low || (high && (half > 0 || (half == 0 && digit % 2 != 0)))) ++digit;
     }
-    made.digits[made.count++] = static_cast<char>('0' + digit);
-    if (low || high) return made;
+    decimal.digits[decimal.count++] = static_cast<char>('0' + digit);
+    if (low || high) return decimal;
   }
 }
 
-/// So many digits, rounded to the nearest, ties to even; with `behind_point`, so many behind the
-/// point. None at all: the number is 0 in so few.
+/// Exactly `digits` digits, rounded to nearest, ties to even; with `behind_point`, so many behind the point. No
+/// digits at all: the number rounds to 0.
 constexpr Decimal rounded_decimal(const FloatParts& parts, int digits, bool behind_point) {
   DecimalFraction left(parts);
   Natural ten = left.below;
   ten.multiply_add(10, 0);
   if (compare(left.above, ten) >= 0) left.next_exponent();
-  Decimal made;
-  made.exponent = left.exponent;
+  Decimal decimal;
+  decimal.exponent = left.exponent;
   int count = behind_point ? left.exponent + 1 + digits : digits;
   if (count > Decimal::capacity - 1) count = Decimal::capacity - 1;
-  if (count < 0) return made;
-  for (; made.count < count; left.times_ten())
-    made.digits[made.count++] = static_cast<char>('0' + left.take_digit());
+  if (count < 0) return decimal;
+  for (; decimal.count < count; left.times_ten())
+    decimal.digits[decimal.count++] = static_cast<char>('0' + left.take_digit());
   left.below.multiply_add(5, 0);
   const int half = compare(left.above, left.below);
-  const bool odd = count > 0 && (made.digits[count - 1] - '0') % 2 != 0;
-  if (half < 0 || (half == 0 && !odd)) return made;
+  const bool odd = count > 0 && (decimal.digits[count - 1] - '0') % 2 != 0;
+  if (half < 0 || (half == 0 && !odd)) return decimal;
   int at = count;
-  while (at > 0 && made.digits[at - 1] == '9') made.digits[--at] = '0';
-  if (at > 0) return ++made.digits[at - 1], made;
-  // All were nines: a power of ten, which has a digit more before the point.
-  made.digits[0] = '1';
-  ++made.exponent;
+  while (at > 0 && decimal.digits[at - 1] == '9') decimal.digits[--at] = '0';
+  if (at > 0) return ++decimal.digits[at - 1], decimal;
+  // All digits were nines: a power of ten, with one digit more before the point.
+  decimal.digits[0] = '1';
+  ++decimal.exponent;
   if (behind_point || count == 0) {
-    if (count > 0) made.digits[count] = '0';
-    ++made.count;
+    if (count > 0) decimal.digits[count] = '0';
+    ++decimal.count;
   }
-  return made;
+  return decimal;
 }
 
 }  // namespace detail
 
-/// A number as text: to be added to a string, or to an Error as one of its pieces.
+/// A number as text, to append to a string or to an Error.
 class NumberText {
  public:
-  /// The shortest text that is read back as the same number of the same type: "0.1", "1e-09".
+  /// The shortest text read back as this number, of this type: "0.1", "1e-09".
   template <class T>
   static constexpr NumberText shortest(T value) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
-    if (made.put_special(parts)) return made;
+    if (text.put_special(parts)) return text;
     const detail::Decimal decimal = detail::shortest_decimal(parts);
     const int n = decimal.count, e = decimal.exponent;
     const int scientific = n + (n > 1) + (e > 99 || e < -99 ? 5 : 4);
     const int plain = e < 0 ? n + 1 - e : n > e + 1 ? n + 1 : e + 1;
-    if (plain > scientific) made.put_scientific(decimal);
-    // Digits of a whole number that would be filled up with zeros are exact instead.
-    else if (e + 1 > n) made.put_fixed(detail::rounded_decimal(parts, 0, true), 0);
-    else made.put_fixed(decimal, n - 1 - e > 0 ? n - 1 - e : 0);
-    return made;
+    if (plain > scientific) text.put_scientific(decimal);
+    // A whole number with more places than shortest digits gets its exact digits, not zeros.
+    else if (e + 1 > n) text.put_fixed(detail::rounded_decimal(parts, 0, true), 0);
+    else text.put_fixed(decimal, n - 1 - e > 0 ? n - 1 - e : 0);
+    return text;
   }
 
-  /// With so many decimals (at most 20), as printf's %.2f.
+  /// With `decimals` decimals (at most 20), like printf's %.2f.
   static constexpr NumberText fixed(double value, int decimals) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
     const int kept = decimals < 0 ? 0 : decimals > 20 ? 20 : decimals;
-    if (!parts.finite) static_cast<void>(made.put_special(parts));
+    if (!parts.finite) static_cast<void>(text.put_special(parts));
     else if (parts.mantissa != 0)
-      made.put_sign(parts), made.put_fixed(detail::rounded_decimal(parts, kept, true), kept);
-    else made.put_sign(parts), made.put_fixed({}, kept);
-    return made;
+      text.put_sign(parts), text.put_fixed(detail::rounded_decimal(parts, kept, true), kept);
+    else text.put_sign(parts), text.put_fixed({}, kept);
+    return text;
   }
 
-  /// With so many digits at most (from 1 to 20), as printf's %.3g: "0.125", "1e-09".
+  /// With at most `digits` significant digits (from 1 to 20), like printf's %.3g: "0.125", "1e-09".
   static constexpr NumberText significant(double value, int digits) {
-    NumberText made;
+    NumberText text;
     const detail::FloatParts parts = detail::parts_of(value);
-    if (made.put_special(parts)) return made;
+    if (text.put_special(parts)) return text;
     const int kept = digits < 1 ? 1 : digits > 20 ? 20 : digits;
     detail::Decimal decimal = detail::rounded_decimal(parts, kept, false);
     while (decimal.count > 1 && decimal.digits[decimal.count - 1] == '0') --decimal.count;
     const int decimals = decimal.count - 1 - decimal.exponent;
-    if (decimal.exponent < -4 || decimal.exponent >= kept) made.put_scientific(decimal);
-    else made.put_fixed(decimal, decimals > 0 ? decimals : 0);
-    return made;
+    if (decimal.exponent < -4 || decimal.exponent >= kept) text.put_scientific(decimal);
+    else text.put_fixed(decimal, decimals > 0 ? decimals : 0);
+    return text;
   }
 
   /// All 16 hexadecimal digits.
   static constexpr NumberText hexadecimal(std::uint64_t value) {
-    NumberText made;
+    NumberText text;
     for (int shift = 60; shift >= 0; shift -= 4)
-      made.put("0123456789abcdef"[(value >> shift) & 15]);
-    return made;
+      text.put("0123456789abcdef"[(value >> shift) & 15]);
+    return text;
   }
 
   constexpr const char* c_str() const { return text_; }
@@ -195,7 +195,7 @@ class NumberText {
     if (parts.negative) put('-');
   }
 
-  /// The sign, and all of a number that has no digits but 0.
+  /// Writes the sign, and the whole text of 0, inf and nan; false if digits are to follow.
   constexpr bool put_special(const detail::FloatParts& parts) {
     put_sign(parts);
     if (parts.finite && parts.mantissa != 0) return false;
@@ -204,7 +204,7 @@ class NumberText {
     return true;
   }
 
-  /// A digit for each place from the first or the point on, to so many behind the point.
+  /// Writes a digit for each place, from the first one or the point to `decimals` places behind the point.
   constexpr void put_fixed(const detail::Decimal& decimal, int decimals) {
     const int first = decimal.count > 0 && decimal.exponent > 0 ? decimal.exponent : 0;
     for (int place = first; place >= -decimals; --place) {

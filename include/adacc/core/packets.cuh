@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// How kernels of a CUDA device move tensors: packets of consecutive elements, of 16 bytes if pointers
-/// are aligned for it.
+/// How kernels of a CUDA device move tensors: in packets of consecutive elements, 16 bytes at once if pointers are
+/// aligned.
 ///
-/// A kernel that waits for memory is as fast as the bytes that its threads have on their way, and an access
-/// of 16 bytes costs a thread no more than one of 2. What is computed of a packet does not depend on how it
-/// was read: tensors that are not aligned, and their last elements, are read and written one by one, by the
-/// same thread and with the same arithmetic.
+/// A kernel bound by memory is as fast as its threads have bytes in flight, and an access of 16 bytes costs a
+/// thread no more than one of 2. Results do not depend on how a packet was read: unaligned tensors, and the last
+/// elements of a tensor, are read and written one by one, by the same thread with the same arithmetic.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,23 +21,22 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Threads of a block of most kernels.
 inline constexpr unsigned cuda_threads = 256;
 
-/// Blocks for `items` items of which each takes `per_block`; kernels loop, so that any number will
-/// do.
+/// Blocks for `items` items, `per_block` per block; kernels loop, so any number of blocks will do.
 inline unsigned cuda_grid(std::size_t items, std::size_t per_block = cuda_threads) {
   constexpr std::size_t most = std::size_t{1} << 20;
   const std::size_t blocks = div_up(items, per_block);
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
 
-/// A number of a tensor as kernels compute with it.
+/// An element of a tensor in the type in which kernels compute.
 template <class T>
 __device__ inline Wide<T> widened(T x) {
   if constexpr (dtype_of<T> == Dtype::bf16) return to_float(x);
   else return x;
 }
 
-/// A number as a tensor holds it: bfloat16 is rounded to the nearest, by an instruction of the device. The
-/// NaN of those is another than that of to_bfloat16().
+/// A number in the type of a tensor: bfloat16 is rounded to nearest by an instruction of the device, whose NaN
+/// differs from the NaN of to_bfloat16().
 template <class T>
 __device__ inline T narrowed(Wide<T> x) {
   if constexpr (dtype_of<T> == Dtype::bf16) {
@@ -52,10 +50,10 @@ __device__ inline T narrowed(Wide<T> x) {
   }
 }
 
-/// The most bytes that a thread reads or writes at once.
+/// The most bytes a thread reads or writes at once.
 inline constexpr unsigned packet_bytes = 16;
 
-/// Elements of a packet of tensors of these types: 16 bytes of the widest.
+/// Elements per packet for tensors of these types: 16 bytes of the widest type.
 template <class... T>
 inline constexpr unsigned packet_elems = [] {
   std::size_t widest = 1;
@@ -68,7 +66,7 @@ struct Packet {
   T at[count];
 };
 
-/// What is read and written of a packet of so many bytes at once.
+/// The type in which a packet of `bytes` bytes is read and written at once.
 template <std::size_t bytes>
 struct PacketWords {
   static_assert(bytes % packet_bytes == 0, "adacc: a packet has 2, 4, 8 or a multiple of 16 bytes");
@@ -93,15 +91,15 @@ struct PacketWords<16> {
   using type = uint4;
 };
 
-/// Whether packets of so many elements may be read from here on as a whole.
+/// Whether whole packets of `count` elements may be read at `at`.
 template <unsigned count, class T>
 ADACC_HD bool packet_aligned(const T* at) {
   constexpr std::size_t bytes = count * sizeof(T);
   return reinterpret_cast<std::uintptr_t>(at) % (bytes < packet_bytes ? bytes : packet_bytes) == 0;
 }
 
-/// The first elements from here on, of which `left` exist: at once if `whole`, which says that all of them
-/// do and that they are aligned; else one by one, those that do not exist as T().
+/// Reads `count` elements at `from`, of which `left` exist. `whole` promises that all exist and are aligned: they are
+/// read at once. Otherwise one by one, with T() for missing elements.
 template <unsigned count, class T>
 __device__ inline Packet<T, count> read_packet(const T* from, std::size_t left, bool whole) {
   using Words = typename PacketWords<count * sizeof(T)>::type;
@@ -127,8 +125,8 @@ __device__ inline void write_packet(T* to, const Packet<T, count>& packet, std::
   }
 }
 
-/// Calls use(e, packet, whole) for the packets at `begin`, `begin` + `step` and so on, in order; `turns` of them at a
-/// time are on their way together. `whole` is as for read_packet().
+/// Calls use(e, packet, whole) for the packets at `begin`, `begin` + `step` and so on, in order; `turns` of them are
+/// in flight at a time. `whole` is as in read_packet().
 template <unsigned turns, unsigned count, class T, class Use>
 __device__ inline void each_packet(const T* from, std::size_t begin, std::size_t step,
                                    std::size_t elems, bool aligned, const Use& use) {
@@ -197,8 +195,8 @@ __device__ inline Packet<To, count> map_packet(const Body& body, std::size_t e, 
   return narrowed<To>(out);
 }
 
-/// to[e] = body(from[e]...) for all elements: numbers as kernels compute with them. A body that has a
-/// function `packet` is called as body.packet(e, to, from...) with packets from element e on.
+/// to[e] = body(from[e]...) for all elements, in Wide<> numbers. A body with a member `packet` is called as
+/// body.packet(e, to, from...) with packets from element e on.
 template <unsigned count, class Body, class To, class... From>
 static __global__ void __launch_bounds__(cuda_threads)
     map_kernel(std::size_t elems, bool aligned, const Body body, To* to, const From*... from) {

@@ -21,14 +21,14 @@ struct PhiloxBlock {
 
 namespace detail {
 
-/// Philox4x32's numbers. Its rounds are written three times, because they have little more than these
-/// in common: here for one block, in constant expressions and on devices; in layer/dropout.hpp over
-/// arrays of 32-bit lanes, which every compiler makes vectors of; in codec/quant/host/codes.hpp over
-/// vectors of 64-bit lanes, in which products have room. Tests hold the others to this one.
+/// The constants of Philox4x32. The rounds are written three times, because they share little more than these: here
+/// for one block, in constant expressions and on devices; in layer/dropout.hpp over arrays of 32-bit lanes, which
+/// every compiler vectorizes; in codec/quant/host/codes.hpp over vectors of 64-bit lanes, which hold whole products.
+/// Tests compare the others with this one.
 struct Philox {
   static constexpr int rounds = 10;
   static constexpr std::uint32_t factor_0 = 0xD2511F53, factor_1 = 0xCD9E8D57;
-  static constexpr std::uint32_t step_0 = 0x9E3779B9, step_1 = 0xBB67AE85;  ///< of the key, a round
+  static constexpr std::uint32_t step_0 = 0x9E3779B9, step_1 = 0xBB67AE85;  ///< added each round
 };
 
 }  // namespace detail
@@ -48,7 +48,7 @@ ADACC_HD constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t k0,
   return counter;
 }
 
-/// What a stream of numbers is for: streams of different purpose never meet.
+/// The use of a stream of random numbers: streams of different purpose never meet.
 enum class Purpose : std::uint8_t {
   dropout,
   rounding,
@@ -61,7 +61,7 @@ enum class Purpose : std::uint8_t {
   parameters
 };
 
-/// Names one stream of random numbers; the element index selects within it.
+/// Names one stream of random numbers; the element index selects a number of the stream.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Numbers from text, the same on every machine: with a point, whatever the host's locale is.
 ///
-/// Why neither strtod nor std::from_chars: number_text.hpp. Decimals are rounded correctly, however
-/// many digits they have, and by integers alone: the host's rounding mode does not matter.
+/// number_text.hpp says why neither strtod nor std::from_chars is used. Decimals are rounded correctly, however many
+/// digits they have, and by integers alone: the host's rounding mode does not matter.
 #pragma once
 
 #include <charconv>
@@ -21,15 +21,14 @@ namespace detail {
 
 constexpr bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes `word` at the start of `rest`.
+/// Removes `word` from the start of `rest`; false if `rest` begins otherwise.
 constexpr bool take_word(std::string_view& rest, std::string_view word) {
   if (rest.substr(0, word.size()) != word) return false;
   rest.remove_prefix(word.size());
   return true;
 }
 
-/// A sign and digits behind an "e" or a "p"; a huge number stands for all that are larger. If there are
-/// none, nothing is taken.
+/// Takes an "e" or a "p", a sign and digits; huge exponents are clamped. Without digits nothing is taken.
 constexpr bool take_exponent(std::string_view& rest, char lower, char upper, int& exponent) {
   constexpr int huge = 100'000'000;
   if (rest.empty() || (rest[0] != lower && rest[0] != upper)) return false;
@@ -44,8 +43,8 @@ constexpr bool take_exponent(std::string_view& rest, char lower, char upper, int
   return true;
 }
 
-/// Digits with a point among them: digits 10^exponent. More than all numbers need are one more digit,
-/// which says that there was something.
+/// Digits with a point among them: digits 10^exponent. Digits too far behind to matter are replaced by one, which
+/// says whether any of them was not 0.
 struct DecimalText {
   Natural digits{};
   std::int64_t exponent = 0;
@@ -85,14 +84,14 @@ struct DecimalText {
 /// The number nearest to digits 10^exponent.
 template <class T>
 constexpr T nearest_to(const DecimalText& text, bool negative) {
-  const std::int64_t size = text.exponent + text.count;  // it is below 10^size
+  const std::int64_t size = text.exponent + text.count;  // the number is below 10^size
   if (text.count == 0 || size < -330) return nearest<T>(0, 0, false, negative);
   if (size > 310) return nearest<T>(1, FloatLayout<T>::bias + 1, false, negative);
   const int exponent = static_cast<int>(text.exponent);
   Natural above = text.digits, below(1);
   above.multiply_by_power_of_ten(exponent > 0 ? exponent : 0);
   below.multiply_by_power_of_ten(exponent < 0 ? -exponent : 0);
-  // A quotient of 63 or 64 bits, of which more than 53 are not needed.
+  // A quotient of 63 or 64 bits; 53 of them are enough.
   const int shift = 63 - (above.bits() - below.bits());
   above.shift_left(shift > 0 ? shift : 0);
   below.shift_left(63 + (shift < 0 ? -shift : 0));
@@ -108,8 +107,8 @@ constexpr T nearest_to(const DecimalText& text, bool negative) {
   return nearest<T>(quotient, -shift, !above.is_zero(), negative);
 }
 
-/// Digits of base 16, a point among them, and a power of 2, as printf's %a writes numbers; only if `T`
-/// has that number.
+/// Takes hexadecimal digits with a point among them, and a power of 2, as printf's %a writes numbers; fails unless
+/// `T` has exactly this number.
 template <class T>
 constexpr bool take_hexadecimal(std::string_view& rest, T& value) {
   std::string_view left = rest;
@@ -147,9 +146,9 @@ constexpr bool take_hexadecimal(std::string_view& rest, T& value) {
 
 }  // namespace detail
 
-/// Takes the number that `rest` begins with: "-12", and for floating-point types "0.5", "1e-9", "inf" and
-/// "nan", too. False, and nothing is taken, if there is none, or one that `value` cannot be. Of decimals the
-/// nearest number is taken, which may be 0.
+/// Takes the number at the start of `rest`: "-12"; for floating-point types also "0.5", "1e-9", "inf" and "nan".
+/// Returns false, and takes nothing, if there is no number, or one out of the range of `T`. Decimals are rounded to
+/// the nearest number, which may be 0.
 template <class T>
 constexpr bool take_number(std::string_view& rest, T& value) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -182,7 +181,7 @@ constexpr bool take_number(std::string_view& rest, T& value) {
   }
 }
 
-/// The number that is all of `text`, as take_number() takes it.
+/// Reads all of `text` as a number, like take_number().
 template <class T>
 constexpr bool read_number(std::string_view text, T& value) {
   T found{};
@@ -191,7 +190,7 @@ constexpr bool read_number(std::string_view text, T& value) {
   return true;
 }
 
-/// The number that is all of `text`, as printf's %a wrote it, or a decimal.
+/// Reads all of `text` as a number, in the format of printf's %a or as a decimal.
 template <class T>
 constexpr bool read_hexadecimal(std::string_view text, T& value) {
   T found{};

@@ -40,21 +40,21 @@ class Shape {
   ADACC_HD constexpr std::size_t cols() const { return rank_ == 0 ? 0 : extents_[rank_ - 1]; }
   ADACC_HD constexpr std::size_t rows() const { return cols() == 0 ? 0 : elems() / cols(); }
 
-  /// The same shape with another last extent.
+  /// This shape with another last extent.
   ADACC_HD constexpr Shape with_cols(std::size_t cols) const {
     Shape shape = *this;
     if (rank_ > 0) shape.extents_[rank_ - 1] = cols;
     return shape;
   }
 
-  /// The same shape with another first extent.
+  /// This shape with another first extent.
   ADACC_HD constexpr Shape with_first(std::size_t first) const {
     Shape shape = *this;
     if (rank_ > 0) shape.extents_[0] = first;
     return shape;
   }
 
-  /// The same shape with one more, last, extent.
+  /// This shape with one more, last, extent.
   ADACC_HD constexpr Shape append(std::size_t cols) const {
     Shape shape = *this;
     if (rank_ < max_rank) shape.extents_[shape.rank_++] = cols;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The clock that programs usually lend: the system's steady one. Apart from clock.hpp, because
-/// <chrono> takes long to compile.
+/// The usual clock of programs: the system's steady one. Apart from clock.hpp, because <chrono> takes long to
+/// compile.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A tensor that somebody else owns: a pointer and a shape.
+/// A tensor owned by somebody else: a pointer and a shape.
 ///
-/// `View<float>` may be written, `View<const float>` may not; the first converts to the second.
-/// Elements are dense and row-major. Nothing is checked here: set-up has checked it.
+/// `View<float>` may be written, `View<const float>` may not; the first converts to the second. Elements are dense
+/// and row-major. Accesses are not checked: set-up has checked the sizes.
 #pragma once
 
 #include <cstddef>
@@ -47,15 +47,14 @@ View(T*, Shape) -> View<T>;
 using Bytes = View<std::byte>;
 using ConstBytes = View<const std::byte>;
 
-/// Bytes that `carve` takes for `count` elements of T.
+/// The bytes taken by `carve` for `count` elements of T.
 template <class T>
 constexpr std::size_t carved_bytes(std::size_t count) {
   return align_up(count * sizeof(T));
 }
 
-/// Takes room for `count` elements of T from the front of `memory`, which shrinks by
-/// `carved_bytes<T>(count)`. Layers cut their workspace with it, in the same order as the sum of
-/// `carved_bytes` that sized it.
+/// Takes room for `count` elements of T from the front of `memory`, which shrinks by `carved_bytes<T>(count)`. Layers
+/// cut their workspace this way, in the order in which they summed up `carved_bytes` for its size.
 template <class T, class Byte>
 auto carve(View<Byte>& memory, std::size_t count) {
   using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
 ///
-/// Only activations that no residual sum crosses are candidates, since what is read across one would
-/// have to be kept beside it; every n-th of them is kept. Which n is a trade (Chen et al.,
-/// arXiv:1604.06174, keep about a square root of them); here 1, 2, 4, ... are tried on the very
-/// schedule. These plans are not the planner's: they give measurements, which come before any plan,
-/// a step that fits into little memory.
+/// Candidates to keep are activations that no residual sum crosses, since anything read across one would also have to
+/// be kept; every n-th candidate is kept. The best n is a trade-off (Chen et al., arXiv:1604.06174, keep about a
+/// square root of the activations); here 1, 2, 4, ... are tried on the very schedule. These plans are not the
+/// planner's: measurements come before any plan, and need a step that fits into little memory.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +16,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The activations that no other is read across, in order; never empty.
+/// The activations across which no other is read, in order; never empty.
 constexpr Array<int> checkpoint_sites(const Graph& graph) {
-  Array<int> opened(graph.nodes.size() + 1);  // reads that begin to reach across, less those ending
+  Array<int> opened(graph.nodes.size() + 1);  // reads that begin here, less reads that end
   for (int k = 0; k < graph.node_count(); ++k)
-    graph.forward_reads(k, [&](int source) {  // the step's input is always there
+    graph.forward_reads(k, [&](int source) {  // the step's input is always available
       ++opened[static_cast<std::size_t>(source) + 1];
       --opened[static_cast<std::size_t>(k)];
     });
@@ -34,15 +33,14 @@ constexpr Array<int> checkpoint_sites(const Graph& graph) {
   return sites;
 }
 
-/// What becomes of the activations that such a plan keeps.
+/// How such a plan keeps its activations.
 enum class Kept : unsigned char {
   whole,    ///< retained: nothing is lost
-  precise,  ///< compressed with the candidate that takes the most bytes
-  coarse,   ///< compressed with the one that takes the fewest
+  precise,  ///< compressed with the candidate of the most bytes
+  coarse,   ///< compressed with the candidate of the fewest bytes
 };
 
-/// The policy of activation `id` if it is kept; retain if it has no candidate that keeps
-/// values.
+/// The policy of activation `id` if kept; retain without a candidate that keeps values.
 constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
   Policy policy = retain();
@@ -71,7 +69,7 @@ constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::si
   return plan;
 }
 
-/// The one of them, over strides that are powers of 2, with the fewest live bytes.
+/// Among these plans, over strides that are powers of 2, the plan with the fewest live bytes.
 constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
   const Array<int> sites = checkpoint_sites(graph);
   Plan best;

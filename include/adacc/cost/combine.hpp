@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Costs that several machines measured, each of some nodes of a network, as one profile and a speed of
+/// Costs measured by several machines, each for some nodes of a network, combined into one profile and a speed for
 /// each machine.
 ///
-/// Copies of a layer cost the same on one machine, and what two machines measured of the same layers tells
-/// how much faster one of them is. So layers that only one of them measured are known for all, and a
-/// network that fits on none of them is measured by all together.
+/// Copies of a layer cost the same on one machine, and layers measured by two machines tell how much faster one of
+/// them is. So layers measured by only one machine are known for all, and a network too large for any machine is
+/// measured by all together.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,16 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a machine measured: the costs of nodes first..last; last < first: of none.
+/// A machine's measurement: the costs of nodes first..last; last < first: no nodes.
 struct MeasuredNodes {
   int first = 0, last = -1;
-  /// Of the whole network; what is said of other nodes is not looked at. `loss` counts if the last node
-  /// was measured.
+  /// A profile of the whole network, in which other nodes are ignored. `loss` counts if the last node was measured.
   CostProfile costs;
 };
 
 struct CombinedCosts {
   CostProfile profile;   ///< seconds on a machine of speed 1
-  Array<double> speeds;  ///< of the machines; the largest is 1
+  Array<double> speeds;  ///< speeds of the machines; the largest is 1
 };
 
 namespace detail {
@@ -45,40 +44,40 @@ class CostCombiner {
   }
 
   CombinedCosts run() {
-    CombinedCosts made;
-    made.speeds = speeds();
-    made.profile = estimate_;
+    CombinedCosts combined;
+    combined.speeds = speeds();
+    combined.profile = estimate_;
     double known = 0, guessed = 0;
     Array<NodeCost> nodes(firsts_.size());
     for (std::size_t c = 0; c < firsts_.size(); ++c) {
-      if (!mean(made.speeds, c, nodes[c])) continue;
+      if (!mean(combined.speeds, c, nodes[c])) continue;
       known += seconds(nodes[c]);
       guessed += seconds(estimate_.node(firsts_[c]));
     }
-    // What nobody measured is estimated, as far as estimates are right elsewhere.
-    scale(made.profile, guessed > 0 ? known / guessed : 1);
+    // Unmeasured nodes get their estimate, scaled like the estimates of measured nodes.
+    scale(combined.profile, guessed > 0 ? known / guessed : 1);
     for (std::size_t k = 0; k < classes_.size(); ++k) {
       const std::size_t c = classes_[k];
-      if (seconds(nodes[c]) > 0) made.profile.nodes[k] = nodes[c];
+      if (seconds(nodes[c]) > 0) combined.profile.nodes[k] = nodes[c];
       for (std::size_t column = 0; column < estimate_.codecs.size(); ++column)
-        mean_of_codec(made.speeds, c, column,
-                      made.profile.codec_cost(static_cast<int>(k), static_cast<int>(column)));
+        mean_of_codec(combined.speeds, c, column,
+                      combined.profile.codec_cost(static_cast<int>(k), static_cast<int>(column)));
     }
     double loss = 0;
     int count = 0;
     for (std::size_t m = 0; m < measured_.size(); ++m)
       if (measured_[m].first <= measured_[m].last && measured_[m].last + 1 == graph_.node_count()) {
-        loss += measured_[m].costs.loss * made.speeds[m];
+        loss += measured_[m].costs.loss * combined.speeds[m];
         ++count;
       }
-    if (count > 0) made.profile.loss = loss / count;
-    return made;
+    if (count > 0) combined.profile.loss = loss / count;
+    return combined;
   }
 
  private:
   static double seconds(const NodeCost& cost) { return cost.forward + cost.backward; }
 
-  /// visit(costs of a node) of all that machine m measured of class c.
+  /// Calls visit(node) for each node of class c that machine m measured.
   template <class Visit>
   void each(std::size_t m, std::size_t c, const Visit& visit) const {
     const MeasuredNodes& mine = measured_[m];
@@ -86,7 +85,7 @@ class CostCombiner {
       if (classes_[static_cast<std::size_t>(k)] == c) visit(k);
   }
 
-  /// What a machine measured of a class on average; 0: nothing.
+  /// Mean seconds of a class, measured by a machine; 0: not measured.
   double seconds(std::size_t m, std::size_t c) const {
     double sum = 0;
     int count = 0;
@@ -94,8 +93,8 @@ class CostCombiner {
     return count == 0 ? 0 : sum / count;
   }
 
-  /// Each class takes what machines say of it, by their speeds; each machine is as fast as it is where
-  /// others measured, too. One after the other, that comes to rest.
+  /// Alternates between the costs of classes (from the machines' speeds) and the speeds of machines (from classes
+  /// measured by others, too), until both converge.
   Array<double> speeds() const {
     const std::size_t machines = measured_.size();
     Array<double> speeds(machines);
@@ -104,7 +103,7 @@ class CostCombiner {
     for (std::size_t c = 0; c < firsts_.size(); ++c)
       for (std::size_t m = 0; m < machines; ++m) takes[c].push_back(seconds(m, c));
     for (int round = 0; round < 100; ++round) {
-      Array<double> mine(machines), common(machines);
+      Array<double> times(machines), common(machines);
       for (const Array<double>& of_class : takes) {
         double sum = 0;
         int count = 0;
@@ -112,10 +111,10 @@ class CostCombiner {
           if (of_class[m] > 0) sum += of_class[m] * speeds[m], ++count;
         if (count < 2) continue;
         for (std::size_t m = 0; m < machines; ++m)
-          if (of_class[m] > 0) mine[m] += of_class[m], common[m] += sum / count;
+          if (of_class[m] > 0) times[m] += of_class[m], common[m] += sum / count;
       }
       for (std::size_t m = 0; m < machines; ++m)
-        if (mine[m] > 0) speeds[m] = common[m] / mine[m];
+        if (times[m] > 0) speeds[m] = common[m] / times[m];
     }
     double fastest = 0;
     for (const double speed : speeds) fastest = speed > fastest ? speed : fastest;
@@ -123,16 +122,16 @@ class CostCombiner {
     return speeds;
   }
 
-  /// The costs of class c on a machine of speed 1; false: nobody measured it.
+  /// The costs of class c on a machine of speed 1; false: not measured.
   bool mean(const Array<double>& speeds, std::size_t c, NodeCost& cost) const {
     int count = 0;
     for (std::size_t m = 0; m < measured_.size(); ++m)
       each(m, c, [&](int k) {
-        const NodeCost& mine = measured_[m].costs.node(k);
-        cost.forward += mine.forward * speeds[m];
-        cost.backward += mine.backward * speeds[m];
-        cost.add += mine.add * speeds[m];
-        cost.add_gradient += mine.add_gradient * speeds[m];
+        const NodeCost& measured = measured_[m].costs.node(k);
+        cost.forward += measured.forward * speeds[m];
+        cost.backward += measured.backward * speeds[m];
+        cost.add += measured.add * speeds[m];
+        cost.add_gradient += measured.add_gradient * speeds[m];
         ++count;
       });
     for (double* sum : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
@@ -140,7 +139,7 @@ class CostCombiner {
     return count > 0;
   }
 
-  /// The times of a codec there, if anybody measured them.
+  /// The times of a codec in class c, if measured.
   void mean_of_codec(const Array<double>& speeds, std::size_t c, std::size_t column,
                      CodecCost& cost) const {
     double encode = 0, decode = 0;
@@ -149,10 +148,10 @@ class CostCombiner {
       each(m, c, [&](int k) {
         const int there = measured_[m].costs.column(estimate_.codecs[column]);
         if (there < 0) return;
-        const CodecCost& mine = measured_[m].costs.codec_cost(k, there);
-        if (mine.encode <= 0 || mine.decode <= 0) return;
-        encode += mine.encode * speeds[m];
-        decode += mine.decode * speeds[m];
+        const CodecCost& measured = measured_[m].costs.codec_cost(k, there);
+        if (measured.encode <= 0 || measured.decode <= 0) return;
+        encode += measured.encode * speeds[m];
+        decode += measured.decode * speeds[m];
         ++count;
       });
     if (count > 0) cost.encode = encode / count, cost.decode = decode / count;
@@ -167,15 +166,14 @@ class CostCombiner {
 
 }  // namespace detail
 
-/// The costs of `graph` by what machines measured of it. Nodes that nobody measured take what `estimate`
-/// says, as far as that is right for the others; gradient errors are its own.
+/// Combines the measured costs of `graph`. Unmeasured nodes get the costs of `estimate`, scaled like the
+/// estimates of measured nodes; gradient errors are those of `estimate`.
 inline CombinedCosts combine_costs(const Graph& graph, const Array<MeasuredNodes>& measured,
                                    const CostProfile& estimate) {
   return detail::CostCombiner(graph, measured, estimate).run();
 }
 
-/// Costs of `stage`, nodes first.. of `graph`, at their place in a profile of the whole, which has zeros
-/// elsewhere.
+/// A profile of the whole `graph` with the costs of `stage`, whose nodes begin at node `first`; zeros elsewhere.
 inline CostProfile widened(const Graph& graph, const CostProfile& stage, int first) {
   CostProfile whole = empty_profile(graph);
   for (std::size_t k = 0; k < stage.nodes.size(); ++k) {

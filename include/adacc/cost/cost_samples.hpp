@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Seconds of instructions, collected over steps, and the cost profile that their medians make.
+/// Seconds of instructions, collected over steps, and the cost profile of their medians.
 ///
-/// Copies of a repeated block share their samples. A decoded activation may cost more than the
-/// instruction that makes it: a reader that is told that it is not exact may compute again what it
-/// had saved. So if the reader's backward takes longer on it than on a retained one, and by more
-/// than chance explains, the difference is added to the cost of decoding.
+/// Copies of a repeated block share samples. A decoded activation may cost more than its decode instruction: a
+/// reader, told of inexact input, may compute saved values again. So if the reader's backward takes longer than on a
+/// retained activation, by more than chance explains, the difference is added to the cost of decoding.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +17,20 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The middle of some numbers, and how far it may be off.
+/// The median of some numbers, and its standard deviation.
 struct Typical {
-  double median = 0;     ///< the mean of the two in the middle if their number is even; 0 of none
-  double deviation = 0;  ///< standard deviation of the median, from the quartiles as of a Gaussian
+  double median = 0;     ///< the mean of the two middle ones if even; 0 without numbers
+  double deviation = 0;  ///< from the quartiles, as for a Gaussian
 };
 
 constexpr Typical typical_of(Array<double> values) {
   sort(values, [](double a, double b) { return a < b; });
   const std::size_t n = values.size();
   if (n == 0) return {};
-  double root = 1;  // of n, by Newton: <cmath> is not for everybody who includes this
+  double root = 1;  // root of n, by Newton: without <cmath>, for includers without it
   for (int i = 0; i < 64; ++i) root = 0.5 * (root + static_cast<double>(n) / root);
   const double middle = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
-  // The quartiles of a few are chance themselves, and two tell nothing.
+  // The quartiles of a few numbers are chance themselves, and two numbers tell nothing.
   const std::size_t first = n < 8 ? 0 : n / 4;
   const double spread = values[n - 1 - first] - values[first];
   return {middle, n < 3 ? middle : 1.2533 / 1.349 * spread / root};
@@ -41,8 +40,7 @@ constexpr double median(Array<double> values) {
   return typical_of(static_cast<Array<double>&&>(values)).median;
 }
 
-/// Whether two nodes of one graph are copies of a layer whose backward is asked for the same, and so
-/// cost the same.
+/// Whether two nodes of one graph cost the same: copies of a layer whose backward computes the same gradients.
 constexpr bool cost_alike(const Node& a, const Node& b) {
   return a.layer == b.layer && a.runs_backward == b.runs_backward && a.wanted.dx == b.wanted.dx &&
          a.wanted.parameters == b.wanted.parameters;
@@ -52,7 +50,7 @@ constexpr bool cost_alike(const Node& a, const Node& b) {
 
 class CostSamples {
  public:
-  /// Collects for `graph`, which must outlive it.
+  /// Collects for `graph`, which must outlive the samples.
   constexpr explicit CostSamples(const Graph& graph) : graph_(graph), codecs_(codecs_of(graph)) {
     find_kinds_of_nodes();
     reader_.resize(graph.nodes.size());
@@ -63,16 +61,16 @@ class CostSamples {
     samples_.resize(rows_.size() * kinds());
   }
 
-  /// One instruction of a step under `plan` took `seconds`.
+  /// Adds the `seconds` of one instruction of a step under `plan`.
   constexpr void add(const Plan& plan, const Instruction& inst, double seconds) {
-    if (inst.op == Op::update) return;  // the caller's
+    if (inst.op == Op::update) return;  // the caller's own
     if (inst.op == Op::loss || inst.op == Op::loss_gradient || inst.op == Op::hand_over)
       return loss_.push_back(seconds);
     samples_[place(inst.node, kind_of(plan, inst))].push_back(seconds);
   }
 
-  /// The costs so far. Gradient errors are zero, as is the rest of the step. If a codec was
-  /// never timed at one node it costs there what it costs elsewhere, element for element.
+  /// The costs so far, with gradient errors and CostProfile::rest zero. A codec not timed at a node costs there as
+  /// much per element as elsewhere.
   constexpr CostProfile profile() const {
     Array<detail::Typical> typical(samples_.size());
     for (std::size_t i = 0; i < samples_.size(); ++i) typical[i] = detail::typical_of(samples_[i]);
@@ -96,8 +94,8 @@ class CostSamples {
   }
 
  private:
-  /// What is told apart at one layer. Backward comes apart by the way in which what it reads was
-  /// made: way 0 is recomputed, way c + 1 decoded by codec c.
+  /// Kinds of instructions at one layer. Backward is split by the way in which its argument was made: way 0 is
+  /// recomputed, way c + 1 decoded by codec c.
   enum Kind : std::size_t { forward, again, add_sum, add_gradient, retained, first_way };
 
   constexpr std::size_t ways() const { return codecs_.size() + 1; }
@@ -111,8 +109,8 @@ class CostSamples {
     return row_of_[static_cast<std::size_t>(node)] * kinds() + kind;
   }
 
-  /// Copies of a layer share their samples, if their backward is asked for the same. Node 0 has a
-  /// place of its own: its backward may do without dx.
+  /// Copies of a layer share samples if their backward computes the same gradients. Node 0 has samples of its own:
+  /// its backward may omit dx.
   constexpr void find_kinds_of_nodes() {
     for (int k = 0; k < graph_.node_count(); ++k) {
       std::size_t row = rows_.size();
@@ -130,7 +128,7 @@ class CostSamples {
     while (codecs_[c] != codec) ++c;
     return c;
   }
-  /// Whether what backward reads was made there, rather than kept as it is.
+  /// Whether backward reads an activation that was made again, not one kept unencoded.
   static constexpr bool is_made(const Policy& policy) {
     return policy.recomputes() || policy.encodes();
   }
@@ -159,8 +157,7 @@ class CostSamples {
     return retained;
   }
 
-  /// Backward of node k on what was retained; if all plans were too small for that, on whatever
-  /// it was seen with.
+  /// Backward of node k on retained activations; if no plan had the room, on activations made in any way.
   constexpr double backward_seconds(const Array<detail::Typical>& typical, int k) const {
     double seconds = typical[place(k, retained)].median;
     for (std::size_t way = 0; way < ways() && seconds <= 0; ++way) {
@@ -170,7 +167,7 @@ class CostSamples {
     return seconds;
   }
 
-  /// What reading activation k costs its readers more if it was made in this way, beyond doubt.
+  /// Extra seconds of the readers of activation k if it was made in this way, beyond doubt.
   constexpr double extra_seconds(const Array<detail::Typical>& typical, int k,
                                  std::size_t way) const {
     double extra = 0;
@@ -207,13 +204,13 @@ class CostSamples {
     }
   }
 
-  /// Nothing takes no time: what a clock cannot tell is taken for a nanosecond.
+  /// No instruction takes no time: times too short for the clock count as a nanosecond.
   static constexpr double shown(double seconds) { return seconds > 1e-9 ? seconds : 1e-9; }
 
   const Graph& graph_;
   Array<const CodecInfo*> codecs_;
-  Array<int> reader_;  ///< by activation: the layer whose backward reads it as its input; -1: none
-  Array<int> rows_;    ///< of samples: the first node whose they are
+  Array<int> reader_;  ///< by activation: the layer whose backward reads it as input; -1: none
+  Array<int> rows_;    ///< rows of samples: the first node of each
   Array<std::size_t> row_of_;     ///< by node
   Array<Array<double>> samples_;  ///< by place
   Array<double> loss_;

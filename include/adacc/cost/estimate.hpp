@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// A profile without a measurement: for plans that the compiler makes, for models larger than this
-/// machine, and until there is a measurement.
+/// A profile without a measurement: for plans made by the compiler, for models larger than this machine, and until
+/// there is a measurement.
 ///
-/// An instruction takes its products of matrices over the machine's rate of products, or its bytes
-/// over the memory's bandwidth, whichever is longer; a codec takes what it takes beside a copy of its
-/// floats. Gradient errors are the codec's own, times the sensitivity that the layers which read the
-/// activation declare (model/codec_traits.hpp), divided among the copies of a layer. Good enough to
-/// order policies sensibly: if the machine can be asked, measure; if the model runs, probe.
+/// An instruction takes the time of its matrix products at the machine's rate, or of its bytes at the memory's
+/// bandwidth, whichever is longer; a codec takes a fixed multiple of a copy of its floats. Gradient errors are the
+/// codec's own, times the sensitivity declared by the layers that read the activation (model/codec_traits.hpp),
+/// divided among the copies of a layer. The estimate is good enough to order policies sensibly: if the machine is
+/// available, measure; if the model runs, probe.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,15 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What estimated_profile() assumes of a machine; by default one thread of those that this was
-/// written on.
+/// The machine assumed by estimated_profile(); by default one thread of the machine on which this was written.
 struct EstimateRates {
-  double bytes_per_second = 8e9;        ///< of memory, read plus written
+  double bytes_per_second = 8e9;        ///< memory bandwidth, read plus written
   double operations_per_second = 6e10;  ///< multiplications and additions, in products of matrices
 };
 
 namespace detail {
 
-/// Bytes that forward of node `k` reads as its arguments.
+/// Bytes of the arguments read by forward of node `k`.
 constexpr double bytes_read(const Graph& graph, int k) {
   const Node& node = graph.node(k);
   double bytes = 0;
@@ -37,8 +36,8 @@ constexpr double bytes_read(const Graph& graph, int k) {
   return bytes;
 }
 
-/// What decoding parameters takes, if they are held in bfloat16: all of them are read, and written in the
-/// scalar type, for each part, since plans that are short of memory run these in loops.
+/// Seconds to decode parameters held in bfloat16: all are read, and written in the scalar type, once for each part,
+/// since plans short of memory run the parts in loops.
 template <class AnyNode>
 constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double byte) {
   if (graph.parameter_form == ParameterForm::full) return 0;
@@ -48,8 +47,7 @@ constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double by
   return elems * static_cast<double>((2 + bytes_of(wide(graph.scalar))) * node.cut.parts()) * byte;
 }
 
-/// As how many forwards backward of `node` takes: products that make dx, and the gradients of those
-/// matrices that are trained.
+/// The cost of backward of `node`, in forwards: the products for dx, and for the gradients of trained matrices.
 constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
   if (!node.runs_backward) return 0;
   if (node.wanted.everything()) return 2;
@@ -66,10 +64,10 @@ constexpr double forwards_of_backward(const Graph& graph, const Node& node) {
 
 }  // namespace detail
 
-/// Writes estimated gradient errors into `profile`, which is one of `graph`. What is computed again
-/// from lossy values is taken to suffer twice what its own encoding would.
+/// Writes estimated gradient errors into `profile`, a profile of `graph`. An activation recomputed from lossy values
+/// counts with twice the error of its own encoding.
 constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
-  Array<int> copies(graph.nodes.size());  // by layer: its index is never larger than a node's
+  Array<int> copies(graph.nodes.size());  // by layer, whose index is never larger than a node's
   for (const Node& node : graph.nodes)
     if (static_cast<std::size_t>(node.layer) < copies.size())
       ++copies[static_cast<std::size_t>(node.layer)];
@@ -85,10 +83,10 @@ constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
   }
 }
 
-/// An estimate for `graph`, on a machine of these rates. Of the callables of a stash nothing is known
-/// here: estimated_profile(model) of stash/estimate.hpp asks them, and no plan is made with times of
-/// this one. A graph without layers is a mistake of the calling code, which debug builds are told of; its
-/// profile has no nodes, and planners refuse both.
+/// An estimate for `graph`, on a machine of these rates. The callables of a stash are unknown here:
+/// estimated_profile(model) of stash/estimate.hpp asks them, and planners refuse this estimate for them. A graph
+/// without layers is a mistake of the calling code, which debug builds report; its profile has no nodes, and planners
+/// refuse both.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates = {}) {
   CostProfile profile = empty_profile(graph);
   if (graph.nodes.empty()) {
@@ -119,7 +117,7 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     }
   }
   estimate_errors(graph, profile);
-  // Three products with each matrix of the loss make it and its gradients.
+  // The loss takes three products with each of its matrices, gradients included.
   const Node& last = graph.node(graph.node_count() - 1);
   double products = 0;
   for (std::size_t p = 0; p < graph.loss.parameters.count; ++p) {

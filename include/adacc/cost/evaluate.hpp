@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// What a plan costs: bytes, seconds and gradient error, from the very schedule that will run.
+/// The cost of a plan: bytes, seconds and gradient error, from the very schedule that will run.
 ///
-/// This is the one definition of a plan's quality. Solvers may work with models of it, but what
-/// they return has been through here.
+/// This is the one definition of a plan's quality. Solvers may work with models, but each plan they return has been
+/// evaluated here.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace adacc { inline namespace v0_1 {
 
 struct PlanCost {
   std::size_t live_bytes = 0;     ///< the largest sum of live bytes, alignment included
-  double seconds = 0;             ///< of one step, CostProfile::rest included
+  double seconds = 0;             ///< seconds of one step, CostProfile::rest included
   double error = 0;               ///< relative squared error of the gradient
-  double stall_seconds = 0;       ///< of `seconds`: waiting for transfers
-  std::size_t written_bytes = 0;  ///< to the store, by each step
+  double stall_seconds = 0;       ///< part of `seconds`: waiting for transfers
+  std::size_t written_bytes = 0;  ///< written to the store by each step
 };
 
 /// Seconds of one instruction.
@@ -37,7 +37,7 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
     case Op::loss:
     case Op::loss_gradient:
     case Op::hand_over: return profile.loss;
-    case Op::update:  // CostProfile::rest has it
+    case Op::update:  // in CostProfile::rest
     case Op::write_begin:
     case Op::write_wait:
     case Op::read_begin:
@@ -51,32 +51,33 @@ constexpr double seconds_of(const CostProfile& profile, const Plan& plan, const 
   return inst.op == Op::encode ? codec.encode : codec.decode;
 }
 
-/// The exact peak of a step of `graph` under `plan`, in bytes: its arena, layout included. The
-/// largest number there is if the plan's room is too small for it.
+/// The exact peak of a step of `graph` under `plan`, in bytes: the arena, layout included. The largest std::size_t if
+/// the plan's room is too small.
 constexpr std::size_t peak_bytes(const Graph& graph, const Plan& plan) {
   const Result<PlacedSchedule> placed = place_schedule(graph, plan);
   return placed ? placed->layout.arena_bytes : static_cast<std::size_t>(-1);
 }
 
-/// visit(k, column, error) for each activation whose value in backward is not the one of forward,
-/// and each codec that is to blame (by its column in the profile), with what that adds to the
-/// gradient's error: the codec's error if backward reads it decoded; if it is computed again,
-/// what it carries from every lossy codec among the activations it is made from. At most 64 codecs.
+/// Calls visit(k, column, error) for each activation with other values in backward than in forward, and each codec to
+/// blame (by column in the profile); `error` is the codec's share of the gradient error. For a decoded activation
+/// this is the codec's error, for a recomputed one the carried error of each lossy codec among the activations from
+/// which it is made. At most 64 codecs.
 template <class Visit>
 constexpr void each_error(const Graph& graph, const CostProfile& profile, const Plan& plan,
                           const Visit& visit) {
-  Array<std::uint64_t> lossy(graph.nodes.size());  // columns behind each activation's value
+  Array<std::uint64_t> lossy(graph.nodes.size());  // codecs behind each activation's value
   for (int k = 0; k < graph.node_count(); ++k) {
     const Policy& policy = plan[k];
-    std::uint64_t& mine = lossy[static_cast<std::size_t>(k)];
+    std::uint64_t& columns = lossy[static_cast<std::size_t>(k)];
     if (policy.keeps() && !policy.form().lossless())
       if (const int column = profile.column(policy.codec()); column >= 0)
-        mine = std::uint64_t{1} << column;
+        columns = std::uint64_t{1} << column;
     if (policy.recomputes())
-      graph.forward_reads(k, [&](int source) { mine |= lossy[static_cast<std::size_t>(source)]; });
-    if (mine == 0 || !graph.node(k).read_in_backward) continue;
+      graph.forward_reads(k,
+                          [&](int source) { columns |= lossy[static_cast<std::size_t>(source)]; });
+    if (columns == 0 || !graph.node(k).read_in_backward) continue;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
-      if ((mine >> c & 1) == 0) continue;
+      if ((columns >> c & 1) == 0) continue;
       const CodecCost& cost = profile.codec_cost(k, static_cast<int>(c));
       visit(k, static_cast<int>(c), policy.recomputes() ? cost.carried_error : cost.error);
     }
@@ -90,10 +91,11 @@ constexpr double error_of(const Graph& graph, const CostProfile& profile, const 
   return sum;
 }
 
-/// Evaluates `plan`, which must have passed examine(graph, plan), as must the profile. `schedule` is
-/// that of the plan, and `link` what its transfers take; without one they take no time.
-/// `visit(const LaneTime&)` is told what takes time when (link.hpp): to find where a step waits, and
-/// how long,
+/// Evaluates `plan`, which must have passed examine(graph, plan), as must the profile.
+/// - schedule: the schedule of the plan
+/// - link: the cost of transfers; without a link they take no time
+/// - visit: `visit(const LaneTime&)` gets each stretch of time in both lanes (link.hpp), for example to find where,
+///   and for how long, a step waits:
 ///
 ///     evaluate(graph, profile, plan, schedule, link, [&](const LaneTime& time) {
 ///       if (time.kind == LaneTime::Kind::stall) stalls[time.instruction] = time.seconds();
@@ -117,7 +119,7 @@ constexpr PlanCost evaluate(const Graph& graph, const CostProfile& profile, cons
   return evaluate(graph, profile, plan, schedule, link, [](const LaneTime&) {});
 }
 
-/// The schedule of `plan`; if its room is too small for it, as if nothing were sent.
+/// The schedule of `plan`; if the plan's room is too small, the schedule without transfers.
 constexpr Schedule schedule_of(const Graph& graph, const Plan& plan) {
   if (travels(plan))
     if (Result<PlacedSchedule> placed = place_schedule(graph, plan))

@@ -15,11 +15,11 @@ class GradientErrors {
  public:
   struct Entry {
     ErrorClass what;
-    double squared_distance = 0;  ///< of one copy
+    double squared_distance = 0;  ///< for one copy
     double squared_norm = 0;
     int batches = 0;
 
-    /// Relative squared error that one activation of the class adds to the gradient.
+    /// Relative squared error added to the gradient by one activation of the class.
     constexpr double error() const {
       return squared_norm > 0 ? squared_distance / squared_norm : 0;
     }
@@ -34,14 +34,14 @@ class GradientErrors {
 
   constexpr const Array<Entry>& entries() const { return entries_; }
 
-  /// The entry of `what`; one without batches if it was never probed.
+  /// The entry of `what`; without batches if never probed.
   constexpr Entry entry(const ErrorClass& what) const {
     for (const Entry& entry : entries_)
       if (same(entry.what, what)) return entry;
     return {what, 0, 0, 0};
   }
 
-  /// Writes what was probed into a profile of the same graph, for every copy of each layer.
+  /// Writes the probed errors into a profile of the same graph, for all copies of each layer.
   constexpr void write(const Graph& graph, CostProfile& profile) const {
     for (const Entry& entry : entries_) {
       const int column = profile.column(entry.what.codec);
@@ -67,12 +67,12 @@ class GradientErrors {
   Array<Entry> entries_;
 };
 
-/// Sketches of one batch's gradients under different plans, each made once: what one class
-/// compresses, another's pair has as its reference.
+/// Sketches of one batch's gradients under different plans, each made once: a lossy plan of one class may be the
+/// reference of another.
 class KnownSketches {
  public:
-  /// Adds the error of `what`, which `pair` probes, to `errors`. If a sketch is not known yet,
-  /// sketch(plan) makes it, a Result<GradientSketch>.
+  /// Adds the error of `what`, probed by `pair`, to `errors`. A missing sketch is made by sketch(plan), a
+  /// Result<GradientSketch>.
   template <class Sketch>
   Error probe(const ErrorClass& what, const ProbingPlans& pair, GradientErrors& errors,
               const Sketch& sketch) {
@@ -85,8 +85,7 @@ class KnownSketches {
     return {};
   }
 
-  /// The sketch under `plan`. All plans that are `exact`, losing nothing, have the same gradient, to
-  /// the bit.
+  /// The sketch under `plan`. All `exact` plans (without loss) have the same gradient, to the bit.
   template <class Sketch>
   Result<GradientSketch> of(const Plan& plan, bool exact, const Sketch& sketch) {
     for (const Known& known : known_)

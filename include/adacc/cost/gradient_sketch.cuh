@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Sketches of gradients in a CUDA device's memory: the host's numbers, in another order of summation.
+/// Sketches of gradients in a CUDA device's memory: the host's numbers, summed in another order.
 ///
-/// Eight threads share 256 sums in shared memory, and each adds one of eight elements in a row, which have
-/// eight different sums. So no addition is atomic, and a sketch has the same bits from run to run.
+/// Eight threads share 256 sums in shared memory; each thread adds one of eight consecutive elements, which have
+/// eight different sums. So no addition is atomic, and a sketch has the same bits in every run.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ inline constexpr unsigned sketch_places = GradientSketch::size + 1;
 /// Teams of 8 threads in a block, each with sums of its own.
 inline constexpr unsigned sketch_teams = 16, sketch_threads = 8 * sketch_teams;
 
-/// partials[block * sketch_places ...] is the sketch of the block's share: groups of 64 elements, each by
-/// one team.
+/// partials[block * sketch_places ...] becomes the sketch of the block's share: groups of 64 elements, one team per
+/// group.
 template <class T>
 static __global__ void __launch_bounds__(sketch_threads)
     sketch_kernel(std::size_t elems, const T* gradient, RandomKey key, double* partials) {
   constexpr unsigned size = GradientSketch::size, lanes = 8;
-  // As on the host, what passes the end is folded to the start.
+  // Like on the host, sums past the end are folded to the start.
   __shared__ double sums[sketch_teams][size + lanes];
   __shared__ double squares[sketch_threads];
   double* const mine = sums[threadIdx.x / lanes];
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(sketch_threads)
   __syncwarp();
   double square = 0;
   const std::size_t groups = div_up(elems, 64), step = std::size_t{gridDim.x} * sketch_teams;
-  // All teams take part in every turn, with zeros where nothing is left.
+  // All teams take part in every turn, with zeros behind the last element.
   for (std::size_t first = std::size_t{blockIdx.x} * sketch_teams; first < groups; first += step) {
     const std::size_t group = first + threadIdx.x / lanes;
     const PhiloxBlock random = random_block(key, group);
@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(sketch_threads)
       double& to = mine[(bits >> 8 & 255) + lane];
       to += (bits >> lane & 1) != 0 ? -x : x;
       square = fma(x, x, square);
-      __syncwarp();  // the next eight may go to sums that neighbours have added to
+      __syncwarp();  // the next eight elements may go to sums of neighbours
     }
   }
   squares[threadIdx.x] = square;
@@ -80,8 +80,8 @@ static __global__ void __launch_bounds__(sketch_threads)
 
 }  // namespace detail
 
-/// Waits for it. `scratch` is of device memory, which holds anything, and no sketch is made in less than
-/// 2 * 257 doubles of it.
+/// sketch_of() on a device; waits for the result. `scratch` is device memory of at least 2 * 257 doubles, with any
+/// contents.
 template <class T>
 Result<GradientSketch> sketch_in(Bytes scratch, Cuda& cuda, View<T> gradient, RandomKey key) {
   constexpr const char* name = "sketch of a gradient";

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// A gradient in 256 numbers, from which the distance of two gradients can be told.
+/// A gradient in 256 numbers, which tell the distance of two gradients.
 ///
-/// Every element is added, with a random sign, to one of 256 sums drawn at random (Charikar, Chen,
-/// Farach-Colton, "Finding frequent items in data streams", 2002; Thorup and Zhang, SODA 2004). The
-/// sketch is linear, S(g') - S(g) = S(g' - g), and the sum of its squares has the mean |g|^2 and a
-/// variance of at most 2 / 256 |g|^4: distances are told within 9 % (standard deviation), and no
-/// second gradient is ever held. One random number serves 64 elements, so that a sketch costs
-/// little more than reading the gradient.
+/// Each element is added, with a random sign, to one of 256 sums, drawn at random (Charikar, Chen, Farach-Colton,
+/// "Finding frequent items in data streams", 2002; Thorup and Zhang, SODA 2004). The sketch is linear,
+/// S(g') - S(g) = S(g' - g), and the sum of its squares has the mean |g|^2 and a variance of at most 2 / 256 |g|^4:
+/// distances are told within 9 % (standard deviation), without holding a second gradient. One random number serves
+/// 64 elements, so a sketch costs little more than reading the gradient.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +24,15 @@ struct GradientSketch {
   static constexpr std::size_t size = 256;
 
   double sums[size] = {};
-  double squared_norm = 0;  ///< of the gradient itself, exactly
+  double squared_norm = 0;  ///< the gradient's, exact
 
-  /// That of a gradient of which this and `part` are two parts.
+  /// Adds the sketch of another part of the same gradient.
   constexpr void add(const GradientSketch& part) {
     for (std::size_t i = 0; i < size; ++i) sums[i] += part.sums[i];
     squared_norm += part.squared_norm;
   }
 
-  /// An unbiased estimate of |g' - g|^2, where both were sketched with one key.
+  /// An unbiased estimate of |g' - g|^2, if both were sketched with one key.
   friend constexpr double squared_distance(const GradientSketch& a, const GradientSketch& b) {
     double sum = 0;
     for (std::size_t i = 0; i < size; ++i) {
@@ -46,7 +45,7 @@ struct GradientSketch {
 
 namespace detail {
 
-/// The signs that four bits stand for.
+/// The signs for four bits.
 struct SignTable {
   double of[16][4] = {};
   constexpr SignTable() {
@@ -61,7 +60,7 @@ template <class T>
 void add_to_sketch(const T* gradient, std::size_t begin, std::size_t end, const RandomKey& key,
                    GradientSketch& sketch) {
   constexpr std::size_t lanes = 8;
-  double sums[GradientSketch::size + lanes] = {};  // what passes the end is folded to the start
+  double sums[GradientSketch::size + lanes] = {};  // sums past the end are folded to the start
   double squares[lanes] = {};
   for (std::size_t at = begin; at < end; at += 64) {
     const PhiloxBlock random = random_block(key, at / 64);
@@ -72,8 +71,8 @@ void add_to_sketch(const T* gradient, std::size_t begin, std::size_t end, const 
       from = tail;
     }
     for (std::size_t v = 0; v < 8; ++v, from += lanes) {
-      // Half a word for eight elements: eight signs, and the first of eight sums in a row. So
-      // elements that are summed together had independent signs.
+      // Half a word for eight elements: eight signs, and the first of eight consecutive sums. So elements in one sum
+      // have independent signs.
       const std::uint32_t bits = random.word[v / 2] >> (v % 2 * 16);
       const double* low = sign_table.of[bits & 15];
       const double* high = sign_table.of[bits >> 4 & 15];
@@ -115,14 +114,14 @@ GradientSketch sketch_of(Context& context, View<T> gradient, RandomKey key) {
   return sum;
 }
 
-/// The same for contexts that add up in memory of their own, as devices do (gradient_sketch.cuh): it is lent
-/// to them for the call. The host needs none.
+/// sketch_of() for contexts that sum in memory of their own, like devices (gradient_sketch.cuh): the caller lends
+/// this memory for the call. The host needs none.
 template <class Context, class T>
 Result<GradientSketch> sketch_in(Bytes, Context& context, View<T> gradient, RandomKey key) {
   return sketch_of(context, gradient, key);
 }
 
-/// The same of a gradient that lies in several blocks.
+/// The sketch of a gradient in several blocks.
 template <class Context, class T>
 GradientSketch sketch_of(Context& context, const Array<View<T>>& gradients, RandomKey key) {
   GradientSketch sum;

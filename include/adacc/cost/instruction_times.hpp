@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What each instruction of a step takes, by context: a clock is read behind it, unless specialized
-/// (for a device, which runs on its own).
+/// Seconds of each instruction of a step, by context: reads a clock after each one, unless specialized (for a device,
+/// which runs on its own).
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The error of a time that no steady clock gives.
+/// The error of a time impossible for a steady clock.
 inline Error check_step_seconds(bool steady, double seconds) {
   if (steady && seconds > 0 && seconds < 1e9) return {};
   return Error::say(
@@ -22,26 +22,26 @@ inline Error check_step_seconds(bool steady, double seconds) {
 template <class Context>
 class InstructionTimes {
  public:
-  /// For steps of at most so many instructions.
+  /// Prepares for steps of at most so many instructions.
   Error make(std::size_t, ClockRef clock) {
     clock_ = clock;
     return {};
   }
 
-  /// A step begins: `seconds` becomes those of its instructions, of all parts of each.
+  /// Begins a step: `seconds` will get the times of its instructions, each with all parts.
   void begin(Context&, Array<double>& seconds) {
     for (double& sum : seconds) sum = 0;
     start_ = then_ = clock_();
     steady_ = true;
   }
-  /// A part of an instruction has run, or was queued.
+  /// To be called when a part of an instruction has run, or was queued.
   void after(Context&, std::size_t instruction, Array<double>& seconds) {
     const double now = clock_();
     seconds[instruction] += now - then_;
     steady_ = steady_ && now >= then_;
     then_ = now;
   }
-  /// It has ended.
+  /// Ends the step.
   Error end(Context&, Array<double>&) { return check_step_seconds(steady_, then_ - start_); }
 
  private:

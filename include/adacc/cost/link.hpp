@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What transfers to a store cost, and how long a step takes that computes and transfers at once.
+/// The cost of transfers to a store, and the time of a step that computes and transfers at once.
 ///
-/// Two lanes: computation, one instruction after the other, and the link, which does one transfer
-/// after the other in the order in which they begin. They meet at waits. Without transfers the time
-/// of a step is the sum of its instructions' times.
+/// There are two lanes: computation, one instruction after the other, and the link, one transfer after the other in
+/// the order of their begins. The lanes meet at waits. Without transfers the time of a step is the sum of its
+/// instructions' times.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ namespace adacc { inline namespace v0_1 {
 struct LinkCost {
   double write_rate = 0;
   double read_rate = 0;
-  double latency = 0;         ///< of each transfer
-  double begin = 0;           ///< that beginning one takes of computation
-  double begin_per_byte = 0;  ///< and each of its bytes, if the store's work slows computation
+  double latency = 0;         ///< per transfer
+  double begin = 0;           ///< seconds of computation to begin a transfer
+  double begin_per_byte = 0;  ///< and per byte, if the store's work slows computation
 
   constexpr bool exists() const { return write_rate > 0 && read_rate > 0; }
   constexpr double write_seconds(std::size_t bytes) const {
@@ -34,12 +34,12 @@ struct LinkCost {
   }
 };
 
-/// How a step goes in both lanes.
+/// The time of a step in both lanes.
 struct StepTime {
-  double seconds = 0;  ///< of the instructions and what they wait for
+  double seconds = 0;  ///< all instructions and their waits
   double write_stall_seconds = 0;
   double read_stall_seconds = 0;
-  double link_seconds = 0;  ///< that the link is busy
+  double link_seconds = 0;  ///< while the link is busy
   std::size_t written_bytes = 0;
   std::size_t read_bytes = 0;
 };
@@ -47,9 +47,9 @@ struct StepTime {
 /// A stretch of a step, in seconds from its start.
 struct LaneTime {
   enum class Kind : std::uint8_t {
-    compute,   ///< an instruction runs; for one that begins a transfer, what beginning takes
+    compute,   ///< an instruction runs, or begins a transfer
     stall,     ///< computation waits at `instruction`, a write_wait or read_wait
-    transfer,  ///< the link is busy with what `instruction`, a write_begin or read_begin, began
+    transfer,  ///< the link works for `instruction`, a write_begin or read_begin
   };
   Kind kind = Kind::compute;
   std::size_t instruction = 0;
@@ -58,24 +58,25 @@ struct LaneTime {
   constexpr double seconds() const { return to - from; }
 };
 
-/// How far both lanes have come, in seconds.
+/// The progress of both lanes, in seconds.
 struct Lanes {
   double now = 0;   ///< computation
-  double free = 0;  ///< when the link has done all that was begun
+  double free = 0;  ///< when the link has ended all begun transfers
 
-  /// Begins a transfer that takes so long; when it ends.
+  /// Begins a transfer of `seconds`; returns when it ends.
   constexpr double transfer(double seconds) { return free = (now > free ? now : free) + seconds; }
 };
 
-/// Plays `schedule`: `cost(inst)` has the seconds of an instruction that is no transfer. Without a
-/// link transfers take no time. `visit(const LaneTime&)` is called for all that takes time, in each
-/// lane from left to right. Allocates a number for each transfer. If `lanes` are given it begins and
-/// ends there, and cost(inst), called when they have come to `inst`, may take them further itself.
+/// Plays `schedule`. Allocates a number for each transfer.
+/// - link: without a link transfers take no time
+/// - cost: cost(inst) is the seconds of an instruction other than a transfer
+/// - visit: visit(const LaneTime&) is called for each stretch of time, in each lane from left to right
+/// - lanes: where both lanes begin and end; cost(inst) may move them further
 template <class Cost, class Visit>
 constexpr StepTime simulate(const Schedule& schedule, const LinkCost& link, const Cost& cost,
                             const Visit& visit, Lanes& lanes) {
   StepTime time;
-  Array<double> end(schedule.transfers.size());  // of the transfer under way, by transfer
+  Array<double> end(schedule.transfers.size());  // by transfer: end of the one under way
   double& now = lanes.now;
   const double start = now;
   const auto pass = [&](LaneTime::Kind kind, std::size_t i, double until) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Measuring on a CUDA device: an event behind each instruction, and nothing waits before the step's
-/// end. So a time is what the stream took from one instruction's end to the next one's: launches
-/// that the device had to wait for included, as in training.
+/// Measuring on a CUDA device: an event after each instruction, and no wait before the end of the step. So a time is
+/// the stream's time from the end of one instruction to the end of the next, launch delays included, as in training.
 #pragma once
 
 #include "../core/cuda.cuh"
@@ -11,12 +10,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Steady seconds at which all that was queued on a stream has ended: the clock of a Training in Cuda.
+/// Steady seconds when all work queued on a stream has ended: the clock of a Training in Cuda.
 class StreamClock {
  public:
   explicit StreamClock(cudaStream_t stream) : stream_(stream) {}
   double operator()() const {
-    static_cast<void>(cudaStreamSynchronize(stream_));  // a failure is what the next call says, too
+    static_cast<void>(cudaStreamSynchronize(stream_));  // the next call reports failures, too
     return steady_seconds();
   }
 

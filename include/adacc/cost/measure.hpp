@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// A cost profile measured on the running machine: what forward, backward, encode and decode take
-/// where they will run.
+/// A cost profile measured on the running machine: the times of forward, backward, encode and decode in place.
 ///
-/// Steps run under a few plans (cost/measuring_plans.hpp) on the caller's batch, in turn, so that a
-/// machine that slows down slows all of them; each instruction is timed in place, and the medians
-/// make the profile. A median leaves out what hits few instructions of each step, as other programs
-/// on the machine do; so all times are scaled to make a whole step as long as it was. Nothing of it
-/// is left behind: parameters are only read, gradients are zero afterwards and the context is what
-/// it was.
+/// Steps run under a few plans (cost/measuring_plans.hpp) on the caller's batch, in turn, so a slowdown of the
+/// machine hits all plans. Each instruction is timed in place, and medians make the profile. A median leaves out rare
+/// delays, as by other programs on the machine, so all times are scaled to the time of a whole step. Measuring leaves
+/// no trace: parameters are only read, gradients are zero afterwards, and the context is restored.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +20,14 @@
 namespace adacc { inline namespace v0_1 {
 
 struct MeasureOptions {
-  int warm_up = 1;  ///< steps under each plan that are not counted, >= 0
-  int steps = 3;    ///< steps under each plan that are, >= 1
+  int warm_up = 1;  ///< uncounted steps under each plan, >= 0
+  int steps = 3;    ///< counted steps under each plan, >= 1
 };
 
 namespace detail {
 
-/// One step, each instruction's seconds, of all its parts, in `seconds`; an error of a codec, or of
-/// the clock. Without a loss the last activation is taken for its own gradient.
+/// Runs one step; `seconds` gets each instruction's time, with all its parts. An error of a codec or of the clock.
+/// Without a loss, the last activation serves as its own gradient.
 template <class T, class Context>
 Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyView targets,
                  InstructionTimes<Context>& times, Array<double>& seconds) {
@@ -52,17 +49,14 @@ Error timed_step(Context& context, Step<T, Context>& step, AnyView input, AnyVie
 
 }  // namespace detail
 
-/// Measures steps of `graph`, which `dispatch` can run, between two steps of training. It may be a stage
-/// (model/stage.hpp), which has no loss.
-///
-/// The arena is the caller's, lent for the call; it may be that of training itself. With
-/// measuring_bytes(graph) bytes the measurement is most like training, with less it goes on around
-/// plans that keep little, and with less than least_measuring_bytes(graph) the error says so.
-/// Blocks are as in Step::bind; what `gradients` held is lost, and it holds zeros in the end. `loss` is
-/// as in Step::bind_loss.
-///
-/// `now` gives the seconds of a steady clock. Gradient
-/// errors and CostProfile::rest are left at zero: the first are probed (cost/probe.hpp), the second
+/// Measures steps of `graph`, which `dispatch` can run, between two steps of training. `graph` may be a stage
+/// (model/stage.hpp), without a loss. Gradient errors and CostProfile::rest stay zero: errors are probed
+/// (cost/probe.hpp), the rest is timed by the caller.
+/// - arena: lent for the call, possibly by training. With measuring_bytes(graph) bytes the measurement is most like
+///   training; with less, plans keep little; with less than least_measuring_bytes(graph), an error.
+/// - params, gradients: as for Step::bind. The contents of `gradients` are lost, and zeros in the end.
+/// - now: seconds of a steady clock
+/// - loss: as for Step::bind_loss
 /// is the caller's to time.
 template <class T, class Context>
 Result<CostProfile> measure(Context& context, const Dispatch<T, Context>& dispatch,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// What transfers take from the computation that goes on beside them.
+/// The slowdown of computation by transfers beside it.
 ///
-/// They are not free: the system's work for them, a thread that copies, the memory's bandwidth, and on a
-/// virtual machine the host's own work run on cores that a step would use. On two cores a step that sends
-/// most of its activations takes 5 % longer by it, without a single wait. A planner that does not know
-/// would send all that the link can carry, however little memory that saves.
+/// Transfers are not free: they take the system's work, a copying thread, memory bandwidth, and on a virtual machine
+/// the host's work on cores of the step. On two cores, a step that sends most activations takes 5 % longer, without a
+/// single wait. A planner ignorant of this would send all the link can carry, however little memory this saves.
 ///
-/// So some computation is timed alone and beside transfers, by turns. What it takes longer, over the bytes
-/// that travelled meanwhile, is LinkCost::begin_per_byte.
+/// So a computation is timed alone and beside transfers, by turns. The extra time, over the bytes moved meanwhile, is
+/// LinkCost::begin_per_byte.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Multiply-adds on all workers, over numbers that stay in their caches.
+/// Multiply-adds on all workers, over numbers in their caches.
 class Spin {
  public:
   static constexpr std::size_t most_passes = 4096;  // some 130 million multiply-adds
@@ -36,7 +35,7 @@ class Spin {
       for (float& e : x) e = static_cast<float>(tile);
       for (std::size_t pass = 0; pass < passes; ++pass)
         for (float& e : x) e = e * 0.999F + 0.001F;
-      results_[tile] = x[passes % 2048];  // so that it has to be computed
+      results_[tile] = x[passes % 2048];  // the compiler must compute it
     });
   }
 
@@ -47,10 +46,10 @@ class Spin {
 
 }  // namespace detail
 
-/// Seconds that each byte on its way takes from the threads of `context`, where `link` is what
-/// measure_link() found of `store`, with as many transfers of `bytes` bytes in flight as `how` says. The
-/// store is prepared for `memory`, which they are from and to, and what both held is lost. 0 if the clock
-/// sees no computation, as one of a test's may.
+/// Seconds of computation lost per byte in transit, on the threads of `context`. `link` is the result of
+/// measure_link() for `store`; `how` gives the number of transfers of `bytes` bytes in flight. The store is prepared
+/// for `memory`, the other end of the transfers; the contents of both are lost. 0 if the clock sees no computation,
+/// like a test's clock.
 template <class Context>
 Result<double> measure_drag(Context& context, StoreRef store, Bytes memory, std::size_t bytes,
                             const LinkCost& link, const LinkMeasurement& how) {
@@ -68,7 +67,7 @@ Result<double> measure_drag(Context& context, StoreRef store, Bytes memory, std:
   };
   const double way[] = {how.depth * link.write_seconds(bytes),
                         how.depth * link.read_seconds(bytes)};
-  // As long as the transfers, or as long as this may take.
+  // Doubles `passes` until the computation lasts as long as the transfers, or the limit is reached.
   std::size_t passes = 64;
   for (double seconds = timed(passes); seconds < way[0] && passes < detail::Spin::most_passes;
        seconds = timed(passes *= 2))
@@ -93,7 +92,7 @@ Result<double> measure_drag(Context& context, StoreRef store, Bytes memory, std:
   return drag;
 }
 
-/// measure_link() at the sizes of the activations of `graph`, with what transfers take from `context`.
+/// measure_link() at the sizes of activations of `graph`, including the slowdown of `context`.
 template <class Context>
 Result<LinkCost> measure_link(Context& context, StoreRef store, Bytes memory, const Graph& graph,
                               const LinkMeasurement& how) {

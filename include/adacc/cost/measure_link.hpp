@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The cost of a link, measured by transfers of the sizes that a step will make.
+/// The cost of a link, measured by transfers of the sizes in a step.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@
 namespace adacc { inline namespace v0_1 {
 
 struct LinkMeasurement {
-  ClockRef clock;   ///< needed
+  ClockRef clock;   ///< required
   int repeats = 5;  ///< the median counts
-  /// In flight at once, as in a step: the deeper the queue, the faster are most disks.
+  /// Transfers in flight at once, as in a step: most disks are faster with a deeper queue.
   int depth = 4;
 };
 
@@ -38,7 +38,7 @@ inline void begin_transfers(StoreRef store, Bytes memory, std::size_t bytes,
   }
 }
 
-/// Waits for all of them; the first error of any.
+/// Waits for all transfers; returns the first error.
 inline Error wait_for_transfers(StoreRef store, int count) {
   Error failed;
   for (int t = 0; t < count; ++t)
@@ -46,8 +46,7 @@ inline Error wait_for_transfers(StoreRef store, int count) {
   return failed;
 }
 
-/// Seconds of `how.depth` transfers of `bytes` each, from the first begin to the last wait, and of
-/// all the begins.
+/// Seconds of `how.depth` transfers of `bytes` each, from the first begin to the last wait, and of all begins.
 struct LinkSample {
   double whole = 0, begins = 0;
 };
@@ -73,10 +72,9 @@ inline Result<LinkSample> sample_link(StoreRef store, Bytes memory, std::size_t 
 
 }  // namespace detail
 
-/// Measures `store` with transfers of `longer` and of `shorter` bytes (multiples of
-/// transfer_alignment, shorter < longer) from and to `memory`, of at least how.depth * longer bytes,
-/// aligned to transfer_alignment. What the store and the memory held is lost. prepare() is called,
-/// so bind the step again afterwards.
+/// Measures `store` with transfers of `longer` and `shorter` bytes (multiples of transfer_alignment,
+/// shorter < longer) from and to `memory`, of at least how.depth * longer bytes, aligned to transfer_alignment. The
+/// contents of store and memory are lost. prepare() is called, so bind the step again afterwards.
 inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t shorter,
                                      std::size_t longer, const LinkMeasurement& how) {
   using Direction = StoreTransfer::Direction;
@@ -98,7 +96,7 @@ inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t s
     if (!few) return few.error;
     const auto many = detail::sample_link(store, memory, longer, direction, how);
     if (!many) return many.error;
-    // A line through both: what does not grow with the bytes is latency.
+    // A line through both: the part that does not grow with the bytes is latency.
     const double bytes = static_cast<double>(depth * (longer - shorter));
     const double more = many->whole - few->whole;
     rate[d] = more > 0 ? bytes / more : static_cast<double>(depth * longer) / many->whole;
@@ -115,8 +113,8 @@ inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, std::size_t s
 
 namespace detail {
 
-/// The sizes that a link is measured at for the activations of `graph`: no transfer is longer than `most`
-/// bytes, nor too long for the store to hold as many as are in flight.
+/// The sizes at which a link is measured for the activations of `graph`: at most `most` bytes, and few enough for the
+/// store to hold all transfers in flight.
 struct LinkSizes {
   std::size_t shorter = 0, longer = 0;
 
@@ -132,15 +130,14 @@ struct LinkSizes {
 
 }  // namespace detail
 
-/// Bytes of memory with which measure_link() uses transfers as long as the longest activation of `graph`.
+/// Bytes of memory for measure_link() with transfers as long as the longest activation of `graph`.
 inline std::size_t link_memory_bytes(StoreRef store, const Graph& graph,
                                      const LinkMeasurement& how) {
   constexpr auto any = static_cast<std::size_t>(-1);
   return static_cast<std::size_t>(how.depth) * detail::LinkSizes(store, graph, how, any).longer;
 }
 
-/// Measures `store` at the sizes of the activations of `graph`, or smaller ones if `memory` cannot hold
-/// those; the rest is as above.
+/// Measures `store` at the sizes of activations of `graph`, or at smaller ones if `memory` is too small.
 inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, const Graph& graph,
                                      const LinkMeasurement& how) {
   if (how.depth < 1) return Error::misuse("measuring a link takes at least 1 transfer in flight");
@@ -149,7 +146,7 @@ inline Result<LinkCost> measure_link(StoreRef store, Bytes memory, const Graph& 
   return measure_link(store, memory, sizes.shorter, sizes.longer, how);
 }
 
-/// Seconds that this takes with `memory_bytes` bytes of memory, if the link is what `link` says.
+/// Seconds of measure_link() with `memory_bytes` bytes of memory, if the link has the costs of `link`.
 inline double seconds_to_measure(const LinkCost& link, StoreRef store, std::size_t memory_bytes,
                                  const Graph& graph, const LinkMeasurement& how) {
   const detail::LinkSizes sizes(store, graph, how,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Plans whose steps, taken together, run every instruction that a planner may choose.
+/// Plans whose steps together run every instruction that a planner may choose.
 ///
-/// What a codec or a recomputation costs depends on what the caches hold, so it is timed where it
-/// will run: inside whole steps. One plan retains everything, one recomputes, and for each codec
-/// one compresses with it all that may be. Such steps need about the memory of `retain`; if
-/// there is less, the same is done around a plan that keeps only checkpoints, and at last for one
-/// copy of each layer at a time, the last one's: its activations are alive together in backward
-/// anyway.
+/// The cost of a codec or a recomputation depends on the caches' contents, so it is timed in place, inside whole
+/// steps. One plan retains everything, one recomputes, and one plan per codec compresses all permitted activations.
+/// Such steps need about the memory of `retain`. With less memory, the plans start from one that keeps only
+/// checkpoints, and at last compress only the last copy of each layer, whose activations are alive together in
+/// backward anyway.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +23,13 @@ namespace adacc { inline namespace v0_1 {
 
 struct MeasuringPlans {
   Array<Plan> plans;
-  std::size_t arena_bytes = 0;  ///< the largest of their peaks
+  std::size_t arena_bytes = 0;  ///< the largest peak of the plans
 };
 
 namespace detail {
 
-/// Compresses activation `id`. What would be recomputed from a codec that keeps no values is
-/// retained instead. False if a reader needs the values.
+/// Compresses activation `id`. Activations that would be recomputed from a codec without values are retained. False
+/// if a reader needs the values.
 constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const CodecInfo* codec) {
   Policy& policy = plan.policies[static_cast<std::size_t>(id)];
   const Policy before = policy;
@@ -49,7 +48,7 @@ constexpr bool compress_with(const Graph& graph, Plan& plan, int id, const Codec
 
 enum class Copies : bool { all, last };
 
-/// `plans`, and for each codec `base` with that codec wherever it may be used.
+/// `plans`, and for each codec `base` with this codec wherever possible.
 constexpr MeasuringPlans with_codecs(const Graph& graph, Array<Plan> plans, const Plan& base,
                                      Copies copies) {
   const Array<int> last = last_copies(graph);
@@ -63,18 +62,18 @@ constexpr MeasuringPlans with_codecs(const Graph& graph, Array<Plan> plans, cons
     }
     if (used) plans.push_back(static_cast<Plan&&>(plan));
   }
-  MeasuringPlans made;
+  MeasuringPlans result;
   for (const Plan& plan : plans) {
     const std::size_t bytes = peak_bytes(graph, plan);
-    if (bytes > made.arena_bytes) made.arena_bytes = bytes;
+    if (bytes > result.arena_bytes) result.arena_bytes = bytes;
   }
-  made.plans = static_cast<Array<Plan>&&>(plans);
-  return made;
+  result.plans = static_cast<Array<Plan>&&>(plans);
+  return result;
 }
 
 constexpr int measuring_choices = 4;
 
-/// From the most natural to the smallest.
+/// Choices from the most natural to the smallest.
 constexpr MeasuringPlans measuring_choice(const Graph& graph, int choice) {
   Array<Plan> plans;
   if (choice == 0) {
@@ -93,8 +92,8 @@ constexpr MeasuringPlans measuring_choice(const Graph& graph, int choice) {
 
 }  // namespace detail
 
-/// The plans to measure `graph` with in an arena of at most `arena_bytes`; an error that says what
-/// is needed if that is too little.
+/// The plans for measuring `graph` in an arena of at most `arena_bytes`; if too small, the error names the least
+/// bytes.
 constexpr Result<MeasuringPlans> measuring_plans(const Graph& graph, std::size_t arena_bytes) {
   std::size_t least = static_cast<std::size_t>(-1);
   for (int choice = 0; choice < detail::measuring_choices; ++choice) {
@@ -106,7 +105,7 @@ constexpr Result<MeasuringPlans> measuring_plans(const Graph& graph, std::size_t
                     ", and got ", shown(arena_bytes));
 }
 
-/// The arena in which measuring is most like training: what `retain` needs, or a little more.
+/// The arena in which measuring is most like training: the peak of `retain`, or a little more.
 constexpr std::size_t measuring_bytes(const Graph& graph) {
   return detail::measuring_choice(graph, 0).arena_bytes;
 }

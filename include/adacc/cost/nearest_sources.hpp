@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// From which encoded activations another one may be made again: the nearest behind it.
+/// The nearest encoded activations from which another one may be recomputed.
 ///
-/// What a recomputed activation has of a codec's error came from those of its sources that the codec
-/// encodes, or through sources that are recomputed themselves. Behind the nearest that may be
-/// encoded others may follow, but their errors do not add up on the way: what comes out of a layer
-/// is about as far off, relative to its size, as what went in.
+/// The error of a codec reaches a recomputed activation from sources that the codec encodes, directly or through
+/// recomputed sources. Behind the nearest encoded one others may follow, but their errors do not add up on the way:
+/// the output of a layer is about as far off, relative to its size, as the input.
 #pragma once
 
 #include "../core/array.hpp"
@@ -13,25 +12,24 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Whether a plan may compress activation `id` with `codec`: the graph lists it, or a type fixes
-/// it.
+/// Whether a plan may compress activation `id` with `codec`: listed by the graph, or fixed by a type.
 constexpr bool may_use(const Graph& graph, int id, const CodecInfo* codec) {
   const Node& node = graph.node(id);
   return graph.candidates_of(node).contains(codec) || node.policy.codec() == codec;
 }
 
 struct NearestSources {
-  Array<int> encoded;  ///< those that may be encoded, each once
-  Array<int> between;  ///< those that are recomputed between them and the activation, each once
+  Array<int> encoded;  ///< activations that may be encoded, each once
+  Array<int> between;  ///< recomputed ones between `encoded` and the activation, each once
 };
 
-/// The nearest activations behind `k` that may go through `codec` and keep their values.
+/// The nearest activations before `k` that may go through `codec` and keep values.
 constexpr NearestSources nearest_sources(const Graph& graph, int k, const CodecInfo* codec) {
   NearestSources found;
   if (!codec->keeps_values) return found;
   const auto reach = [&](int id) {
     Array<int>& list = may_use(graph, id, codec) ? found.encoded : found.between;
-    if (&list == &found.between && !graph.node(id).recomputable) return;  // kept as it is
+    if (&list == &found.between && !graph.node(id).recomputable) return;  // retained
     for (const int known : list)
       if (known == id) return;
     list.push_back(id);
@@ -43,8 +41,8 @@ constexpr NearestSources nearest_sources(const Graph& graph, int k, const CodecI
   return found;
 }
 
-/// Estimates every carried error of `profile` from the codecs' own: their sum over the nearest
-/// activations that may be encoded.
+/// Estimates each carried error of `profile` from the codecs' own errors: the sum over the nearest activations that
+/// may be encoded.
 constexpr void estimate_carried_errors(const Graph& graph, CostProfile& profile) {
   for (int k = 0; k < graph.node_count(); ++k)
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {

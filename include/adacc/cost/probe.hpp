@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// What a codec does to the gradient, measured by repeating a step: v = E|g' - g|^2 / |g|^2.
+/// The effect of a codec on the gradient, measured by repeating a step: v = E|g' - g|^2 / |g|^2.
 ///
-/// Two steps on one batch, whose plans differ in one class of activations, give two gradients;
-/// their sketches tell how far they are apart (cost/gradient_sketch.hpp), and no second gradient is
-/// held. Errors of different activations add up, so one probe compresses all copies of a layer and
-/// divides by their number. Codecs that round to nearest err the same way whenever they see the
-/// same batch, so v is a mean over batches, and if rounding is stochastic over its keys as well.
+/// Two steps on one batch, whose plans differ in one class of activations, give two gradients; sketches tell their
+/// distance (cost/gradient_sketch.hpp) without holding a second gradient. Errors of different activations add up, so
+/// one probe compresses all copies of a layer and divides by their number. Codecs that round to nearest err the same
+/// way on the same batch, so v is a mean over batches, and with stochastic rounding over keys as well.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +17,14 @@ namespace adacc { inline namespace v0_1 {
 
 /// Gradients of one batch under different plans, compared by their sketches.
 ///
-/// Arena, parameters and gradients are lent as to Step::bind, by training between two of its steps;
-/// the probe itself holds a sketch for each plan that it ran. What `gradients` held is lost; they
-/// hold zeros in the end, and the context is what it was. If the graph's updates are fused, gradients
-/// are sketched as they come, and nothing is updated. `loss` is as in Step::bind_loss. On a device it is the
-/// arena, between steps, that sketches are added up in.
+/// Arena, parameters and gradients are lent as for Step::bind, by training between two steps; the probe itself holds
+/// a sketch for each plan it ran. The contents of `gradients` are lost; in the end they are zeros, and the context is
+/// restored. With fused updates, gradients are sketched as they come, and nothing is updated. `loss` is as for
+/// Step::bind_loss. On a device, sketches are summed in the arena, between steps.
 template <class T, class Context>
 class GradientProbe {
  public:
-  /// All outlive the probe.
+  /// All arguments must outlive the probe.
   GradientProbe(Context& context, const Dispatch<T, Context>& dispatch, const Graph& graph,
                 Bytes arena, const std::type_identity_t<ParameterBlock<Wide<T>>>& params,
                 std::type_identity_t<View<Wide<T>>> gradients, AnyView input, AnyView targets,
@@ -40,15 +38,15 @@ class GradientProbe {
     context_ = before_;
   }
 
-  /// Adds the error of one class on this batch to `errors`. `turn` chooses copies if the arena
-  /// is too small to probe all at once.
+  /// Adds the error of one class on this batch to `errors`. `turn` chooses copies if the arena is too small for all
+  /// at once.
   Error probe(const ErrorClass& what, GradientErrors& errors, int turn = 0) {
     const Result<ProbingPlans> pair = probing_plans(graph_, what, arena_.size(), turn);
     if (!pair) return pair.error;
     return known_.probe(what, *pair, errors, [&](const Plan& plan) { return sketch(plan); });
   }
 
-  /// Steps that ran so far.
+  /// Steps run so far.
   int steps() const { return steps_; }
 
   /// The sketch of the batch's gradient under `plan`: one step.
@@ -61,7 +59,7 @@ class GradientProbe {
     if (!step) return step.error;
     if (const Error why = step->bind(arena_, params_, gradients_)) return why;
     if (const Error why = step->bind_loss(loss_)) return why;
-    step->judge_encodes(false);  // it is the codec's own error that is looked for
+    step->judge_encodes(false);  // the codec's own error is wanted
     GradientSketch made;
     auto sketch_complete = [&](Context& context, const CompleteGradients<Wide<T>>& complete) {
       RandomKey key = before_.key;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Pairs of plans whose gradients differ by one thing: what one codec does at one layer.
+/// Pairs of plans whose gradients differ by one thing: the effect of one codec at one layer.
 ///
-/// All copies of a layer are probed at once, because their errors add up. A pair is built around a
-/// plan that loses nothing: `retain`, or, if that does not fit, one that keeps checkpoints and
-/// recomputes the rest, in which what follows a compressed activation is retained up to the next
-/// checkpoint, so that nothing else is made from it. If even that does not fit for all copies at
-/// once, every second is probed, or fewer; and at last checkpoints are compressed themselves, in
-/// both plans alike: their error then is part of both gradients, and not of the difference.
+/// All copies of a layer are probed at once, because their errors add up. A pair is built around a plan without loss:
+/// `retain` or, if too large, a plan that keeps checkpoints and recomputes the rest. There, activations after a
+/// compressed one are retained up to the next checkpoint, so nothing else is made from it. If this does not fit for
+/// all copies at once, every second is probed, or fewer. At last checkpoints are compressed themselves, in both plans
+/// alike: then their error is part of both gradients, but not of the difference.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// One entry of a profile's errors, that of all copies of a layer.
+/// One entry of a profile's errors, for all copies of a layer.
 struct ErrorClass {
   int layer = 0;                     ///< Node::layer
   const CodecInfo* codec = nullptr;  ///< lossy
@@ -30,9 +29,9 @@ struct ErrorClass {
 
 struct ProbingPlans {
   Plan reference;
-  bool exact = false;  ///< the reference loses nothing
+  bool exact = false;  ///< the reference is without loss
   Plan lossy;          ///< |g(lossy) - g(reference)|^2 is the error of `copies` activations
-  int copies = 0;      ///< 0 if the class cannot occur: its error is nothing
+  int copies = 0;      ///< 0 if the class cannot occur: its error is 0
   std::size_t arena_bytes = 0;
 };
 
@@ -41,7 +40,7 @@ namespace detail {
 /// Builds one pair of plans.
 class ProbeBuilder {
  public:
-  /// Of the nodes of this layer, every `stride`th from `turn` on, around the plan `base`.
+  /// A pair around the plan `base`, for the nodes of one layer: every `stride`th from `turn` on.
   constexpr ProbeBuilder(const Graph& graph, const Plan& base, const ErrorClass& what, int stride,
                          int turn)
       : graph_(graph), base_(base), what_(what), roles_(graph.nodes.size()) {
@@ -74,7 +73,7 @@ class ProbeBuilder {
   enum class Role : unsigned char {
     none,
     probed,
-    source,  ///< lossy in both plans, to make a probed one from
+    source,  ///< lossy in both plans: a probed activation is made from it
     path     ///< recomputed in both plans, between a source and a probed one
   };
   constexpr Role& role(int id) { return roles_[static_cast<std::size_t>(id)]; }
@@ -82,15 +81,14 @@ class ProbeBuilder {
 
   constexpr void try_direct(int k) {
     if (!may_use(graph_, k, what_.codec)) return;
-    if (!what_.codec->keeps_values) {  // then a reader may have to be asked
+    if (!what_.codec->keeps_values) {  // then ask the readers
       Plan alone = retain_all(graph_);
       if (!compress_with(graph_, alone, k, what_.codec)) return;
     }
     role(k) = Role::probed;
   }
 
-  /// Activation k is made again from the nearest behind it that may go through the codec. No
-  /// activation serves two of these.
+  /// Makes activation k from the nearest ones before it that may go through the codec. No activation serves two such.
   constexpr void try_carried(int k) {
     const NearestSources from = nearest_sources(graph_, k, what_.codec);
     bool possible = role(k) == Role::none && !from.encoded.empty() && graph_.node(k).recomputable;
@@ -109,10 +107,10 @@ class ProbeBuilder {
     return true;
   }
 
-  /// `probed` becomes of the probed ones.
+  /// The plan in which the probed activations have the policy `probed`.
   constexpr Plan plan(Policy probed) const {
     Plan plan = base_;
-    // Nothing else is to be made from what is lossy: what would be is retained.
+    // Nothing else may be made from lossy activations: such activations are retained.
     Array<bool> reached(roles_.size());
     for (int k = 0; k < graph_.node_count(); ++k) {
       const auto i = static_cast<std::size_t>(k);
@@ -137,8 +135,8 @@ class ProbeBuilder {
   Array<Role> roles_;
 };
 
-/// Tries pairs around `base` with all `copies` of a class, with every second, or fewer, until one
-/// fits into `arena_bytes`; lowers `least` to the smallest arena that one of them needs.
+/// Tries pairs around `base` with all `copies` of a class, with every second, or fewer, until one fits into
+/// `arena_bytes`; lowers `least` to the smallest arena of a pair.
 constexpr bool pair_fits(const Graph& graph, const Plan& base, const ErrorClass& what, int copies,
                          int turn, std::size_t arena_bytes, ProbingPlans& pair,
                          std::size_t& least) {
@@ -149,7 +147,7 @@ constexpr bool pair_fits(const Graph& graph, const Plan& base, const ErrorClass&
   };
   for (int stride = 1; stride < 2 * copies; stride *= 2)
     if (fits(stride, turn)) return true;
-  // The last copy takes the least: where backward begins, its block is in memory anyway.
+  // The last copy takes the least memory: backward begins there, and its block is in memory anyway.
   return fits(copies, copies - 1);
 }
 
@@ -161,8 +159,8 @@ constexpr Error too_small_to_probe(const ErrorClass& what, std::size_t least,
 
 }  // namespace detail
 
-/// The pair that probes `what` in an arena of at most `arena_bytes`, with as many copies as fit.
-/// `turn` chooses which, if not all do: another number, other copies.
+/// The pair that probes `what` in an arena of at most `arena_bytes`, with as many copies as fit. If not all fit,
+/// `turn` chooses which: another number, other copies.
 constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClass& what,
                                              std::size_t arena_bytes, int turn = 0) {
   const Plan retain = retain_all(graph);
@@ -177,7 +175,7 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   return detail::too_small_to_probe(what, least, arena_bytes);
 }
 
-/// The same around `base`, a plan that loses nothing, if the caller has one that fits.
+/// probing_plans() around `base`, a plan without loss, if the caller has one that fits.
 constexpr Result<ProbingPlans> probing_plans_around(const Graph& graph, const Plan& base,
                                                     const ErrorClass& what, std::size_t arena_bytes,
                                                     int turn = 0) {
@@ -205,8 +203,8 @@ constexpr std::size_t least_probing_bytes(const Graph& graph, const ErrorClass& 
   return least;
 }
 
-/// Everything of a profile of `graph` that can be probed: of each layer that backward reads, every
-/// lossy codec that may be used there, and every one whose error a recomputation may carry there.
+/// All errors in a profile of `graph` for probing: for each layer read by backward, each lossy codec that may be used
+/// there, and each whose error a recomputation may carry there.
 constexpr Array<ErrorClass> error_classes(const Graph& graph) {
   Array<ErrorClass> classes;
   const Plan retain = retain_all(graph);

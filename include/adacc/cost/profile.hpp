@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// What every instruction of a step costs on a machine: seconds, and error of the gradient.
+/// The cost of every instruction of a step on a machine: seconds, and error of the gradient.
 ///
-/// Times are measured, not guessed: running a bandwidth-bound layer again is not free, as counts of
-/// floating-point operations claim. Bytes are not here; they follow from the graph. A profile is
-/// plain data: cost/measure.hpp fills it on the running machine, io/profile_text.hpp keeps it in
-/// a file, and whoever knows better writes the numbers in by hand.
+/// Times are measured, not guessed: rerunning a bandwidth-bound layer is not free, contrary to counts of
+/// floating-point operations. Bytes are not here; they follow from the graph. A profile is plain data:
+/// cost/measure.hpp fills it on the running machine, io/profile_text.hpp keeps it in a file, and users may write
+/// numbers by hand.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ namespace adacc { inline namespace v0_1 {
 
 /// One node, in seconds per call.
 struct NodeCost {
-  double forward = 0;  ///< 0 of an activation that another node's forward makes as well
+  double forward = 0;  ///< 0 if another node's forward makes this activation, too
   double backward = 0;
-  double add = 0;           ///< one residual sum that ends at this node, in forward
+  double add = 0;           ///< one residual sum ending at this node, in forward
   double add_gradient = 0;  ///< one residual gradient handed to this node's activation
 };
 
@@ -30,24 +30,23 @@ struct CodecCost {
   /// Relative squared error of the gradient, E|g' - g|^2 / |g|^2, if backward reads this
   /// activation decoded and all others exact.
   double error = 0;
-  /// The same if backward reads this activation computed again from one or several that went
-  /// through this codec.
+  /// The error if backward reads this activation recomputed from one or several that went through this codec.
   double carried_error = 0;
 };
 
-/// The costs of a graph's instructions. `codecs` are those that plans may use; `codec_costs` holds
-/// one row per node and one column per entry of `codecs`.
+/// The costs of a graph's instructions. `codecs` lists the codecs for plans; `codec_costs` has one row per node and
+/// one column per entry of `codecs`.
 struct CostProfile {
   Array<NodeCost> nodes;
   Array<const CodecInfo*> codecs;
   Array<CodecCost> codec_costs;
   double loss = 0;  ///< seconds of loss and its gradient
-  double rest = 0;  ///< seconds of a step outside its instructions: the update of the parameters
+  double rest = 0;  ///< seconds of a step outside of instructions: the update of the parameters
   Fingerprint made_for;  ///< the graph's; unknown if the caller wrote the numbers down
 
   constexpr const NodeCost& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
 
-  /// The column of `codec`; -1 if the profile does not know it.
+  /// The column of `codec`; -1 if the profile has none.
   constexpr int column(const CodecInfo* codec) const {
     for (std::size_t i = 0; i < codecs.size(); ++i)
       if (codecs[i] == codec) return static_cast<int>(i);
@@ -63,7 +62,7 @@ struct CostProfile {
   }
 };
 
-/// All codecs that plans of `graph` may use: its candidates, and those that its types fix.
+/// All codecs that plans of `graph` may use: candidates, and codecs fixed by types.
 constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
   Array<const CodecInfo*> codecs;
   const auto add = [&](const CodecInfo* codec) {
@@ -79,7 +78,7 @@ constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
 
 namespace detail {
 
-/// By layer of the model, the last node that is a copy of it.
+/// By layer of the model, the last node among its copies.
 constexpr Array<int> last_copies(const Graph& graph) {
   Array<int> last;
   for (int k = 0; k < graph.node_count(); ++k) {
@@ -102,7 +101,7 @@ constexpr CostProfile empty_profile(const Graph& graph) {
   return profile;
 }
 
-/// Multiplies all times by `factor`; CostProfile::rest, which no instruction takes, stays.
+/// Multiplies all times by `factor`, except for CostProfile::rest, which belongs to no instruction.
 constexpr void scale(CostProfile& profile, double factor) {
   for (NodeCost& cost : profile.nodes)
     for (double* seconds : {&cost.forward, &cost.backward, &cost.add, &cost.add_gradient})
@@ -112,8 +111,8 @@ constexpr void scale(CostProfile& profile, double factor) {
   profile.loss *= factor;
 }
 
-/// An error if `profile` does not describe `graph`, or holds a number that is no cost: negative,
-/// infinite or NaN, or a forward or backward pass that takes no time.
+/// An error if `profile` does not describe `graph`, or holds a number that is no cost: negative, infinite or NaN, or
+/// a forward or backward pass without time.
 constexpr Error examine(const Graph& graph, const CostProfile& profile) {
   constexpr double largest = 1e9;
   const auto bad = [](double value) { return !(value >= 0 && value <= largest); };

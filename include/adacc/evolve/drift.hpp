@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What watches of speeds have in common: medians of some steps, and when one of them is off.
+/// The common part of watches of speeds: medians of some steps, and when a median is off.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Takes `seen`, which is not empty, and returns its median; of an even number, the upper of the two
-/// in the middle.
+/// Empties `seen` and returns its median; for an even number, the upper of the two in the middle. `seen` must have
+/// elements.
 inline double take_median(Array<double>& seen) {
   sort(seen, [](double a, double b) { return a < b; });
   const double median = seen[seen.size() / 2];
@@ -18,7 +18,7 @@ inline double take_median(Array<double>& seen) {
   return median;
 }
 
-/// Whether a time over what was expected of it is that of another speed.
+/// Whether a measured time, over the expected one, means another speed.
 inline bool is_off(double ratio, const EvolutionOptions& options) {
   const double limit = 1 + options.drift;
   return ratio > limit || ratio * limit < 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// The gradient's error under a plan: what was expected of it, and what is observed.
+/// The gradient's error under a plan: expected, and observed.
 ///
-/// Errors are those in the profile, probed last, scaled by what the codecs see (codec_watch.hpp).
-/// Graph, profile and plan are Evolution's and passed to every call.
+/// Errors are those in the profile, probed last, scaled by the codecs' statistics (codec_watch.hpp). Graph, profile
+/// and plan belong to Evolution and are passed to every call.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class ErrorWatch {
 
   enum class Verdict : unsigned char {
     as_planned,
-    failing,  ///< above what was planned, in as many checks running as it takes
-    fell,     ///< below it
+    failing,  ///< above the planned error in enough consecutive checks
+    fell,     ///< below the planned error
   };
 
-  /// Observes nothing yet of the codecs of `profile`.
+  /// Starts without observations, for the codecs of `profile`.
   void start(const CostProfile& profile) {
     codecs_ = profile.codecs.size();
     watches_.clear();
@@ -38,10 +38,10 @@ class ErrorWatch {
     return const_cast<ErrorWatch*>(this)->of(activation, column);
   }
 
-  /// `profile` with the errors that `plan` lives with as they are now.
+  /// `profile` with the present errors of the activations of `plan`.
   CostProfile observed(const Graph& graph, const CostProfile& profile, const Plan& plan) const {
     CostProfile seen = profile;
-    Array<double> behind(seen.codec_costs.size());  // the largest scale an activation carries
+    Array<double> behind(seen.codec_costs.size());  // the largest scale behind an activation
     for (int k = 0; k < graph.node_count(); ++k) {
       const std::size_t row = static_cast<std::size_t>(k) * codecs_;
       const Policy& policy = plan[k];
@@ -67,7 +67,7 @@ class ErrorWatch {
     return seen;
   }
 
-  /// What is observed now is what is expected from now on.
+  /// From now on, the present errors are the expected ones.
   void expect(const Graph& graph, const CostProfile& profile, const Plan& plan) {
     planned_ = errors_now(graph, profile, plan);
     fell_below_ = planned_.sum;
@@ -77,7 +77,7 @@ class ErrorWatch {
   double planned() const { return planned_.sum; }
   double planned(int activation) const { return planned_.of[static_cast<std::size_t>(activation)]; }
 
-  /// One check. If it finds `plan` failing, failing() says which activations that is due to.
+  /// One check. If `plan` is failing, failing() has the activations to blame.
   Verdict examine(const Graph& graph, const CostProfile& profile, const Plan& plan,
                   const EvolutionOptions& options) {
     const Errors now = errors_now(graph, profile, plan);
@@ -90,9 +90,9 @@ class ErrorWatch {
       const int column = profile.column(plan[k].codec());
       if (column < 0) continue;
       const CodecWatch& watch = of(k, column);
-      bool& mine = failing_[static_cast<std::size_t>(k)];
-      if (watch.misfit()) mine = misfit = true;
-      if (watch.scale() > options.above && !plan[k].codec()->lossless) mine = true;
+      bool& is_failing = failing_[static_cast<std::size_t>(k)];
+      if (watch.misfit()) is_failing = misfit = true;
+      if (watch.scale() > options.above && !plan[k].codec()->lossless) is_failing = true;
     }
     high_ = now.sum > options.above * planned_.sum || misfit ? high_ + 1 : 0;
     low_ = now.sum < options.below * fell_below_ ? low_ + 1 : 0;
@@ -107,10 +107,10 @@ class ErrorWatch {
   }
   const Array<bool>& failing() const { return failing_; }
 
-  /// A failure was handled: reset the count of consecutive failing checks.
+  /// A failure was handled: resets the count of consecutive failing checks.
   void restart() { high_ = 0; }
 
-  /// visit(name, field) for all that it remembers.
+  /// Calls visit(name, field) for each remembered field.
   template <class Self, class Visit>
   static void each_field(Self& self, const Visit& visit) {
     for (auto& watch : self.watches_) CodecWatch::each_field(watch, visit);
@@ -121,7 +121,7 @@ class ErrorWatch {
     visit("low", self.low_);
   }
 
-  /// The profile is another one, with the same codecs in another order.
+  /// Follows to another profile, with the same codecs in another order.
   void reorder(const CostProfile& before, const CostProfile& after) {
     Array<CodecWatch> watches(after.codec_costs.size());
     for (std::size_t i = 0; i < watches.size(); ++i)
@@ -145,7 +145,7 @@ class ErrorWatch {
     return errors;
   }
 
-  /// Of those that fail, the worst, until the rest is no reason to plan again.
+  /// Keeps only the worst failing activations, until the others are no reason to plan again.
   void keep_worst(const CostProfile& profile, const Plan& plan, const Errors& now,
                   const EvolutionOptions& options) {
     const auto more = [&](std::size_t i) { return now.of[i] - planned_.of[i]; };
@@ -153,8 +153,7 @@ class ErrorWatch {
     for (std::size_t i = 0; i < failing_.size(); ++i) {
       const int k = static_cast<int>(i), column = profile.column(plan[k].codec());
       const bool misfit = column >= 0 && of(k, column).misfit();
-      // An activation used only as a source of recomputation has no error term; its damage shows in
-      // its dependents.
+      // A mere source of recomputation has no error term; the damage shows in the recomputed activations.
       if (failing_[i] && now.of[i] > 0 && !misfit) order.push_back(i);
     }
     sort(order, [&](std::size_t a, std::size_t b) {
@@ -170,10 +169,10 @@ class ErrorWatch {
 
   std::size_t codecs_ = 0;
   Array<CodecWatch> watches_;  ///< a row per activation, a column per codec, as in the profile
-  Errors planned_;             ///< when the plan was made
-  Array<bool> failing_;        ///< by activation, in the check before
-  double fell_below_ = 0;      ///< what "half of what was planned" refers to
-  int high_ = 0, low_ = 0;     ///< checks running
+  Errors planned_;             ///< errors when the plan was made
+  Array<bool> failing_;        ///< by activation, in the last check
+  double fell_below_ = 0;      ///< the reference for "half of the planned error"
+  int high_ = 0, low_ = 0;     ///< consecutive checks
 };
 
 }}  // namespace adacc::v0_1

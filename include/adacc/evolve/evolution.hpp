@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
-/// A plan that evolves while training runs: what is observed goes in, changes of the plan come out.
+/// A plan that evolves while training runs: observations go in, changes of the plan come out.
 ///
-/// Pure logic, without clock or randomness of its own: the same observations give the same plans.
-/// Nothing happens but in advance(), between two steps. Five things make it plan again:
+/// Pure logic, without clock or randomness: equal observations give equal plans. Plans change only in advance(),
+/// between two steps, for five reasons:
 ///
-///   - the gradient's error passes twice what was planned, in two checks running. Errors are those
-///     probed last, scaled by the codecs' own measure of their noise since then. Whoever doubled
-///     leaves its codec; others change only if the budget forces them to;
-///   - it falls below half of what was planned in two checks running, or a codec rejected earlier now
-///     shows half the error that got it rejected: it becomes a candidate again;
+///   - the gradient's error exceeds twice the planned error in two consecutive checks. Errors are those probed last,
+///     scaled by the codecs' own measure of noise since then. An activation whose error doubled leaves its codec;
+///     others change only if the budget forces them;
+///   - the error falls below half of the planned one in two consecutive checks, or a rejected codec now shows half the
+///     error for which it was rejected: the codec becomes a candidate again;
 ///   - the budget changes, to be met at the next step;
-///   - steps take another time than the profile says, and a new profile is there;
-///   - the link to the store is slower or faster than it was when the plan was made. Whether it has
-///     become fast enough for a plan that does without it, a measurement says now and then.
+///   - steps take other times than in the profile, and there is a new profile;
+///   - the link to the store is slower or faster than when the plan was made. If the plan does not use the store, the
+///     link is measured now and then, because it may have become fast enough.
 ///
-/// A tensor changes its policy at most once per window, but for what a new budget takes. Every plan
-/// is one of least error among those as fast as the planner's (PlanRequest::least_error). A re-plan
-/// that finds nothing keeps the plan, and says why.
+/// A tensor changes policy at most once per window, except for a new budget. Every plan has the least error among
+/// plans as fast as the planner's (PlanRequest::least_error). If planning again finds nothing, the plan stays, and
+/// the update says why.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class Evolution {
  public:
   Evolution() = default;
 
-  /// Plans `graph`. Fails as the planner does, and if the options make no sense.
+  /// Plans `graph`. Fails like the planner, and if the options make no sense.
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (planner == nullptr) return Error::say("an evolving plan needs a planner");
@@ -60,10 +60,11 @@ class Evolution {
     return made;
   }
 
-  /// Goes on where another one was, from what that one remembered. `plan` is its plan, `codecs` the
-  /// codecs of its profile in their order, and `read(evolution)` fills each_field() of the one that
-  /// is made. If `request` asks for another budget or tolerance, or this graph takes more memory
-  /// under the plan than the budget (it was made for more workers), the next advance() plans anew.
+  /// Continues an earlier evolution. If `request` has another budget or tolerance, or this graph exceeds the budget
+  /// under the plan (made for fewer workers), the next advance() plans anew.
+  /// - plan: the earlier plan
+  /// - codecs: the codecs of the earlier profile, in its order
+  /// - read: read(evolution) fills each_field() of the new evolution from the earlier one
   template <class Read>
   static Result<Evolution> resume(Graph graph, Plan plan, const Array<const CodecInfo*>& codecs,
                                   const PlanRequest& request, Planner planner,
@@ -89,7 +90,7 @@ class Evolution {
     const PlanRequest then = made.request_;
     made.request_.gap = request.gap;
     if (const Error why = examine(made.graph_, made.profile_, made.request_)) return why;
-    // What was planned was planned by what had been seen by then: that is in the fields.
+    // The plan was made with observations up to then; these are in the fields.
     const double seconds = made.outcome_.seconds, error = made.outcome_.error;
     const CostProfile observed = made.observed_profile();
     Proposals known(made.graph_, observed, made.request_);
@@ -99,7 +100,7 @@ class Evolution {
     made.outcome_.error = error;
     made.request_ = request;
     made.request_.budget_bytes = then.budget_bytes;
-    // As it was found to be: if that holds no longer, it will be found again.
+    // The link as found earlier: if it has changed, this will be found again.
     if (request.link.exists() && then.link.exists()) made.request_.link = then.link;
     if (then.budget_bytes != request.budget_bytes || then.tolerance != request.tolerance ||
         made.outcome_.peak_bytes > request.budget_bytes)
@@ -107,8 +108,8 @@ class Evolution {
     return made;
   }
 
-  /// visit(name, field) for all that it remembers beside its plan: what resume() needs. A field is
-  /// a bool, an int, a std::uint64_t, a double or an Array<double>; names repeat.
+  /// Calls visit(name, field) for each remembered field beside the plan, as resume() needs them. A field is a bool,
+  /// an int, a std::uint64_t, a double or an Array<double>; names repeat.
   template <class Self, class Visit>
   static void each_field(Self& self, const Visit& visit) {
     visit("budget", self.request_.budget_bytes);
@@ -162,8 +163,8 @@ class Evolution {
   double observed_error() const { return error_of(graph_, observed_profile(), plan()); }
   double planned_error() const { return errors_.planned(); }
 
-  /// Whether step `step` is one whose statistics are to be observed, or before which gradient
-  /// errors are to be probed.
+  /// Whether the statistics of step `step` are to be observed, and whether gradient errors are to be probed before
+  /// step `step`.
   bool wants_statistics(std::uint64_t step) const { return step % options_.check_every == 0; }
   bool wants_probe(std::uint64_t step) const {
     if (step > 0 && step % options_.probe_every == 0) return true;
@@ -171,23 +172,23 @@ class Evolution {
     while (at > 0 && at < step && at < options_.probe_every) at *= 2;
     return step > 0 && step == at && at < options_.probe_every;
   }
-  /// Steps take another time than they did: observe_profile() is waited for.
+  /// Steps take another time than before: observe_profile() is due.
   bool wants_profile() const { return times_.drifted(); }
-  /// How many times what was predicted a step takes, if that is off; 0: it is not, or too few were seen.
+  /// The time of a step over the predicted time, if off; 0 if not, or after too few steps.
   double times_predicted() const {
     const double usual = times_.usual();
     return usual > 0 && detail::is_off(usual, options_) ? usual : 0;
   }
 
-  /// Whether the link to the store is to be measured before step `step`: the plan sends nothing that would
-  /// show how fast it is, and a faster one might help.
+  /// Whether to measure the link to the store before step `step`: no transfer of the plan shows the link's speed, and
+  /// a faster link might help.
   bool wants_link(std::uint64_t step) const {
     return request_.link.exists() && options_.measure_link_every > 0 && step > 0 &&
            step % options_.measure_link_every == 0 && outcome_.written_bytes == 0 &&
            (1 - options_.gain) * outcome_.seconds > outcome_.retain_seconds;
   }
 
-  /// What the codec of `activation` saw in the step that ran last.
+  /// The codec's statistics of `activation` in the last step.
   void observe_statistics(int activation, const CodecStatistics& seen) {
     const int column = profile_.column(plan()[activation].codec());
     if (column < 0 || seen.elements == 0) return;
@@ -195,8 +196,8 @@ class Evolution {
     checked_ = true;
   }
 
-  /// A probed error: what backward's gradient suffers where it reads `activation` through `codec`
-  /// or, if `carried`, computed again from what went through it.
+  /// A probed error: of the gradient if backward reads `activation` through `codec` or, if `carried`, recomputed from
+  /// activations behind `codec`.
   void observe_error(int activation, const CodecInfo* codec, double error, bool carried = false) {
     const int column = profile_.column(codec);
     if (column < 0 || !(error >= 0 && error < ErrorWatch::largest)) return;
@@ -210,8 +211,8 @@ class Evolution {
     returned_ = true;
   }
 
-  /// The same for all that a probe measured (GradientErrors, cost/probe.hpp): `errors.entries()`
-  /// name a layer, whose copies share the error, a codec, and whether it is carried.
+  /// observe_error() for each result of a probe (GradientErrors, cost/probe.hpp): `errors.entries()` name a layer,
+  /// whose copies share the error, a codec, and whether the error is carried.
   template <class Errors>
   void observe_errors(const Errors& errors) {
     for (const auto& entry : errors.entries())
@@ -220,8 +221,8 @@ class Evolution {
           observe_error(k, entry.what.codec, entry.error(), entry.what.carried);
   }
 
-  /// visit(layer, codec, carried) once for every class of errors that is worth a probe: those that
-  /// the plan lives with, and those of codecs that failed and might be used again.
+  /// Calls visit(layer, codec, carried) once for each class of errors worth a probe: the errors under the plan, and
+  /// those of failed codecs, which might be used again.
   template <class Visit>
   void each_class_to_probe(const Visit& visit) const {
     Array<ErrorOf> seen;
@@ -239,20 +240,20 @@ class Evolution {
         if (errors_.of(k, static_cast<int>(c)).failed) once(k, static_cast<int>(c), false);
   }
 
-  /// What a step took, in seconds of the clock that the profile was measured with, and for how long
-  /// of that it waited for the store. What it computed is compared with the profile.
+  /// The seconds of a step, by the clock of the profile's measurement, and the part of them spent waiting for the
+  /// store. The computation is compared with the profile.
   void observe_seconds(double seconds, double stalled = 0) {
     const double planned = outcome_.seconds - outcome_.stall_seconds;
     seconds -= stalled;
     if (seconds > 0 && seconds < 1e9) times_.observe(seconds / planned, options_);
   }
 
-  /// How the transfers of a step under the plan went. `schedule` is that of its program.
+  /// The transfers of a step under the plan. `schedule` belongs to its program.
   void observe_transfers(const Schedule& schedule, const TransferTimes& times) {
     if (request_.link.exists()) links_.observe(schedule, times, request_.link, options_);
   }
 
-  /// The link, measured anew (measure_link()); followed if it has drifted.
+  /// A new measurement of the link (measure_link()); the plan follows if the link has drifted.
   void observe_link(const LinkCost& link) {
     const LinkCost& planned = request_.link;
     if (!planned.exists() || !link.exists()) return;
@@ -261,7 +262,7 @@ class Evolution {
     new_link_ = off ? link : LinkCost{};
   }
 
-  /// A profile measured anew; its times count, errors stay those that were probed.
+  /// A new measured profile: its times count, errors stay as probed.
   Error observe_profile(CostProfile profile) {
     if (const Error why = examine(graph_, profile)) return why;
     for (int k = 0; k < graph_.node_count(); ++k)
@@ -282,10 +283,10 @@ class Evolution {
     return {};
   }
 
-  /// Plans from now on are to be made in so many seconds each.
+  /// Later plans are to be made in at most `seconds` each.
   void set_deadline(double seconds) { request_.deadline_seconds = seconds; }
 
-  /// The plan is the successor of one of this version.
+  /// The plan becomes the successor of a plan of this version.
   void number_plans_from(std::size_t version) { outcome_.plan.version = version + 1; }
 
   /// The arena may be as large as this from the next step on.
@@ -293,25 +294,25 @@ class Evolution {
     new_budget_ = bytes;
     has_new_budget_ = true;
   }
-  /// The budget that the next advance() is to meet.
+  /// The budget for the next advance().
   std::size_t wanted_budget_bytes() const {
     return has_new_budget_ ? new_budget_ : request_.budget_bytes;
   }
 
-  /// What the next advance() is to meet, and plans behind it.
+  /// The request for the next advance() and later plans.
   PlanRequest wanted_request() const {
     PlanRequest wanted = request_;
     wanted.budget_bytes = wanted_budget_bytes();
     return wanted;
   }
 
-  /// Plans from now on take at most so many bytes, as the one in force does: nothing else changes.
+  /// Later plans take at most so many bytes, like the present one; nothing else changes.
   void limit_budget(std::size_t bytes) {
     if (outcome_.peak_bytes <= bytes) request_.budget_bytes = bytes;
   }
 
-  /// The caller could not run the plan of the last advance(), say for want of memory: plan and
-  /// budget are what they were before it.
+  /// The caller could not run the plan of the last advance(), for example for lack of memory: restores plan and
+  /// budget.
   void undo() {
     if (before_.outcome.plan.policies.empty()) return;
     request_.budget_bytes = before_.budget_bytes;
@@ -320,8 +321,7 @@ class Evolution {
     before_ = {};
   }
 
-  /// The boundary before step `step`: judges what was observed since the last one, and plans again
-  /// if that is due.
+  /// The boundary before step `step`: judges the observations since the last boundary, and plans again if due.
   EvolutionUpdate advance(std::uint64_t step) {
     EvolutionUpdate update;
     before_ = {};
@@ -347,7 +347,7 @@ class Evolution {
     return update;
   }
 
-  /// The same, and if the plan changed, run() goes over to it: if that fails, all is as it was.
+  /// advance(step); if the plan changed, run() switches to it. If run() fails, all is restored.
   template <class Run>
   EvolutionUpdate advance(std::uint64_t step, const Run& run) {
     EvolutionUpdate update = advance(step);
@@ -371,7 +371,7 @@ class Evolution {
 
   CostProfile observed_profile() const { return errors_.observed(graph_, profile_, plan()); }
 
-  /// `outcome` is the plan from now on; what it promises is what is observed right now.
+  /// Adopts `outcome` as the plan; the present errors are the expected ones.
   void settle(PlanOutcome outcome) {
     outcome_ = static_cast<PlanOutcome&&>(outcome);
     errors_.expect(graph_, profile_, plan());
@@ -390,20 +390,20 @@ class Evolution {
     }
   }
 
-  /// Moves those that are `failing` off what they are, and others only if that is forced.
+  /// Changes the policy of each `failing` activation; others change only if this is forced.
   void leave(Array<bool> failing, std::uint64_t step, EvolutionUpdate& update) {
     bool any = false;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      bool& mine = failing[static_cast<std::size_t>(k)];
-      mine = mine && graph_.node(k).policy.planned() && !held(k, step);
-      any = any || mine;
+      bool& is_failing = failing[static_cast<std::size_t>(k)];
+      is_failing = is_failing && graph_.node(k).policy.planned() && !held(k, step);
+      any = any || is_failing;
       const int column = profile_.column(plan()[k].codec());
-      if (!mine || column < 0) continue;
+      if (!is_failing || column < 0) continue;
       CodecWatch& watch = errors_.of(k, column);
       watch.failed = true;
       watch.failed_error = errors_.planned(k);
     }
-    if (!any) return;  // fixed by their types, or changed a moment ago: looked at again next time
+    if (!any) return;  // fixed by types, or changed recently: the next check looks again
     const CostProfile profile = observed_profile();
     const Deadline deadline = this->deadline();
     Result<PlanOutcome> outcome =
@@ -414,7 +414,7 @@ class Evolution {
     }
     errors_.restart();
     if (!outcome) {
-      // All that is left is worse: the codecs stay in use, and what they cost is expected now.
+      // All alternatives are worse: the codecs stay in use, and their present errors are expected.
       update.failed = outcome.error;
       for (int k = 0; k < graph_.node_count(); ++k)
         if (const int column = profile_.column(plan()[k].codec()); column >= 0)
@@ -425,11 +425,10 @@ class Evolution {
     adopt(static_cast<PlanOutcome&&>(*outcome), step, ChangeReason::codec_failed, failing, update);
   }
 
-  /// Of all planning at one boundary.
+  /// The deadline of all planning at one boundary.
   Deadline deadline() const { return {request_.clock, request_.deadline_seconds}; }
 
-  /// The plan of least error where all but the activations for which open(k) stay as they are, and
-  /// codecs that failed are no candidates.
+  /// The plan of least error in which only activations with open(k) change, without failed codecs.
   template <class Open>
   Result<PlanOutcome> plan_among(const CostProfile& profile, const Deadline& deadline,
                                  const Open& open) const {
@@ -451,11 +450,11 @@ class Evolution {
     return planner_(graph, profile, request);
   }
 
-  /// Gives those that are not `failing` their policies back, as far as budget, tolerance and time allow.
+  /// Restores the policies of activations that are not `failing`, as far as budget, tolerance and time allow.
   void undo_unforced(const CostProfile& profile, const Deadline& deadline,
                      const Array<bool>& failing, PlanOutcome& outcome) const {
     bool undone = true;
-    while (undone) {  // what gives bytes back may let another have its own
+    while (undone) {  // bytes freed by one may allow another
       undone = false;
       for (int k = 0; k < graph_.node_count(); ++k) {
         const auto i = static_cast<std::size_t>(k);
@@ -491,8 +490,8 @@ class Evolution {
           Array<bool>(graph_.nodes.size()), update);
   }
 
-  /// A change that nothing forces is made if the step gets faster by more than a trifle. Returns how
-  /// fast it was proven that the step can get at most; 0 if nothing was.
+  /// Makes an unforced change if the step gets faster by more than a trifle. Returns the proven bound of a step's
+  /// time; 0 without a proof.
   double replan_if_faster(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const CostProfile profile = observed_profile();
     Result<PlanOutcome> outcome =
@@ -510,7 +509,7 @@ class Evolution {
     return bound;
   }
 
-  /// Reckons with the link as it is by now.
+  /// Plans with the present speed of the link.
   void follow_link(const LinkCost& link, std::uint64_t step, EvolutionUpdate& update) {
     request_.link = link;
     links_ = {};
@@ -518,13 +517,13 @@ class Evolution {
     follow_times(step, ChangeReason::link_drifted, update);
   }
 
-  /// Instructions or transfers take other times than when it was planned. A plan that stays will, too.
+  /// Instructions or transfers take other times than planned, also under an unchanged plan.
   void follow_times(std::uint64_t step, ChangeReason reason, EvolutionUpdate& update) {
     const PlanCost now = evaluate(graph_, observed_profile(), plan(), request_.link);
     outcome_.seconds = now.seconds;
     outcome_.stall_seconds = now.stall_seconds;
     const double bound = replan_if_faster(step, reason, update);
-    if (update.changed) return;  // or else what was proven was of other times
+    if (update.changed) return;  // otherwise the bound is of the old times
     outcome_.bound_seconds = bound < now.seconds ? bound : now.seconds;
     outcome_.gap = (now.seconds - outcome_.bound_seconds) / now.seconds;
   }
@@ -544,7 +543,7 @@ class Evolution {
     }
     update.changed = !update.changes.empty() || outcome.plan.room_bytes != plan().room_bytes;
     outcome.plan.version = plan().version + (update.changed ? 1 : 0);
-    // The planner judged a graph in which much was fixed, and others may have been undone since.
+    // The planner judged a graph with fixed parts, and changes may have been undone since.
     const PlanCost cost = evaluate(graph_, observed_profile(), outcome.plan, request_.link);
     outcome.seconds = cost.seconds;
     outcome.stall_seconds = cost.stall_seconds;
@@ -555,7 +554,7 @@ class Evolution {
     settle(static_cast<PlanOutcome&&>(outcome));
   }
 
-  /// For undo().
+  /// The state to restore by undo().
   struct Before {
     PlanOutcome outcome;
     std::size_t budget_bytes = 0;
@@ -573,12 +572,12 @@ class Evolution {
   TimeWatch times_;
   LinkWatch links_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
-  LinkCost new_link_;                ///< if it exists, to be followed by the next advance()
+  LinkCost new_link_;                ///< to be followed by the next advance(), if there is one
   std::size_t new_budget_ = 0;
   bool has_new_budget_ = false;
-  bool checked_ = false;  ///< something was observed since the last advance()
+  bool checked_ = false;  ///< there were observations since the last advance()
   bool new_profile_ = false;
-  bool returned_ = false;  ///< a codec that failed may be used again
+  bool returned_ = false;  ///< a failed codec may be used again
 };
 
 }}  // namespace adacc::v0_1

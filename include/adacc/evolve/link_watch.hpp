@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// Whether the link to a store is as fast as it was when the plan was made.
+/// Whether the link to a store is as fast as when the plan was made.
 ///
-/// A wait that takes time says exactly when its transfer ended; one that takes none says by when.
-/// As one transfer follows the other over the link (cost/link.hpp), both follow from when each began
-/// and from one number a direction: how many times the planned seconds a byte takes. If waits take
-/// time it is the number for which the transfers behind them end when they did, by the sum of their
-/// ends. If none does, the link may only be found to be faster: it is at least so fast that all
-/// ended in time. What a plan does not send says nothing.
+/// A wait that takes time tells exactly when its transfer ended; a wait without tells a bound. Transfers follow one
+/// another over the link (cost/link.hpp), so all ends follow from the begins and one number per direction: the
+/// slowdown, actual over planned seconds per byte. If waits take time, the slowdown is chosen such that the ends of
+/// their transfers match in sum. If no wait takes time, the link can only be found faster: at least so fast that all
+/// transfers ended in time. Without transfers nothing is learned.
 ///
-/// Medians over some steps are compared with the link that was planned with.
+/// Medians over some steps are compared with the planned link.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +24,10 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The transfers of one direction in one step, in the order in which the link takes them.
+/// The transfers of one direction in one step, in the order of the link.
 class LinkLane {
  public:
-  /// From `free` on the link had nothing else to do.
+  /// The link was idle from `free` on.
   explicit LinkLane(double free) : free_(free) {}
 
   void add(const TransferTime& time, double latency, double seconds) {
@@ -37,7 +36,7 @@ class LinkLane {
   }
   bool empty() const { return transfers_.empty(); }
 
-  /// How many times the planned seconds a byte took; `most`, or less, if nothing was waited for.
+  /// The slowdown per byte; `most` or less if no wait took time.
   double slowdown(double most) const {
     double low = lowest, high = stalls_ ? 1 / lowest : most;
     if (high < low || (!stalls_ && !late(high))) return high;
@@ -48,7 +47,7 @@ class LinkLane {
     return (low + high) / 2;
   }
 
-  /// When the last one ends, if bytes take so many times the planned seconds.
+  /// When the last transfer ends under this slowdown.
   double end(double slowdown) const {
     double end = free_;
     for (const Entry& entry : transfers_) end = entry.end(end, slowdown);
@@ -66,8 +65,8 @@ class LinkLane {
     }
   };
 
-  /// Whether transfers so slow end later than those that were waited for did or, if there are none,
-  /// than some wait that took no time.
+  /// Whether transfers with this slowdown end too late: in sum behind the observed ends of stalls or, without stalls,
+  /// behind some wait that took no time.
   bool late(double slowdown) const {
     double end = free_, over = 0;
     bool any = false;
@@ -88,7 +87,7 @@ class LinkLane {
 
 class LinkWatch {
  public:
-  /// What the transfers of a step of `schedule` took; `planned` is the link that was planned with.
+  /// The transfers of a step of `schedule`; `planned` is the link of the plan.
   void observe(const Schedule& schedule, const TransferTimes& times, const LinkCost& planned,
                const EvolutionOptions& options) {
     if (times.writes.size() != schedule.transfers.size() || times.writes.empty()) return;
@@ -106,17 +105,17 @@ class LinkWatch {
     drifted_ = drifted_ || off_ >= options.checks;
   }
 
-  /// Another speed than planned in so many checks running; until LinkWatch{} starts anew.
+  /// Another speed than planned in enough consecutive checks; to restart, assign LinkWatch{}.
   bool drifted() const { return drifted_; }
 
-  /// `planned` as it was found to be by the last check.
+  /// `planned` with the speeds of the last check.
   LinkCost found(LinkCost planned) const {
     planned.write_rate /= write_.median;
     planned.read_rate /= read_.median;
     return planned;
   }
 
-  /// visit(name, field) for all that it remembers.
+  /// Calls visit(name, field) for each remembered field.
   template <class Self, class Visit>
   static void each_field(Self& self, const Visit& visit) {
     for (auto* direction : {&self.write_, &self.read_}) {
@@ -130,11 +129,11 @@ class LinkWatch {
  private:
   struct Direction {
     Array<double> seen;  ///< since the last check
-    double median = 1;   ///< of the last check
+    double median = 1;   ///< in the last check
 
     std::size_t count() const { return seen.size(); }
     void add(double slowdown) { seen.push_back(slowdown); }
-    /// Ends a check: whether it is off.
+    /// Ends a check; returns whether the direction is off.
     bool judge(const EvolutionOptions& options) {
       median = detail::take_median(seen);
       return detail::is_off(median, options);
@@ -152,7 +151,7 @@ class LinkWatch {
   }
 
   Direction write_, read_;
-  int off_ = 0;  ///< checks running
+  int off_ = 0;  ///< consecutive checks
   bool drifted_ = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// When a plan that evolves looks at what was observed, and what it takes to change it.
+/// When an evolving plan looks at observations, and which of them change it.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 namespace adacc { inline namespace v0_1 {
 
 struct EvolutionOptions {
-  std::uint64_t check_every = 10;  ///< steps from one look at the codecs' statistics to the next
-  /// Gradient errors are probed before this step, by which gradients have settled, and then at twice
-  /// and twice as many steps, until they are probed so many steps apart:
+  std::uint64_t check_every = 10;  ///< steps between two looks at the codecs' statistics
+  /// Gradient errors are probed before this step, when gradients have settled, then at twice as many steps, again and
+  /// again, until probes are so many steps apart:
   std::uint64_t first_probe = 50;
   std::uint64_t probe_every = 1000;
   std::uint64_t window = 100;  ///< steps in which a tensor changes policy at most once
-  int checks = 2;              ///< running, that have to agree
+  int checks = 2;              ///< consecutive checks that must agree
   double above = 2;            ///< times the planned error: a codec fails
   double below = 0.5;          ///< times the planned error: a rejected codec is a candidate again
-  /// Share by which steps get slower or faster before times are measured anew, and by which the
-  /// link to the store does before the plan follows.
+  /// Share by which steps change before times are measured anew, and by which the link to the store changes before
+  /// the plan follows.
   double drift = 0.25;
-  int timed_steps = 16;  ///< whose median is one check of times, or of the link
-  /// Steps from one measurement of a store that the plan does not use to the next: it may have become fast
-  /// enough to be used. 0: it is never measured again.
+  int timed_steps = 16;  ///< the median of so many is one check of times, or of the link
+  /// Steps between two measurements of a store that the plan does not use: it may have become fast enough. 0: no
+  /// measurements.
   std::uint64_t measure_link_every = 1000;
-  double gain = 0.02;  ///< share of a step that a change must win, if nothing forces it
+  double gain = 0.02;  ///< share of a step that an unforced change must win
 };
 
 constexpr Error examine(const EvolutionOptions& options) {

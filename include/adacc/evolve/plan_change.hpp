@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Changes of policies while training runs, as values: what, when and why.
+/// Changes of policies while training runs, as values: activation, step and reason.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace adacc { inline namespace v0_1 {
 
 enum class ChangeReason : std::uint8_t {
-  codec_failed,    ///< its error passed twice what was planned
-  made_room,       ///< for one whose codec failed: the budget forced it
+  codec_failed,    ///< the codec's error exceeded twice the planned error
+  made_room,       ///< for another one, whose codec failed: the budget forced it
   error_fell,      ///< less error than planned leaves room for a faster policy
-  times_drifted,   ///< under the times measured last, this is faster
+  times_drifted,   ///< faster under the new times
   budget_changed,  ///< by the caller
-  link_drifted,    ///< at the speed that the link to the store has by now, this is faster
+  link_drifted,    ///< faster at the new speed of the link to the store
 };
 
 constexpr const char* name_of(ChangeReason reason) {
@@ -34,14 +34,13 @@ struct PlanChange {
 };
 
 struct EvolutionUpdate {
-  bool changed = false;  ///< the plan is another one, and its program must be compiled
+  bool changed = false;  ///< there is another plan, whose program must be compiled
   Array<PlanChange> changes;
-  /// From here on the link is reckoned with as it was found to be (request().link), whether that
-  /// changed the plan or not.
+  /// From here on the measured link counts (request().link), whether or not the plan changed.
   bool link_drifted = false;
-  Error failed;  ///< why something that was asked for, or seemed due, left the plan as it was
+  Error failed;  ///< why a requested or due change left the plan as before
 
-  /// What happened after that, too.
+  /// Appends a later update.
   void add(const EvolutionUpdate& later) {
     changed = changed || later.changed;
     for (const PlanChange& change : later.changes) changes.push_back(change);
@@ -50,11 +49,11 @@ struct EvolutionUpdate {
   }
 };
 
-/// What happened to the plan between two steps.
+/// Events at the plan between two steps.
 struct PlanBoundary {
   EvolutionUpdate update;  ///< changes, or why one was not made
-  bool measured = false;   ///< costs were measured, and the plan was made anew from them
-  bool looked = false;     ///< something ran in the arena: what that held is lost
+  bool measured = false;   ///< costs were measured, and a new plan made from them
+  bool looked = false;     ///< the arena was used: its contents are lost
 };
 
 }}  // namespace adacc::v0_1

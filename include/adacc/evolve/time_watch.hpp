@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Whether steps still take the time that they took when their profile was new.
+/// Whether steps still take the time of when their profile was new.
 ///
-/// Medians of some steps are compared with the first such median, not with the prediction: a
-/// profile that is wrong by a constant factor orders plans as well as any. Times are in units of
-/// the predicted one, so that a change of plan is no drift.
+/// Medians of some steps are compared with the first such median, not with the prediction: a profile wrong by a
+/// constant factor orders plans as well as a right one. Times are in units of the prediction, so a change of plan is
+/// no drift.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace adacc { inline namespace v0_1 {
 
 class TimeWatch {
  public:
-  /// A step took this many times what was predicted, > 0.
+  /// The time of a step over the predicted time, > 0.
   void observe(double times_predicted, const EvolutionOptions& options) {
     times_.push_back(times_predicted);
     if (times_.size() < static_cast<std::size_t>(options.timed_steps)) return;
@@ -26,7 +26,7 @@ class TimeWatch {
     drifted_ = drifted_ || off_ >= options.checks;
   }
 
-  /// visit(name, field) for all that it remembers.
+  /// Calls visit(name, field) for each remembered field.
   template <class Self, class Visit>
   static void each_field(Self& self, const Visit& visit) {
     visit("times", self.times_);
@@ -35,15 +35,15 @@ class TimeWatch {
     visit("drifted", self.drifted_);
   }
 
-  /// Of the predicted time: what steps take; 0 as long as too few were seen.
+  /// The usual time of steps over the predicted time; 0 after too few steps.
   double usual() const { return usual_; }
-  /// Another time than usual in so many checks running; until there is a new profile: TimeWatch{}.
+  /// Another time than usual in enough consecutive checks; with a new profile, assign TimeWatch{}.
   bool drifted() const { return drifted_; }
 
  private:
   Array<double> times_;
   double usual_ = 0;  ///< the first median
-  int off_ = 0;       ///< checks running
+  int off_ = 0;       ///< consecutive checks
   bool drifted_ = false;
 };
 

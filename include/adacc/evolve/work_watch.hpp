@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Whether what a plan does beside the training itself takes the time that it took when its profile
-/// was new: what it encodes, decodes and has computed again.
+/// Whether a plan's extra work (encoding, decoding, recomputing) takes the time of when its profile was new.
 ///
-/// For whoever sees single instructions instead of whole steps. Each kind of layer is watched by itself
-/// (time_watch.hpp), and encoding, decoding and computing again apart: what gets slower as a whole makes
-/// no other plan better; what gets slower alone does.
+/// Made for trainers that time single instructions instead of whole steps. Each kind of layer is watched separately
+/// (time_watch.hpp), and encoding, decoding and recomputing apart: if everything slows down, no other plan gets
+/// better; if one kind of work does, another plan may.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ namespace adacc { inline namespace v0_1 {
 
 class WorkWatch {
  public:
-  /// A step of `program` took `seconds`, by instruction; negative: it did not run, or was not timed.
+  /// The `seconds` of a step of `program`, by instruction; negative: did not run, or was not timed.
   void observe(const Program& program, const CostProfile& profile, const Array<double>& seconds,
                const EvolutionOptions& options) {
     const Array<Instruction>& list = program.schedule.instructions;
@@ -39,7 +38,7 @@ class WorkWatch {
     }
   }
 
-  /// Some kind takes another time than it did; until there is a new profile: WorkWatch{}.
+  /// Some kind takes another time than usual; with a new profile, assign WorkWatch{}.
   bool drifted() const { return drifted_; }
 
  private:
@@ -56,7 +55,7 @@ class WorkWatch {
     return inst.op == Op::encode ? cost.encode : cost.decode;
   }
 
-  Array<TimeWatch> watches_;  ///< by kind of layer, and by what is done
+  Array<TimeWatch> watches_;  ///< by kind of layer and of work
   bool drifted_ = false;
 };
 

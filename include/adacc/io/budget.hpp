@@ -14,7 +14,7 @@ namespace adacc { inline namespace v0_1 {
 
 struct Budget {
   double bytes = 0;  ///< 0 if the budget is relative
-  double share = 1;  ///< of retain's peak
+  double share = 1;  ///< share of retain's peak
 
   std::size_t of(std::size_t retain_peak_bytes) const {
     return static_cast<std::size_t>(bytes > 0 ? bytes

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Saves a training run so that it can go on, bit for bit, as if it had never stopped.
+/// Saves a training run, to be resumed bit for bit as if never stopped.
 ///
-/// The format, all little-endian: N parameters of s bytes each (padding between them included) and,
-/// behind them, the S bytes of the optimizer's state, as its UpdateTable lays them out.
+/// The format, all little-endian: N parameters of s bytes each (with the padding between them) and, behind them, the S
+/// bytes of the optimizer's state, in the layout of the UpdateTable.
 ///
-///     offset  bytes  what
+///     offset  bytes  contents
 ///          0      8  "ADACCKPT"
 ///          8      4  version, 3
 ///         12      4  scalar: 0 float32 (s = 4), 1 float64 (s = 8); with parameters held in bfloat16
@@ -13,30 +13,29 @@
 ///         24      8  N
 ///         32      8  S
 ///         40      8  updates made
-///         48      8  data position, as the trainer counts it
+///         48      8  data position, counted by the trainer
 ///         56      8  random key: seed
 ///         64      4    step
 ///         68      4    micro-step (below 65536)
 ///         72      4    activation
 ///         76      4    purpose
 ///         80      8  layout: a hash of the table of parameters
-///         88      8  the plan's graph: bytes of its activations
-///         96      8    hash of its structure (model/fingerprint.hpp)
+///         88      8  the plan's graph: bytes of all activations
 ///        104      8  bytes of the model's description
-///        112      8    of the optimizer: its name and, a line each, what it keeps
+///        112      8    of the optimizer: name, and one line for each part of the state
 ///        120      8    of the plan (io/plan_text.hpp)
-///        128      8    of what evolved (io/evolution_text.hpp)
+///        128      8    of the evolution (io/evolution_text.hpp)
 ///        136      8    of the trainer's notes
+///        144         these five texts        each of these is filled up
 ///        144         these five texts        each of these is filled up
 ///                    parameters, N * s       with zeros to a multiple of 8
 ///                    state, S bytes
-///       last      8  Checksum (file_format.hpp) of everything before it
+///       last      8  Checksum (file_format.hpp) of all bytes before
 ///
-/// Version 2 had a number of blocks in place of S, each as large as the parameters, and no lines about
-/// them: it is read as well. Version 1, which knew neither optimizers nor what evolved, is refused. A
-/// file is replaced whole
-/// (AtomicFile), and on reading nothing is believed, or copied into the model, before all sizes have
-/// been compared with the file's and the checksum with its bytes.
+/// Version 2, with a number of blocks in place of S (each as large as the parameters) and no lines about them, is read
+/// as well. Version 1, without optimizers and evolution, is refused. A file is replaced whole (AtomicFile). On reading,
+/// no number is used or copied into the model before all sizes have been compared with the file's, and the checksum
+/// with the bytes.
 #pragma once
 
 #include <cstddef>
@@ -57,19 +56,19 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// All of a checkpoint but the numbers.
+/// The contents of a checkpoint except for the numbers.
 struct CheckpointInfo {
   std::string model;      ///< a description; equal text means equal layers
-  std::string optimizer;  ///< its name and, behind that, lines about its state (UpdateTable::text)
+  std::string optimizer;  ///< the name and, behind it, lines about the state (UpdateTable::text)
   std::string plan;       ///< the policy of each activation, one line each
-  std::string evolution;  ///< what an evolving plan remembers; empty of a fixed one
-  std::string notes;      ///< the trainer's own: its options, say
+  std::string evolution;  ///< the memory of an evolving plan; empty for a fixed one
+  std::string notes;      ///< the trainer's own, for instance options
   std::uint64_t updates = 0;
   std::uint64_t data_position = 0;
   RandomKey key;
-  std::uint64_t layout = 0;   ///< of the parameters; equal means equal names and shapes
-  Fingerprint graph;          ///< that the plan was made for
-  Dtype scalar = Dtype::f32;  ///< that layers compute in
+  std::uint64_t layout = 0;   ///< hash of parameters; equal means equal names and shapes
+  Fingerprint graph;          ///< graph of the plan
+  Dtype scalar = Dtype::f32;  ///< in which layers compute
   /// How the file holds parameters: set by save_checkpoint.
   ParameterForm parameters = ParameterForm::full;
   std::size_t parameter_elems = 0;  ///< set by save_checkpoint
@@ -108,8 +107,8 @@ auto checkpoint_texts(Info& info) {
   return Texts{{&info.model, &info.optimizer, &info.plan, &info.evolution, &info.notes}};
 }
 
-/// The sizes of the state and of the file that this header describes; false if they do not fit, or
-/// a text is longer than any of ours.
+/// Computes the sizes of the state and of the file described by this header; false on overflow, or if a text is
+/// longer than this program writes.
 inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& state, std::size_t& bytes) {
   std::size_t block = 0, most = 0;
   bytes = checkpoint_header_bytes + 8;
@@ -154,8 +153,7 @@ class CheckpointWriter {
   Checksum sum_;
 };
 
-/// Reads the header and the texts after checking everything about the file; the next byte is then
-/// the first parameter's.
+/// Reads the header and the texts after checking the whole file; the next byte is then the first parameter's.
 inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   CheckpointHeader header{};
   if (file.size() >= 8) {
@@ -222,10 +220,10 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
 
 }  // namespace detail
 
-/// Saves a run: `info`, `elems` parameters, of the scalar type or of bfloat16, and the optimizer's state,
-/// of `state_bytes` bytes. write(put) calls put(ConstBytes) for one piece of them after the other, first of
-/// the parameters and then of the state, each a multiple of 8 bytes but for the last of either, and returns
-/// its first error. On an error the file of that name is what it was.
+/// Saves a run: `info`, `elems` parameters (of the scalar type or bfloat16), and `state_bytes` bytes of the
+/// optimizer's state. write(put) calls put(ConstBytes) for one piece after the other, first of the parameters and
+/// then of the state, and returns the first error. Pieces have a multiple of 8 bytes, except for the last one of
+/// either. On an error the file of this name stays unchanged.
 template <class T, class Write>
 Error save_checkpoint_in_pieces(const std::string& path, const CheckpointInfo& info,
                                 std::size_t elems, std::size_t state_bytes, const Write& write) {
@@ -265,7 +263,7 @@ Error save_checkpoint_in_pieces(const std::string& path, const CheckpointInfo& i
   return out.finish();
 }
 
-/// The same of parameters that are in one piece; write_state(put) does so for the state.
+/// Saves parameters in one piece; write_state(put) puts the pieces of the state.
 template <class T, class WriteState>
 Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
                       std::size_t state_bytes, const WriteState& write_state) {
@@ -277,7 +275,7 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
   });
 }
 
-/// The same of a state that is in one piece.
+/// Saves parameters and state in one piece each.
 template <class T>
 Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<const T> params,
                       ConstBytes state) {
@@ -285,7 +283,7 @@ Error save_checkpoint(const std::string& path, const CheckpointInfo& info, View<
                             [&](const auto& put) { return put(state); });
 }
 
-/// A checkpoint whose whole file has been checked, before its numbers are read.
+/// A checkpoint whose whole file has been checked, before numbers are read.
 class CheckpointFile {
  public:
   CheckpointFile() = default;
@@ -303,30 +301,30 @@ class CheckpointFile {
 
   const CheckpointInfo& info() const { return info_; }
 
-  /// An error if it is no checkpoint of what `mine` describes: its model, if both are named, its
-  /// layout of parameters and its optimizer, in whatever forms that keeps its state.
-  Error examine(const CheckpointInfo& mine) const {
+  /// An error unless this is a checkpoint of the run described by `wanted`: the model, if both are named, the layout
+  /// of parameters, and the optimizer, in any form of the state.
+  Error examine(const CheckpointInfo& wanted) const {
     const std::string path = one_line(file_.path(), 100);
-    const bool named = !info_.model.empty() && !mine.model.empty();
-    if (named && info_.model != mine.model)
+    const bool named = !info_.model.empty() && !wanted.model.empty();
+    if (named && info_.model != wanted.model)
       return Error::say("checkpoint ", path.c_str(), " is of \"", one_line(info_.model, 80).c_str(),
-                        "\", this model is \"", one_line(mine.model, 80).c_str(), "\"");
-    if (info_.parameter_elems != mine.parameter_elems || info_.scalar != mine.scalar)
+                        "\", this model is \"", one_line(wanted.model, 80).c_str(), "\"");
+    if (info_.parameter_elems != wanted.parameter_elems || info_.scalar != wanted.scalar)
       return Error::say("checkpoint ", path.c_str(), " holds ", info_.parameter_elems, " ",
-                        name_of(info_.scalar), " parameters, this model has ", mine.parameter_elems,
-                        " ", name_of(mine.scalar));
-    if (info_.layout != mine.layout)
+                        name_of(info_.scalar), " parameters, this model has ",
+                        wanted.parameter_elems, " ", name_of(wanted.scalar));
+    if (info_.layout != wanted.layout)
       return Error::say("checkpoint ", path.c_str(),
                         " holds as many parameters as this model has, ", info_.parameter_elems,
                         ", but of other names or shapes");
-    if (info_.optimizer_name() != mine.optimizer_name())
+    if (info_.optimizer_name() != wanted.optimizer_name())
       return Error::say("checkpoint ", path.c_str(), " holds the state of ",
                         one_line(info_.optimizer_name(), 40).c_str(), ", this optimizer is ",
-                        one_line(mine.optimizer_name(), 40).c_str());
+                        one_line(wanted.optimizer_name(), 40).c_str());
     return {};
   }
 
-  /// Reads the numbers, once: the parameters, and the optimizer's state as it was saved.
+  /// Reads the numbers, once: the parameters, and the optimizer's state in the saved form.
   template <class T>
   Error read(View<T> params, Bytes state) {
     if (state.size() != info_.state_bytes)
@@ -336,8 +334,8 @@ class CheckpointFile {
     return read_state(0, state);
   }
 
-  /// Reads the parameters alone, from either form to either form: to bfloat16 they are rounded to the
-  /// nearest, from there they are exact.
+  /// Reads the parameters alone, from either form to either form: rounded to nearest if to bfloat16, exact if from
+  /// bfloat16.
   template <class T>
   Error read_parameters(View<T> params) {
     if (params.size() == info_.parameter_elems) return read_parameters(0, params);
@@ -345,7 +343,7 @@ class CheckpointFile {
                          " parameters, and was asked for ", params.size());
   }
 
-  /// The same of those from element `first` of the block on.
+  /// Reads the parameters from element `first` of the block on.
   template <class T>
   Error read_parameters(std::size_t first, View<T> params) {
     constexpr bool to_bf16 = dtype_of<T> == Dtype::bf16;
@@ -367,7 +365,7 @@ class CheckpointFile {
     }
   }
 
-  /// Reads a part of the state, from byte `from` of it on.
+  /// Reads a part of the state, from byte `from` on.
   Error read_state(std::size_t from, Bytes to) {
     if (from > info_.state_bytes || to.size() > info_.state_bytes - from)
       return Error::misuse("the checkpoint has ", info_.state_bytes,
@@ -377,12 +375,12 @@ class CheckpointFile {
   }
 
  private:
-  /// State and checksum are what the file ends with.
+  /// State and checksum are the end of the file.
   std::size_t begin_of_state() const {
     return file_.size() - 8 - detail::to_eight(info_.state_bytes);
   }
 
-  /// Some at a time, so that nobody holds them twice.
+  /// Converts some numbers at a time, to hold none twice.
   template <class Saved, class T>
   Error convert_parameters(View<T> params) {
     Saved numbers[4096];
@@ -402,7 +400,7 @@ class CheckpointFile {
   CheckpointInfo info_;
 };
 
-/// Whether the file at `path` begins as a checkpoint does.
+/// Whether the file at `path` begins like a checkpoint.
 inline bool is_checkpoint(const std::string& path) {
   char start[sizeof checkpoint_magic] = {};
   Result<InputFile> file = InputFile::open(path, detail::checkpoint_expected);
@@ -410,7 +408,7 @@ inline bool is_checkpoint(const std::string& path) {
          std::memcmp(start, checkpoint_magic, sizeof start) == 0;
 }
 
-/// What a checkpoint is of, after a check of the whole file: enough to build its model.
+/// The description in a checkpoint, after a check of the whole file: enough to build the model.
 inline Result<CheckpointInfo> read_checkpoint_info(const std::string& path) {
   return detail::or_no_memory("to read a checkpoint", [&]() -> Result<CheckpointInfo> {
     Result<CheckpointFile> file = CheckpointFile::open(path);

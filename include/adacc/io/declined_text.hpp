@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What became of activations whose codecs lost rows of them (program/declinable.hpp), in words.
+/// The fate of activations whose codecs lost rows (program/declinable.hpp), in words.
 #pragma once
 
 #include <string>
@@ -21,9 +21,8 @@ inline std::string declined_text(const DeclinedCounts& counts) {
   return text;
 }
 
-/// A line for each activation that was declined in the last step of `program`, for instance
-/// "activation 7 (gelu): 2 of 256 rows are over the bound of int8_outlier: kept exactly\n". `program` is
-/// that of the Step or the Stash that ran.
+/// A line for each activation declined in the last step of `program`, the program of the Step or Stash that
+/// ran, for instance "activation 7 (gelu): 2 of 256 rows are over the bound of int8_outlier: kept exactly\n".
 inline std::string declined_text(const Program& program) {
   std::string text;
   for (const Declinable& one : program.declinables) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What an evolving plan remembers, as text and back: checkpoints keep it beside the plan itself.
+/// The memory of an evolving plan as text and back: checkpoints keep it beside the plan.
 ///
 ///     adacc evolution, version 1
 ///     codecs int4_outlier bf16
@@ -7,8 +7,8 @@
 ///     tolerance 0.01
 ///     ...
 ///
-/// One field of Evolution::each_field() a line, in that order: its name and its value. Numbers are
-/// written so that they are read back to the bit. A list of numbers starts with their count.
+/// One field of Evolution::each_field() per line, in this order: name and value. Numbers are written to be
+/// read back to the bit. A list of numbers starts with their count.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Writes fields, one a line.
+/// Writes fields, one per line.
 class FieldWriter {
  public:
   template <class Field>
@@ -54,7 +54,7 @@ class FieldWriter {
   mutable std::string text_;
 };
 
-/// Reads what FieldWriter wrote, field by field; the first that is not as expected is the error.
+/// Reads the text of FieldWriter, field by field; the first unexpected field is the error.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view text) : text_(text) {}
@@ -97,7 +97,7 @@ class FieldReader {
  private:
   static constexpr std::uint64_t most_numbers = 1 << 16;
 
-  /// A space and a finite number at the start of `rest`, which loses them.
+  /// Takes a space and a finite number from the start of `rest`.
   template <class Number>
   static bool number(std::string_view& rest, Number& value) {
     if (rest.empty() || rest[0] != ' ') return false;
@@ -125,7 +125,7 @@ inline constexpr std::string_view evolution_title = "adacc evolution, version 1"
 
 }  // namespace detail
 
-/// What `evolution` remembers; `more(visit)` visits the fields of whoever keeps more beside it.
+/// The memory of `evolution` as text; `more(visit)` visits the fields of an owner that keeps more beside it.
 template <class More>
 std::string evolution_text(const Evolution& evolution, const More& more) {
   std::string text(detail::evolution_title);
@@ -137,9 +137,9 @@ std::string evolution_text(const Evolution& evolution, const More& more) {
   return text + '\n' + writer.take();
 }
 
-/// Reads what evolution_text wrote of an evolution of the same graph, whose plan was `plan`, and goes
-/// on with it under `request` (Evolution::resume). Anything else is refused; the error, which
-/// follows on "what evolved", names the line.
+/// Reads the text of evolution_text for an evolution of the same graph, whose plan was `plan`, and goes on with it
+/// under `request` (Evolution::resume). Any other text is refused; the error, which follows on "what evolved", names
+/// the line.
 template <class More>
 Result<Evolution> parse_evolution(const std::string& text, Graph graph, Plan plan,
                                   const PlanRequest& request, Planner planner,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Files on a POSIX system: reading with every failure explained, and replacing a file whole.
 ///
-/// Only this and mapped_file.hpp call the operating system for file contents. A message is one line
-/// that begins with the file's name and ends with what was expected of it.
+/// Only this file and mapped_file.hpp call the operating system for file contents. A message is one line that begins
+/// with the file's name and ends with the expected contents.
 #pragma once
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// `text` as it can stand in a one-line message: control characters become '?', and of a text
-/// longer than `most` characters the end is kept, which for a path is the telling part.
+/// `text` in a form for one-line messages: control characters become '?', and a text longer than `most` characters
+/// keeps its end, which for a path is the telling part.
 inline std::string one_line(const std::string& text, std::size_t most = 140) {
   std::string line = text;
   if (line.size() > most) line = "..." + line.substr(line.size() - (most - 3));
@@ -36,7 +36,7 @@ inline std::string one_line(const std::string& text, std::size_t most = 140) {
 
 namespace detail {
 
-/// An open file, closed when it goes out of scope.
+/// An open file, closed by the destructor.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -53,7 +53,7 @@ class FileDescriptor {
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
 
-  /// 0, or errno: a full disk may show only here.
+  /// Closes the file; 0 or errno: a full disk may show only here.
   int close() {
     const int fd = fd_;
     fd_ = -1;
@@ -64,7 +64,7 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-/// Writes all of it; 0, or errno.
+/// Writes all bytes; 0 or errno.
 inline int write_all(int fd, const void* data, std::size_t bytes) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -83,12 +83,12 @@ inline int write_all(int fd, const void* data, std::size_t bytes) {
 /// A regular file, read from front to back.
 class InputFile {
  public:
-  /// `expected` says in a message what the file should have been: "an llm.c token file".
+  /// `expected` names, for messages, the right contents: "an llm.c token file".
   static Result<InputFile> open(const std::string& path, const char* expected) {
     InputFile file;
     file.path_ = path;
     file.expected_ = expected;
-    // A pipe that nobody writes to must not hang the open; for regular files this is no change.
+    // A pipe without a writer must not hang the open; for regular files nothing changes.
     file.fd_ = detail::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.fd_.is_open()) return file.fault("cannot be opened (", std::strerror(errno), ")");
     struct stat status {};
@@ -110,7 +110,7 @@ class InputFile {
     return Error::say(one_line(path_).c_str(), ": ", pieces..., "; expected ", expected_);
   }
 
-  /// Fills `to`; a file that ends too early is an error.
+  /// Fills `to`; an early end of the file is an error.
   Error read(void* to, std::size_t bytes) {
     char* at = static_cast<char*>(to);
     while (bytes > 0) {
@@ -147,12 +147,11 @@ class InputFile {
 
 /// A file that appears whole or not at all.
 ///
-/// Bytes go to a file of the same name with ".adacc-saving" added (or, if that is too long, to a
-/// hidden one that is named after a hash of the name). commit() flushes it to the disk and renames
-/// it over the old one, whose mode it has, so that a crash at any moment leaves either the old file
-/// or the new one. Without a commit the old file stays and the temporary one is removed; if the
-/// process was killed, the next save to the same name takes it over. A lock keeps two savers
-/// apart. Create one and drop it to learn early whether saving is possible.
+/// Bytes go to a file of the same name with ".adacc-saving" added (or, if this is too long, to a hidden file named
+/// after a hash of the name). commit() flushes this file to the disk and renames it over the old one, whose mode it
+/// has: a crash at any moment leaves either the old file or the new one. Without a commit the old file stays and the
+/// temporary one is removed; after a killed process, the next save to the same name takes over the temporary file. A
+/// lock keeps two savers apart. To learn early whether saving is possible, create one and drop it.
 class AtomicFile {
  public:
   AtomicFile() = default;
@@ -174,18 +173,18 @@ class AtomicFile {
     return reason == 0 ? Error{} : fail("cannot be written", reason);
   }
 
-  /// Flush, close, rename, and flush the folder. After an error there is nothing left to commit.
+  /// Flushes, closes and renames the file, and flushes the folder. After an error there is nothing left to commit.
   Error commit() {
     if (!fd_.is_open()) return fail("cannot be written", EBADF);
     if (::fsync(fd_.get()) != 0) return fail("cannot be flushed to the disk", errno);
-    // Renamed before it is closed: closing releases the lock.
+    // Renamed before closing, which releases the lock.
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail("cannot be replaced", errno);
     temporary_.clear();
     if (const int reason = fd_.close()) return fail("cannot be closed", reason);
     const std::size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
     const detail::FileDescriptor held(::open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
-    // Some file systems cannot flush a folder and say EINVAL: then renaming is all there is.
+    // Some file systems cannot flush a folder and say EINVAL: then renaming must suffice.
     if (held.is_open() && ::fsync(held.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
       return fail("was replaced, but its folder cannot be flushed to the disk", errno);
     return {};
@@ -197,7 +196,7 @@ class AtomicFile {
     struct stat status {};
     const bool there = ::lstat(path.c_str(), &status) == 0;
     if (there) {
-      if (S_ISLNK(status.st_mode)) {  // what it points to is replaced, not the link
+      if (S_ISLNK(status.st_mode)) {  // the target is replaced, not the link
         char* target = ::realpath(path.c_str(), nullptr);
         if (target == nullptr) return fail("is a link that leads nowhere", errno);
         path_ = target;
@@ -222,7 +221,7 @@ class AtomicFile {
         fd_.close();
         return Error::say(one_line(path).c_str(), ": somebody else is saving to it just now");
       }
-      // Between open and lock another saver may have renamed or removed what was opened here.
+      // Between open and lock another saver may have renamed or removed the opened file.
       struct stat opened {
       }, named{};
       if (::fstat(fd_.get(), &opened) != 0) return fail("cannot be examined", errno);
@@ -233,16 +232,16 @@ class AtomicFile {
     }
     temporary_ = name;
     if (::ftruncate(fd_.get(), 0) != 0) return fail("cannot be written", errno);
-    // A file that only its owner may read stays one. Some file systems have no modes.
+    // Keeps the mode, so that a file only for its owner stays so. Some file systems have no modes.
     if (there && ::fchmod(fd_.get(), status.st_mode & 07777) != 0 && errno != EPERM &&
         errno != ENOTSUP)
       return fail("cannot be given the mode of the file that it replaces", errno);
     return {};
   }
 
-  /// Always the same for one path, so that what a killed process left is taken over.
+  /// Always the same for one path: the file of a killed process is taken over.
   static std::string saving_name(const std::string& path) {
-    constexpr std::size_t longest = 255;  // of a name, on nearly all file systems
+    constexpr std::size_t longest = 255;  // name, on nearly all file systems
     const std::string suffix = ".adacc-saving";
     const std::size_t slash = path.rfind('/');
     const std::size_t first = slash == std::string::npos ? 0 : slash + 1;
@@ -269,7 +268,7 @@ class AtomicFile {
   detail::FileDescriptor fd_;
 };
 
-/// Whether two names lead to one file: to what is there, through links, or would be if it were made.
+/// Whether two names lead to one file: the existing one, through links, or a future one.
 inline bool same_file(const std::string& a, const std::string& b) {
   struct stat x {
   }, y{};
@@ -290,14 +289,14 @@ inline bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/// What to put before the name of a file that is in the folder `path`, or beside the file `path`.
+/// The text before the name of a file in the folder `path`, or beside the file `path`.
 inline std::string folder_of(const std::string& path) {
   if (is_folder(path)) return path + "/";
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
 
-/// Writes all of `text` to `path`, beside it first: what was there stays until all is written.
+/// Writes all of `text` to `path`, beside the old file first: the old file stays until all is written.
 inline Error write_file(const std::string& path, std::string_view text) {
   Result<AtomicFile> file = AtomicFile::create(path);
   if (!file) return file.error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What the readers of binary files share: little-endian words, kinds of file, a checksum.
+/// The common part of readers of binary files: little-endian words, kinds of file, a checksum.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ inline constexpr std::int32_t llmc_tokens_magic = 20240520;
 /// First eight bytes of a checkpoint of ours.
 inline constexpr char checkpoint_magic[8] = {'A', 'D', 'A', 'C', 'C', 'K', 'P', 'T'};
 
-/// Of a model that a file describes: many more than any has, and few enough that a graph of so many is made in
-/// seconds.
+/// Layers of a model described by a file, at most: many more than any has, and few enough that a graph of so many is
+/// made in seconds.
 inline constexpr std::size_t most_model_layers = 4096;
 
 namespace detail {
 
-/// What a file that starts with these eight bytes probably is.
+/// The probable kind of a file with these first eight bytes.
 inline const char* kind_of_file(const void* first_eight) {
   char start[8];
   std::memcpy(start, first_eight, 8);
@@ -50,9 +50,9 @@ inline const char* kind_of_file(const void* first_eight) {
 ///     h = 0xcbf29ce484222325
 ///     for every word: h = (h xor word) * 0x100000001b3, h = h xor (h >> 32)
 ///
-/// FNV-1a (Fowler, Noll, Vo) over words instead of bytes, which makes it as fast as memory, plus a
-/// fold, because a product alone never carries a high bit downwards and two flipped signs would
-/// cancel. Each step is a bijection of h: damage within one word is always noticed.
+/// FNV-1a (Fowler, Noll, Vo) over words instead of bytes, as fast as memory, plus a fold: a product alone never
+/// carries a high bit downwards, and two flipped signs would cancel. Each step is a bijection of h: damage within one
+/// word is always noticed.
 class Checksum {
  public:
   /// `bytes` is a multiple of 8.

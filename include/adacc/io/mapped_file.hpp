@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A file as memory that may only be read.
+/// A file as read-only memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,9 +17,9 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A regular file, mapped whole. Its pages come from the disk as they are touched, and the kernel may
-/// drop them again, so a large file costs memory only for what is being read. If somebody else
-/// shortens the file in the meantime, touching what is gone ends the process (SIGBUS).
+/// A regular file, mapped whole. Pages come from the disk when touched, and the kernel may drop them again, so a
+/// large file costs memory only for the part being read. If another process shortens the file meanwhile, touching the
+/// lost part ends the process (SIGBUS).
 class MappedFile {
  public:
   MappedFile() = default;
@@ -37,14 +37,14 @@ class MappedFile {
   }
   ~MappedFile() { unmap(); }
 
-  /// `expected` says in a message what the file should have been.
+  /// `expected` names, for messages, the right contents.
   static Result<MappedFile> open(const std::string& path, const char* expected) {
     Result<InputFile> file = InputFile::open(path, expected);
     if (!file) return file.error;
     if (file->size() == 0) return file->fault("is empty");
     void* data = ::mmap(nullptr, file->size(), PROT_READ, MAP_PRIVATE, file->fd_.get(), 0);
     if (data == MAP_FAILED) return file->fault("cannot be mapped (", std::strerror(errno), ")");
-    file->fd_.close();  // what is mapped stays
+    file->fd_.close();  // the mapping stays
     MappedFile mapped;
     mapped.file_ = static_cast<InputFile&&>(*file);
     mapped.data_ = data;
@@ -56,16 +56,16 @@ class MappedFile {
   }
   const std::string& path() const { return file_.path(); }
 
-  /// Bytes of a mapped file that have been read, and are not wanted soon: pages that lie in them as a whole
-  /// leave the process, until they are touched again. A model that is read tensor by tensor into memory of
-  /// its own then takes no more than that.
+  /// Bytes of a mapped file, already read and not needed soon: pages wholly inside leave the
+  /// process until they are touched again. So reading a model tensor by tensor into other memory takes no more than
+  /// this memory.
   static void forget(ConstBytes bytes) {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t past = reinterpret_cast<std::uintptr_t>(bytes.data()) % page;
     const std::size_t before = past == 0 ? 0 : page - past;  // the next page
     if (bytes.size() < before + page) return;
     const std::size_t whole = (bytes.size() - before) / page * page;
-    // A wish: nothing is lost if it is not granted. What is mapped may be read alone, and stays so.
+    // A wish: nothing is lost if the kernel refuses. The mapping is read-only, and stays so.
     static_cast<void>(
         ::madvise(const_cast<std::byte*>(bytes.data()) + before, whole, MADV_DONTNEED));
   }
@@ -82,7 +82,7 @@ class MappedFile {
     data_ = nullptr;
   }
 
-  InputFile file_;  ///< closed: its name and size
+  InputFile file_;  ///< closed; kept for name and size
   void* data_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The plan of a pipeline as text and back: for ranks that are sent it, and for files.
+/// The plan of a pipeline as text and back: sent to ranks, and kept in files.
 ///
 ///     pipeline STAGES MICRO_BATCHES
 ///     network STRUCTURE BYTES                  the graph's fingerprint
@@ -7,8 +7,8 @@
 ///     stage FIRST LAST STATE_BYTES ERROR RETAIN FORWARD BACKWARD ACTIVATION GRADIENT UPDATE
 ///     0 layer_norm recompute                   the stage's plan (plan_text.hpp), and so on
 ///
-/// Times are seconds, written so that they are read back to the bit. What follows from a plan (bytes, steps
-/// in flight, the time of a step) is computed again by whoever reads it.
+/// Times are seconds, written to be read back to the bit. Values that follow from a plan (bytes, steps in
+/// flight, the time of a step) are computed again by the reader.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The lines of `outcome`, which plan_pipeline() made for `graph` and so many micro-batches.
+/// The lines of `outcome`, made by plan_pipeline() for `graph` and `micro_batches`.
 inline std::string pipeline_text(const Graph& graph, const PipelineOutcome& outcome,
                                  int micro_batches) {
   std::string text = "pipeline " + std::to_string(outcome.stages.size()) + ' ' +
@@ -144,7 +144,7 @@ class PipelineReader {
 
 }  // namespace detail
 
-/// Reads what pipeline_text() wrote for the same graph. Errors name the line or the stage.
+/// Reads the text of pipeline_text() for the same graph. Errors name the line or the stage.
 inline Result<PipelineOutcome> parse_pipeline(const std::string& text, const Graph& graph) {
   return detail::PipelineReader(text, graph).read();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A plan as text and back: one line per activation, "id layer policy", as checkpoints keep it. A
-/// plan that limits the room of a step (Plan::room_bytes) says so in a line before: "room BYTES".
+/// A plan as text and back: one line per activation, "id layer policy", as in checkpoints. A plan that limits the
+/// room of a step (Plan::room_bytes) begins with the line "room BYTES".
 ///
-/// A plan made from measurements may differ from run to run, so resuming needs the plan itself.
+/// A plan from measurements may differ from run to run, so resuming needs the plan itself.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ inline std::string plan_text(const Graph& graph, const Plan& plan) {
   return text;
 }
 
-/// Reads what plan_text wrote for the same graph: that of the fingerprint `made_for`, if it is known.
-/// Codecs are found by name among `codecs` (null entries are skipped). Errors name the line.
+/// Reads the text of plan_text for the same graph, whose fingerprint is `made_for`, if known. Codecs are found by
+/// name among `codecs` (null entries are skipped). Errors name the line.
 inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                                const Array<const CodecInfo*>& codecs,
                                const Fingerprint& made_for = {}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A measured cost profile as a text file, so that a restart needs no warm-up.
+/// A measured cost profile as a text file, to restart without warm-up.
 ///
-/// Times hold for one machine, number of threads, input and model, so the file names them, and a
-/// file of any others is refused (of another number of threads, unless ProfileSource::any_threads):
+/// Times hold for one machine, number of threads, input and model. So the file names these, and is refused for any
+/// others (another number of threads is accepted with ProfileSource::any_threads):
 ///
 ///     adacc cost profile, version 1
 ///     machine AMD EPYC 9654 96-Core Processor
@@ -20,11 +20,10 @@
 ///     node 0 embedding ...
 ///     checksum 0123456789abcdef
 ///
-/// A row has the four times of NodeCost and, for each codec in the order of the codec lines, the
-/// four numbers of CodecCost. There is one row for each layer of the model, which holds for all its
-/// copies; after them come rows of single nodes that differ from their layer's. Numbers are written
-/// so that they are read back to the bit. The checksum is that of file_format.hpp, over all that
-/// comes before its line, filled up with zeros to a multiple of 8 bytes.
+/// A row has the four times of NodeCost and, for each codec in the order of the codec lines, the four numbers of
+/// CodecCost. The row of a layer holds for all copies; after the layers come rows of single nodes that differ
+/// from their layer's row. Numbers are written to be read back to the bit. The checksum is the one of
+/// file_format.hpp, over all bytes before this line, filled up with zeros to a multiple of 8 bytes.
 #pragma once
 
 #include <cstddef>
@@ -43,12 +42,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a profile holds for, beside what the graph says.
+/// The origin of a profile, beside the graph.
 struct ProfileSource {
   std::string machine;  ///< for instance machine_name()
   std::string model;    ///< a description; equal text means equal layers and shapes
-  int threads = 1;      ///< that measured steps ran on
-  /// Times of any number of threads will do: so that a plan does not depend on how many run.
+  int threads = 1;      ///< threads of the measured steps
+  /// Accepts times of any number of threads: then a plan does not depend on the number.
   bool any_threads = false;
 };
 
@@ -67,7 +66,7 @@ inline std::string shape_text(Dtype dtype, Shape shape) {
   return Error::say(name_of(dtype), " ", shape).text();
 }
 
-/// All lines before the codecs: what a profile is of.
+/// All lines before the codecs: the origin of a profile.
 inline std::string profile_heading(const Graph& graph, const ProfileSource& source) {
   return "machine " + whole_line(source.machine) + "\nthreads " + std::to_string(source.threads) +
          "\ninput " + shape_text(graph.input_dtype, graph.input) + "\nscalar " +
@@ -108,7 +107,7 @@ class ProfileReader {
  public:
   ProfileReader(std::string_view text, const Graph& graph) : text_(text), graph_(graph) {}
 
-  /// Skips the lines of `heading`; what differs from it is named.
+  /// Skips the lines of `heading`; the error names a differing line.
   Error read_heading(std::string_view heading, bool any_threads) {
     while (!heading.empty()) {
       const std::size_t end = heading.find('\n');
@@ -155,7 +154,7 @@ class ProfileReader {
     return wrong(found, std::string(name) + " SECONDS");
   }
 
-  /// One row that starts with "layer `id` `name`", or "node ..."; it goes to every node in `to`.
+  /// Reads a row that starts with "layer `id` `name`" or "node ..." into each node of `to`.
   Error read_row(const char* kind, int id, const Array<int>& to) {
     const std::string start =
         std::string(kind) + std::to_string(id) + ' ' + graph_.node(to[0]).name;
@@ -219,7 +218,7 @@ class ProfileReader {
     return found;
   }
 
-  /// A space and a number at the start of `rest`, which loses them.
+  /// Takes a space and a number from the start of `rest`.
   static bool take_value(std::string_view& rest, double& value) {
     return take_word(rest, " ") && take_number(rest, value);
   }
@@ -236,7 +235,7 @@ class ProfileReader {
 
 }  // namespace detail
 
-/// The name that the operating system gives the processor; "unknown" if it does not tell.
+/// The operating system's name of the processor; "unknown" if there is none.
 inline std::string machine_name(const std::string& cpuinfo = "/proc/cpuinfo") {
   std::FILE* file = std::fopen(cpuinfo.c_str(), "re");
   if (file == nullptr) return "unknown";
@@ -280,9 +279,9 @@ inline std::string profile_text(const Graph& graph, const CostProfile& profile,
   return text + detail::checksum_line(text);
 }
 
-/// Reads what profile_text wrote for the same graph and source. Anything else is refused, and the
-/// error, which follows on a file's name, says why: another version, machine, number of threads,
-/// input, model or set of codecs; text that is cut off or damaged; numbers that are no costs.
+/// Reads the text of profile_text for the same graph and source. Any other text is refused, and the error, which
+/// follows on a file's name, says why: another version, machine, number of threads, input, model or set of codecs;
+/// cut off or damaged text; numbers that are no costs.
 inline Result<CostProfile> parse_profile(const std::string& text, const Graph& graph,
                                          const ProfileSource& source) {
   const std::string_view title = detail::profile_title;
@@ -314,8 +313,8 @@ inline Result<CostProfile> parse_profile(const std::string& text, const Graph& g
   return static_cast<CostProfile&&>(reader.profile);
 }
 
-/// Writes the profile to a file, which appears whole or not at all. One that makes no sense, or
-/// does not describe `graph`, is not written.
+/// Writes the profile to a file, which appears whole or not at all. A senseless profile, or one that does not
+/// describe `graph`, is not written.
 inline Error save_profile(const std::string& path, const Graph& graph, const CostProfile& profile,
                           const ProfileSource& source) {
   if (Error why = examine(graph, profile))
@@ -323,7 +322,7 @@ inline Error save_profile(const std::string& path, const Graph& graph, const Cos
   return write_file(path, profile_text(graph, profile, source));
 }
 
-/// Reads a profile from a file; errors as of parse_profile, after the file's name.
+/// Reads a profile from a file; errors are those of parse_profile, after the file's name.
 inline Result<CostProfile> load_profile(const std::string& path, const Graph& graph,
                                         const ProfileSource& source) {
   return detail::or_no_memory("to read a cost profile", [&]() -> Result<CostProfile> {

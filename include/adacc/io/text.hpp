@@ -16,18 +16,18 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The regular files at `path`: itself, or all below it, ordered byte by byte of their names.
+/// The regular files at `path`: the file itself, or all files below the folder, ordered byte by byte of their names.
 /// Links to files count as files; folders behind links are not entered.
 inline Error list_text_files(const std::string& path, std::set<std::string>& files) {
   namespace fs = std::filesystem;
   std::error_code problem;
   if (!fs::is_directory(path, problem)) {
-    files.insert(path);  // opening it explains what is wrong with it
+    files.insert(path);  // errors come when opened
     return {};
   }
   fs::recursive_directory_iterator entry(path, problem);
   while (!problem && entry != fs::recursive_directory_iterator()) {
-    std::error_code unknown;  // a link that leads nowhere is no regular file
+    std::error_code unknown;  // a link to nowhere is no regular file
     if (entry->is_regular_file(unknown)) files.insert(entry->path().string());
     entry.increment(problem);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A text as token ids, and the batches of a training run over it.
+/// A text as token ids, and the batches of a training run.
 ///
-/// Batches come in file order, and which one a step gets is a function of the step alone: a resumed
-/// run sees what the uninterrupted one would have seen.
+/// Batches come in file order, and the batch of a step is a function of the step alone: a resumed run sees the
+/// batches of the uninterrupted one.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 class Tokens {
  public:
   Tokens() = default;
-  /// `source` is the file or folder that messages name.
+  /// `source` is the file or folder named in messages.
   Tokens(std::string source, Block<std::uint16_t> ids)
       : source_(static_cast<std::string&&>(source)),
         ids_(static_cast<Block<std::uint16_t>&&>(ids)) {}
@@ -29,7 +29,7 @@ class Tokens {
   std::uint16_t operator[](std::size_t i) const { return ids_[i]; }
   const std::string& source() const { return source_; }
 
-  /// A number that another text hardly has: a Checksum (file_format.hpp) of the ids.
+  /// A number that hardly any other text has: a Checksum (file_format.hpp) of the ids.
   std::uint64_t checksum() const {
     Checksum sum;
     const std::size_t whole = size() / 4 * 4;
@@ -40,7 +40,7 @@ class Tokens {
     return sum.value();
   }
 
-  /// An error that names the first id that a vocabulary of this size lacks.
+  /// An error that names the first id outside of a vocabulary of this size.
   Error check_vocabulary(std::size_t vocabulary) const {
     for (std::size_t i = 0; i < size(); ++i)
       if (ids_[i] >= vocabulary)
@@ -70,9 +70,8 @@ class Tokens {
     return (size() - 1) / elems;
   }
 
-  /// Where in the tokens the batch of this step (counted from 0) starts. As llm.c's loader: step s
-  /// starts at s * batch * seq, and when batch * seq + 1 tokens are no longer left, it begins
-  /// again at 0.
+  /// The position in the tokens at which the batch of this step (counted from 0) starts. Like in llm.c's loader, step
+  /// s starts at s * batch * seq, and if fewer than batch * seq + 1 tokens are left, batches begin again at 0.
   std::size_t position(std::uint64_t step, std::size_t batch, std::size_t seq) const {
     const std::size_t count = batches(batch, seq);
     return count == 0 ? 0 : static_cast<std::size_t>(step % count) * batch * seq;

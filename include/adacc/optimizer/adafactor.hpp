@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Adafactor: the second moment of a matrix as one of its rows times one of its columns, and no first.
 ///
-/// It keeps rows + columns numbers where AdamW keeps two for each element. The update is scaled down
-/// to a root mean square of at most `clip`, which a first moment would otherwise do the work of.
-/// Rates are the caller's, as AdamW's are; the source's relative rates are not here. Parameters of
-/// one dimension keep a second moment for each element.
+/// Adafactor keeps rows + columns numbers per matrix, AdamW two per element. Instead of a first moment, the update is
+/// scaled down to a root mean square of at most `clip`. Rates are the caller's, as for AdamW; the relative rates of
+/// the source are not here. Parameters of one dimension keep a second moment for each element.
 ///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", ICML
 /// 2018, algorithms 4 and 5.
@@ -53,9 +52,9 @@ struct Adafactor {
     return {shape.rows(), larger(detail::update_tile / shape.cols())};
   }
 
-  /// With g = scale * gradient, of a matrix, and b = 1 - t^-decay_power:
+  /// With g = scale * gradient of a matrix, and b = 1 - t^-decay_power:
   ///
-  ///     r_i = b r_i + (1 - b) mean over j of g_ij^2         c_j likewise, over i
+  ///     r_i = b r_i + (1 - b) mean over j of g_ij^2         c_j: the same over i
   ///     u_ij = g_ij / sqrt(r_i c_j / mean of r)
   ///     p -= rate (u / max(1, rms(u) / clip) + weight_decay p)
   template <class T>
@@ -129,8 +128,8 @@ struct Adafactor {
     return static_cast<T>((1 - fresh) * static_cast<double>(moment) + fresh * square);
   }
 
-  /// Calls visit(first, count, u) for pieces of the range's elements: of a matrix, for all rows of a
-  /// piece of columns before the next one, whose roots are taken once.
+  /// Calls visit(first, count, u) for pieces of the range's elements. In a matrix, all rows of a piece of columns
+  /// come before the next piece, so the roots of columns are taken once.
   template <class T, class Visit>
   void each_direction(const ParameterRange<T>& range, double scale, const Visit& visit) const {
     const Shape shape = range.parameter.shape;
@@ -155,7 +154,7 @@ struct Adafactor {
     }
   }
 
-  /// Without the source's epsilon, what never had a gradient has the moment 0 and is not moved.
+  /// Without the source's epsilon, an element that never had a gradient has the moment 0 and is not moved.
   template <class T>
   static T reciprocal(T root) {
     return root > 0 ? 1 / root : T{0};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// AdamW on a CUDA device: one pass over memory, with the formulas of adamw.hpp.
 ///
-/// The norm by which gradients are clipped may stay on the device, where the update reads it: then
-/// nothing waits between backward and the next step. A norm that is not finite makes the update
-/// leave parameters and moments as they are and clear the gradients.
+/// The norm for clipping gradients may stay on the device, where the update reads it: then nothing waits between
+/// backward and the next step. If the norm is not finite, the update keeps parameters and moments and clears the
+/// gradients.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update on a device works on: the parameters; all others mirror those that are trained.
+/// The memory of an update on a device: parameters; all other blocks mirror the trained parameters.
 template <class T>
 struct UpdateBlocks {
   View<T> params;
@@ -23,16 +23,16 @@ struct UpdateBlocks {
   const View<T>* state = nullptr;  ///< first and second moments
 };
 
-/// What an update on a device is told.
+/// The terms of an update on a device.
 struct CudaUpdateTerms : UpdateTerms {
-  const double* norm = nullptr;  ///< of the gradients, in device memory; null: not looked at
+  const double* norm = nullptr;  ///< gradient norm in device memory; null: ignored
   double clip = 0;               ///< scale * gradients are scaled down to this norm; 0 is off
 };
 
 namespace detail {
 
-/// Runs of parameters that decay or do not: run i ends before elements ends[i] >> 1, and its last
-/// bit says whether it decays. A kernel's arguments have room for so many.
+/// Runs of parameters that decay, or do not: run i ends before element ends[i] >> 1, and the last bit says whether the
+/// run decays. A kernel's arguments have room for `most` runs.
 struct DecayRuns {
   static constexpr std::size_t most = 480;
   std::uint64_t ends[most];
@@ -41,7 +41,7 @@ struct DecayRuns {
   ADACC_HD std::uint64_t end(std::uint32_t run) const { return ends[run] >> 1; }
 };
 
-/// The first run that ends behind element e, which lies in one of them.
+/// The run of element e: the first one to end behind e.
 ADACC_HD inline std::uint32_t run_of(const DecayRuns& runs, std::size_t e) {
   std::uint32_t low = 0, high = runs.count - 1;
   while (low < high) {
@@ -52,11 +52,11 @@ ADACC_HD inline std::uint32_t run_of(const DecayRuns& runs, std::size_t e) {
   return low;
 }
 
-/// Packets that a thread takes one after the other, so that what comes before them, a division of doubles
-/// and the search for a run, is nothing beside them.
+/// Packets per thread, one after the other: enough to hide the work before them (a division of doubles, the search
+/// for a run).
 inline constexpr unsigned adamw_turns = 4;
 
-/// Elements from `first` on, which is a multiple of a packet's if `aligned`. The gradients become 0.
+/// Updates elements from `first` on, a multiple of a packet's elements if `aligned`. The gradients become 0.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     adamw_kernel(const __grid_constant__ DecayRuns runs, std::size_t first, bool aligned,
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(cuda_threads)
         const auto gradients = read_packet<count>(g + e, left, whole);
         auto first_moments = read_packet<count>(m + e, left, whole);
         auto second_moments = read_packet<count>(v + e, left, whole);
-        T decay[count];  // runs are long: most packets lie in the one that their block begins in
+        T decay[count];  // runs are long: most packets are in the first run of their block
 #pragma unroll
         for (unsigned i = 0; i < count; ++i) {
           while (run + 1 < runs.count && runs.end(run) <= e + i) ++run;
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(cuda_threads)
 
 template <>
 struct optimizer_kernel<AdamW, Cuda> {
-  /// For a Training.
+  /// Updates the parameters of a Training.
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const UpdateTable& state, const Table& table,
                      const UpdateMemory<T>& memory, const UpdateTerms& terms) {
@@ -128,7 +128,7 @@ struct optimizer_kernel<AdamW, Cuda> {
     update(adamw, cuda, table, UpdateBlocks<T>{memory.params, memory.gradients, moments},
            on_device);
   }
-  /// What is wrong with memory is noted in the context (Cuda::take_error()), and then nothing is queued.
+  /// Updates blocks. Faults of the memory are noted in the context (Cuda::take_error()); then nothing is queued.
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const Table& table,
                      const UpdateBlocks<T>& blocks, const CudaUpdateTerms& terms) {
@@ -163,7 +163,7 @@ struct optimizer_kernel<AdamW, Cuda> {
       first = runs.end(runs.count - 1);
       runs.count = 0;
     };
-    // Owners lie one behind the other. The padding before one belongs to its run: zeros stay zeros.
+    // Owners lie one behind the other. Padding before an owner belongs to its run: zeros stay zeros.
     for (std::size_t i = 0; i < table.size(); ++i) {
       if (!table[i].owner || table[i].frozen) continue;
       const std::uint64_t end = table[i].offset + table[i].shape.elems();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /// AdamW: Adam with decoupled weight decay, as one pass over memory.
 ///
-/// The step is bound by bandwidth: it reads parameters, gradients and both moments once, writes
-/// parameters and moments once, and clears the gradients while they are in cache. Chunks are cut
-/// from the size of the block alone and an element depends on no other, so the bits are the same
-/// for any number of threads.
+/// Bandwidth bounds the step: it reads parameters, gradients and both moments once, writes parameters and moments
+/// once, and clears the gradients while they are in cache. Chunks follow from the size of the block alone, and
+/// elements do not depend on each other, so the bits are the same for any number of threads.
 ///
-/// Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, in the order
-/// of operations that llm.c uses (epsilon outside the root of the corrected second moment).
+/// Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, in llm.c's order of operations
+/// (epsilon outside the root of the corrected second moment).
 #pragma once
 
 #include <cmath>
@@ -23,14 +22,14 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// What every element of a step shares.
+/// The terms of a step, shared by all elements.
 template <class T>
 struct AdamWTerms {
   T scale, beta1, fresh1, beta2, fresh2, correct1, correct2, epsilon, rate, decay;
 };
 
-/// `count` is at most moment_lanes: roots of so many elements are taken together, enough that none is
-/// loaded from a store in flight.
+/// Updates `count` elements, at most moment_lanes: so many roots are taken together that none is loaded from a store
+/// in flight.
 template <bool clear, class T>
 void adamw_lanes(const AdamWTerms<T>& a, auto count, T* __restrict p, T* __restrict g,
                  T* __restrict m, T* __restrict v) {
@@ -58,14 +57,14 @@ void adamw_range(const AdamWTerms<T>& a, std::size_t count, T* __restrict p, T* 
 
 }  // namespace detail
 
-/// The moments are kept in the forms `First` and `Second`.
+/// AdamW with moments in the forms `First` and `Second`.
 template <class First = FullMoments, class Second = First>
 struct AdamWWith {
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
   float weight_decay = 0;       ///< applies if the parameter's spec says `decay`
-  bool clear_gradients = true;  ///< of step(): leave zeros in `grads`, ready for the next step
+  bool clear_gradients = true;  ///< in step(): leave zeros in `grads` for the next step
 
   static constexpr const char* name = "AdamW";
   static constexpr std::size_t state_count = 2;
@@ -104,7 +103,7 @@ struct AdamWWith {
     });
   }
 
-  /// What all elements of a parameter share in an update.
+  /// The terms of an update, shared by all elements of a parameter.
   template <class T>
   detail::AdamWTerms<T> terms_of(const ParameterSpec& parameter, const UpdateTerms& update) const {
     const double b1 = beta1, b2 = beta2, steps = static_cast<double>(update.number);
@@ -122,9 +121,9 @@ struct AdamWWith {
     return terms;
   }
 
-  /// One update of a trainer's own blocks. All four mirror the parameter table (an Array<Parameter>,
-  /// or whatever has size() and []), whose trained parameters must lie within them. t counts from 1.
-  /// Tied duplicates share storage and are updated once; frozen parameters and padding are not touched.
+  /// One update of a trainer's own blocks. All four mirror the parameter table (an Array<Parameter>, or another type
+  /// with size() and []); trained parameters must lie within them. t counts from 1. Tied duplicates share storage and
+  /// are updated once; frozen parameters and padding are not touched.
   template <class Context, class Table, class T>
   void step(Context& context, View<T> params, View<T> grads, View<T> m, View<T> v,
             const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {

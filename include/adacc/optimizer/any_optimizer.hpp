@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// An optimizer that is chosen at run time, in a type that is not: Training<float, Cpu, AnyOptimizer>
-/// is compiled once, whatever it trains with.
+/// An optimizer chosen at run time, in a fixed type: Training<float, Cpu, AnyOptimizer> is compiled once for all
+/// optimizers.
 ///
 ///     options.optimizer = AdamWWith<Bf16Moments>{.weight_decay = 0.1F};
 ///
@@ -26,7 +26,7 @@ class AnyOptimizer {
 
   AnyOptimizer() : AnyOptimizer(AdamW{}) {}
 
-  /// Any optimizer by optimizer.hpp's contract.
+  /// Any optimizer that meets the contract of optimizer.hpp.
   template <class Optimizer>
     requires(!std::is_base_of_v<AnyOptimizer, Optimizer>)
   AnyOptimizer(Optimizer optimizer)  // an optimizer is one; NOLINT(google-explicit-constructor)

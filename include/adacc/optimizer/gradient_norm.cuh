@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The L2 norm of all gradients on a CUDA device; it stays there, and nothing waits for it.
+/// The L2 norm of all gradients on a CUDA device; the norm stays there, and nothing waits for it.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Doubles of device memory that a norm needs; the first is the norm.
+/// Doubles of device memory for a norm; the first is the norm.
 inline constexpr std::size_t gradient_norm_places = 1025;
 
 namespace detail {
 
-/// Of all threads of a block, in the first one.
+/// The sum over all threads of a block; valid in the first thread.
 static __device__ inline double block_sum(double mine) {
   __shared__ double sums[cuda_threads];
   sums[threadIdx.x] = mine;
@@ -25,8 +25,8 @@ static __device__ inline double block_sum(double mine) {
   return sums[0];
 }
 
-/// partials[block] is the sum of squares over the block's share, added in an order that follows from
-/// the size alone.
+/// partials[block] becomes the sum of squares over the block's share, added in an order that depends on the size
+/// alone.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     square_sums_kernel(std::size_t elems, bool aligned, const T* x, double* partials) {
@@ -57,9 +57,9 @@ static __global__ void __launch_bounds__(cuda_threads)
 
 }  // namespace detail
 
-/// Queues it: places[0] becomes the square root of the sum of squares over the whole block, as the
-/// host's gradient_norm() returns it. `places` has room for gradient_norm_places. What is wrong with the
-/// memory of either is noted in the context (Cuda::take_error()), and then nothing is queued.
+/// Queues the norm: places[0] becomes the square root of the sum of squares over the whole block, like the result of
+/// the host's gradient_norm(). `places` has room for gradient_norm_places. Faults of the memory are noted in the
+/// context (Cuda::take_error()); then nothing is queued.
 template <class T>
 void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
   constexpr const char* name = "gradient norm";

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The L2 norm of all gradients, and clipping by it.
 ///
-/// Partial sums live on the stack: the block is cut into at most 256 chunks by its size alone,
-/// squares are added in double in fixed lanes, and the partial sums in order, so that the bits do
-/// not depend on the number of threads.
+/// Partial sums live on the stack: the block is cut into at most 256 chunks by its size alone, squares are added in
+/// double in fixed lanes, and partial sums in order, so the bits do not depend on the number of threads.
 #pragma once
 
 #include <cmath>
@@ -37,8 +36,8 @@ double sum_of_squares(const T* x, std::size_t count) {
 
 }  // namespace detail
 
-/// The square root of the sum of squares over the whole block, whose padding holds zeros and in
-/// which tied parameters are stored, and so counted, once. Not finite if a gradient is not.
+/// The square root of the sum of squares over the whole block. Padding must hold zeros; tied parameters are stored,
+/// and counted, once. Not finite if a gradient is not.
 template <class Context, class T>
 double gradient_norm(Context& context, View<T> grads) {
   constexpr std::size_t most_chunks = 256, least_elems = 32768;
@@ -57,11 +56,10 @@ double gradient_norm(Context& context, View<T> grads) {
   return std::sqrt(sum);
 }
 
-/// Which norm gradients are clipped by.
+/// The norm by which gradients are clipped.
 enum class ClipBy : unsigned char {
-  this_step,  ///< theirs: all of them must be there before the first update
-  previous,  ///< that of the step before: known when the first of them is complete. The first step of
-             ///< a training is not clipped
+  this_step,  ///< the norm of these gradients: all must be there before the first update
+  previous,   ///< the norm of the step before; the first step of a training is not clipped
 };
 
 /// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and

@@ -15,8 +15,8 @@ namespace adacc { inline namespace v0_1 {
 ///     otherwise          min_lr + (lr - min_lr) (1 + cos(pi d)) / 2,
 ///                        d = min(1, (s - warmup_steps) / (total_steps - warmup_steps))
 ///
-/// If min_lr equals lr, or is negative (the default), the rate is constant after the warm-up.
-/// A pure function of the step, so that a resumed run goes on with the same rates.
+/// If min_lr equals lr, or is negative (the default), the rate is constant after the warm-up. A pure function of the
+/// step, so a resumed run continues with the same rates.
 struct LearningRate {
   double lr = 1e-3;
   double min_lr = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Lion: steps of one length in the direction of a momentum's signs, with decoupled weight decay.
 ///
-/// It keeps one moment where AdamW keeps two. Rates are 3 to 10 times smaller than AdamW's.
+/// Lion keeps one moment, AdamW two. Rates are 3 to 10 times smaller than AdamW's.
 ///
 /// Source: Chen, Liang, Huang, Real, Wang, Liu, Pham, Dong, Luong, Hsieh, Lu, Le, "Symbolic discovery
 /// of optimization algorithms", NeurIPS 2023.
@@ -26,7 +26,7 @@ void lion_lanes(const LionTerms<T>& a, auto count, T* __restrict p, T* __restric
   for (std::size_t i = 0; i < count; ++i) {
     const T gradient = a.scale * g[i];
     const T mixed = a.beta1 * m[i] + a.fresh1 * gradient;
-    // What is neither, a NaN, stays to be seen.
+    // A NaN, which is neither, stays visible.
     const T sign = mixed > 0 ? T{1} : mixed < 0 ? T{-1} : mixed;
     m[i] = a.beta2 * m[i] + a.fresh2 * gradient;
     p[i] -= a.rate * (sign + a.decay * p[i]);
@@ -36,7 +36,7 @@ void lion_lanes(const LionTerms<T>& a, auto count, T* __restrict p, T* __restric
 
 }  // namespace detail
 
-/// The momentum is kept in the form `Moments`.
+/// Lion with the momentum in the form `Moments`.
 template <class Moments = FullMoments>
 struct LionWith {
   float beta1 = 0.9F;

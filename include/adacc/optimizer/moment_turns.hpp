@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// How an optimizer's state passes through a window of memory while it lives in a store.
 ///
-/// The state is cut into turns: what one transfer brings in before an update, and takes out behind it.
-/// Turns come in the order in which parameters are updated: that of the table, or if updates are
-/// fused, that of backward, where one holds nothing of what another layer's backward completes. A large
-/// parameter of an elementwise optimizer is cut into pieces, and small ones share a turn. The window
-/// has room for a few turns, each in a slot of its own. All of it follows from the parameters and the
-/// bytes of the window, and never from time.
+/// The state is cut into turns: one transfer reads a turn before an update, and one writes it afterwards. Turns come
+/// in the order of updates: the order of the table or, with fused updates, of backward; then no turn holds state of
+/// gradients that another layer's backward completes. Large parameters of an elementwise optimizer are cut into
+/// pieces, and small ones share a turn. The window has slots for a few turns. All this follows from the parameters
+/// and the bytes of the window, never from time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The bytes of memory that state in a store passes through.
+/// The memory through which state in a store passes.
 struct MomentWindow {
   std::size_t bytes = 0;  ///< 0: a sixteenth of the state, or 32 MiB if that is less
 
@@ -30,26 +29,25 @@ struct MomentWindow {
 
 class MomentTurns {
  public:
-  /// Elements [begin, begin + elems) of the o-th parameter that the table has state of. Of one that is
-  /// whole, begin is 0.
+  /// Elements [begin, begin + elems) of the o-th parameter with state in the table. For whole parameters, begin is 0.
   struct Piece {
     std::size_t owner = 0;
     std::size_t begin = 0, elems = 0;
   };
   struct Turn {
-    std::size_t first = 0, last = 0;    ///< pieces, without `last`
+    std::size_t first = 0, last = 0;    ///< pieces [first, last)
     std::size_t offset = 0, bytes = 0;  ///< in the store; multiples of transfer_alignment
   };
-  /// What is in one piece in the block that UpdateTable lays out, and in a turn.
+  /// A run of bytes that is contiguous both in UpdateTable's block and in a turn.
   struct Part {
-    std::size_t turn = 0, at = 0;  ///< bytes from the turn's start
-    std::size_t in_block = 0;      ///< from the block's
+    std::size_t turn = 0, at = 0;  ///< bytes from the start of the turn
+    std::size_t in_block = 0;      ///< bytes from the start of the block
     std::size_t bytes = 0;         ///< a multiple of alignment
   };
 
   MomentTurns() = default;
 
-  /// Of the state that `table` lays out for `optimizer` and the parameters of `graph`.
+  /// Cuts the state laid out by `table` for `optimizer` and the parameters of `graph`.
   template <class Optimizer>
   static Result<MomentTurns> make(const Optimizer& optimizer, const UpdateTable& table,
                                   const Graph& graph, MomentWindow window) {
@@ -96,16 +94,16 @@ class MomentTurns {
     return made;
   }
 
-  /// In all, in memory: slots() of slot_bytes().
+  /// Bytes of the window in memory: slot_count() times slot_bytes().
   std::size_t window_bytes() const { return slots_ * slot_bytes_; }
   std::size_t slot_count() const { return slots_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
-  /// In the store.
+  /// Bytes in the store.
   std::size_t store_bytes() const { return store_bytes_; }
 
   const Array<Turn>& turns() const { return turns_; }
   const Piece& piece(std::size_t p) const { return pieces_[p]; }
-  /// Numbers that tensor s keeps of a piece.
+  /// Numbers of a piece kept by tensor s.
   std::size_t elems(std::size_t s, const Piece& piece) const {
     const std::size_t all = spec(s, piece.owner).elems;
     return cut_ && all != 0 ? piece.elems : all;
@@ -115,15 +113,15 @@ class MomentTurns {
   /// Tensor s of the state of the o-th parameter.
   const StateSpec& spec(std::size_t s, std::size_t o) const { return specs_[o * states_ + s]; }
   std::size_t states() const { return states_; }
-  /// The turns that parameter o, and whatever is updated with it, begin with and end before.
+  /// The first turn of parameter o and all parameters updated together with it; the turn behind the last.
   std::size_t first_turn(std::size_t o) const { return group_begins_[group_of_[o]]; }
   std::size_t last_turn(std::size_t o) const { return group_begins_[group_of_[o] + 1]; }
-  /// All that there is, in the order of the table's block.
+  /// All parts, in the order of the table's block.
   const Array<Part>& parts() const { return parts_; }
 
-  /// Calls visit(bytes from the piece's start, from the whole tensor's, bytes) for what is in one piece
-  /// of both: numbers [begin, begin + elems) of a tensor, kept apart as a tensor of their own. Bytes
-  /// are multiples of alignment, which tensors are filled up to.
+  /// Calls visit(bytes from the start of the piece, bytes from the start of the whole tensor, bytes) for each run of
+  /// bytes contiguous in both: the piece is numbers [begin, begin + elems) of a tensor, kept as a tensor of its own.
+  /// Bytes are multiples of alignment, to which tensors are filled up.
   template <class Visit>
   static void each_run(const StateSpec& spec, std::size_t begin, std::size_t elems, Dtype scalar,
                        const Visit& visit) {
@@ -140,7 +138,7 @@ class MomentTurns {
 
  private:
   static constexpr std::size_t unit = transfer_alignment;
-  /// One that is updated, one that is on its way in, one on its way out.
+  /// One slot is updated, one is being read, one being written.
   static constexpr std::size_t fewest_slots = 3;
   static constexpr std::size_t slots_at_best = 8;
 
@@ -159,7 +157,7 @@ class MomentTurns {
       });
     group_of_.resize(table.owners());
     group_begins_.push_back(0);
-    std::size_t used = 0;  // bytes of the turn that is open
+    std::size_t used = 0;  // bytes of the open turn
     const auto close = [&] {
       if (turns_.empty() || turns_.back().last == pieces_.size()) return;
       turns_.back().last = pieces_.size();
@@ -229,7 +227,7 @@ class MomentTurns {
   Array<Piece> pieces_;
   Array<std::size_t> at_;            ///< piece by tensor
   Array<std::size_t> group_of_;      ///< by owner
-  Array<std::size_t> group_begins_;  ///< turns; and the end
+  Array<std::size_t> group_begins_;  ///< the first turn of each; and the end
   Array<Part> parts_;
 };
 

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT
-/// The forms in which an optimizer keeps its moments: as they are, in bfloat16, in blocks of 8 bits.
+/// The forms in which an optimizer keeps moments: full, in bfloat16, or in blocks of 8 bits.
 ///
-/// A moment changes by a thousandth of itself in an update, which a short number cannot hold: rounded
-/// to the nearest it would stand still. So bf16 and int8 round stochastically, up or down with the
-/// probabilities that keep the expectation, by 16 bits that are a function of seed, update, parameter
-/// and element: neither threads nor the order of work can change a bit.
+/// An update changes a moment by a thousandth, too little for a short number: rounded to nearest, the moment would
+/// stand still. So bf16 and int8 round stochastically, up or down with the probabilities that keep the expectation,
+/// by 16 bits that are a function of seed, update, parameter and element: neither threads nor the order of work can
+/// change a bit.
 ///
-/// Int8 keeps blocks of 128 numbers with one scale, their largest magnitude, as Dettmers, Lewis,
-/// Shleifer and Zettlemoyer do ("8-bit optimizers via block-wise quantization", ICLR 2022). Their
-/// dynamic code gives each magnitude an exponent; so does ours, by a formula that vectorizes instead
-/// of a table: x is kept as y = 1 + |x| / unit, a float of 4 bits of mantissa and as many of exponent
-/// as are left. Steps are even near 0, as those of subnormal numbers, and grow with the magnitude:
+/// Int8 keeps blocks of 128 numbers with one scale, the largest magnitude, like Dettmers, Lewis, Shleifer and
+/// Zettlemoyer ("8-bit optimizers via block-wise quantization", ICLR 2022). Their dynamic code gives each magnitude
+/// an exponent; ours does so by a vectorizing formula, not by a table: x is kept as y = 1 + |x| / unit, a float
+/// with 4 bits of mantissa and the remaining bits of exponent. Steps are even near 0, like those of subnormal
+/// numbers, and grow with the magnitude:
 ///
 ///     signed:    1 bit of sign, 3 of exponent: y < 2^8,  the smallest step is largest / 3952
 ///     unsigned:  4 of exponent:                y < 2^16, the smallest step is largest / 1015792
 ///
-/// What our codecs for activations do about outliers, keeping some of them beside the codes, exponents
-/// do here: a number a thousand times larger than all others in its block leaves these their place. A
-/// second moment that is not 0 never becomes 0, by which an update would be divided: it is rounded up
-/// to the smallest step. A block with a NaN or an infinity comes back with nothing finite in it.
+/// Exponents replace the outliers of activation codecs: a number a thousand times larger than all others in its block
+/// leaves these their precision. A nonzero second moment never becomes 0, which would be divided by: it is rounded up
+/// to the smallest step. A block with a NaN or an infinity comes back without any finite number.
 #pragma once
 
 #include <cmath>
@@ -32,7 +31,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// How a tensor of an optimizer's state is kept.
+/// The form of a tensor of an optimizer's state.
 enum class StateForm : std::uint8_t { full, bf16, int8 };
 
 constexpr const char* name_of(StateForm form) {
@@ -44,10 +43,10 @@ constexpr const char* name_of(StateForm form) {
   return "?";
 }
 
-/// Numbers that forms take at a time, and that share a scale in int8.
+/// Numbers that forms process at a time; in int8 they share a scale.
 inline constexpr std::size_t moment_lanes = 128;
 
-/// Bytes of `elems` numbers in a form; of a training's scalar type, if they are kept as they are.
+/// Bytes of `elems` numbers in a form; full numbers are of a training's scalar type.
 constexpr std::size_t state_bytes(StateForm form, std::size_t elems, Dtype scalar) {
   switch (form) {
     case StateForm::full: return elems * bytes_of(scalar);
@@ -57,15 +56,14 @@ constexpr std::size_t state_bytes(StateForm form, std::size_t elems, Dtype scala
   return 0;
 }
 
-/// 16 random bits for each of moment_lanes elements: one half of a word each.
+/// 16 random bits for each of moment_lanes elements: half a word each.
 ///
-/// A whole Philox block for every four elements would take as long as the rest of an update. Here one
-/// begins a Weyl sequence, whose terms are mixed (Steele, Lea, Flood, "Fast splittable pseudorandom
-/// number generators", OOPSLA 2014, with the 32-bit mixer of MurmurHash3): as much a function of the
-/// key and the element alone.
+/// A whole Philox block for every four elements would take as long as the rest of an update. Here one block starts a
+/// Weyl sequence, whose terms are mixed (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014, with the 32-bit mixer of MurmurHash3): also a function of the key and the element alone.
 class RandomHalves {
  public:
-  /// Of elements first … of the stream `key`; `first` is a multiple of moment_lanes.
+  /// Bits for elements `first` and later of the stream `key`; `first` is a multiple of moment_lanes.
   RandomHalves(const RandomKey& key, std::size_t first) {
     const PhiloxBlock start = random_block(key, first / moment_lanes);
     const std::uint32_t stride = start.word[1] | 1;
@@ -85,7 +83,7 @@ class RandomHalves {
   alignas(64) std::uint32_t words_[moment_lanes];
 };
 
-/// To the nearest, for moments that come from another form.
+/// Rounds to nearest, for moments converted from another form.
 struct NearestHalves {
   template <int half>
   std::uint32_t get(std::size_t) const {
@@ -93,9 +91,9 @@ struct NearestHalves {
   }
 };
 
-/// As they are. Forms have these two functions: `open` gives the numbers [first, first + count) of
-/// `elems`, in `buffer` if they are kept otherwise, and `close` keeps what has become of them. `first`
-/// is a multiple of moment_lanes, and `count`, a std::size_t or a constant, at most that.
+/// Full numbers. Each form has these two functions: `open` returns the numbers [first, first + count) of `elems`, in
+/// `buffer` if they are converted, and `close` stores them after the update. `first` is a multiple of moment_lanes;
+/// `count`, a std::size_t or a constant, is at most moment_lanes.
 struct FullMoments {
   static constexpr StateForm form = StateForm::full;
 
@@ -107,7 +105,7 @@ struct FullMoments {
   static void close(std::byte*, std::size_t, std::size_t, auto, const T*, const Random&) {}
 };
 
-/// In bfloat16: half the bytes of fp32.
+/// Numbers in bfloat16: half the bytes of fp32.
 struct Bf16Moments {
   static constexpr StateForm form = StateForm::bf16;
 
@@ -126,7 +124,7 @@ struct Bf16Moments {
   }
 };
 
-/// In blocks of 8 bits: a quarter of fp32's bytes, and 1/32 of a byte a number for scales.
+/// Numbers in blocks of 8 bits: a quarter of fp32's bytes, and 1/32 byte per number for scales.
 struct Int8Moments {
   static constexpr StateForm form = StateForm::int8;
 
@@ -150,7 +148,7 @@ struct Int8Moments {
                     const T* values, const Random& random) {
     constexpr std::uint32_t most = non_negative ? 0xFF : 0x7F;
     alignas(64) std::uint32_t bits[moment_lanes];
-    // As integers, magnitudes are ordered as their numbers are, with infinities and NaNs on top.
+    // Read as integers, magnitudes are ordered like their numbers, with infinities and NaNs on top.
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
       bits[i] = detail::bits_as<std::uint32_t>(static_cast<float>(values[i]));
@@ -159,7 +157,7 @@ struct Int8Moments {
     }
     const float top = detail::bits_as<float>((most << cut) + one) - 1;
     float unit = detail::bits_as<float>(largest) / top;
-    const bool vanishes = unit < 1e-37F;  // its reciprocal would be none
+    const bool vanishes = unit < 1e-37F;  // otherwise the reciprocal would be infinite
     if (vanishes) unit = 0;
     const float reciprocal = vanishes ? 0 : 1 / unit;
     units(state, elems)[first / moment_lanes] = unit;
@@ -167,7 +165,7 @@ struct Int8Moments {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t magnitude = bits[i] & 0x7FFFFFFF;
       const float y = detail::bits_as<float>(magnitude) * reciprocal + 1;
-      // 16 bits, and half of the last one's weight: what has a code keeps it.
+      // 16 bits, and half the weight of the last one: numbers with an exact code keep it.
       const std::uint32_t drawn = random.template get<half>(i) << (cut - 16) | 1U << (cut - 17);
       std::uint32_t code = (detail::bits_as<std::uint32_t>(y) - one + drawn) >> cut;
       code = code < most ? code : most;
@@ -178,10 +176,10 @@ struct Int8Moments {
   }
 
  private:
-  static constexpr int cut = 19;  ///< bits of a float's mantissa that codes do not have
+  static constexpr int cut = 19;  ///< bits of a float's mantissa missing in codes
   static constexpr std::uint32_t one = 0x3F800000;
 
-  /// The scales stand behind the codes.
+  /// The scales are behind the codes.
   static float* units(std::byte* state, std::size_t elems) {
     return static_cast<float*>(static_cast<void*>(state + align_up(elems)));
   }
@@ -189,8 +187,7 @@ struct Int8Moments {
 
 namespace detail {
 
-/// The numbers [first, first + count) of a tensor in `form` as floats, and the reverse, rounding to
-/// the nearest: for conversions and for tests. As in FullMoments::open.
+/// Visits the form class of `form`: for conversions (rounding to nearest) and for tests.
 template <bool non_negative, class T, class Visit>
 void visit_form(StateForm form, const Visit& visit) {
   switch (form) {

@@ -26,7 +26,7 @@ void sgd_lanes(auto count, T scale, T momentum, T rate, T decay, T* __restrict p
 
 }  // namespace detail
 
-/// The velocity is kept in the form `Moments`.
+/// Sgd with the velocity in the form `Moments`.
 template <class Moments = FullMoments>
 struct SgdWith {
   float momentum = 0.9F;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Square roots of a few numbers at once, in place.
 ///
-/// std::sqrt sets errno, which keeps compilers from vectorizing a loop over it unless the whole
-/// program is built with -fno-math-errno; a header cannot ask for that. Four lanes suffice: the
-/// divider of x86 processors takes as long per element at any width.
+/// std::sqrt sets errno, so compilers do not vectorize loops over it unless the whole program is built with
+/// -fno-math-errno, which a header cannot request. Four lanes suffice: the divider of x86 processors takes as long
+/// per element at any width.
 #pragma once
 
 #include <cmath>

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// An optimizer's state in a store, read ahead of each update and written behind it.
+/// An optimizer's state in a store, read ahead of each update and written afterwards.
 ///
-/// What is in memory is a window of a few slots. While one turn is updated in its slot, those before
-/// it are on their way out and those behind it on their way in, as far as there are slots; the first
-/// turns of the next update are read as soon as the last ones of this one have left. A read into a
-/// slot waits for the write out of it, so a slow store makes updates longer, and changes neither bits
-/// nor bytes.
+/// Memory holds a window of a few slots. While one turn is updated in its slot, earlier turns are being written and
+/// later ones read, as far as there are slots; the first turns of the next update are read as soon as the last ones
+/// of this update have left. A read into a slot waits for the write out of it, so a slow store makes updates longer,
+/// and changes neither bits nor bytes.
 ///
-/// Whatever fails is final: an update may then have been made of some parameters and not of others,
-/// and state may be lost. Everything that follows is the same error, until write() has brought all of
-/// the state anew.
+/// Every failure is final: an update may have changed some parameters and not others, and state may be lost. All
+/// later calls return the same error, until write() has replaced the whole state.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +23,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A store for an optimizer's state, which is then in memory by turns. Nobody else uses it.
+/// A store for an optimizer's state, which is then in memory by turns. No other user may share the store.
 struct MomentStore {
-  StoreRef store{};       ///< none: the state is in memory. It outlives the training
-  MomentWindow window{};  ///< memory that the state passes through
+  StoreRef store{};       ///< none: the state is in memory. Must outlive the training
+  MomentWindow window{};  ///< memory for the passing state
 };
 
 namespace detail {
@@ -39,7 +37,7 @@ class StoredMoments {
   StoredMoments& operator=(const StoredMoments&) = delete;
   ~StoredMoments() { finish(); }
 
-  /// All state is zero. What the store holds does not matter.
+  /// A state of zeros. Earlier contents of the store do not matter.
   static Result<std::unique_ptr<StoredMoments>> make(MomentTurns turns, const StoreRef& store) {
     if (store.bytes() < turns.store_bytes())
       return Error::say("the optimizer's state takes ", shown(turns.store_bytes()),
@@ -57,11 +55,11 @@ class StoredMoments {
   }
 
   const MomentTurns& turns() const { return turns_; }
-  /// Why nothing can go on; none if it can.
+  /// The final error, if there is one.
   const Error& failure() const { return failure_; }
 
-  /// update(piece, state) of each piece of the turns [first, last): with its number, and where its turn
-  /// is in memory. Neither allocates nor throws if `update` does not.
+  /// Calls update(piece, state) for each piece of the turns [first, last), with the piece's number and the turn's
+  /// place in memory. Neither allocates nor throws if `update` does not.
   template <class Update>
   Error run(std::size_t first, std::size_t last, const Update& update) {
     for (std::size_t t = first; t < last; ++t) {
@@ -74,14 +72,14 @@ class StoredMoments {
     return failure_;
   }
 
-  /// put(ConstBytes) of all state, in the order of the block that UpdateTable lays out; its first error,
-  /// or the store's.
+  /// Calls put(ConstBytes) for the whole state, in the order of UpdateTable's block; returns the first error of `put`
+  /// or the store.
   template <class Put>
   Error read(const Put& put) {
     rewind(0);
     for (const MomentTurns::Part& part : turns_.parts()) {
       if (failure_) return failure_;
-      // Offsets in the store are whole units, and so is the turn's end.
+      // Offsets in the store are whole units, as is the end of the turn.
       const std::size_t begin = part.at / unit * unit;
       const std::size_t bytes = div_up(part.at + part.bytes, unit) * unit - begin;
       const Bytes to(window_.data(), Shape(bytes));
@@ -99,8 +97,8 @@ class StoredMoments {
     return {};
   }
 
-  /// fill(piece, state) of each piece, as in run(): all state anew, from zeros. After an error of `fill`,
-  /// or of the store, none of it is worth anything.
+  /// Calls fill(piece, state) for each piece, as in run(), to replace the whole state, starting from zeros. After an
+  /// error of `fill` or the store, the state is useless.
   template <class Fill>
   Error write(const Fill& fill) {
     finish();
@@ -148,7 +146,7 @@ class StoredMoments {
     if (turn.bytes != 0)
       begin_transfer(k, direction, turn.offset, Bytes(slot(k), Shape(turn.bytes)));
   }
-  /// For what is under way in slot k.
+  /// Waits for the transfer under way in slot k.
   void wait(std::size_t k) {
     if (!under_way_[k]) return;
     under_way_[k] = false;
@@ -158,9 +156,8 @@ class StoredMoments {
     for (std::size_t k = 0; k < under_way_.size(); ++k) wait(k);
   }
 
-  // Turns are counted through all updates: number n is of turn n % turns, in slot n % slots. There are
-  // no more slots than turns, so what is read was written by a transfer that an earlier read, or this
-  // one, has waited for.
+  // Turns are counted through all updates: number n is turn n % turns, in slot n % slots. There are no more slots
+  // than turns, so a turn that is read was written by a transfer that this read, or an earlier one, has waited for.
 
   void begin_read() {
     const std::size_t t = static_cast<std::size_t>(begun_ % turns_.turns().size());
@@ -171,7 +168,7 @@ class StoredMoments {
     else std::memset(slot(k), 0, turns_.turns()[t].bytes);
   }
 
-  /// Where turn t is in memory, in its turn or out of it.
+  /// The place of turn t in memory, in order or out of order.
   std::byte* open(std::size_t t) {
     if (next_ % turns_.turns().size() != t) rewind(t);
     if (failure_) return nullptr;
@@ -193,7 +190,7 @@ class StoredMoments {
     }
   }
 
-  /// Turn t comes next: what was read ahead of others is given up.
+  /// Turn t comes next: drops other turns that were read ahead.
   void rewind(std::size_t t) {
     finish();
     next_ = begun_ = t;
@@ -202,9 +199,9 @@ class StoredMoments {
   MomentTurns turns_;
   StoreRef store_;
   Block<std::byte> window_;
-  Array<bool> written_;                 ///< by turn; one that was not is zero
+  Array<bool> written_;                 ///< by turn; a turn never written is zero
   Array<bool> under_way_;               ///< by slot
-  std::uint64_t next_ = 0, begun_ = 0;  ///< turns that were updated, and whose reads began
+  std::uint64_t next_ = 0, begun_ = 0;  ///< turns updated so far, and reads begun so far
   Error failure_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How long steps take whose optimizer's state is in a store, as StoredMoments moves it.
+/// The time of steps whose optimizer's state is in a store, moved like by StoredMoments.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The turns of one update after another, in two lanes: as StoredMoments, with a link that takes its
-/// time.
+/// The turns of consecutive updates, in two lanes: like StoredMoments, over a link that takes time.
 class TurnsInLanes {
  public:
   TurnsInLanes(const MomentTurns& turns, const LinkCost& link, double update_seconds)
@@ -20,7 +19,7 @@ class TurnsInLanes {
         seconds_per_byte_(update_seconds / static_cast<double>(turns.store_bytes())),
         end_(turns.slot_count()) {}
 
-  /// Updates what is in the turns [first, last); adds the seconds of waits to `waited`.
+  /// Updates the turns [first, last); adds the seconds of waits to `waited`.
   void update(std::size_t first, std::size_t last, Lanes& lanes, double& waited) {
     for (std::size_t t = first; t < last; ++t) {
       if (begun_ == next_) begin_read(lanes, waited);
@@ -52,15 +51,15 @@ class TurnsInLanes {
   const MomentTurns& turns_;
   LinkCost link_;
   double seconds_per_byte_;
-  Array<double> end_;  ///< of what is under way, by slot
+  Array<double> end_;  ///< end of the transfer under way, by slot
   std::size_t next_ = 0, begun_ = 0;
 };
 
 }  // namespace detail
 
-/// The cost of `plan` as evaluate() has it, if its optimizer's state takes `turns` in a store behind
-/// the same `link` as the plan's own transfers: of a step that others came before. Waits for the
-/// state are among `stall_seconds`; `written_bytes` stay those of activations.
+/// The cost of `plan` as by evaluate(), with the optimizer's state in a store, in `turns`, behind the same `link` as
+/// the plan's own transfers; for a step after others. Waits for state count in `stall_seconds`; `written_bytes`
+/// counts activations only.
 inline PlanCost evaluate(const Graph& graph, const CostProfile& profile, const Plan& plan,
                          const Schedule& schedule, const LinkCost& link, const MomentTurns& turns) {
   PlanCost cost = evaluate(graph, profile, plan, schedule, link);

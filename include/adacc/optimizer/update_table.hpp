@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Where an optimizer's state lies, and the update of all parameters at once.
+/// The layout of an optimizer's state, and the update of all parameters at once.
 ///
-/// All state is one block. Tensor i of all parameters comes before tensor i + 1 of any, each starts
-/// 64-byte aligned, so that full moments mirror the block of parameters. Ranges of all parameters and
-/// of a pass are tiles of one parallel loop: small parameters cost no loop of their own. Everything
-/// is laid out once; an update allocates nothing.
+/// All state is one block. Tensor i of all parameters comes before tensor i + 1 of any; each starts 64-byte aligned,
+/// so full moments mirror the block of parameters. Ranges of all parameters in a pass are tiles of one parallel loop:
+/// small parameters cost no loop of their own. The layout is made once; an update allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +18,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update works on: the block of parameters, that of gradients, which mirrors those of them
-/// that are trained, and `state` as the UpdateTable lays it out. Parameters in bfloat16 are `held`, and
-/// `params` is empty then.
+/// The memory of an update: the block of parameters, the block of gradients, which mirrors the trained parameters,
+/// and `state` in the layout of the UpdateTable. Parameters in bfloat16 are `held`; then `params` is empty.
 template <class T>
 struct UpdateMemory {
   View<T> params;
@@ -30,8 +28,8 @@ struct UpdateMemory {
   View<bfloat16> held{};
 };
 
-/// Elements [begin, begin + elems) of a parameter, with what belongs to them, and nothing of the rest. Values
-/// are `held` if they are in bfloat16.
+/// Elements [begin, begin + elems) of a parameter, with only their gradient and state. Values are `held` if in
+/// bfloat16.
 template <class T>
 struct ParameterPiece {
   const ParameterSpec& parameter;
@@ -48,11 +46,12 @@ class UpdateTable {
  public:
   UpdateTable() = default;
 
-  /// For a table of parameters (an Array<Parameter>, or whatever has size() and []), of which those
-  /// that are frozen, or share the storage of an earlier one, are skipped. So are those that are not
-  /// `mine`, by entry of the table, unless it is null: other ranks keep their state and update them.
-  /// Random numbers do not depend on that, nor on whether the table is that of a stage of a network,
-  /// whose first trained parameter is number `first_key` of all that are trained (trained_before()).
+  /// Lays out state for a table of parameters.
+  /// - table: an Array<Parameter>, or another type with size() and []. Frozen parameters, and those that share the
+  ///   storage of an earlier one, are skipped.
+  /// - mine: by entry of the table, whether this rank updates the parameter and keeps its state; null: all
+  /// - first_key: in a stage of a network, the trained parameters before it (trained_before()). Random numbers depend
+  ///   neither on `mine` nor on stages.
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
                                   const bool* mine = nullptr, std::uint32_t first_key = 0) {
@@ -99,7 +98,7 @@ class UpdateTable {
     return made;
   }
 
-  /// Of the parameters of a network, those in front of parameter `first` that are not frozen.
+  /// Counts the parameters of a network before parameter `first` that are not frozen.
   template <class Table>
   static std::uint32_t trained_before(const Table& table, std::size_t first) {
     std::uint32_t count = 0;
@@ -109,17 +108,17 @@ class UpdateTable {
 
   std::size_t bytes() const { return bytes_; }
   std::size_t states() const { return states_; }
-  /// Where tensor i of all parameters begins; that of `states()` is the end.
+  /// Where tensor i of all parameters begins; begin(states()) is the end.
   std::size_t begin(std::size_t i) const { return begins_[i]; }
-  /// Where tensor i of the o-th parameter that is trained and owns its storage begins.
+  /// Where tensor i of the o-th trained owner of storage begins.
   std::size_t begin(std::size_t i, std::size_t o) const { return at_[o * states_ + i]; }
   std::size_t owners() const { return owners_.size(); }
   std::size_t owner(std::size_t o) const { return owners_[o]; }
 
-  /// The optimizer's name and, a line each, what it keeps: "first moment: bf16 4096" (bytes).
+  /// The optimizer's name and one line for each tensor of state: "first moment: bf16 4096" (bytes).
   const std::string& text() const { return text_; }
 
-  /// One update of everything, by the optimizer and for the table that this was made for.
+  /// One update of all parameters, by the optimizer and table of make().
   template <class Optimizer, class Context, class Table, class T>
   void update(const Optimizer& optimizer, Context& context, const Table& table,
               const UpdateMemory<T>& memory, const UpdateTerms& terms) const {
@@ -133,7 +132,7 @@ class UpdateTable {
     for (int pass = 0; pass < passes_; ++pass) {
       const std::size_t* tiles = tiles_.data() + static_cast<std::size_t>(pass) * (owners + 1);
       for_tiles(context, tiles[owners], [&](std::size_t tile, int) {
-        std::size_t low = 0, high = owners;  // the last parameter whose first tile is not behind it
+        std::size_t low = 0, high = owners;  // the last parameter that begins up to `tile`
         while (high - low > 1) {
           const std::size_t middle = (low + high) / 2;
           (tiles[middle] <= tile ? low : high) = middle;
@@ -150,8 +149,8 @@ class UpdateTable {
     }
   }
 
-  /// The part of it that the o-th of owner() has, with values and gradient wherever they are: of all of
-  /// them, one after the other, it has the bits of update().
+  /// Updates the o-th parameter of owner(), with values and gradient anywhere. Calls for all owners together give the
+  /// bits of update().
   template <class Optimizer, class Context, class T>
   void update_one(const Optimizer& optimizer, Context& context, const ParameterSpec& parameter,
                   std::size_t o, T* values, T* gradient, Bytes state, const UpdateTerms& terms,
@@ -162,8 +161,8 @@ class UpdateTable {
                  terms);
   }
 
-  /// The part of that which a piece has: the whole parameter, or, if the optimizer is elementwise, any
-  /// that begins at a multiple of update_tile. Of all pieces, in any order, it has the same bits.
+  /// Updates a piece: the whole parameter or, if the optimizer is elementwise, a piece that begins at a multiple of
+  /// update_tile. Calls for all pieces, in any order, give the bits of update().
   template <class Optimizer, class Context, class T>
   void update_piece(const Optimizer& optimizer, Context& context, const ParameterPiece<T>& piece,
                     const UpdateTerms& terms) const {
@@ -177,7 +176,7 @@ class UpdateTable {
     }
   }
 
-  /// `elems` behind the start of a block, if there is one.
+  /// `block` + `elems`, or null without a block.
   template <class Element>
   static Element* behind(Element* block, std::size_t elems) {
     return block == nullptr ? nullptr : block + elems;
@@ -208,8 +207,8 @@ class UpdateTable {
     else update_held(optimizer, range, piece.held, terms);
   }
 
-  /// Of values in bfloat16: a few at a time are decoded, updated as ever, and rounded, up or down by a
-  /// stream of their own. So they follow what is less than half of their last bit.
+  /// Updates values in bfloat16: decodes a few at a time, updates them as usual, and rounds them stochastically by a
+  /// stream of their own. So updates of less than half the last bit add up.
   template <class Optimizer, class T>
   static void update_held(const Optimizer& optimizer, ParameterRange<T> range, bfloat16* held,
                           const UpdateTerms& terms) {
@@ -221,7 +220,7 @@ class UpdateTable {
       range.count = left < held_at_once ? left : held_at_once;
       bfloat16* const from = held + range.first;
       for (std::size_t i = 0; i < range.count; ++i) values[i] = static_cast<T>(to_float(from[i]));
-      // Ranges name elements by where they are in their piece.
+      // Ranges name elements by their place in the piece.
       range.values =
           reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(values) - range.first * sizeof(T));
       optimizer.update(range, terms);
@@ -238,10 +237,10 @@ class UpdateTable {
   std::size_t bytes_ = 0, states_ = 0;
   int passes_ = 1;
   Array<std::size_t> owners_;  ///< entries of the table
-  Array<std::uint32_t> keys_;  ///< of each, the number among those that are trained
-  Array<std::size_t> at_;      ///< owner by tensor: where it begins
+  Array<std::uint32_t> keys_;  ///< for each, its number among trained parameters
+  Array<std::size_t> at_;      ///< owner by tensor: where the tensor begins
   Array<std::size_t> begins_;
-  Array<std::size_t> tiles_;  ///< pass by owner: the tiles before it; and all
+  Array<std::size_t> tiles_;  ///< pass by owner: the tiles before; and all tiles
   std::string text_;
 };
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-/// Keep the activation encoded by `Codec`; decode it before its first reader in backward.
+/// Keep the activation encoded by `Codec`; decode it before the first reader in backward.
 ///
-/// Forward is exact: the activation is encoded after its last reader there. `Compress<Tolerated>`
-/// leaves the choice of the codec to the layers that read the activation in backward.
+/// Forward is exact: the activation is encoded after the last reader there. `Compress<Tolerated>` leaves the choice
+/// of the codec to the layers that read the activation in backward.
 #pragma once
 
 #include "policy.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// In place of a codec: the first candidate of the activation (Graph::candidates); if it has
-/// none, the activation is retained.
+/// In place of a codec: the first candidate of the activation (Graph::candidates). Without candidates the activation
+/// is retained.
 struct Tolerated {};
 
 template <class Codec>

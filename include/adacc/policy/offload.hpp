@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Keep the activation outside of the arena, in a store that the caller lends: on a disk, in other
-/// memory, on a GPU's host.
+/// Keep the activation outside of the arena, in a store lent by the caller: on a disk, in other memory, on a GPU's
+/// host.
 ///
-/// `Offload<>` sends it as it is, so nothing is lost; `Offload<Compress<Codec>>` sends it encoded.
-/// It leaves the arena only as far as the step's room demands (Plan::room_bytes), and the peak holds
-/// whatever the store's speed is: a slow one makes steps longer.
+/// `Offload<>` sends the activation unencoded, so nothing is lost; `Offload<Compress<Codec>>` sends the encoded one.
+/// The activation leaves the arena only if the step needs the room (Plan::room_bytes). The peak does not depend on
+/// the speed of the store: a slow store makes steps longer.
 #pragma once
 
 #include "policy.hpp"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What can become of an activation between forward and the last backward step that reads it: it is
-/// kept in some form, or dropped and recomputed.
+/// The fate of an activation between forward and the last reader in backward: kept in some form, or dropped and
+/// recomputed.
 ///
-/// A policy type (Retain, Compress<Codec>, Offload<>, Recompute, Planned) is a tag: it lowers to a `Policy`
-/// value in the plan, and nothing downstream is templated on it. It governs the activation that its
-/// layer *produces*.
+/// Policy types (Retain, Compress<Codec>, Offload<>, Recompute, Planned) are tags: each lowers to a `Policy` value in
+/// the plan, and no later code is a template over them. A policy governs the activation *produced* by its layer.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +15,26 @@ namespace adacc { inline namespace v0_1 {
 /// One activation's entry in a plan.
 class Policy {
  public:
-  /// Left to the planner.
+  /// The choice is left to the planner.
   constexpr Policy() = default;
 
-  /// Whether it is still open: left to the planner.
+  /// Whether the choice is left to the planner.
   constexpr bool planned() const { return kind_ == Kind::planned; }
   constexpr bool keeps() const { return kind_ == Kind::keep; }
   constexpr bool recomputes() const { return kind_ == Kind::recompute; }
 
-  /// If it keeps(): how.
+  /// How the activation is kept; only if keeps().
   constexpr const Form& form() const { return form_; }
-  /// If it keeps the activation encoded: by what. Otherwise null.
+  /// The codec of an encoded activation; otherwise null.
   constexpr const CodecInfo* codec() const { return form_.codec; }
-  /// Whether it keeps the activation in the arena, just as it is.
+  /// Whether the activation is kept in the arena, unencoded.
   constexpr bool retains() const { return keeps() && form_ == Form{}; }
-  /// Whether it keeps it encoded, wherever.
+  /// Whether the activation is kept encoded, in any place.
   constexpr bool encodes() const { return keeps() && form_.encoded(); }
-  /// Whether it may leave the arena.
+  /// Whether the activation may leave the arena.
   constexpr bool travels() const { return keeps() && form_.travels(); }
 
-  /// Another one for each policy of a plan, the same in every process.
+  /// A distinct number for each policy of a plan, equal in every process.
   constexpr std::uint64_t number() const { return form_.number() << 1 | (recomputes() ? 1U : 0U); }
 
   friend constexpr bool operator==(const Policy&, const Policy&) = default;
@@ -55,11 +54,11 @@ constexpr Policy keep(const Form& form) {
   policy.form_ = form;
   return policy;
 }
-/// Keeps the activation as it is.
+/// Keeps the activation in the arena, unencoded.
 constexpr Policy retain() { return keep(Form{}); }
-/// Sends it to a store as it is.
+/// Sends the activation to a store, unencoded.
 constexpr Policy offload() { return keep(Form{nullptr, Place::store}); }
-/// Keeps it encoded.
+/// Keeps the activation in the arena, encoded by `codec`.
 constexpr Policy compress(const CodecInfo* codec) { return keep(Form{codec}); }
 constexpr Policy recompute() {
   Policy policy;
@@ -67,7 +66,7 @@ constexpr Policy recompute() {
   return policy;
 }
 
-/// "retain", "recompute", "planned" or the codec's name.
+/// "planned", "recompute" or the name of the form.
 constexpr const char* name_of(const Policy& policy) {
   return policy.planned() ? "planned" : policy.recomputes() ? "recompute" : policy.form().name();
 }

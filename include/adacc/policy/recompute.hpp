@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Drop the activation after its last reader in forward and run its layer again in backward.
+/// Drop the activation after the last reader in forward and run the layer again in backward.
 ///
-/// A run of consecutive recomputed activations is produced once per backward pass, from the
-/// nearest activation before it that is kept. If that one is kept without loss, loss and
-/// gradients are bit-identical to those of `Retain`.
+/// A run of consecutive recomputed activations is produced once per backward pass, from the nearest kept activation
+/// before the run. If this one is kept without loss, loss and gradients are bit-identical to those of `Retain`.
 #pragma once
 
 #include "policy.hpp"

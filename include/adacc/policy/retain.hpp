@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Keep the activation as it is until its last reader in backward.
+/// Keep the activation unencoded until the last reader in backward.
 #pragma once
 
 #include "policy.hpp"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// A store in memory of the caller's: memory that the arena should not be in (another node's, a
-/// GPU's host), and a double for tests.
+/// A store in memory of the caller's: memory outside of the arena (another node's, a GPU's host), and a double for
+/// tests.
 ///
-/// Without a speed, transfers are copies made at begin(). With one, they take their time on a clock
-/// that the test owns, one after the other over one link. In hostile mode nothing is copied before
-/// wait(), and what a read is to fill holds garbage until then: whoever uses memory again too early,
-/// or reads it before it is there, gets wrong numbers.
+/// Without a speed, transfers are copies made at begin(). With a speed, they take time on a clock owned by the test,
+/// one after the other over one link. In hostile mode nothing is copied before wait(), and memory to be filled by a
+/// read holds garbage until then: code that uses memory again too early, or reads too early, gets wrong numbers.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +17,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The speed of a link, on a clock that can be told to pass.
+/// The speed of a link, on a clock that a test may set.
 struct StoreSpeed {
   ClockRef clock;  ///< seconds; none: transfers take no time
-  /// Lets the clock reach a time: sleeps, or sets a made-up clock. Must be there if clock is.
+  /// Lets the clock reach a time: sleeps, or sets a made-up clock. Required if there is a clock.
   void (*pass)(void* state, double until) = nullptr;
   void* state = nullptr;
   double write_rate = 1e9;  ///< bytes a second
@@ -32,14 +31,13 @@ struct StoreSpeed {
 class MemoryStore {
  public:
   MemoryStore() = default;
-  /// Over `memory`, which stays the caller's and outlives the store.
+  /// A store in `memory`, which stays the caller's and must outlive the store.
   explicit MemoryStore(Bytes memory) : memory_(memory) {}
 
-  /// From the next prepare() on.
+  /// Takes effect at the next prepare().
   StoreSpeed speed;
   bool hostile = false;
-  /// Transfers from number `fail_from` on, counted from 0, and before number `fail_to`, fail with
-  /// `failure`, if it is an error.
+  /// If `failure` is an error, transfers with numbers in [fail_from, fail_to), counted from 0, fail with it.
   std::uint64_t fail_from = 0, fail_to = ~std::uint64_t{0};
   Error failure;
 
@@ -52,21 +50,21 @@ class MemoryStore {
     return {};
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Transfer& mine = transfer(ticket);
-    mine.what = what;
-    mine.fails = static_cast<bool>(failure) && begun_ >= fail_from && begun_ < fail_to;
+  void begin(int ticket, const StoreTransfer& request) {
+    Transfer& entry = transfer(ticket);
+    entry.what = request;
+    entry.fails = static_cast<bool>(failure) && begun_ >= fail_from && begun_ < fail_to;
     ++begun_;
-    const bool write = what.direction == StoreTransfer::Direction::write;
+    const bool write = request.direction == StoreTransfer::Direction::write;
     if (speed.clock) {
       const double now = speed.clock();
-      const double size = static_cast<double>(what.memory.size());
+      const double size = static_cast<double>(request.memory.size());
       free_at_ = (now > free_at_ ? now : free_at_) + speed.latency +
                  size / (write ? speed.write_rate : speed.read_rate);
-      mine.end = free_at_;
+      entry.end = free_at_;
     }
-    if (!hostile) return copy(mine);
-    if (!write) std::memset(what.memory.data(), 0xFF, what.memory.size());  // floats: NaN
+    if (!hostile) return copy(entry);
+    if (!write) std::memset(request.memory.data(), 0xFF, request.memory.size());  // floats: NaN
   }
 
   bool done(int ticket) const {
@@ -74,10 +72,10 @@ class MemoryStore {
   }
 
   Error wait(int ticket) {
-    Transfer& mine = transfer(ticket);
-    if (!done(ticket)) speed.pass(speed.state, mine.end);
-    if (hostile) copy(mine);
-    return mine.fails ? failure : Error();
+    Transfer& entry = transfer(ticket);
+    if (!done(ticket)) speed.pass(speed.state, entry.end);
+    if (hostile) copy(entry);
+    return entry.fails ? failure : Error();
   }
 
   /// Transfers begun so far.
@@ -91,18 +89,18 @@ class MemoryStore {
   };
   Transfer& transfer(int ticket) { return transfers_[static_cast<std::size_t>(ticket)]; }
 
-  void copy(const Transfer& mine) {
-    const Bytes memory = mine.what.memory;
-    std::byte* const place = memory_.data() + mine.what.offset;
-    if (mine.fails) return;
-    if (mine.what.direction == StoreTransfer::Direction::write)
+  void copy(const Transfer& entry) {
+    const Bytes memory = entry.what.memory;
+    std::byte* const place = memory_.data() + entry.what.offset;
+    if (entry.fails) return;
+    if (entry.what.direction == StoreTransfer::Direction::write)
       std::memcpy(place, memory.data(), memory.size());
     else std::memcpy(memory.data(), place, memory.size());
   }
 
   Bytes memory_;
   Array<Transfer> transfers_;  ///< by ticket
-  double free_at_ = 0;         ///< when the link has nothing to do
+  double free_at_ = 0;         ///< when the link becomes idle
   std::uint64_t begun_ = 0;
 };
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// A store in page-locked memory of the host, for activations of a GPU.
 ///
-/// Copies go over two streams of the store's own, one for each direction, since a device copies both
-/// ways at a time, beside the kernels of the stream that a step runs on.
-/// Events order them, and the host waits for none: a transfer begins behind all that was queued
-/// on the step's stream before begin(), and all that is queued there behind wait() finds it ended. A step that
-/// is captured takes both streams into its graph.
-/// So done() is always true, as wait() returns at once, and slices never wait. Whoever looks at the
-/// memory from the host, or gives it back, synchronizes the step's stream first.
+/// Copies go over two streams of the store, one for each direction, since a device copies both ways at a time, beside
+/// the kernels of the step's stream. Events order the copies, and the host waits for none: a transfer begins after
+/// all work queued on the step's stream before begin(), and all work queued there after wait() finds the transfer
+/// ended. If a step is captured, its graph includes both streams. So done() is always true, wait() returns at once,
+/// and slices never wait. Before the host looks at the memory, or gives it back, synchronize the step's stream.
 ///
-/// Steps ran with it on the executor of tests, and its order was tested against a runtime made up for
-/// that; not run on a GPU.
+/// Steps ran with this store on the executor of tests, and the order was tested against a made-up runtime; not run on
+/// a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,27 +29,27 @@ class PinnedHost {
   PinnedHost() = default;
   PinnedHost(PinnedHost&&) noexcept = default;
   PinnedHost& operator=(PinnedHost&&) noexcept = default;
-  /// Copies that are still queued have ended when it returns.
+  /// Waits for copies that are still queued.
   ~PinnedHost() {
     for (const Stream* stream : {&writes_, &reads_})
       if (stream->get() != nullptr) static_cast<void>(cudaStreamSynchronize(stream->get()));
   }
 
-  /// `bytes` of the host's memory for the current device; `stream` is that of the steps' context
-  /// (Cuda::stream()): a step on another one refuses the store.
+  /// `bytes` of host memory for the current device. `stream` must be the stream of the steps' context
+  /// (Cuda::stream()): a step on another stream refuses the store.
   static Result<PinnedHost> make(std::size_t bytes, cudaStream_t stream = nullptr) {
-    PinnedHost made;
+    PinnedHost host;
     if (const Error why = detail::stream_fault(stream))
       return Error::say("page-locked memory to offload to: ", why.text());
-    made.bytes_ = align_up(bytes);
-    made.stream_ = stream;
-    cudaError_t status = cudaStreamCreateWithFlags(made.writes_.place(), cudaStreamNonBlocking);
+    host.bytes_ = align_up(bytes);
+    host.stream_ = stream;
+    cudaError_t status = cudaStreamCreateWithFlags(host.writes_.place(), cudaStreamNonBlocking);
     if (status == cudaSuccess)
-      status = cudaStreamCreateWithFlags(made.reads_.place(), cudaStreamNonBlocking);
+      status = cudaStreamCreateWithFlags(host.reads_.place(), cudaStreamNonBlocking);
     if (status == cudaSuccess && bytes > 0)
-      status = cudaHostAlloc(made.memory_.place(), made.bytes_, cudaHostAllocDefault);
-    if (status == cudaSuccess) return static_cast<PinnedHost&&>(made);
-    return Error::say("no page-locked memory of ", shown(made.bytes_),
+      status = cudaHostAlloc(host.memory_.place(), host.bytes_, cudaHostAllocDefault);
+    if (status == cudaSuccess) return static_cast<PinnedHost&&>(host);
+    return Error::say("no page-locked memory of ", shown(host.bytes_),
                       " to offload to: ", cudaGetErrorString(status));
   }
 
@@ -71,28 +69,29 @@ class PinnedHost {
     return {};
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    std::byte* const place = static_cast<std::byte*>(memory_.get()) + what.offset;
-    const bool write = what.direction == StoreTransfer::Direction::write;
-    void* const to = write ? place : what.memory.data();
-    const void* const from = write ? what.memory.data() : place;
+  void begin(int ticket, const StoreTransfer& request) {
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    std::byte* const place = static_cast<std::byte*>(memory_.get()) + request.offset;
+    const bool write = request.direction == StoreTransfer::Direction::write;
+    void* const to = write ? place : request.memory.data();
+    const void* const from = write ? request.memory.data() : place;
     cudaStream_t const copies = write ? writes_.get() : reads_.get();
-    mine.status = cudaEventRecord(mine.begun.get(), stream_);
-    then(mine, [&] { return cudaStreamWaitEvent(copies, mine.begun.get(), 0); });
-    then(mine,
-         [&] { return cudaMemcpyAsync(to, from, what.memory.size(), cudaMemcpyDefault, copies); });
-    then(mine, [&] { return cudaEventRecord(mine.ended.get(), copies); });
+    state.status = cudaEventRecord(state.begun.get(), stream_);
+    then(state, [&] { return cudaStreamWaitEvent(copies, state.begun.get(), 0); });
+    then(state, [&] {
+      return cudaMemcpyAsync(to, from, request.memory.size(), cudaMemcpyDefault, copies);
+    });
+    then(state, [&] { return cudaEventRecord(state.ended.get(), copies); });
   }
 
   bool done(int) const { return true; }
 
-  /// The reason why a copy could not be queued. That one failed later is what the stream says when it
-  /// is synchronized, as of kernels.
+  /// The reason why a copy could not be queued. A copy that fails later is reported when the stream is synchronized,
+  /// like a failed kernel.
   Error wait(int ticket) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    then(mine, [&] { return cudaStreamWaitEvent(stream_, mine.ended.get(), 0); });
-    return mine.status == cudaSuccess ? Error() : fault(mine.status);
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    then(state, [&] { return cudaStreamWaitEvent(stream_, state.ended.get(), 0); });
+    return state.status == cudaSuccess ? Error() : fault(state.status);
   }
 
  private:
@@ -100,7 +99,7 @@ class PinnedHost {
   using Stream = detail::CudaHandle<cudaStream_t, &cudaStreamDestroy>;
   struct Ticket {
     Event begun;  ///< on the step's stream
-    Event ended;  ///< on that of the store's which copies
+    Event ended;  ///< on the store's stream of copies
     cudaError_t status = cudaSuccess;
   };
 

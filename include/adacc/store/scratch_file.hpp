@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// A store on a disk: one file without a name, past the page cache, gone with the process.
 ///
-/// What decides on a real disk: O_DIRECT, because copies in the page cache are the memory that is to
-/// be saved, and cost as much as encoding would; O_TMPFILE, so that nothing is left behind whatever
-/// ends the process; room taken at set-up, so that a full disk is an error before training starts.
-/// Transfers go through io_uring, or through a thread if the kernel or a container refuses it.
-/// Linux only. Bytes on the disk are not encrypted: docs/offload.md has what that means.
+/// Three things matter on a real disk. O_DIRECT: copies in the page cache would take the very memory to be saved, and
+/// cost as much as encoding. O_TMPFILE: nothing is left behind, whatever ends the process. Room taken at set-up: a
+/// full disk is an error before training starts. Transfers go through io_uring, or through a thread if the kernel or
+/// a container refuses io_uring. Linux only. Bytes on the disk are not encrypted: see docs/offload.md.
 #pragma once
 
 #include <fcntl.h>
@@ -34,16 +33,16 @@ class ScratchFile {
  public:
   ScratchFile() = default;
 
-  /// A file of `bytes` bytes in `folder`, which must lie on a disk with room for it. `automatic`
-  /// takes io_uring if it can be had. Do not move it while it is lent.
+  /// A file of `bytes` bytes in `folder`, which must lie on a disk with room for the file. `automatic` takes io_uring
+  /// if available. Do not move the object while lent.
   static Result<ScratchFile> make(const std::string& folder, std::size_t bytes,
                                   FileEngine engine = FileEngine::automatic) {
-    ScratchFile made;
-    made.folder_ = folder;
-    if (Error why = made.open()) return why;
-    if (Error why = made.take_room(bytes)) return why;
-    if (Error why = made.start(engine)) return why;
-    return made;
+    ScratchFile scratch;
+    scratch.folder_ = folder;
+    if (Error why = scratch.open()) return why;
+    if (Error why = scratch.take_room(bytes)) return why;
+    if (Error why = scratch.start(engine)) return why;
+    return scratch;
   }
 
   std::size_t bytes() const { return bytes_; }
@@ -58,9 +57,9 @@ class ScratchFile {
     else thread_->prepare(tickets);
     return {};
   }
-  void begin(int ticket, const StoreTransfer& what) {
-    if (uring_) uring_->begin(ticket, what);
-    else thread_->begin(ticket, what);
+  void begin(int ticket, const StoreTransfer& request) {
+    if (uring_) uring_->begin(ticket, request);
+    else thread_->begin(ticket, request);
   }
   bool done(int ticket) { return uring_ ? uring_->done(ticket) : thread_->done(ticket); }
   Error wait(int ticket) {
@@ -70,7 +69,7 @@ class ScratchFile {
   }
 
  private:
-  /// An open file, closed when it goes out of scope.
+  /// An open file, closed by the destructor.
   class Handle {
    public:
     Handle() = default;
@@ -119,7 +118,7 @@ class ScratchFile {
       return fault(
           "it lies in memory (tmpfs) or can't be accessed past the page cache: offloading "
           "there takes the memory that it is to save; choose a folder on a disk");
-    alignment_ = 4096;  // what older kernels do not tell is at most a page
+    alignment_ = 4096;  // older kernels do not tell the alignment: at most a page
     if (answered) {
       const std::size_t memory = status.stx_dio_mem_align, places = status.stx_dio_offset_align;
       alignment_ = memory > places ? memory : places;
@@ -132,7 +131,7 @@ class ScratchFile {
     bytes_ = div_up(bytes, alignment_) * alignment_;
     const auto size = static_cast<off_t>(bytes_);
     if (size < 0) return fault("a file of ", shown(bytes), " is larger than any can be");
-    struct statvfs before {};  // what does not fit takes all that there is first
+    struct statvfs before {};  // a request that does not fit first takes all room there is
     const bool known = ::fstatvfs(file_.get(), &before) == 0;
     int reason = bytes_ == 0 || ::fallocate(file_.get(), 0, 0, size) == 0 ? 0 : errno;
     if (reason == EOPNOTSUPP) reason = ::ftruncate(file_.get(), size) == 0 ? 0 : errno;

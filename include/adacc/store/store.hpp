@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT
-/// The store contract: where a step may keep activations outside of its arena.
+/// The store contract: places outside of the arena where a step may keep activations.
 ///
 /// A store is any object with
 ///
-///     std::size_t bytes() const;       // that it has room for, constant
-///     std::size_t alignment() const;   // a power of 2, at least 64, constant: offsets, addresses and
-///                                      // sizes of transfers are multiples of it
+///     std::size_t bytes() const;       // room, constant
+///     std::size_t alignment() const;   // a power of 2, at least 64, constant: divides the offsets,
+///                                      // addresses and sizes of transfers
 ///     Error prepare(int tickets, Bytes memory);
-///     void  begin(int ticket, StoreTransfer what);
+///     void  begin(int ticket, StoreTransfer request);
 ///     bool  done(int ticket);          // const or not
 ///     Error wait(int ticket);
 ///
-/// and, if transfers may be from and to memory of a device's, too,
+/// and, if transfers may also be from and to memory of a device,
 ///
-///     const void* stream() const;      // of the device: transfers are ordered with its work, constant
+///     const void* stream() const;      // of the device, constant: orders transfers with its work
 ///
-/// prepare() belongs to set-up, may take time and memory, and says for how many tickets transfers
-/// will begin and in which memory they all lie; it is called again when either changes, and never
-/// while a transfer is under way. The rest belongs to the step: it neither allocates nor throws.
+/// prepare() belongs to set-up and may take time and memory. It tells the number of tickets and the memory in which
+/// all transfers lie. It is called again when either changes, but never while a transfer is under way. The other
+/// functions belong to the step: they neither allocate nor throw.
 ///
-/// begin() starts a transfer under `ticket`, 0 <= ticket < tickets, and returns at once. Until
-/// wait() for that ticket has returned, a write may read its memory, and a read may have put
-/// anything into it. Transfers may end in any order; whoever wants one to begin behind another waits
-/// in between. done() says whether wait() would return at once. wait() returns once the transfer has
-/// ended, with the reason if it failed; then the ticket is free for another. After an error the store
-/// can be used on: what was lost is the bytes of that transfer.
+/// begin() starts a transfer under `ticket`, 0 <= ticket < tickets, and returns at once. Until wait() for the ticket
+/// has returned, a write may read its memory, and a read may have put anything into it. Transfers may end in any
+/// order; to begin one after another, wait in between. done() says whether wait() would return at once. wait()
+/// returns once the transfer has ended, with the reason if it failed; then the ticket is free for another transfer. A
+/// store remains usable after an error: only the bytes of the failed transfer are lost.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +43,7 @@ struct StoreTransfer {
   Bytes memory;
 };
 
-/// A reference to the caller's store; by default there is none.
+/// A reference to the caller's store; empty by default.
 class StoreRef {
  public:
   constexpr StoreRef() = default;
@@ -64,11 +63,13 @@ class StoreRef {
   Error prepare(int tickets, Bytes memory) const {
     return calls_->prepare(object_, tickets, memory);
   }
-  void begin(int ticket, const StoreTransfer& what) const { calls_->begin(object_, ticket, what); }
+  void begin(int ticket, const StoreTransfer& request) const {
+    calls_->begin(object_, ticket, request);
+  }
   bool done(int ticket) const { return calls_->done(object_, ticket); }
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
   bool reaches_devices() const { return calls_->stream != nullptr; }
-  /// Of a store that reaches devices.
+  /// The stream of a store that reaches devices.
   const void* stream() const { return calls_->stream(object_); }
 
  private:
@@ -79,7 +80,7 @@ class StoreRef {
     void (*begin)(void*, int, const StoreTransfer&);
     bool (*done)(void*, int);
     Error (*wait)(void*, int);
-    const void* (*stream)(void*);  ///< none: it does not reach devices
+    const void* (*stream)(void*);  ///< null: does not reach devices
   };
   template <class Store>
   static constexpr Calls calls_of{
@@ -88,8 +89,8 @@ class StoreRef {
       [](void* store, int tickets, Bytes memory) -> Error {
         return static_cast<Store*>(store)->prepare(tickets, memory);
       },
-      [](void* store, int ticket, const StoreTransfer& what) {
-        static_cast<Store*>(store)->begin(ticket, what);
+      [](void* store, int ticket, const StoreTransfer& request) {
+        static_cast<Store*>(store)->begin(ticket, request);
       },
       [](void* store, int ticket) -> bool { return static_cast<Store*>(store)->done(ticket); },
       [](void* store, int ticket) -> Error { return static_cast<Store*>(store)->wait(ticket); },

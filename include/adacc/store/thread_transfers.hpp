@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Transfers to and from a file by a thread with pread and pwrite: what works everywhere.
+/// Transfers to and from a file by a thread with pread and pwrite, which work everywhere.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class ThreadTransfers {
  public:
-  /// The file stays the caller's, and open until this is destroyed.
+  /// The file stays the caller's, and must stay open until the destructor.
   explicit ThreadTransfers(int file) : file_(file), thread_([this] { work(); }) {}
   ThreadTransfers(const ThreadTransfers&) = delete;
   ThreadTransfers& operator=(const ThreadTransfers&) = delete;
@@ -37,11 +37,11 @@ class ThreadTransfers {
     head_ = tail_ = 0;
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
+  void begin(int ticket, const StoreTransfer& request) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       state(ticket) = under_way;
-      queue_[tail_++ % queue_.size()] = {ticket, what};
+      queue_[tail_++ % queue_.size()] = {ticket, request};
     }
     wake_.notify_one();
   }
@@ -71,7 +71,7 @@ class ThreadTransfers {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return stop_ || head_ != tail_; });
-      if (head_ == tail_) return;  // what was begun is ended first
+      if (head_ == tail_) return;  // requests in the queue end first
       const Request request = queue_[head_++ % queue_.size()];
       lock.unlock();
       const int reason = transfer(request.what);
@@ -81,16 +81,16 @@ class ThreadTransfers {
     }
   }
 
-  int transfer(const StoreTransfer& what) const {
-    for (std::size_t at = 0; at < what.memory.size();) {
-      std::byte* const memory = what.memory.data() + at;
-      const std::size_t left = what.memory.size() - at;
-      const auto place = static_cast<off_t>(what.offset + at);
-      const ssize_t moved = what.direction == StoreTransfer::Direction::write
+  int transfer(const StoreTransfer& request) const {
+    for (std::size_t at = 0; at < request.memory.size();) {
+      std::byte* const memory = request.memory.data() + at;
+      const std::size_t left = request.memory.size() - at;
+      const auto place = static_cast<off_t>(request.offset + at);
+      const ssize_t moved = request.direction == StoreTransfer::Direction::write
                                 ? ::pwrite(file_, memory, left, place)
                                 : ::pread(file_, memory, left, place);
       if (moved > 0) at += static_cast<std::size_t>(moved);
-      else if (moved == 0) return EIO;  // the file is shorter than it was made
+      else if (moved == 0) return EIO;  // the file is shorter than when it was made
       else if (errno != EINTR) return errno;
     }
     return 0;
@@ -103,7 +103,7 @@ class ThreadTransfers {
   std::vector<Request> queue_;  ///< a ring: no more than one request per ticket
   std::size_t head_ = 0, tail_ = 0;
   bool stop_ = false;
-  std::thread thread_;  ///< last: it uses all of the above
+  std::thread thread_;  ///< last: the thread uses all members above
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -14,23 +14,22 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// How a transfer went, in seconds of the clock that timed it.
+/// The course of a transfer, in seconds of the clock that timed it.
 struct TransferTime {
   double begun = 0;
-  double asked = 0;  ///< when the step came to wait for it
-  double ended = 0;  ///< when that wait was over
-  bool stalled =
-      false;           ///< it was still under way then, so it ended at `ended`, not before `asked`
-  bool known = false;  ///< it was begun and waited for
+  double asked = 0;      ///< when the step came to wait for it
+  double ended = 0;      ///< when the wait was over
+  bool stalled = false;  ///< still under way at `asked`: ended at `ended`, not before
+  bool known = false;    ///< begun and waited for
 
   double stall_seconds() const { return stalled ? ended - asked : 0; }
 };
 
-/// How all transfers of a step went, by transfer.
+/// The course of all transfers of a step, by transfer.
 struct TransferTimes {
   Array<TransferTime> writes, reads;
 
-  /// In which the step waited.
+  /// Seconds in which the step waited.
   double stall_seconds() const {
     double sum = 0;
     for (const TransferTime& time : writes) sum += time.stall_seconds();
@@ -43,13 +42,13 @@ namespace detail {
 
 class TransfersUnderWay {
  public:
-  /// For the transfers of `schedule`, none of which is under way.
+  /// Prepares for the transfers of `schedule`, none of which is under way.
   void reset(const Schedule& schedule) {
     under_way_.clear();
     under_way_.resize(schedule.transfers.size());
   }
 
-  /// `arena` and `store` are what transfers will be between, if they suit `schedule`.
+  /// Sets the arena and the store between which transfers go; an error if they do not suit `schedule`.
   Error bind(const Schedule& schedule, Bytes arena, const StoreRef& store) {
     if (schedule.store_bytes == 0) return {};
     if (!store)
@@ -72,10 +71,10 @@ class TransfersUnderWay {
     return {};
   }
 
-  /// The one that transfers go to; none if there are no transfers.
+  /// The store of the transfers; none if there are no transfers.
   StoreRef store() const { return under_way_.empty() ? StoreRef() : store_; }
 
-  /// Whoever runs `inst`, a transfer's begin or wait, calls this. `memory` starts where its blob is.
+  /// Runs `inst`, the begin or the wait of a transfer. `memory` is the start of its blob.
   Error run(const Schedule& schedule, const Instruction& inst, std::byte* memory) {
     const bool write = inst.op == Op::write_begin || inst.op == Op::write_wait;
     if (inst.op == Op::write_wait || inst.op == Op::read_wait) return wait(inst.transfer, write);
@@ -95,7 +94,7 @@ class TransfersUnderWay {
     return !under_way_[index(inst.transfer)] || store_.done(inst.transfer);
   }
 
-  /// Waits for all that is under way; the first error.
+  /// Waits for all transfers under way; returns the first error.
   Error finish() {
     Error first;
     for (std::size_t t = 0; t < under_way_.size(); ++t) {
@@ -106,7 +105,7 @@ class TransfersUnderWay {
     return first;
   }
 
-  /// Times the transfers that follow; without a clock, no longer. Takes room for that.
+  /// Times the transfers that follow, or none of them without a clock. Allocates room for the times.
   void time_with(ClockRef clock) {
     clock_ = clock;
     const std::size_t count = clock ? under_way_.size() : 0;
@@ -139,13 +138,13 @@ class TransfersUnderWay {
     return why;
   }
 
-  Array<bool> under_way_;  ///< by transfer: begun, and not waited for
+  Array<bool> under_way_;  ///< by transfer: begun, and not yet waited for
   StoreRef store_;
   ClockRef clock_;
   TransferTimes times_;
 };
 
-/// Of steps that send nothing anywhere.
+/// For steps without transfers.
 struct NoTransfers {
   void reset(const Schedule&) {}
   Error bind(const Schedule&, Bytes, const StoreRef&) { return {}; }

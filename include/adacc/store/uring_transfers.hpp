@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Transfers to and from a file by io_uring: the kernel's queues, without a thread of ours.
 ///
-/// By raw system calls, because liburing is not everywhere. Tensors are cut into pieces, so that one
-/// of them fills the device's queue. Everything happens on the calling thread: completions are
-/// collected when a transfer begins, and when somebody asks.
+/// Made of raw system calls, because liburing is not everywhere. Tensors are cut into pieces, so one tensor fills the
+/// device's queue. All work is done on the calling thread: completions are collected when a transfer begins, and by
+/// done() and wait().
 #pragma once
 
 #include <linux/io_uring.h>
@@ -23,8 +23,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class UringTransfers {
  public:
-  /// The file stays the caller's, and open until this is destroyed. If the kernel refuses,
-  /// refused() says why, and nothing else may be called.
+  /// The file stays the caller's, and must stay open until the destructor. If the kernel refuses, refused() says why,
+  /// and nothing else may be called.
   explicit UringTransfers(int file) : file_(file) {
     io_uring_params params{};
     ring_ = static_cast<int>(::syscall(SYS_io_uring_setup, entries, &params));
@@ -54,7 +54,7 @@ class UringTransfers {
   }
   UringTransfers(const UringTransfers&) = delete;
   UringTransfers& operator=(const UringTransfers&) = delete;
-  /// Whatever is still under way is waited for: it reads or writes memory of the caller's.
+  /// Waits for transfers under way: they use memory of the caller's.
   ~UringTransfers() {
     for (std::size_t i = 0; refused_ == 0 && i < tickets_.size(); ++i) wait(static_cast<int>(i));
     if (requests_ != nullptr) ::munmap(requests_, requests_bytes_);
@@ -71,17 +71,18 @@ class UringTransfers {
     for (std::size_t i = pieces_.size(); i-- > 0;) free_.push_back(static_cast<unsigned>(i));
   }
 
-  void begin(int ticket, const StoreTransfer& what) {
-    Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
-    mine = {};
-    for (std::size_t at = 0; at < what.memory.size(); at += piece_bytes) {
+  void begin(int ticket, const StoreTransfer& request) {
+    Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
+    state = {};
+    for (std::size_t at = 0; at < request.memory.size(); at += piece_bytes) {
       while (free_.empty()) collect(true);
       const unsigned id = free_.back();
       free_.pop_back();
-      const std::size_t left = what.memory.size() - at;
-      pieces_[id] = {ticket, what.direction == StoreTransfer::Direction::write, what.offset + at,
-                     what.memory.data() + at, left < piece_bytes ? left : piece_bytes};
-      ++mine.pieces;
+      const std::size_t left = request.memory.size() - at;
+      pieces_[id] = {ticket, request.direction == StoreTransfer::Direction::write,
+                     request.offset + at, request.memory.data() + at,
+                     left < piece_bytes ? left : piece_bytes};
+      ++state.pieces;
       submit(id);
     }
     flush();
@@ -95,10 +96,10 @@ class UringTransfers {
 
   /// 0, or an errno.
   int wait(int ticket) {
-    const Ticket& mine = tickets_[static_cast<std::size_t>(ticket)];
+    const Ticket& state = tickets_[static_cast<std::size_t>(ticket)];
     collect(false);
-    while (mine.pieces > 0) collect(true);
-    return mine.reason;
+    while (state.pieces > 0) collect(true);
+    return state.reason;
   }
 
  private:
@@ -110,16 +111,16 @@ class UringTransfers {
     bool write = false;
     std::size_t offset = 0;
     std::byte* memory = nullptr;
-    std::size_t bytes = 0;  ///< still to be moved
+    std::size_t bytes = 0;  ///< still to move
   };
   struct Ticket {
     int pieces = 0;  ///< under way
     int reason = 0;
   };
 
-  void* map(std::size_t bytes, std::uint64_t what) {
+  void* map(std::size_t bytes, std::uint64_t offset) {
     void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                                ring_, static_cast<off_t>(what));
+                                ring_, static_cast<off_t>(offset));
     if (memory != MAP_FAILED) return memory;
     refused_ = errno;
     return nullptr;
@@ -148,13 +149,13 @@ class UringTransfers {
       const unsigned waiting = *sq_tail_ - __atomic_load_n(sq_head_, __ATOMIC_ACQUIRE);
       if (waiting == 0) return;
       if (enter(waiting, 0) < 0) {
-        if (errno == EAGAIN || errno == EBUSY) collect(false);  // its queues are full for a moment
+        if (errno == EAGAIN || errno == EBUSY) collect(false);  // full for a moment
         else if (errno != EINTR) return fail_waiting(errno);
       }
     }
   }
 
-  /// The kernel takes no requests at all: what is in the queue has failed.
+  /// The kernel takes no requests at all: ends the queued ones with `reason`.
   void fail_waiting(int reason) {
     const unsigned head = __atomic_load_n(sq_head_, __ATOMIC_ACQUIRE);
     for (unsigned at = head; at != *sq_tail_; ++at)
@@ -167,7 +168,7 @@ class UringTransfers {
                      least > 0 ? IORING_ENTER_GETEVENTS : 0U, nullptr, 0);
   }
 
-  /// Takes note of what has ended; if `block`, of one piece at least.
+  /// Notes which pieces have ended; if `block`, waits for at least one.
   void collect(bool block) {
     unsigned head = *cq_head_;
     while (block && head == __atomic_load_n(cq_tail_, __ATOMIC_ACQUIRE)) {
@@ -183,11 +184,11 @@ class UringTransfers {
     if (again) flush();
   }
 
-  /// Piece `id` has moved `moved` bytes, or failed; whether the rest of it was queued again.
+  /// Piece `id` has moved `moved` bytes, or failed; returns whether the rest of the piece was queued again.
   bool note(unsigned id, int moved) {
     Piece& piece = pieces_[id];
     const bool again = moved == -EINTR || moved == -EAGAIN;
-    if (moved == 0) moved = -EIO;  // the file is shorter than it was made
+    if (moved == 0) moved = -EIO;  // the file is shorter than when it was made
     if (moved < 0 && !again) {
       end(id, -moved);
       return false;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The codec behind Int8Outlier and Int4Outlier on a CUDA device: the bytes that codec.hpp makes
-/// on the host.
+/// The codec behind Int8Outlier and Int4Outlier on a CUDA device: the same bytes as codec.hpp makes on the host.
 #pragma once
 
 #include "../../core/cuda.cuh"
@@ -23,7 +22,7 @@ static __global__ void __launch_bounds__(CudaBlock::threads) quant_prepare_kerne
     quant_prepare(block, part, job);
 }
 
-/// Blocks an SM shall hold that encode: so many registers they have, and none is spilled.
+/// Encoding blocks that an SM shall hold: they have so many registers that none is spilled.
 ADACC_HD constexpr int encode_blocks(const QuantOptions& o) {
   return o.group == 0 && o.rounding == Rounding::nearest ? 3 : 2;
 }
@@ -54,8 +53,8 @@ static __global__ void __launch_bounds__(CudaBlock::threads, sizeof(T) == 2 ? 2 
 
 }  // namespace detail
 
-/// Errors are of arguments and of the launch. A blob that is not of this codec and shape decodes to
-/// NaN; the host does not read it.
+/// Reports errors of arguments and of the launch. A blob of another codec or shape decodes to NaN: the host does not
+/// read blobs.
 template <unsigned Bits, std::uint64_t Packed>
 struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
   using Codec = PackedQuantCodec<Bits, Packed>;
@@ -75,7 +74,7 @@ struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
   }
 };
 
-// Outside of the class, so that a program may compile them once (`extern template`).
+// Outside of the class, so a program may compile them once (`extern template`).
 template <unsigned Bits, std::uint64_t Packed>
 template <class T>
 Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::encode(Cuda& cuda, View<const T> x,

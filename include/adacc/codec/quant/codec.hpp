@@ -26,16 +26,15 @@ template <unsigned Bits, std::uint64_t Packed>
 struct PackedQuantCodec;
 
 /// Quantizes to `Bits` bits with scales per group; the format is in codec/quant/layout.hpp, the
-/// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half its group's
-/// scale and 2^-14 of it (codes are rounded in fixed point), or a scale and 2^-14 of it with
-/// stochastic rounding, plus one rounding of the sum; outliers with a place are exact; those
-/// without widen their group's range, they are never clipped. NaNs and infinities come back as they were, or,
-/// without a place, as NaN; numbers beyond 3.29e38 as they were, or, without a place, as 3.29e38 of their sign.
-/// A number always decodes to a number.
+/// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half the scale of its group and 2^-14 of
+/// the scale (codes are rounded in fixed point), with stochastic rounding a scale and 2^-14 of it, plus one rounding
+/// of the sum. Outliers with a place are exact; outliers without widen the range of their group and are never
+/// clipped. NaNs and infinities come back unchanged or, without a place, as NaN; numbers beyond 3.29e38 unchanged or,
+/// without a place, as 3.29e38 of their sign. A number always decodes to a number.
 template <unsigned Bits, QuantOptions O>
 using QuantCodec = PackedQuantCodec<Bits, detail::packed_options(O)>;
 
-/// The codec of the options that detail::packed_options() has packed.
+/// The codec with the options packed by detail::packed_options().
 template <unsigned Bits, std::uint64_t Packed>
 struct PackedQuantCodec {
   static constexpr QuantOptions O = detail::unpacked_options(Packed);
@@ -58,12 +57,12 @@ struct PackedQuantCodec {
   static constexpr bool draws_numbers = O.rounding == Rounding::stochastic;
   static constexpr QuantOptions options = O;
 
-  /// 0 if there is nothing to encode, for integers, and if a size does not fit std::size_t.
+  /// 0 for tensors without elements, for integers, and if a size does not fit std::size_t.
   static constexpr std::size_t encoded_bytes(std::size_t rows, std::size_t cols, Dtype dtype) {
     return detail::quant_bytes(Bits, O, rows, cols, dtype);
   }
 
-  /// Blocks of 64 rows.
+  /// Items are blocks of 64 rows.
   static constexpr std::size_t split_items(std::size_t rows, std::size_t) {
     return div_up(rows, detail::block_rows);
   }
@@ -104,11 +103,11 @@ struct PackedQuantCodec {
     return {};
   }
 
-  /// A tenth, and a five hundredth, of a row's own square: some ten and seventy times what rounding costs normal
-  /// numbers whose rows are alike.
+  /// A tenth, or for 8 bits a five hundredth, of a row's square: some ten and seventy times the rounding error of
+  /// normal numbers in rows that are alike.
   static constexpr double row_bound = Bits == 4 ? 0.1 : 0.002;
 
-  /// Of `part`; all zeros if `blob` is none that this codec made of such a tensor.
+  /// The errors of the rows of `part`; all zeros if this codec did not make `blob` from such a tensor.
   template <class T>
   static RowErrors row_errors(Cpu& cpu, View<const T> x, ConstBytes blob, Part part = {}) {
     if (check_blob(blob, name, dtype_of<T>, x.rows(), x.cols(),
@@ -116,23 +115,25 @@ struct PackedQuantCodec {
       return {};
     const detail::FloatModeScope plain;
     std::atomic<std::uint64_t> judged{0}, over{0}, worst{0};
-    for_each_block<T>(
-        cpu, x.rows(), x.cols(), part,
-        [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
-          const RowErrors of = detail::RowJudge<Bits, O, T>(block, x.data() + row * x.cols(),
-                                                            blob.data() + start, row_bound)
-                                   .judge();
-          judged.fetch_add(of.rows, std::memory_order_relaxed);
-          over.fetch_add(of.over, std::memory_order_relaxed);
-          // Of numbers that are not negative, the larger has the larger bits.
-          const auto mine = detail::bits_as<std::uint64_t>(of.worst);
-          for (std::uint64_t now = worst.load(std::memory_order_relaxed);
-               mine > now && !worst.compare_exchange_weak(now, mine, std::memory_order_relaxed);) {}
-        });
+    for_each_block<T>(cpu, x.rows(), x.cols(), part,
+                      [&](const Block& block, std::size_t row, std::size_t start, std::size_t) {
+                        const RowErrors of =
+                            detail::RowJudge<Bits, O, T>(block, x.data() + row * x.cols(),
+                                                         blob.data() + start, row_bound)
+                                .judge();
+                        judged.fetch_add(of.rows, std::memory_order_relaxed);
+                        over.fetch_add(of.over, std::memory_order_relaxed);
+                        // For numbers that are not negative, the larger has the larger bits.
+                        const auto ratio_bits = detail::bits_as<std::uint64_t>(of.worst);
+                        for (std::uint64_t now = worst.load(std::memory_order_relaxed);
+                             ratio_bits > now && !worst.compare_exchange_weak(
+                                                     now, ratio_bits, std::memory_order_relaxed);) {
+                        }
+                      });
     return {judged, over, detail::bits_as<double>(worst.load(std::memory_order_relaxed))};
   }
 
-  /// All zeros if `blob` is none that this codec made of such a tensor.
+  /// All zeros if this codec did not make `blob` from such a tensor.
   static CodecStatistics statistics(ConstBytes blob, std::size_t rows, std::size_t cols,
                                     Dtype dtype) {
     if (check_blob(blob, name, dtype, rows, cols, encoded_bytes(rows, cols, dtype))) return {};
@@ -166,22 +167,22 @@ struct PackedQuantCodec {
  private:
   using Block = detail::QuantBlock;
 
-  /// Calls run(block, its first row, its offset in the blob, rows of the block that this thread has
-  /// next) for the blocks of `part`, spread over the threads by several blocks.
+  /// Calls run(block, first row, offset in the blob, rows of the thread's next block) for the blocks of `part`; each
+  /// thread gets several blocks at a time.
   template <class T, class Run>
   static void for_each_block(Cpu& cpu, std::size_t rows, std::size_t cols, Part part,
                              const Run& run) {
     const detail::QuantFormat format(Bits, O, rows, cols, sizeof(T));
     const std::size_t blocks = format.blocks();
     const Block last(Bits, O, format.rows_of(blocks - 1), cols, sizeof(T));
-    const Part mine = part.of(blocks);
-    if (mine.count == 0) return;
-    const std::size_t stop = mine.first + mine.count;
-    // As many as may be, since a block is read while the one before it is encoded.
+    const Part items = part.of(blocks);
+    if (items.count == 0) return;
+    const std::size_t stop = items.first + items.count;
+    // As many as may be, since a block is read while the block before is encoded.
     const auto workers = static_cast<std::size_t>(cpu.workers());
-    const std::size_t together = workers == 1 ? mine.count : div_up(mine.count, 8 * workers);
-    cpu.parallel(div_up(mine.count, together), [&](std::size_t tile, int) {
-      const std::size_t begin = mine.first + tile * together;
+    const std::size_t together = workers == 1 ? items.count : div_up(items.count, 8 * workers);
+    cpu.parallel(div_up(items.count, together), [&](std::size_t tile, int) {
+      const std::size_t begin = items.first + tile * together;
       const std::size_t end = stop - begin < together ? stop : begin + together;
       for (std::size_t i = begin; i < end; ++i)
         run(i + 1 < blocks ? format.whole : last, i * detail::block_rows, format.start_of(i),

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: MIT
 /// The format of Int8Outlier and Int4Outlier: options, and where every byte of a blob lies.
 ///
-/// Sizes and offsets depend on rows, columns, element type and options alone, so that a plan knows
-/// them beforehand and a decoder trusts none that it reads. All scales, outliers and their bounds
-/// are local to blocks of 64 rows: encoding reads a block from memory once and then from cache, and
-/// blocks go to threads as they are.
+/// Sizes and offsets depend on rows, columns, element type and options alone: a plan knows them beforehand, and a
+/// decoder reads none from a blob. All scales, outliers and their bounds are local to blocks of 64 rows: encoding
+/// reads a block from memory once and then from cache, and threads take whole blocks.
 ///
 /// A blob is the header of codec/blob.hpp (64 bytes), then the blocks of 64 rows (the last one may
 /// have fewer), each a multiple of 64 bytes. T is the tensor's element type, E its bytes, numbers
 /// are little-endian. A block of r rows and C columns:
 ///
-///     offset         bytes        what
-///     0              4            u32 elements flagged as outliers (of a flagged channel: all)
-///     4              4            u32 of these, without a place
-///     8              4            u32 of the flagged, beyond 0x1.Fp127 in magnitude, or NaN
-///     12             4            u32 elements sampled for the next but two
-///     16             4            f32 largest magnitude that is no more than 0x1.Fp127
+///     offset         bytes        contents
+///     0              4            u32 elements flagged as outliers (all of a flagged channel)
+///     4              4            u32 flagged elements without a place
+///     8              4            u32 flagged elements beyond 0x1.Fp127 in magnitude, or NaN
+///     12             4            u32 elements in the sample of the two sums below
+///     16             4            f32 largest magnitude up to 0x1.Fp127
 ///     20             4            zeros
 ///     24             8            f64 sum over the sample of (decoded - x)^2
 ///     32             8            f64 sum over the sample of x^2
 ///     40             24           zeros
-///     64             2 G          bfloat16 scale of every group, negative if it is marked
+///     64             2 G          bfloat16 scale of each group, negative if the group is marked
 ///     64 + 2 G       2 M          bfloat16 minimum of every group (M = G, or 0 if symmetric)
 ///     S              …            outlier sections, one for every tile of 256 columns (the last
 ///                                 one may have fewer); none if there are no places
@@ -28,16 +27,16 @@
 ///                                 R = 16 floor(C / 32) + ceil((C mod 32) / 2)
 ///     B                           the next block
 ///
-/// S, Q and B are the ends of what is before them, up to a multiple of 64. All that is unused is 0.
+/// S, Q and B are the ends of the parts before, rounded up to a multiple of 64. Unused bytes are 0.
 ///
-/// Groups: group = 0: G = C, a group is a column of the block. group = g: G = r * ceil(C / g); group k
-/// of row i has number i + r k, so that a tile's lie together; whole_row is g = C.
+/// Groups: with group = 0, a group is a column of the block, G = C. With group = g, G = r * ceil(C / g), and group k
+/// of row i has number i + r k, so the groups of a tile lie together; whole_row is g = C.
 ///
 /// The section of a tile of n columns, a multiple of 16 bytes; K is its number of places:
 ///
 ///     0              4            u32 places in use, at most K
 ///     4              4            zeros
-///     8              E V          T values, exactly as they were
+///     8              E V          T values, unchanged
 ///     8 + E V        2 K          u16 places
 ///
 ///     Outliers::elements: K = ceil(r n outliers_per_mille / 1000), V = K; a place is
@@ -45,13 +44,12 @@
 ///     Outliers::channels: K = ceil(n outliers_per_mille / 1000), V = r K; a place is a column in
 ///         the tile, they ascend; value i of place k is at i + r k.
 ///
-/// Codes of 4 bits lie in strips of 32 columns of 16 bytes (the last one of n columns has
-/// h = ceil(n / 2)): byte j has column j of the strip in its low half and column h + j, if there is
-/// one, in its high half.
+/// Codes of 4 bits lie in strips of 32 columns of 16 bytes (the last one, of n columns, has h = ceil(n / 2) bytes):
+/// byte j has column j of the strip in the low half and column h + j, if there is one, in the high half.
 ///
-/// To decode: minimum + scale * code, or scale * (code - 128) if symmetric (8 for 4 bits), see
-/// codec/quant/quantize.hpp, with the magnitude of the scale. In a marked group one code is NaN: the last one,
-/// or 0 if symmetric. Then the values of the sections in use overwrite.
+/// To decode: minimum + scale * code, or scale * (code - 128) if symmetric (8 for 4 bits), with the magnitude of the
+/// scale; see codec/quant/quantize.hpp. In a marked group one code is NaN: the last one, or 0 if symmetric. Then the
+/// values of the places in use overwrite elements.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +62,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a codec keeps exactly, besides the bulk.
+/// The elements that a codec keeps exactly, besides the quantized bulk.
 enum class Outliers : std::uint8_t {
   elements,  ///< single elements that stand out of their group
   channels,  ///< columns that stand out of their tile: for groups along the row
@@ -72,11 +70,11 @@ enum class Outliers : std::uint8_t {
 };
 
 enum class Rounding : std::uint8_t {
-  nearest,    ///< of two codes as near, the upper
+  nearest,    ///< ties to the upper code
   stochastic  ///< unbiased: by the stream of Cpu::key with Purpose::rounding
 };
 
-/// QuantOptions::group: all of a row.
+/// QuantOptions::group for scales of whole rows.
 inline constexpr std::size_t whole_row = static_cast<std::size_t>(-1);
 
 /// Options of Int8Outlier and Int4Outlier.
@@ -87,14 +85,14 @@ struct QuantOptions {
   Outliers outliers = Outliers::elements;
   /// Places in 1000 elements (channels) of 64 rows x 256 columns, 0 to 1000, rounded up.
   unsigned outliers_per_mille = 2;
-  /// How many times what is typical for the group (the tile) makes an outlier, 2 to 1000.
+  /// How many times the typical magnitude of the group (the tile) makes an outlier, 2 to 1000.
   unsigned outlier_ratio = 6;
-  /// Zero is exact and minima are not stored, for about 1 dB (6 on GELU's output).
+  /// Zero is exact and minima are not stored; this costs about 1 dB (6 on GELU's output).
   bool symmetric = false;
   Rounding rounding = Rounding::nearest;
-  /// Positive numbers stay positive in groups whose smallest is 0, as in the output of a ReLU, whose backward asks
-  /// for the sign. Numbers below half a step become one: of many small ones, as in rows of softmax, this costs more
-  /// than it gives. Not with symmetric scales or stochastic rounding.
+  /// In groups whose smallest element is 0, positive numbers stay positive: the backward of a ReLU needs the signs of
+  /// its output. Numbers below half a step become one step: with many small numbers, as in rows of softmax, this
+  /// costs more than it gives. Not with symmetric scales or stochastic rounding.
   bool positive = false;
 
   friend constexpr bool operator==(const QuantOptions&, const QuantOptions&) = default;
@@ -104,9 +102,9 @@ using Int4Options = QuantOptions;
 
 namespace detail {
 
-// Options as a number. nvcc prints a template argument of class type, such as QuantOptions, as no
-// host compiler reads it, wherever the template is itself an argument; so types and kernels carry
-// this instead. What has no room in its bits is no valid option, and stays none.
+// Options as a number. nvcc prints a template argument of class type, such as QuantOptions, in a form that no host
+// compiler reads, if the template is itself an argument; so types and kernels carry this number. Options that do not
+// fit the bits are invalid, and stay invalid.
 
 ADACC_HD constexpr std::uint64_t packed_options(const QuantOptions& o) {
   constexpr std::uint64_t most = 0xFFFF;
@@ -131,7 +129,7 @@ ADACC_HD constexpr QuantOptions unpacked_options(std::uint64_t n) {
 
 inline constexpr std::size_t block_rows = 64;
 inline constexpr std::size_t tile_cols = 256;
-inline constexpr std::size_t strip_cols = 32;  ///< of 4-bit codes
+inline constexpr std::size_t strip_cols = 32;  ///< strips of 4-bit codes
 
 /// The 64 bytes at the start of a block.
 struct BlockHeader {
@@ -174,8 +172,8 @@ struct QuantBlock {
   std::size_t rows, cols;
   std::size_t groups;
   std::size_t tiles;
-  std::size_t section_bytes;  ///< of every tile but perhaps the last
-  std::size_t row_bytes;      ///< of codes
+  std::size_t section_bytes;  ///< bytes per tile; the last tile may have fewer
+  std::size_t row_bytes;      ///< bytes of a row of codes
   std::size_t scales, minima, sections, codes, bytes;
 
   ADACC_HD constexpr QuantBlock(unsigned bits, const QuantOptions& o, std::size_t row_count,
@@ -207,7 +205,7 @@ struct QuantBlock {
   }
 };
 
-/// Where in a row's codes that of a column is: shifted to the left in a byte.
+/// The place of a column's code in a row of codes: a byte, and a shift to the left within the byte.
 struct CodePlace {
   std::size_t byte;
   unsigned shift;
@@ -222,11 +220,11 @@ ADACC_HD constexpr CodePlace code_place(unsigned bits, std::size_t cols, std::si
 
 /// The blocks of a blob.
 struct QuantFormat {
-  /// More columns would let sizes of a block leave std::size_t.
+  /// With more columns, sizes of a block could overflow std::size_t.
   static constexpr std::size_t most_cols = static_cast<std::size_t>(-1) >> 14;
 
   std::size_t rows, cols;
-  QuantBlock whole;  ///< of 64 rows
+  QuantBlock whole;  ///< a block of 64 rows
 
   ADACC_HD constexpr QuantFormat(unsigned bits, const QuantOptions& o, std::size_t row_count,
                                  std::size_t col_count, std::size_t element_bytes)
@@ -242,8 +240,7 @@ struct QuantFormat {
   }
 };
 
-/// 0 if there is nothing to encode, the dtype is no number that is quantized, or the size does
-/// not fit std::size_t.
+/// 0 if the tensor has no elements, the dtype is not quantized, or the size does not fit std::size_t.
 constexpr std::size_t quant_bytes(unsigned bits, const QuantOptions& o, std::size_t rows,
                                   std::size_t cols, Dtype dtype) {
   if (rows == 0 || cols == 0 || cols > QuantFormat::most_cols || dtype == Dtype::i32) return 0;
@@ -256,7 +253,7 @@ constexpr std::size_t quant_bytes(unsigned bits, const QuantOptions& o, std::siz
   return format.start_of(last) + QuantBlock(bits, o, format.rows_of(last), cols, element).bytes;
 }
 
-/// "int8_outlier", and whatever differs from the default.
+/// "int8_outlier", and the options that differ from the default.
 struct QuantName {
   char text[96] = {};
 

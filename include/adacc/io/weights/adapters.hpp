@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Adapters (layer/lora_linear.hpp) as a file of their own: the network stays where it is, and what was
-/// learned beside it is a few megabytes.
+/// Adapters (layer/lora_linear.hpp) in a file of their own: the network stays unchanged, and the learned part is a
+/// few megabytes.
 ///
-/// A file is in the safetensors format. Its tensors have the names of the network's parameters
-/// (model/trained_by_name.hpp), "block.0.lora_linear.lora_a", and its metadata says rank and alpha.
+/// A file is in the safetensors format. Tensors have the names of the network's parameters
+/// (model/trained_by_name.hpp), "block.0.lora_linear.lora_a"; the metadata has rank and alpha.
 #pragma once
 
 #include <cmath>
@@ -27,19 +27,18 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What all adapters of a network have in common.
+/// The rank and alpha common to all adapters of a network.
 struct AdapterShape {
   std::size_t rank = 0;
   float alpha = 0;
 };
 
-/// Whether the parameter is one of the two that LoraLinear has beside a linear layer's.
+/// Whether the parameter is one of the two by which LoraLinear extends a linear layer.
 inline bool is_of_adapter(const ParameterSpec& parameter) {
   return std::strncmp(parameter.name, "lora_", 5) == 0;
 }
 
-/// A graph without its adapters, whose parameters are then those of the network without, wherever they
-/// lie.
+/// A graph without adapters: only the other parameters, at their old offsets.
 inline Graph without_adapters(const Graph& graph) {
   Graph plain = graph;
   plain.parameters.clear();
@@ -64,7 +63,7 @@ Error write_adapters(const std::string& path, const Graph& graph, View<const T> 
       {{"rank", std::to_string(shape.rank)}, {"alpha", NumberText::shortest(shape.alpha).c_str()}});
 }
 
-/// Of which shape the adapters in a file are: enough to build their network.
+/// The rank and alpha of the adapters in a file: enough to build their network.
 inline Result<AdapterShape> read_adapter_shape(const std::string& path) {
   return detail::or_no_memory("to read adapters", [&]() -> Result<AdapterShape> {
     const auto file = SafeTensors::open(path);
@@ -83,9 +82,9 @@ inline Result<AdapterShape> read_adapter_shape(const std::string& path) {
   });
 }
 
-/// Reads a file of adapters into the parameters of `graph`, which has these and no others. If a name or
-/// a shape is not what it should be nothing is read; the error says as many of the problems as fit it,
-/// and `problems`, if given, gets a line for each. Numbers that are not finite are refused, too.
+/// Reads a file of adapters into the parameters of `graph`, which must have exactly these adapters. If a name or a
+/// shape differs, nothing is read; the error says as many problems as fit, and `problems`, if given, gets a line for
+/// each. Numbers that are not finite are refused, too.
 template <class T>
 Error read_adapters(const std::string& path, const Graph& graph, View<T> params,
                     std::vector<std::string>* problems = nullptr) {

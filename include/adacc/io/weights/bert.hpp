@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// BERT encoders as Hugging Face has them, sentence encoders among them: a folder with config.json and
+/// BERT encoders in the form of Hugging Face, sentence encoders among them: a folder with config.json and
 /// model.safetensors.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace bert {
 
-/// The names of a network that begins with encoder(config); behind `prefix`, "bert." in files of
-/// models with a head.
+/// The tensor names of a network that begins with encoder(config); `prefix` is "bert." in files of models with a
+/// head.
 class Naming {
  public:
   Naming(const Config& config, std::string prefix)
@@ -37,7 +37,7 @@ class Naming {
       case 6: return {{block + "intermediate.dense." + kind}};
       case 8: return {{block + "output.dense." + kind}};
       case 9: return {{block + "output.LayerNorm." + kind}};
-      default: return {};  // what stands on the encoder
+      default: return {};  // layers above the encoder
     }
   }
 
@@ -46,13 +46,13 @@ class Naming {
   std::string prefix_;
 };
 
-/// The names as `file` has them.
+/// The names in the style of `file`.
 inline Naming naming_of(const SafeTensors& file, const Config& config) {
   const bool prefixed = file.find("bert.embeddings.word_embeddings.weight") != nullptr;
   return {config, prefixed ? "bert." : ""};
 }
 
-/// The parameters of encoder(config), in its order.
+/// The parameters of encoder(config), in the order of its block.
 inline ModelOutline outline_of(const Config& config) {
   const std::size_t c = config.channels, hidden = config.hidden;
   ModelOutline outline;
@@ -69,8 +69,8 @@ inline ModelOutline outline_of(const Config& config) {
   return outline;
 }
 
-/// The shape of the model in the folder of `path`; errors say what is not as it should be, and
-/// `problems`, if given, gets a line for each such thing. If there are tensors they are compared with it.
+/// Reads the shape of the model in the folder of `path`, and compares it with the tensors if there are any. Errors
+/// say which settings are unsuitable, and `problems`, if given, gets a line for each.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {
@@ -79,7 +79,7 @@ inline Result<Config> read_config(const std::string& path,
     json->expect("model_type", {"\"bert\""});
     json->expect("hidden_act", {"\"gelu\""});
     json->expect("position_embedding_type", {"\"absolute\""});
-    json->expect("is_decoder", {"false"});  // its attention would be causal
+    json->expect("is_decoder", {"false"});  // attention would be causal
     json->expect("add_cross_attention", {"false"});
     Config config;
     config.layers = static_cast<int>(json->layers("num_hidden_layers"));
@@ -104,9 +104,9 @@ inline Result<Config> read_config(const std::string& path,
   });
 }
 
-/// Reads the encoder at `path` (SafeTensors::open) into `params`, the block of a network with this
-/// graph that begins with encoder(config). What stands on it is left as it is. Errors and `problems` as
-/// in load_pretrained().
+/// Reads the encoder at `path` (SafeTensors::open) into `params`, the block of a network with this graph, which
+/// begins with encoder(config). Parameters of layers above the encoder stay unchanged. Errors and `problems` are
+/// those of load_pretrained().
 template <class Graph, class T>
 Error read_parameters(const std::string& path, const Config& config, const Graph& graph,
                       View<T> params, std::vector<std::string>* problems = nullptr) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// GPT-2 as Hugging Face has it: a folder with config.json and model.safetensors.
+/// GPT-2 in the form of Hugging Face: a folder with config.json and model.safetensors.
 ///
-/// Its parameters are those of llm.c's file (llmc.hpp) under names of their own, with or without
-/// "transformer." in front, and its linear layers are (in, out) where ours are (out, in). The output
-/// head is the token embedding's matrix; masks that older files carry are not looked at.
+/// The parameters are those of llm.c's file (llmc.hpp) under other names, with or without "transformer." in front,
+/// and linear layers are (in, out) where ours are (out, in). The output head is the token embedding's matrix; masks
+/// in older files are ignored.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct Gpt2Name {
   bool transposed;
 };
 
-/// Of the groups of llm.c's file, in its order.
+/// Names of the groups of llm.c's file, in the file's order.
 inline constexpr Gpt2Name gpt2_names[llmc_groups] = {
     {"wte.weight", false},        {"wpe.weight", false},        {"ln_1.weight", false},
     {"ln_1.bias", false},         {"attn.c_attn.weight", true}, {"attn.c_attn.bias", false},
@@ -49,20 +49,20 @@ void each_gpt2_name(std::size_t layers, const Visit& visit) {
   }
 }
 
-/// What stands before the names in `file`.
+/// The prefix of the names in `file`.
 inline const char* gpt2_prefix(const SafeTensors& file) {
   for (const char* const name : {"wte.weight", "wpe.weight", "ln_f.weight"})
     if (file.find(name) != nullptr) return "";
   return "transformer.";
 }
 
-/// The tensors that a model of this shape has in `file`.
+/// The tensors of a model of this shape in `file`.
 inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const SafeTensors& file) {
   std::vector<ExpectedTensor> expected;
   const std::string prefix = gpt2_prefix(file);
   each_gpt2_name(header.layers, [&](std::size_t g, const std::string& name) {
     const LlmcGroup group = llmc_group(header, g);
-    // Linear layers alone are transposed, and are matrices beside the two tables.
+    // Linear layers alone are transposed; they and the two tables are the matrices.
     const bool matrix = g < 2 || gpt2_names[g].transposed;
     const Shape shape = matrix ? Shape(group.rows, group.cols) : Shape(group.cols);
     expected.push_back({prefix + name, shape, gpt2_names[g].transposed});
@@ -70,8 +70,8 @@ inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const 
   return expected;
 }
 
-/// Calls visit(name, parameter, transposed) for each of a model's parameters. False if it has others
-/// than a GPT-2 of so many layers.
+/// Calls visit(name, parameter, transposed) for each of a model's parameters. False if the parameters are not those
+/// of a GPT-2 of `layers` layers.
 template <class Graph, class Visit>
 bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit) {
   const std::set<LlmcPlace> order = llmc_order(graph);
@@ -86,15 +86,14 @@ bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& vi
 
 }  // namespace detail
 
-/// Whether `path` looks like a model in this format rather than one of llm.c's: a folder, a file of
-/// safetensors, or an index of some.
+/// Whether `path` looks like a model in this format rather than in llm.c's: a folder, a safetensors file, or an index
+/// of such files.
 inline bool is_gpt2_safetensors(const std::string& path) {
   return is_folder(path) || path.ends_with(".safetensors") || path.ends_with(".json");
 }
 
-/// The shape of the model at `path`, from the config.json in its folder; errors say what is not as it
-/// should be, and `problems`, if given, gets a line for each such thing. If there are tensors they are
-/// compared with it.
+/// Reads the shape of the model at `path` from the config.json in its folder, and compares it with the tensors if
+/// there are any. Errors say which settings are unsuitable, and `problems`, if given, gets a line for each.
 inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
                                            std::vector<std::string>* problems = nullptr) {
   return detail::or_no_memory("to read a config.json", [&]() -> Result<LlmcHeader> {
@@ -115,7 +114,7 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
     header.max_seq_len = json->size("n_positions");
     header.vocab_size = header.padded_vocab_size = json->size("vocab_size");
     const double epsilon = json->number("layer_norm_epsilon", 1e-5);
-    if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // our layers have no other
+    if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // the only epsilon of our layers
       json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
                      ", and has to be 1e-05");
     if (json->has("n_inner") && json->size("n_inner") != 4 * header.channels)
@@ -134,8 +133,8 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
   });
 }
 
-/// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph,
-/// of `layers` layers. Errors and `problems` as in load_pretrained().
+/// Reads the model at `path` (SafeTensors::open) into `params`, the block of a model with this graph, of `layers`
+/// layers. Errors and `problems` are those of load_pretrained().
 template <class Graph, class T>
 Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::size_t layers,
                            View<T> params, std::vector<std::string>* problems = nullptr) {
@@ -163,7 +162,7 @@ Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::siz
   });
 }
 
-/// Writes config.json and model.safetensors into the folder, which must be there.
+/// Writes config.json and model.safetensors into an existing folder.
 template <class Graph, class T>
 Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph& graph,
                  View<const T> params) {
@@ -177,10 +176,10 @@ Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph
       tensors.push_back({name, View<const T>(data, parameter.shape)});
       return;
     }
-    std::vector<T>& mine = turned.emplace_back(rows * cols);
+    std::vector<T>& matrix = turned.emplace_back(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < cols; ++c) mine[c * rows + r] = data[r * cols + c];
-    tensors.push_back({name, View<const T>(mine.data(), Shape(cols, rows))});
+      for (std::size_t c = 0; c < cols; ++c) matrix[c * rows + r] = data[r * cols + c];
+    tensors.push_back({name, View<const T>(matrix.data(), Shape(cols, rows))});
   };
   if (!detail::each_gpt2_parameter(graph, shape.layers, add))
     return Error::misuse("the graph is not that of a GPT-2 of ", shape.layers, " layers");

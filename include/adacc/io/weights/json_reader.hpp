@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Reads JSON (RFC 8259) from front to back, as much of it as file headers have: objects, arrays,
-/// strings and whole numbers are taken, everything else can be skipped.
+/// Reads JSON (RFC 8259) from front to back, as far as file headers need it: takes objects, arrays, strings and
+/// whole numbers, and can skip everything else.
 ///
-/// Made for files that nobody vouches for: no recursion deeper than `most_depth`, no memory beyond
-/// the strings that are asked for, and the first fault ends it, with the byte where it was found.
+/// Made for untrusted files: no recursion deeper than `most_depth`, no memory beyond the requested strings, and the
+/// first fault ends reading, with the byte where it was found.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ class JsonReader {
 
   explicit JsonReader(std::string_view text) : text_(text) {}
 
-  /// What is wrong; empty as long as nothing is. After a fault everything fails.
+  /// The first fault; empty if there is none. After a fault every call fails.
   const Error& fault() const { return fault_; }
 
-  /// visit(key) for each member of an object; it has to take or skip the value, and returns false to
-  /// end with its own reason. False after a fault.
+  /// Calls visit(key) for each member of an object. visit must take or skip the value, and returns false to end
+  /// reading for a reason of its own. False after a fault.
   template <class Visit>
   bool object(const Visit& visit) {
     if (!open('{')) return false;
@@ -37,7 +37,7 @@ class JsonReader {
     return !fault_;
   }
 
-  /// visit() for each element of an array; as for objects.
+  /// Calls visit() for each element of an array; otherwise like object().
   template <class Visit>
   bool array(const Visit& visit) {
     if (!open('[')) return false;
@@ -46,7 +46,7 @@ class JsonReader {
     return !fault_;
   }
 
-  /// A string, its escapes resolved to UTF-8.
+  /// Takes a string, with escapes resolved to UTF-8.
   bool string(std::string& out) {
     out.clear();
     if (!take('"', "a string")) return false;
@@ -60,7 +60,7 @@ class JsonReader {
     return fail("a string that does not end");
   }
 
-  /// A whole number from 0 to 2^64 - 1.
+  /// Takes a whole number from 0 to 2^64 - 1.
   bool whole_number(std::uint64_t& out) {
     out = 0;
     space();
@@ -77,7 +77,7 @@ class JsonReader {
     return true;
   }
 
-  /// Any number, as it is written.
+  /// Takes any number, in the written form.
   bool number(std::string& out) {
     space();
     const std::size_t begin = at_;
@@ -86,7 +86,7 @@ class JsonReader {
     return true;
   }
 
-  /// Any value.
+  /// Skips any value.
   bool skip() {
     space();
     if (at_ >= text_.size()) return fail("no value");
@@ -102,7 +102,7 @@ class JsonReader {
     }
   }
 
-  /// Any value, as it is written: for a reader of its own, or none.
+  /// Takes any value in the written form, for another reader.
   bool value(std::string& out) {
     space();
     const std::size_t begin = at_;
@@ -153,7 +153,7 @@ class JsonReader {
     return true;
   }
 
-  /// Whether the list ends here; if not, takes the comma that is due unless this is the first.
+  /// Whether the list ends here; if not, takes the due comma, except before the first element.
   bool closes(char bracket, bool first) {
     space();
     if (at_ < text_.size() && text_[at_] == bracket) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Decoders in the style of Llama as Hugging Face has them: a folder with config.json and
-/// model.safetensors, or an index of several files.
+/// Decoders in the style of Llama, in the form of Hugging Face: a folder with config.json and model.safetensors, or
+/// an index of several files.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
-/// The names of make(config).
+/// The tensor names of make(config).
 class Naming {
  public:
   explicit Naming(const Config& config) : config_(config) {}
@@ -45,7 +45,7 @@ class Naming {
   Config config_;
 };
 
-/// The parameters of make(config), in its order.
+/// The parameters of make(config), in the order of its block.
 inline ModelOutline outline_of(const Config& config) {
   const std::size_t c = config.channels, size = c / config.heads;
   const Shape norm(c);
@@ -64,10 +64,9 @@ inline ModelOutline outline_of(const Config& config) {
   return outline;
 }
 
-/// The shape of the model in the folder of `path`; errors say what is not as it should be, and
-/// `problems`, if given, gets a line for each such thing. If there are tensors they are compared with it.
-/// Positions that are scaled (rope_scaling), heads of which a part is rotated, biases, and a head_dim of
-/// its own are refused.
+/// Reads the shape of the model in the folder of `path`, and compares it with the tensors if there are any. Errors
+/// say which settings are unsuitable, and `problems`, if given, gets a line for each. Refused are: scaled positions
+/// (rope_scaling), partly rotated heads, biases, and a head_dim other than hidden_size / heads.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {
@@ -92,7 +91,7 @@ inline Result<Config> read_config(const std::string& path,
     config.epsilon = static_cast<float>(json->number("rms_norm_eps", 1e-6));
     config.base = json->number("rope_theta", 10000);
     config.tied_head = json->raw("tie_word_embeddings") == "true";
-    if (json->has("rope_parameters")) {  // newer configurations have the base in there
+    if (json->has("rope_parameters")) {  // newer configurations have the base here
       const std::string text = json->raw("rope_parameters");
       JsonReader rope(text);
       std::string base, type = "default", old_type = type, rotated = "1";
@@ -133,8 +132,8 @@ inline Result<Config> read_config(const std::string& path,
   });
 }
 
-/// Reads the model at `path` (SafeTensors::open) into `params`, the block of make(config). Errors and
-/// `problems` as in load_pretrained().
+/// Reads the model at `path` (SafeTensors::open) into `params`, the block of make(config). Errors and `problems` are
+/// those of load_pretrained().
 template <class Graph, class T>
 Error read_parameters(const std::string& path, const Config& config, const Graph& graph,
                       View<T> params, std::vector<std::string>* problems = nullptr) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Reads the model checkpoints of llm.c, version 3 (float32).
 ///
-/// The file: 256 int32 words (20240326, 3, max_seq_len, vocab_size, num_layers, num_heads,
-/// channels, padded_vocab_size, 0…), then float32 parameters. It groups them by parameter over all
-/// layers, (L, 3C, C) for instance, while a model here keeps each layer's together. So the file's
-/// order is the model's own storage sorted by (layer, index within the layer, copy).
+/// The file: 256 int32 words (20240326, 3, max_seq_len, vocab_size, num_layers, num_heads, channels,
+/// padded_vocab_size, 0…), then float32 parameters, grouped by parameter over all layers, (L, 3C, C) for instance. A
+/// model here keeps each layer's parameters together. So the file's order is the model's own storage sorted by
+/// (layer, index within the layer, copy).
 #pragma once
 
 #include <climits>
@@ -25,8 +25,8 @@ namespace adacc { inline namespace v0_1 {
 
 inline constexpr std::size_t llmc_header_bytes = 256 * 4;
 
-/// The shape of a GPT-2 in llm.c's words. All are at least 1, heads divides channels, and
-/// padded_vocab_size is at least vocab_size.
+/// The shape of a GPT-2 in llm.c's terms. All sizes are at least 1, heads divides channels, and padded_vocab_size is
+/// at least vocab_size.
 struct LlmcHeader {
   std::size_t max_seq_len = 0;
   std::size_t vocab_size = 0;
@@ -69,14 +69,14 @@ constexpr LlmcGroup llmc_group(const LlmcHeader& h, std::size_t i) {
   return groups[i];
 }
 
-/// How many parameters a model of so many layers has.
+/// The number of parameters of a model of `layers` layers.
 constexpr std::size_t llmc_parameters(std::size_t layers) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < llmc_groups; ++i) count += llmc_group({}, i).per_layer ? layers : 1;
   return count;
 }
 
-/// The size that a file with this header has; false if it does not fit std::size_t.
+/// The size of a file with this header; false if it does not fit std::size_t.
 constexpr bool llmc_file_bytes(const LlmcHeader& header, std::size_t& bytes) {
   bytes = llmc_header_bytes;
   for (std::size_t i = 0; i < llmc_groups; ++i) {
@@ -141,14 +141,14 @@ inline Error read_llmc_header(InputFile& file, LlmcHeader& header) {
 
 inline constexpr const char* llmc_model_expected = "an llm.c model checkpoint of version 3";
 
-/// Where a parameter stands in the file.
+/// The place of a parameter in the file.
 struct LlmcPlace {
   int layer, index, copy;
   std::size_t parameter;
   auto operator<=>(const LlmcPlace&) const = default;
 };
 
-/// The places of all owners, in the file's order. The loss comes after every layer.
+/// The places of all owners, in the file's order. Parameters of the loss come after every layer's.
 template <class Graph>
 std::set<LlmcPlace> llmc_order(const Graph& graph) {
   std::set<LlmcPlace> order;
@@ -170,7 +170,7 @@ std::set<LlmcPlace> llmc_order(const Graph& graph) {
 
 }  // namespace detail
 
-/// The header of an llm.c model file, whose size must agree with it to the byte.
+/// The header of an llm.c model file; the file's size must agree with the header to the byte.
 inline Result<LlmcHeader> read_llmc_header(const std::string& path) {
   return detail::or_no_memory("to read the model", [&]() -> Result<LlmcHeader> {
     Result<InputFile> file = InputFile::open(path, detail::llmc_model_expected);
@@ -181,10 +181,10 @@ inline Result<LlmcHeader> read_llmc_header(const std::string& path) {
   });
 }
 
-/// Reads an llm.c model into `params`, the block of a model with this graph (`parameters`, and
-/// `nodes[i].layer`, `.copy`). Every parameter's shape must be the file's, but for the rows that
-/// pad the vocabulary, which are dropped; NaN and infinities are refused. Padding is left as it
-/// is. After an error `params` may hold a part of the file.
+/// Reads an llm.c model into `params`, the block of a model with this graph (`parameters`, and `nodes[i].layer`,
+/// `.copy`). Each parameter must have the shape in the file, except for rows that pad the vocabulary: they are dropped.
+/// NaN and infinities are refused. Padding between parameters stays unchanged. After an error `params` may hold a
+/// part of the file.
 template <class Graph, class T>
 Error read_llmc_parameters(const std::string& path, const Graph& graph, View<T> params) {
   return detail::or_no_memory("to read the model", [&]() -> Error {
@@ -193,7 +193,7 @@ Error read_llmc_parameters(const std::string& path, const Graph& graph, View<T> 
     LlmcHeader header;
     if (Error error = detail::read_llmc_header(*file, header)) return error;
 
-    // Compare all shapes before a number is read.
+    // All shapes are compared before a number is read.
     const std::set<detail::LlmcPlace> order = detail::llmc_order(graph);
     const std::size_t expected = detail::llmc_parameters(header.layers);
     if (order.size() != expected)

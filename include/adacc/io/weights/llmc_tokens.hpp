@@ -13,8 +13,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The tokens of a file whose size agrees with its count to the byte; every id must be below
-/// `vocabulary`.
+/// The tokens of a file. The file's size must agree with the count to the byte; each id must be below `vocabulary`.
 inline Result<Tokens> read_llmc_tokens(const std::string& path, std::size_t vocabulary) {
   return detail::or_no_memory("to read tokens", [&]() -> Result<Tokens> {
     Result<InputFile> file = InputFile::open(path, "an llm.c token file of version 1");

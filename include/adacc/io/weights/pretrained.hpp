@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What the readers of pretrained models share: config.json, and which tensors of a file a network's
-/// parameters are.
+/// The common part of readers of pretrained models: config.json, and which tensors of a file are a network's
+/// parameters.
 ///
-/// A file has matrices of its own for queries, keys and values, or for a gate and what it gates, where
-/// a network here has one linear layer: a parameter is then several tensors, one below the other.
+/// A file has separate matrices for queries, keys and values, or for a gate and the gated values, where a network
+/// here has one linear layer: a parameter is then several tensors, one below the other.
 #pragma once
 
 #include <climits>
@@ -29,8 +29,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The config.json of a model of Hugging Face's: what its members are, and everything that is wrong
-/// with those that were asked for. One that has a quantization_config is wrong for every reader.
+/// The config.json of a model of Hugging Face: the members, and all problems with the requested ones. A
+/// quantization_config is a problem for every reader.
 class ModelConfig {
  public:
   /// `path` is the model's folder, or a file in it.
@@ -43,15 +43,15 @@ class ModelConfig {
     JsonReader json(std::string_view(static_cast<const char*>(text), file->bytes().size()));
     const auto member = [&](const std::string& name) { return json.value(config.members_[name]); };
     if (!json.object(member) || !json.end()) return file->fault(json.fault().text());
-    // The tensors of a model that was quantized are no weights without the scales beside them.
+    // The tensors of a quantized model are no weights without their scales.
     config.expect("quantization_config", {});
     return config;
   }
 
-  /// Whether it has the member, and not null.
+  /// Whether the member exists and is not null.
   bool has(const char* name) const { return raw(name) != "null"; }
 
-  /// A whole number from 1 to `most`; `otherwise` if there is none, unless that is 0.
+  /// A whole number from 1 to `most`. If the member is missing: `otherwise`, unless this is 0.
   std::size_t size(const char* name, std::size_t otherwise = 0, std::size_t most = INT_MAX) {
     if (!has(name) && otherwise != 0) return otherwise;
     std::uint64_t value = 0;
@@ -61,10 +61,10 @@ class ModelConfig {
       say(name, "a whole number from 1 to " + std::to_string(most));
     return static_cast<std::size_t>(value);
   }
-  /// How often a block is repeated.
+  /// The number of repetitions of a block.
   std::size_t layers(const char* name) { return size(name, 0, most_model_layers); }
 
-  /// A number above 0, as a float also.
+  /// A number above 0 and finite, also as a float.
   double number(const char* name, double otherwise) {
     if (!has(name)) return otherwise;
     std::string text = raw(name), digits;
@@ -80,7 +80,7 @@ class ModelConfig {
     return static_cast<float>(value) > 0 && std::isfinite(static_cast<float>(value));
   }
 
-  /// It may be missing, or one of `accepted`, as JSON writes it.
+  /// A member may be missing; otherwise the value must be one of `accepted`, in JSON's form.
   void expect(const char* name, std::initializer_list<const char*> accepted) {
     if (!has(name)) return;
     std::string list;
@@ -91,16 +91,16 @@ class ModelConfig {
     say(name, list.empty() ? "null" : list);
   }
 
-  /// The value of a member as JSON writes it; "null" if there is none.
+  /// The value of a member in JSON's form; "null" if there is none.
   std::string raw(const char* name) const {
     const auto found = members_.find(name);
     return found == members_.end() ? "null" : found->second;
   }
 
   void complain(const std::string& problem) { problems_.push_back(problem); }
-  /// One line for each thing that is not as it was asked for.
+  /// One line for each problem.
   const std::vector<std::string>& problems() const { return problems_; }
-  /// As many of them as fit one error, and all in `list` if it is given; none if nothing is wrong.
+  /// As many problems as fit one error, and all problems in `list` if given; no error if there is none.
   Error error(std::vector<std::string>* list = nullptr) const {
     if (list != nullptr) *list = problems_;
     if (problems_.empty()) return {};
@@ -120,19 +120,19 @@ class ModelConfig {
   std::vector<std::string> problems_;
 };
 
-/// A parameter of a network: which of its layer's, of which layer (-1: the loss), of which copy of a
-/// repeated block.
+/// The place of a parameter in a network: the layer (-1: the loss), the copy of a repeated block, and the index among
+/// the layer's parameters.
 struct ParameterPlace {
   int layer = 0, copy = 0, index = 0;
 };
 
-/// A tensor that is some rows of a parameter, or all that are left of it.
+/// A tensor with some rows of a parameter, or all rows left.
 struct StoredAs {
   std::string name;
-  std::size_t rows = 0;  ///< 0: all that are left
+  std::size_t rows = 0;  ///< 0: all rows left
 };
 
-/// The parameters of a network that a config.json describes, without its graph: for each_stored().
+/// The parameters of a network described by a config.json, without a graph: for each_stored().
 struct ModelOutline {
   struct Node {
     int layer, copy;
@@ -146,7 +146,7 @@ struct ModelOutline {
   std::vector<Node> nodes;
   std::vector<Parameter> parameters;
 
-  /// A layer's parameters; -1: the loss's.
+  /// Adds the parameters of a layer; -1: of the loss.
   void add(int layer, int copy, std::initializer_list<Shape> shapes) {
     const int node = layer < 0 ? -1 : static_cast<int>(nodes.size());
     if (layer >= 0) nodes.push_back({layer, copy});
@@ -154,9 +154,9 @@ struct ModelOutline {
   }
 };
 
-/// Calls visit(name, offset, shape) for every tensor that the parameters of `graph` are in a file, with the
-/// first element that it has of their block. `naming(place)` lists the tensors of a parameter from its
-/// first row on; of one that is not in the file, none.
+/// Calls visit(name, offset, shape) for each tensor of a file that holds parameters of `graph`; `offset` is its first
+/// element in their block. `naming(place)` lists the tensors of a parameter from its first row on; an empty list
+/// stands for a parameter outside of the file.
 template <class Graph, class Naming, class Visit>
 void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
   int index = 0;
@@ -170,7 +170,7 @@ void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
       place.layer = node.layer;
       place.copy = node.copy;
     }
-    // A vector's rows are its elements.
+    // The rows of a vector are its elements.
     const bool vector = parameter.shape.rank() == 1;
     const std::size_t all = parameter.shape[0], cols = vector ? 1 : parameter.shape.cols();
     std::size_t row = 0;
@@ -183,7 +183,7 @@ void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
   }
 }
 
-/// The tensors that a network wants of a file, to be loaded by load_pretrained().
+/// The tensors needed by a network from a file, for load_pretrained().
 template <class T, class Graph, class Naming>
 std::vector<WantedTensor<T>> wanted_tensors(const Graph& graph, View<T> params,
                                             const Naming& naming) {
@@ -194,7 +194,7 @@ std::vector<WantedTensor<T>> wanted_tensors(const Graph& graph, View<T> params,
   return wanted;
 }
 
-/// The same before there is a network.
+/// The tensors expected by an outline, before there is a network.
 template <class Naming>
 std::vector<ExpectedTensor> expected_tensors(const ModelOutline& outline, const Naming& naming) {
   std::vector<ExpectedTensor> expected;
@@ -204,9 +204,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelOutline& outline, const 
   return expected;
 }
 
-/// Compares what a config.json says, so many layers among it, with the tensors of the model at `path`
-/// (SafeTensors::place_of), of which expected_of(file) lists what there should be: nothing as large as a few
-/// words say is made before it is known to be there. A model without tensors is fine.
+/// Compares the sizes in a config.json, `layers` among them, with the tensors of the model at `path`
+/// (SafeTensors::place_of); expected_of(file) lists the expected ones. So nothing large is made from a few words
+/// before its tensors are known to be there. A model without tensors is fine.
 template <class ExpectedOf>
 Error compare_with_tensors(const std::string& path, const char* layers_name, std::size_t layers,
                            const ExpectedOf& expected_of, std::vector<std::string>* problems) {
@@ -230,9 +230,8 @@ Error compare_with_tensors(const std::string& path, const char* layers_name, std
                     layers > file->size() ? found[0].c_str() : error_of(found, count).text());
 }
 
-/// load_tensors(), and refuses numbers that are not finite. After an error parameters are as they were,
-/// but if a number was one of these. `problems`, if given, gets a line for each tensor that is missing
-/// or of another shape.
+/// load_tensors(), but refuses NaN and infinities. After an error parameters are unchanged, unless such a
+/// number was the reason. `problems`, if given, gets a line for each tensor that is missing or of another shape.
 template <class T>
 Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted,
                       std::vector<std::string>* problems = nullptr) {
@@ -245,7 +244,7 @@ Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>
   return {};
 }
 
-/// The same of the file at `path` (SafeTensors::open), of which wanted_of(file) lists what is wanted.
+/// load_pretrained() for the file at `path` (SafeTensors::open); wanted_of(file) lists the tensors to load.
 template <class WantedOf>
 Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
                       std::vector<std::string>* problems) {
@@ -258,7 +257,7 @@ Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
   });
 }
 
-/// Writes the parameters as a file that load_pretrained() reads with the same naming.
+/// Writes the parameters to a file for load_pretrained() with the same naming.
 template <class T, class Graph, class Naming>
 Error write_pretrained(const std::string& path, const Graph& graph, View<const T> params,
                        const Naming& naming) {

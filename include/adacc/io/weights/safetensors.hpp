@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Reads models in the safetensors format, as the Hugging Face Hub has them.
+/// Reads models in the safetensors format of the Hugging Face Hub.
 ///
-/// A file is eight bytes with the length of a header, the header (JSON: for every tensor its type,
-/// its shape and where its bytes are), and the tensors' bytes, without gaps and without overlaps. A
-/// model of several files has an index beside them, which says what is in which.
+/// A file is eight bytes with the length of a header, the header (JSON: type, shape and position of the bytes of each
+/// tensor), and the tensors' bytes, without gaps and overlaps. A model of several files has an index, which says
+/// which file has which tensor.
 ///
-/// Nothing in such a file is trusted: every size is checked before it is used, and what does not add
-/// up is refused in words. Files are mapped, so that a model takes memory only while it is copied.
+/// Nothing in such a file is trusted: each size is checked before use, and inconsistent files are refused in words.
+/// Files are mapped, so a model takes memory only while it is copied.
 #pragma once
 
 #include <unistd.h>
@@ -32,12 +32,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A tensor in a file. Its name is as the file has it, in UTF-8; one_line() makes it safe to print.
+/// A tensor in a file. The name is unchanged, in UTF-8; one_line() makes it safe to print.
 struct StoredTensor {
   std::string name;
   StoredType type = StoredType::f32;
   std::vector<std::size_t> shape;  ///< empty: a single element
-  ConstBytes bytes;                ///< at any address: not aligned to anything
+  ConstBytes bytes;                ///< not aligned
 
   std::size_t elems() const { return bytes.size() * 8 / bits_of(type); }
 };
@@ -50,22 +50,22 @@ inline std::string text_of(const std::vector<std::size_t>& shape) {
   return text + ")";
 }
 
-/// All tensors of a model, in the order of their names' bytes, as long as this lives.
+/// All tensors of a model, in the order of their names' bytes, valid while this object lives.
 class SafeTensors {
  public:
   /// `path` is a file, an index (its name ends with ".json"), or a folder with "model.safetensors" or
-  /// "model.safetensors.index.json" in it.
+  /// "model.safetensors.index.json".
   static Result<SafeTensors> open(const std::string& path) {
     return detail::or_no_memory("to read a safetensors file", [&]() -> Result<SafeTensors> {
       const std::string place = is_folder(path) ? place_of(path) : path;
       if (place.empty())
         return Error::say(one_line(path).c_str(),
                           ": the folder has neither model.safetensors nor an index of that name");
-      SafeTensors made;
+      SafeTensors model;
       const Error why =
-          place.ends_with(".json") ? made.read_index(place) : made.read_file(place, nullptr);
+          place.ends_with(".json") ? model.read_index(place) : model.read_file(place, nullptr);
       if (why) return why;
-      return made;
+      return model;
     });
   }
 
@@ -74,8 +74,8 @@ class SafeTensors {
   const StoredTensor* begin() const { return tensors_.data(); }
   const StoredTensor* end() const { return tensors_.data() + tensors_.size(); }
 
-  /// Null if there is none of that name. A tensor that was saved once, under one of its names, has the
-  /// others in the metadata ("transformer.wte.weight" is "lm_head.weight"), and is found by them.
+  /// Null if there is no tensor of this name. A tensor with several names is saved under one of them and also found
+  /// under the others, which are in the metadata ("transformer.wte.weight" is "lm_head.weight").
   const StoredTensor* find(std::string_view name) const {
     const StoredTensor* const found = named(name);
     if (found != nullptr) return found;
@@ -83,10 +83,10 @@ class SafeTensors {
     return alias == metadata_.end() ? nullptr : named(alias->second);
   }
 
-  /// What the files say of themselves: "format" is "pt" if PyTorch wrote them.
+  /// Metadata of the files: "format" is "pt" if PyTorch wrote them.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  /// Where the tensors of the model at `path` are, which is its folder or a file in it; empty: it has none.
+  /// The file or index with the tensors of the model at `path` (its folder, or a file in it); empty if there is none.
   static std::string place_of(const std::string& path) {
     const bool config = path.ends_with("config.json");
     if (!config && !is_folder(path) && is_there(path)) return path;
@@ -107,10 +107,9 @@ class SafeTensors {
         [](const StoredTensor& tensor, std::string_view wanted) { return tensor.name < wanted; });
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
-  static constexpr std::size_t most_header_bytes =
-      100'000'000;  // as the format's own reader has it
+  static constexpr std::size_t most_header_bytes = 100'000'000;  // the format's own limit
 
-  /// Tensors of one file; of those, only the ones that `wanted` names for it, if there is one.
+  /// Reads the tensors of one file; if there is `wanted`, only those named there.
   Error read_file(const std::string& path, const std::map<std::string, std::string>* wanted) {
     Result<MappedFile> opened = MappedFile::open(path, expected);
     if (!opened) return opened.error;
@@ -295,12 +294,12 @@ class SafeTensors {
   std::vector<MappedFile> files_;
   std::vector<StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
-  std::string problem_;  // while reading: one that is not about JSON
+  std::string problem_;  // while reading: a problem other than of JSON
 };
 
 namespace detail {
 
-/// Why a tensor of this type is not copied: behind its name.
+/// Why a tensor of this type is not copied: text to follow the name.
 inline std::string no_numbers(StoredType type) {
   return std::string("is of type ") + name_of(type) +
          ", whose elements are complex numbers: none is a single number";
@@ -308,10 +307,9 @@ inline std::string no_numbers(StoredType type) {
 
 }  // namespace detail
 
-/// Copies a tensor into `to`, element by element converted to T: float, double or bfloat16, rounded to
-/// the nearest (bfloat16 by way of float). `to` has as many elements; its shape is not looked at.
-/// With `transposed`, the file has (cols, rows) where `to` has (rows, cols). An error, and nothing is
-/// copied, if the file's elements are complex numbers.
+/// Copies a tensor into `to`, converting each element to T: float, double or bfloat16, rounded to nearest (bfloat16
+/// by way of float). `to` has as many elements; its shape may differ. With `transposed`, the file has (cols, rows)
+/// where `to` has (rows, cols). If the file's elements are complex numbers, returns an error and copies nothing.
 template <class T>
 Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false) {
   const std::size_t rows = to.rows(), cols = to.cols();
@@ -330,17 +328,17 @@ Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false)
                     detail::no_numbers(from.type).c_str());
 }
 
-/// A tensor that a model wants from a file.
+/// A tensor needed by a model from a file.
 template <class T>
 struct WantedTensor {
   std::string name;
   View<T> to;
-  bool transposed = false;  ///< the file has it the other way round; `to` has two extents then
+  bool transposed = false;  ///< the file has the transpose; `to` has two extents then
 
   Shape shape() const { return to.shape(); }
 };
 
-/// The same where there is no memory for it yet.
+/// A tensor needed by a model, before there is memory for it.
 struct ExpectedTensor {
   std::string name;
   Shape extents;
@@ -349,8 +347,8 @@ struct ExpectedTensor {
   Shape shape() const { return extents; }
 };
 
-/// What keeps the tensors from being loaded, one line for each: those that are missing, those of another
-/// shape, and those of complex numbers.
+/// The problems that prevent loading, one line each: tensors missing, of another shape, or of complex
+/// numbers.
 template <class Wanted>
 std::vector<std::string> problems_of(const SafeTensors& file, const std::vector<Wanted>& wanted) {
   std::vector<std::string> problems;
@@ -369,7 +367,7 @@ std::vector<std::string> problems_of(const SafeTensors& file, const std::vector<
   return problems;
 }
 
-/// The number of these problems with some of `count` tensors, and the first of them; empty: there is none.
+/// The number of problems with some of `count` tensors, and the first problem; empty if there is none.
 inline Error error_of(const std::vector<std::string>& problems, std::size_t count) {
   if (problems.empty()) return {};
   const std::string others =
@@ -379,12 +377,11 @@ inline Error error_of(const std::vector<std::string>& problems, std::size_t coun
                     others.c_str());
 }
 
-/// Loads all of `wanted`, or nothing: the error is error_of() its problems, of which problems_of() lists
-/// all.
+/// Loads all of `wanted`, or nothing: then returns error_of() the problems that problems_of() lists.
 template <class T>
 Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
   if (const Error why = error_of(problems_of(file, wanted), wanted.size())) return why;
-  // Elements that the file takes memory for: of any type, whole bytes.
+  // Elements at a time, while the file's pages take memory: whole bytes for any type.
   constexpr std::size_t at_once = std::size_t{1} << 20;
   for (const WantedTensor<T>& want : wanted) {
     const StoredTensor& stored = *file.find(want.name);

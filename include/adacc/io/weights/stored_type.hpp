@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The element types that files of tensors have, and what their elements are as float.
+/// The element types of tensors in files, and the values of their elements as floats.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// All of the format's types. Of f4 two elements take a byte, of f6 four take three bytes.
+/// All types of the format. Two elements of f4 take a byte, four of f6 take three bytes.
 enum class StoredType : std::uint8_t {
   f4,
   f6_e2m3,
@@ -79,9 +79,8 @@ T load_unaligned(const std::byte* from) {
   return value;
 }
 
-/// The code of element i of those that lie one behind the other in `bits` bits each: 16, or 4, 6 or 8,
-/// the first in the lowest bits of the first byte then, as PyTorch and ONNX have them. The format leaves
-/// the order open.
+/// The code of element i among packed codes of `bits` bits: 16, 4, 6 or 8. Codes of less than 16 bits begin in the
+/// lowest bits of the first byte, as in PyTorch and ONNX; the format leaves the order open.
 template <std::size_t bits>
 std::uint32_t code_at(const std::byte* from, std::size_t i) {
   if constexpr (bits == 16) return load_unaligned<std::uint16_t>(from + 2 * i);
@@ -91,11 +90,11 @@ std::uint32_t code_at(const std::byte* from, std::size_t i) {
   return word >> low & ((1U << bits) - 1);
 }
 
-/// Which codes of a small float are no numbers.
+/// The codes of a small float without a number.
 enum class Specials : std::uint8_t {
-  ieee,     ///< those of the largest exponent: infinities and NaNs
-  one_nan,  ///< the one of all bits, with either sign (E4M3 of the OCP formats)
-  fnuz,     ///< that of a negative zero, which there is not; exponents are one lower
+  ieee,     ///< the largest exponent: infinities and NaNs
+  one_nan,  ///< all bits set, with either sign: NaN (E4M3 of the OCP formats)
+  fnuz,     ///< minus zero is the NaN; exponents are one lower
   none
 };
 
@@ -135,7 +134,7 @@ constexpr float wide_bfloat16(std::uint32_t code) {
   return to_float(bfloat16{static_cast<std::uint16_t>(code)});
 }
 
-// What reads element i of those that begin at any address, as a double or float.
+// Readers of element i of an array at any address, as a double or float.
 
 template <class T>
 struct ReadNumber {
@@ -157,8 +156,8 @@ struct ReadCode {
   }
 };
 
-/// Calls visit(read) with what reads elements of this type. False, and no call, if an element is no
-/// single number (C64).
+/// Calls visit(read) with a reader for elements of this type. False, without a call, if elements are no single
+/// numbers (C64).
 template <class Visit>
 bool with_reader(StoredType type, const Visit& visit) {
   using enum Specials;
@@ -190,7 +189,7 @@ bool with_reader(StoredType type, const Visit& visit) {
   return false;
 }
 
-/// As T: float, double, or bfloat16 by way of float.
+/// Converts to T: float, double, or bfloat16 by way of float.
 template <class T, class Number>
 T converted(Number value) {
   if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(value));
@@ -199,20 +198,20 @@ T converted(Number value) {
 
 }  // namespace detail
 
-/// Of an element.
+/// Bits of an element.
 constexpr std::size_t bits_of(StoredType type) {
   return detail::stored_types[static_cast<std::size_t>(type)].bits;
 }
 
-/// Whether an element has a value as a float: all but complex numbers.
+/// Whether elements have a value as a float: all but complex numbers.
 constexpr bool is_number(StoredType type) { return type != StoredType::c64; }
 
-/// As safetensors files write it: "F32".
+/// The name in safetensors files: "F32".
 constexpr const char* name_of(StoredType type) {
   return detail::stored_types[static_cast<std::size_t>(type)].name;
 }
 
-/// False if there is none of that name.
+/// False if there is no type of this name.
 constexpr bool stored_type_of(std::string_view name, StoredType& type) {
   for (const detail::StoredTypeFacts& facts : detail::stored_types)
     if (name == facts.name) return type = facts.type, true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Writes weights as a C header, for engines and devices that read no files.
+/// Writes weights as a C header, for engines and devices without files.
 ///
-/// Each tensor is an array of its own shape, of float or, for int8, signed char; a table has all of them
-/// with their names, shapes and addresses. Numbers are hexadecimal, as C99 and C++17 read them, so that a
-/// compiler makes the same bits of them. In C++ they are constant expressions, too:
+/// Each tensor is an array of its shape, of float or, for int8, signed char; a table lists all tensors with names,
+/// shapes and addresses. Numbers are hexadecimal, as C99 and C++17 read them, so compilers make the same bits. In C++
+/// they are constant expressions, too:
 ///
 ///     player_CONST float player_linear_weight[64][5] = {…};  // static const, or static constexpr
 ///     …
@@ -13,12 +13,12 @@
 ///     player_CONST player_tensor player_tensors[6] = {{"linear.weight", 2, {64, 5, 0, 0}, 320,
 ///       &player_linear_weight[0][0]}, …};
 ///
-/// If there are tensors of int8, an entry has one more member, `const signed char *int8_data`; of it and
-/// `data`, the one that is not the tensor's is null.
+/// If there are tensors of int8, an entry has one more member, `const signed char *int8_data`; one of `int8_data` and
+/// `data` is null, depending on the tensor's type.
 ///
-/// An identifier is the prefix, `_` and the tensor's name, of which whatever is no letter and no digit
-/// becomes `_`. C tells only the first 63 characters apart, so that is where it is cut. If it is taken
-/// by then, `_2`, `_3` and so on is added.
+/// An identifier is the prefix, `_` and the tensor's name, with `_` in place of each character except letters and
+/// digits. It is cut after 63 characters, because C tells no more of them apart. If the identifier is taken, `_2`,
+/// `_3` and so on is added.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The parameters of a graph in their block, under their names (model/trained_by_name.hpp). Storage that
-/// several layers share appears once, as the first of them calls it.
+/// The parameters of a graph in their block, under their names (model/trained_by_name.hpp). Storage shared by several
+/// layers appears once, under the first layer's name.
 inline std::vector<NamedTensor> named_parameters(const Graph& graph, View<const float> params) {
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
@@ -55,7 +55,7 @@ namespace detail {
 constexpr bool is_c_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 constexpr bool is_c_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// `text` with `_` in place of all that cannot stand in an identifier.
+/// `text` with `_` in place of each character unfit for an identifier.
 inline std::string as_c_name(std::string text) {
   for (char& c : text)
     if (!is_c_letter(c) && !is_c_digit(c)) c = '_';
@@ -100,10 +100,10 @@ inline void append_c_float(std::string& out, float value) {
   out += 'f';
 }
 
-/// Names that no two declarations of the header share.
+/// Unique names for the declarations of the header.
 class CNames {
  public:
-  /// `taken` cannot be had: what the header defines itself, and what <stddef.h> and C++ do.
+  /// `taken` are names defined by the header itself; names of <stddef.h> and C++ are added.
   explicit CNames(std::set<std::string> taken)
       : taken_(static_cast<std::set<std::string>&&>(taken)) {
     for (const char* word :
@@ -128,11 +128,11 @@ class CNames {
   std::set<std::string> taken_;
 };
 
-/// Writes pieces of text, many of them at a time.
+/// Writes text in large pieces.
 class TextWriter {
  public:
   explicit TextWriter(AtomicFile& file) : file_(file) {}
-  std::string text;  ///< what comes next
+  std::string text;  ///< text to be written next
 
   Error flush(std::size_t most = 0) {
     if (text.size() <= most) return {};
@@ -174,7 +174,7 @@ inline bool is_finite_bits(float value) {
   return (bits & 0x7F800000) != 0x7F800000;
 }
 
-/// What is wrong with `tensors` as arrays of the header `path`, or nothing.
+/// Why `tensors` cannot be arrays of the header `path`; empty if they can.
 inline Error check_c_tensors(const char* path, const std::vector<NamedTensor>& tensors) {
   if (tensors.empty()) return Error::misuse(path, ": there are no tensors to write");
   std::set<std::string> names;
@@ -199,7 +199,7 @@ inline Error check_c_tensors(const char* path, const std::vector<NamedTensor>& t
   return {};
 }
 
-/// What identifiers begin with in the header `path`, if nobody says: its name without the ending.
+/// The default prefix of identifiers in the header `path`: the name without the ending.
 inline std::string c_prefix_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -210,9 +210,9 @@ inline std::string c_prefix_of(const std::string& path) {
 
 }  // namespace detail
 
-/// Writes a header with these tensors of float32 and int8, beside the old one first, which stays if anything
-/// fails. Identifiers begin with `prefix`, which is one itself and begins with a letter; empty: with the
-/// file's name. Refuses numbers that are not finite, tensors without elements, and equal names.
+/// Writes a header with these tensors of float32 and int8, beside the old file first, which stays if anything fails.
+/// Identifiers begin with `prefix`, which must be an identifier and begin with a letter; if empty, with the file's
+/// name. Refuses NaN and infinities, tensors without elements, and equal names.
 inline Error write_weights_header(const std::string& path, const std::vector<NamedTensor>& tensors,
                                   std::string prefix = {}) {
   const std::string shown_path = one_line(path, 100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Writes tensors in the safetensors format, for PyTorch and whoever else reads it.
+/// Writes tensors in the safetensors format, for PyTorch and other readers.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A tensor to write; what it views has to live until it is written.
+/// A tensor to write; the viewed memory must live until then.
 struct NamedTensor {
   template <class T>
   NamedTensor(std::string tensor_name, View<T> view)
@@ -61,8 +61,8 @@ inline std::string json_string(const std::string& text) {
 
 }  // namespace detail
 
-/// Writes a file with these tensors, beside the old one first, which stays if anything fails. Larger
-/// elements come first, so that each tensor is aligned to its own, and names decide among equals.
+/// Writes a file with these tensors, beside the old one first, which stays if anything fails. Larger elements come
+/// first, so each tensor is aligned to its elements; among equals, names decide.
 inline Error write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                                const std::map<std::string, std::string>& metadata = {}) {
   std::sort(tensors.begin(), tensors.end(), [](const NamedTensor& a, const NamedTensor& b) {
@@ -97,7 +97,7 @@ inline Error write_safetensors(const std::string& path, std::vector<NamedTensor>
     header.append(std::to_string(at)).append("]}");
   }
   header += "}";
-  header.append((8 - header.size() % 8) % 8, ' ');  // so that the tensors are aligned
+  header.append((8 - header.size() % 8) % 8, ' ');  // aligns the tensors
 
   Result<AtomicFile> file = AtomicFile::create(path);
   if (!file) return file.error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Whole columns as outliers, by a block of threads: which have places, the section of a tile.
+/// Whole columns as outliers, by a block of threads: which columns have places, and the section of a tile.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// -1 if the column is not flagged.
+/// The outlier level of a column; -1 if the column is not flagged.
 template <class Tile>
 ADACC_HD int column_level(const Tile& tile, int me) {
   const std::int32_t m = tile.shared.column[me];
@@ -19,8 +19,7 @@ ADACC_HD int column_level(const Tile& tile, int me) {
   return static_cast<int>(outlier_level(m, tile.shared.channel_limit));
 }
 
-/// Marks the columns that have a place, writes the section, counts. Their largest magnitudes
-/// decide.
+/// Marks the columns that have a place, by their largest magnitudes; writes the section, counts.
 template <class Tile>
 ADACC_HD void place_columns(Tile& tile) {
   const QuantSection layout = tile.section_layout();
@@ -97,8 +96,8 @@ ADACC_HD void place_columns(Tile& tile) {
       put(to + QuantSection::values + i * sizeof(typename Tile::Element),
           tile.element(i % rows, tile.shared.places[i / rows]));
     });
-    // Elements that are no numbers, and the largest that is one: of columns that are all
-    // numbers, it is known.
+    // Counts elements beyond largest_magnitude, and finds the largest of the others; known already for columns
+    // without the former.
     if (static_cast<std::size_t>(me) >= tile.cols()) return;
     std::int32_t largest = tile.shared.column[me];
     if (largest > largest_magnitude) {

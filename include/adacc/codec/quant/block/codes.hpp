@@ -12,12 +12,12 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// How quantized() returns a code: in this byte.
+/// The byte of quantized()'s result that holds the code.
 template <class Tile>
 inline constexpr unsigned code_byte =
     Tile::options.symmetric || Tile::options.rounding == Rounding::stochastic ? 2 : 1;
 
-/// quant_code() in byte code_byte; within: if x is of those of which its group was made.
+/// quant_code() in byte code_byte. within: x is one of the elements from which the group was made.
 template <class Tile>
 ADACC_HD inline std::uint32_t quantized(float x, float base, float inverse, std::int32_t random,
                                         bool within) {
@@ -29,8 +29,8 @@ ADACC_HD inline std::uint32_t quantized(float x, float base, float inverse, std:
   if (!within) steps = fminf(fmaxf(steps, symmetric ? -top : 0.0F), top);
   if (code_byte<Tile> == 2)
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(steps) + (zero + random));
-  // Of what is not negative, a fraction of a step makes no difference. Rounded down to 1/256 at
-  // 2^15, the sum has the whole code in the second byte of its bits.
+  // Steps are not negative here, so a fraction of a step makes no difference. Rounded down to 1/256 at 2^15, the sum
+  // has the whole code in the second byte of its bits.
   return __float_as_uint(__fmaf_rd(steps, 1.0F / 65536, 32768.5F));
 #else
   static_cast<void>(within);
@@ -39,7 +39,7 @@ ADACC_HD inline std::uint32_t quantized(float x, float base, float inverse, std:
 #endif
 }
 
-/// The same byte of four words.
+/// Byte `byte` of each of four words.
 template <unsigned byte>
 ADACC_HD inline std::uint32_t gathered_bytes(const std::uint32_t (&from)[4]) {
 #if defined(__CUDA_ARCH__)
@@ -53,8 +53,8 @@ ADACC_HD inline std::uint32_t gathered_bytes(const std::uint32_t (&from)[4]) {
 #endif
 }
 
-/// Halfword of element first + j, where first is a multiple of `packet`; without an index that is
-/// only known at run time, for the sake of registers.
+/// Halfword of element first + j, where first is a multiple of `packet`. Saves registers: no index is known only at
+/// run time.
 template <std::size_t packet>
 ADACC_HD std::int32_t half_of(const PhiloxBlock& random, std::uint64_t first, std::size_t j) {
   std::uint32_t word = random.word[j / 2];
@@ -77,7 +77,7 @@ ADACC_HD std::byte packed_byte(const Tile& tile, std::size_t row, std::size_t j,
   }
 }
 
-/// Writes the codes of a part from shared memory, 16 bytes at a time if rows allow it.
+/// Writes the codes of a part from shared memory, 16 bytes at a time if rows allow.
 template <class Tile>
 ADACC_HD void store_part_codes(Tile& tile, int me) {
   const std::size_t left = tile.held * Tile::part_cols, n = tile.cols_of_part(tile.held);
@@ -165,8 +165,8 @@ ADACC_HD void codes_of_thread(Tile& tile, int me, bool within, const Use& use) {
   }
 }
 
-/// Codes of 8 bits of a whole part leave a warp as one stretch of memory. Others go to shared memory
-/// first, so that rows leave it in order. Within: no element of the part is beyond its group.
+/// Codes of 8 bits of a whole part leave a warp as one stretch of memory. Other codes go to shared memory first, so
+/// rows leave in order. within: no element of the part is beyond its group.
 template <class Tile>
 ADACC_HD void encode_part_codes(Tile& tile, bool within) {
   if constexpr (Tile::whole && Tile::bits == 8) {
@@ -189,7 +189,7 @@ ADACC_HD void encode_part_codes(Tile& tile, bool within) {
   }
 }
 
-/// The code of an element of the tile, from its quant_code().
+/// The final code of an element of the tile, from its quant_code().
 template <class Tile>
 ADACC_HD std::int32_t amended_code(const Tile& tile, bool marked, std::size_t row, std::size_t col,
                                    std::uint32_t from) {
@@ -202,8 +202,8 @@ ADACC_HD std::int32_t amended_code(const Tile& tile, bool marked, std::size_t ro
   return code;
 }
 
-/// If any group has codes that are not quant_code(): those of the tile in memory, once all are written. That is rare
-/// enough to read them again, so that nobody else holds registers for it.
+/// Amends the codes of the tile in memory, once all are written, if a group has codes other than quant_code(). This
+/// is rare enough to read them again, so no registers are held for it meanwhile.
 template <class Tile>
 ADACC_HD void amend_codes(Tile& tile) {
   tile.block.each([&](int me) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Decodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
-/// Threads have the columns and rows that they have when encoding, so they store packets of 16
-/// bytes side by side. Then the outliers overwrite. Whatever the bytes of the blob are, positions
-/// and counts are checked; if the header is not what it should be, all is NaN.
+/// Threads have the same columns and rows as in encoding, so they store packets of 16 bytes side by side. Then the
+/// outliers overwrite elements. Positions and counts are checked, for any bytes of the blob; if the header is not the
+/// expected one, all elements are NaN.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What quant_value() makes, in one operation if the device has it: no part of that overflows.
+/// quant_value(), in one operation if the device has it: no intermediate result overflows.
 template <unsigned Bits, bool Symmetric>
 ADACC_HD inline float decoded_value(std::uint32_t code, float scale, float minimum) {
 #if defined(__CUDA_ARCH__)
@@ -34,7 +34,7 @@ struct DecodedGroups {
   }
 };
 
-/// Whether any of some scales is that of a marked group; takes the marks off.
+/// Whether any of the scales belongs to a marked group; takes the marks off.
 template <std::size_t N>
 ADACC_HD bool take_marks(SmallPacket<bfloat16, N>& scales) {
   using Words = SmallPacket<std::uint32_t, N / 2>;
@@ -48,7 +48,7 @@ ADACC_HD bool take_marks(SmallPacket<bfloat16, N>& scales) {
   return (any & 0x80008000) != 0;
 }
 
-/// A row of a thread's columns from their codes.
+/// Decodes a row of a thread's columns from their codes.
 template <unsigned Bits, bool Symmetric, class T, std::size_t P>
 ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
                                         const DecodedGroups<P>& groups) {
@@ -62,15 +62,15 @@ ADACC_HD ElementWords<T, P> decoded_row(const std::uint32_t (&codes)[P / 4],
   return out;
 }
 
-/// That of a column, of the codes of a row of `cols`.
+/// The code of a column, from the codes of a row of `cols`.
 template <unsigned Bits>
 ADACC_HD std::uint32_t code_of(const std::byte* codes, std::size_t cols, std::size_t col) {
   const CodePlace place = code_place(Bits, cols, col);
   return get<std::uint8_t>(codes + place.byte) >> place.shift & ((1U << Bits) - 1);
 }
 
-/// NaN wherever marked groups have it; everywhere if the blob is not `valid`. Of what the calling thread has decoded.
-/// Rare: nothing is held for it.
+/// Puts NaN among the elements decoded by the calling thread: in marked groups where codes say so; everywhere if the
+/// blob is not `valid`. Rare: no registers are held for it.
 template <unsigned Bits, QuantOptions O, class T>
 ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
                        std::size_t columns, bool valid, const std::byte* bytes, T* x) {
@@ -86,7 +86,7 @@ ADACC_HD void put_nans(const TileThread<T>& thread, const QuantBlock& b, std::si
   }
 }
 
-/// What a thread has of a tile: all of its rows and columns, and all of it aligned, if Whole.
+/// Decodes a thread's part of a tile. Whole: all rows and columns of the thread exist, and all are aligned.
 template <bool Whole, unsigned Bits, QuantOptions O, class T>
 ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, std::size_t left,
                             std::size_t cols, bool valid, const std::byte* bytes, T* x) {
@@ -116,7 +116,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     marked = take_marks(scales);
     ADACC_UNROLL for (std::size_t j = 0; j < P; ++j) groups.set(j, scales.at[j], minima.at[j]);
   }
-  // Those of the thread's rows lie together.
+  // The groups of the thread's rows lie together.
   using OfRows = SmallPacket<bfloat16, R>;
   [[maybe_unused]] OfRows row_scales = {}, row_minima = {};
   if constexpr (O.group != 0 && Whole) {
@@ -126,8 +126,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
     marked = take_marks(row_scales);
   }
 
-  // If rows of codes are aligned: P neighbouring codes in one load; two halves of a strip are in
-  // the same bytes.
+  // If rows of codes are aligned: P neighbouring codes in one load; the two halves of a strip are in the same bytes.
   const std::size_t strip = thread.col % strip_cols;
   const bool whole_strip = thread.col - strip + strip_cols <= cols;
   const bool codes_aligned =
@@ -181,7 +180,7 @@ ADACC_HD void decode_thread(const TileThread<T>& thread, const QuantBlock& b, st
   if (!valid || marked) put_nans<Bits, O>(thread, b, left, columns, valid, bytes, x);
 }
 
-/// Part `part` of the blocks times tiles of job.format, to x.
+/// Decodes tile `part`, counted over all blocks of job.format.
 template <unsigned Bits, QuantOptions O, class T, class Block>
 ADACC_HD void quant_decode_tile(Block& block, std::size_t part, const QuantJob<T>& job,
                                 const std::byte* blob, T* to) {

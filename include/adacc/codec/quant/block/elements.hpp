@@ -13,8 +13,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// From the slices: thresholds. Groups with nothing beyond are finished, the others emptied. Whether
-/// there are such.
+/// Turns slices into thresholds. Groups with nothing beyond are finished, the others emptied; returns whether there
+/// are others.
 template <class Tile>
 ADACC_HD bool find_thresholds(Tile& tile) {
   struct Found {
@@ -23,8 +23,8 @@ ADACC_HD bool find_thresholds(Tile& tile) {
   };
   typename Tile::Block::template PerThread<Found> found;
   tile.block.each([&](int me) {
-    Found& mine = found[me];
-    mine = {{0}, false};
+    Found& result = found[me];
+    result = {{0}, false};
     tile.for_slots(me, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
       if (size == 0) return;
@@ -50,10 +50,10 @@ ADACC_HD bool find_thresholds(Tile& tile) {
       if (most > limit) {
         tile.shared.threshold[slot] = limit;
         tile.shared.lo[slot] = empty_lo, tile.shared.hi[slot] = empty_hi;
-        mine.beyond = true;
+        result.beyond = true;
       } else {
         tile.shared.threshold[slot] = nothing_beyond;
-        mine.largest[0] = larger(mine.largest[0], most);
+        result.largest[0] = larger(result.largest[0], most);
         finish_group(tile, slot, lo, hi);
       }
     });
@@ -76,8 +76,7 @@ ADACC_HD void clear_section(Tile& tile) {
   });
 }
 
-/// Calls visit(row, column, magnitude, level) for a thread's flagged elements. They are few, and
-/// read once more.
+/// Calls visit(row, column, magnitude, level) for a thread's flagged elements. They are few, and read again.
 template <class Tile, class Visit>
 ADACC_HD void for_flags(const Tile& tile, int me, std::uint64_t flags, const Visit& visit) {
   for (; flags != 0; flags &= flags - 1) {
@@ -89,7 +88,7 @@ ADACC_HD void for_flags(const Tile& tile, int me, std::uint64_t flags, const Vis
   }
 }
 
-/// Marks what has a place, writes the section, counts.
+/// Marks the elements that have a place, writes the section, counts.
 template <class Tile>
 ADACC_HD void place_elements(Tile& tile) {
   const QuantSection layout = tile.section_layout();
@@ -134,7 +133,7 @@ ADACC_HD void place_elements(Tile& tile) {
                   Tile::Block::add(tile.shared.partly[word], bit);
               });
   });
-  // Of each thread two words, row by row; placed ones are counted in the lower half of the sum.
+  // Two words per thread, row by row; the lower half of the sum counts placed elements.
   tile.block.exclusive_sum(
       [&](int me) {
         const auto w = static_cast<std::size_t>(2 * me);
@@ -154,7 +153,7 @@ ADACC_HD void place_elements(Tile& tile) {
             placed |= some & (0U - some);
             ++partly;
           }
-          // Later ones of the level have no place: what is counted of them does not matter.
+          // Later elements of the level have no place: their count does not matter.
           tile.shared.placed[w] = placed;
           for (; placed != 0; placed &= placed - 1, ++at) {
             const std::size_t row = w / 8, col = w % 8 * 32 + lowest_bit(placed);

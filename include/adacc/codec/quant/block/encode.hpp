@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Encodes tiles of the quantizing codecs by a block of threads (thread_block.hpp).
 ///
-/// quant_encode_part() encodes tiles: if the scale is of a whole row, a block of threads has all tiles of
-/// 64 rows, otherwise one. If several share the header of their 64 rows, they add to it what they counted
-/// (integer sums and maxima: the order does not matter), and quant_prepare() clears it in a kernel before.
-/// Who is the last of them completes it by the samples.
+/// quant_encode_part() encodes tiles: with scales of whole rows, a block of threads has all tiles of 64 rows,
+/// otherwise one tile. If several blocks share the header of their 64 rows, they add their counts to it (integer sums
+/// and maxima: the order does not matter), and quant_prepare() clears it in a kernel before. The last of them
+/// completes the header by the samples.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ ADACC_HD bool quant_shares_headers(const QuantFormat& format) {
   return O.group != whole_row && format.whole.tiles > 1;
 }
 
-/// Block `part` of threads: of the words of all block headers, if they are shared.
+/// Block `part` of threads clears its words of all block headers, if headers are shared.
 template <class Block, class T>
 ADACC_HD void quant_prepare(Block& block, std::size_t part, const QuantJob<T>& job) {
   block.each([&](int me) {
@@ -40,7 +40,7 @@ ADACC_HD void quant_prepare(Block& block, std::size_t part, const QuantJob<T>& j
 /// Starts extremes and counts, and writes the zeros between the sections of a block.
 template <class Tile>
 ADACC_HD void quant_clear(Tile& tile, bool padding) {
-  // Slices that are found as a whole need no beginning.
+  // Slices that are found as a whole need no initial value.
   constexpr bool slices = !Tile::by_column && (Tile::by_row || !Tile::whole);
   tile.block.each([&](int me) {
     QuantShared& s = tile.shared;
@@ -50,7 +50,7 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     else if constexpr (slices)
       Tile::strided(me, 4 * Tile::slot_count,
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
-    // Columns are read four at a time, those beyond the last one as well.
+    // Columns are read four at a time, also beyond the last one.
     if constexpr (Tile::by_column && !Tile::whole)
       Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
     if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
@@ -67,7 +67,7 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
   });
 }
 
-/// Puts what was counted into the header of the block of 64 rows. Whether all its tiles are encoded now.
+/// Puts the counts into the header of the block of 64 rows. Returns whether all tiles of the block are encoded now.
 template <class Tile>
 ADACC_HD bool quant_report(Tile& tile) {
   const QuantShared& s = tile.shared;
@@ -90,19 +90,19 @@ ADACC_HD bool quant_report(Tile& tile) {
     if (s.flagged != s.used) Tile::Block::add(header[1], s.flagged - s.used);
     if (s.nonfinite != 0) Tile::Block::add(header[2], s.nonfinite);
     Tile::Block::maximum(header[4], s.largest);
-    // Zero in a blob that is complete.
+    // The word is zero again in a complete blob.
     return Tile::Block::last(header[5], static_cast<std::uint32_t>(tile.format->tiles));
   });
 }
 
-/// How many pieces of work there are.
+/// The number of pieces of work.
 template <QuantOptions O>
 ADACC_HD std::size_t quant_encode_parts(const QuantFormat& format) {
   return format.blocks() * (O.group == whole_row ? 1 : format.whole.tiles);
 }
 
-/// Groups that lie within parts: each part is encoded as it is held, unless something is beyond its
-/// groups. Such parts wait for the places of the tile, and are read again.
+/// Encodes a tile whose groups lie within parts: each part while it is held, unless an element is beyond its group.
+/// Such parts wait for the places of the tile, and are read again.
 template <class Tile>
 ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
   std::uint32_t waiting = 0;
@@ -124,7 +124,7 @@ ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
   }
 }
 
-/// Tiles first … end - 1 of 64 rows, whose parts are read for each step.
+/// Encodes tiles first … end - 1 of 64 rows; each step reads the parts again.
 template <class Tile>
 ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
   const auto for_parts = [&](const auto& step) {
@@ -167,7 +167,7 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
   });
 }
 
-/// Block `part` of threads, of quant_encode_parts().
+/// Encodes piece `part` of quant_encode_parts(), by one block of threads.
 template <unsigned Bits, QuantOptions O, class T, class Block>
 ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
                                 const QuantJob<T>& job) {
@@ -192,7 +192,7 @@ ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t p
   };
   const bool last = whole ? encode(std::true_type{}) : encode(std::false_type{});
 #if defined(__CUDA_ARCH__)
-  // Divided again, so that no register has held it.
+  // Divided again, so that no register had to hold it.
   asm volatile("" : "+l"(part));
 #endif
   const std::size_t again = by_row ? part : divided(part, tiles).quotient;

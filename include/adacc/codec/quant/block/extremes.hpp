@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Extremes of the groups of a tile, by a block of threads (tile.hpp).
 ///
-/// If outliers are single elements, they are found twice: of each quarter of a group, from
-/// which its threshold follows (elements.hpp), and again without what has a place.
+/// If outliers are single elements, extremes are found twice: for each quarter of a group, from which the threshold
+/// follows (elements.hpp), and again without the elements that have a place.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Of a thread's rows.
+/// The extremes of a thread's rows.
 template <class Tile>
 struct RowExtremes {
   std::int32_t lo[Tile::most_rows], hi[Tile::most_rows];
 };
 
-/// The extremes of a few numbers: of none, +infinity and -infinity. A NaN makes both NaN, which is as
-/// good as its own bits: what has it is beyond every threshold, and no number.
+/// The extremes of a few numbers; of none, +infinity and -infinity. A NaN makes both NaN, which serves as well as the
+/// bits of that NaN: its group is beyond every threshold.
 struct Spread {
   float lo = bits_as<float>(0x7F800000U), hi = bits_as<float>(0xFF800000U);
 
@@ -49,7 +49,7 @@ ADACC_HD void reduce_rows(Tile& tile, Rows& rows, std::size_t begin, std::size_t
   });
 }
 
-/// Merges the extremes of `width` neighbouring threads: all of them get the result.
+/// Merges the extremes of `width` neighbouring threads; all of these get the result.
 template <int width, class Tile, class Rows>
 ADACC_HD void merge_lanes(Tile& tile, Rows& rows) {
   tile.block.template lanes<width>(
@@ -87,7 +87,7 @@ ADACC_HD void reduce_stretch(Tile& tile, std::size_t begin, std::size_t end, std
   });
 }
 
-/// Of a thread's columns over its rows, to its band of the slices.
+/// Reduces a thread's columns over its rows, to its band of the slices.
 template <class Tile>
 ADACC_HD void reduce_columns(Tile& tile) {
   tile.block.each([&](int me) {
@@ -114,7 +114,7 @@ ADACC_HD void reduce_columns(Tile& tile) {
   });
 }
 
-/// Extremes of every slice of every group; of groups that have no thresholds, in whatever slices.
+/// Finds the extremes of each slice of each group; groups without thresholds may use any slices.
 template <class Tile>
 ADACC_HD void reduce_slices(Tile& tile) {
   if constexpr (Tile::by_column) {
@@ -149,7 +149,7 @@ ADACC_HD void reduce_slices(Tile& tile) {
   }
 }
 
-/// Which of a thread's columns have places, as bits.
+/// The columns of a thread that have places, as bits.
 template <class Tile>
 ADACC_HD std::uint32_t placed_in(const Tile& tile, std::size_t row, std::size_t col) {
   if constexpr (Tile::options.outliers == Outliers::none) return 0;
@@ -157,15 +157,15 @@ ADACC_HD std::uint32_t placed_in(const Tile& tile, std::size_t row, std::size_t 
   return tile.shared.placed[word] >> col % 32;
 }
 
-/// Whether a slot's extremes are still to be found: without outliers that may have places, they are
-/// those of its slices.
+/// Whether the extremes of a slot are still to be found. Without outliers that may have places, they are the extremes
+/// of its slices.
 template <class Tile>
 ADACC_HD bool is_open(const Tile& tile, std::size_t slot) {
   if constexpr (Tile::channels) return true;
   else return has_beyond(tile, slot);
 }
 
-/// Widens the groups by what the threads hold and has no place.
+/// Widens the groups by the held elements that have no place.
 template <class Tile>
 ADACC_HD void widen_groups(Tile& tile) {
   if constexpr (Tile::by_column) {
@@ -212,14 +212,14 @@ ADACC_HD void widen_groups(Tile& tile) {
   }
 }
 
-/// Whether a group has something beyond its threshold.
+/// Whether a group has an element beyond its threshold.
 template <class Tile>
 ADACC_HD bool has_beyond(const Tile& tile, std::size_t slot) {
   return tile.shared.threshold[slot] != nothing_beyond;
 }
 
 /// Calls visit(row, column, number, bit) for a thread's elements in groups with something beyond, and end(slot)
-/// behind those of a group. They are few, and read once more, so that nothing is held for them.
+/// behind each group. These elements are few, and read again: no registers are held for them.
 template <class Tile, class Visit, class End>
 ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& end) {
   for (std::size_t p = 0; p < Tile::parts; ++p) {
@@ -253,8 +253,8 @@ ADACC_HD void clear_marks(Tile& tile) {
   });
 }
 
-/// Widens groups that hold magnitudes beyond largest_magnitude by their numbers without a place, and marks them for
-/// what is no number. Rare.
+/// Widens groups with magnitudes beyond largest_magnitude by their numbers without a place, and marks groups with
+/// NaNs or infinities without one. Rare.
 template <class Tile>
 ADACC_HD void widen_or_mark(Tile& tile, int me) {
   for_open(
@@ -273,8 +273,8 @@ ADACC_HD void widen_or_mark(Tile& tile, int me) {
       [](std::size_t) {});
 }
 
-/// Widens the groups with something beyond, in all parts, by the numbers without a place; marks them for what is
-/// no number.
+/// Widens the groups with something beyond, in all parts, by the numbers without a place; marks groups with NaNs or
+/// infinities without one.
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {
@@ -296,7 +296,7 @@ ADACC_HD void widen_open_groups(Tile& tile) {
   });
 }
 
-/// If outliers are columns: keeps the extremes of the tiles before, for saturate_groups().
+/// If outliers are columns: keeps the extremes of earlier tiles, for saturate_groups().
 template <class Tile>
 ADACC_HD void keep_extremes(Tile& tile) {
   if constexpr (Tile::by_row)
@@ -307,7 +307,7 @@ ADACC_HD void keep_extremes(Tile& tile) {
     });
 }
 
-/// If outliers are columns: the extremes of groups with magnitudes beyond largest_magnitude are found anew.
+/// If outliers are columns: finds the extremes of groups with magnitudes beyond largest_magnitude again.
 template <class Tile>
 ADACC_HD void saturate_groups(Tile& tile) {
   typename Tile::Block::template PerThread<bool> found;

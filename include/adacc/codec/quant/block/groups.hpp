@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Stores scale and minimum, and keeps what turns numbers into codes.
+/// Stores scale and minimum, and keeps the numbers that turn elements into codes.
 template <bool Marked = false, class Tile>
 ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::int32_t hi) {
   const QuantGroup group = quant_group<Tile::bits, Tile::options.symmetric, Marked>(lo, hi);
@@ -24,7 +24,7 @@ ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::i
   if (!Tile::options.symmetric) put(tile.bytes + tile.format->minima + 2 * g, group.minimum.bits);
 }
 
-/// The open ones, from their extremes.
+/// Finishes the open groups, from their extremes.
 template <class Tile>
 ADACC_HD void finish_open_groups(Tile& tile) {
   tile.block.each([&](int me) {

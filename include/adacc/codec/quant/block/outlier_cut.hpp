@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Which outliers of a tile get places: those of the highest levels, in order if not all fit.
+/// Which outliers of a tile get places: the highest levels; of the first level that is too large, the first ones.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The level of which only some get places, and how many; all above get theirs.
+/// The level of which only some outliers get places, and how many; all levels above get theirs.
 struct OutlierCut {
   int level;
   std::uint32_t left;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Completes the header of 64 rows with what a few samples show, by a block of threads.
+/// Completes the header of 64 rows by a few samples, by a block of threads.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ ADACC_HD Number sum_of(const Number* of, std::uint32_t count) {
   return sum;
 }
 
-/// Of block i, whose scales and minima are written. The sums are formed in the order of the samples. A sample's
+/// Samples block i, whose scales and minima are written. The sums are formed in the order of the samples. A sample's
 /// code is computed again: reading it would move 32 bytes for one.
 template <unsigned Bits, QuantOptions O, class T, class Block>
 ADACC_HD void quant_sample(Block& block, QuantSamples& s, std::size_t i, const QuantJob<T>& job) {
@@ -42,7 +42,7 @@ ADACC_HD void quant_sample(Block& block, QuantSamples& s, std::size_t i, const Q
     s.noise[k] = s.signal[k] = 0;
     s.counts[k] = add_sample<Bits, O.symmetric>(x, code, group, s.noise[k], s.signal[k]) ? 1 : 0;
   });
-  // A warp for each sum.
+  // One warp for each sum.
   block.each([&](int me) {
     if (me == 0) put(bytes + 12, sum_of(s.counts, count));
     if (me == 32) put(bytes + 24, sum_of(s.noise, count));

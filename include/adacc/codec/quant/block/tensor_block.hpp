@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// How a block of threads divides the tiles of the quantizing codecs, and what its threads share.
 ///
-/// The bytes are those of codec/quant/layout.hpp, the arithmetic is that of quantize.hpp. A tile is
-/// 64 rows by 256 columns, of which the threads hold 128 (of bfloat16: all) at a time. A thread has a
-/// packet of neighbouring columns (4, or 8 of bfloat16) in 8 rows of one slice in its registers: so a
-/// warp reads whole rows, and a slice's extremes need few threads to agree. If groups lie within what
-/// is held and nothing is beyond them, an element is read from memory once.
+/// The bytes are specified in codec/quant/layout.hpp, the arithmetic in quantize.hpp. A tile is 64 rows by 256
+/// columns; the threads hold 128 columns (of bfloat16: all) at a time. Each thread has in registers a packet of
+/// neighbouring columns (4, or 8 of bfloat16) in 8 rows of one slice: so a warp reads whole rows, and few threads
+/// need to agree on the extremes of a slice. If groups lie within the held columns and nothing is beyond them, an
+/// element is read from memory once.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +40,13 @@ ADACC_HD inline std::size_t lowest_bit(std::uint64_t word) {
 #endif
 }
 
-/// N elements as words of the device: two bfloat16 in one, others as they are.
+/// N elements as words of the device: two bfloat16 in one word, other types unchanged.
 template <class T, std::size_t N>
 struct ElementWords {
   static constexpr bool pairs = std::is_same_v<T, bfloat16>;
   SmallPacket<std::conditional_t<pairs, std::uint32_t, T>, pairs ? N / 2 : N> packet;
 
-  /// Elements j and j + 1; j is even.
+  /// Sets elements j and j + 1; j is even.
   ADACC_HD void set(std::size_t j, float a, float b) {
     if constexpr (!pairs) {
       packet.at[j] = from_number<T>(a), packet.at[j + 1] = from_number<T>(b);
@@ -76,8 +76,8 @@ ADACC_HD inline float half_of_pair(std::uint32_t pair, std::size_t upper) {
   return bits_as<float>(upper != 0 ? pair & 0xFFFF0000 : pair << 16);
 }
 
-// The smaller and the larger of two numbers, or of each half of two pairs of bfloat16; a NaN if one
-// of both is. -0 is below 0.
+// The smaller and the larger of two numbers, or of each half of two pairs of bfloat16; a NaN if either is one. -0 is
+// below 0.
 
 ADACC_HD inline float least_of(float a, float b) {
 #if defined(__CUDA_ARCH__)
@@ -128,15 +128,15 @@ ADACC_HD inline Divided divided(std::size_t a, std::size_t b) {
   return {x / y, x % y};
 }
 
-/// Which elements of a part of a tile a thread has: `packet` columns from col in `count` rows from row.
-/// A part is what the threads hold at a time: 64 rows by as many columns as a warp reads at once, half
-/// a tile (of bfloat16 all of it).
+/// The elements of a part of a tile that one thread has: `packet` columns from col in `count` rows from row. The
+/// threads hold one part at a time: 64 rows by as many columns as a warp reads at once, half a tile (of bfloat16: all
+/// of it).
 template <class T>
 struct TileThread {
   static constexpr std::size_t packet = std::is_same_v<T, bfloat16> ? 8 : 4;
   static constexpr std::size_t part_cols = 32 * packet;
   static constexpr std::size_t parts = tile_cols / part_cols;
-  static constexpr std::size_t bands = 8;  ///< of rows, one for each warp: two in a slice
+  static constexpr std::size_t bands = 8;  ///< bands of rows, one per warp: two in a slice
   static constexpr std::size_t most_rows = block_rows / bands;
 
   std::size_t band, row, count, col;
@@ -150,13 +150,13 @@ struct TileThread {
     count = (band % 2 == 0 ? middle : end) - row;
   }
 
-  /// How many of its columns are among the tile's `cols`.
+  /// How many of the thread's columns are among the tile's `cols`.
   ADACC_HD constexpr std::size_t columns(std::size_t cols) const {
     return cols <= col ? 0 : cols - col < packet ? cols - col : packet;
   }
 };
 
-/// What a thread holds of a part: numbers, of bfloat16 as they were, two in a word.
+/// The elements of a part that a thread holds: numbers, or unchanged bfloat16, two in a word.
 template <class T>
 struct TilePart {
   using Thread = TileThread<T>;
@@ -171,8 +171,8 @@ struct TilePart {
   }
   ADACC_HD float at(std::size_t row, std::size_t col) const { return number(rows[row], col); }
 
-  /// `from` is the thread's first element, `columns` how many of a row there are. Aligned: rows
-  /// begin at multiples of 16 bytes.
+  /// `from` is the thread's first element; `columns` elements of a row exist. aligned: rows begin at multiples of 16
+  /// bytes.
   ADACC_HD void load(const T* from, std::size_t stride, std::size_t count, std::size_t columns,
                      bool aligned) {
     constexpr std::size_t size = Packet16<T>::size;
@@ -201,33 +201,32 @@ struct TilePart {
   }
 };
 
-/// A threshold that no magnitude exceeds.
+/// A threshold above all magnitudes.
 inline constexpr std::int32_t nothing_beyond = 0x7FFFFFFF;
 
-/// What each sample of 64 rows adds to the sums of their header.
+/// The share of each sample of 64 rows in the sums of their header.
 struct QuantSamples {
   double noise[64], signal[64];
   std::uint32_t counts[64];
 };
 
-/// Shared memory of a block that encodes. Groups of a tile have slots
-/// (QuantTile::slot_of()).
+/// Shared memory of an encoding block. Groups of a tile have slots (QuantTile::slot_of()).
 struct QuantShared {
   static constexpr std::size_t slot_count = 520;
 
   struct Slices {
     std::int32_t lo[4 * slot_count], hi[4 * slot_count];
   };
-  // Of every slot four slices, or of every column eight bands; later the codes of the tile; at last the samples.
+  // First four slices of each slot, or eight bands of each column; then the codes of the tile; at last the samples.
   union {
     alignas(16) Slices slice;
     alignas(16) std::uint8_t codes[block_rows][tile_cols];
     QuantSamples samples;
   };
   std::int32_t lo[slot_count], hi[slot_count];
-  std::int32_t threshold[slot_count];  ///< of a slot with nothing beyond it: nothing_beyond
+  std::int32_t threshold[slot_count];  ///< nothing_beyond, if the slot has nothing beyond
   alignas(16) float base[slot_count], inverse[slot_count];
-  // Bit c % 32 of word 8 * row + c / 32: has a place; is of the level of which only some have one.
+  // Bit c % 32 of word 8 * row + c / 32. placed: has a place; partly: is of the level of which only some have one.
   std::uint32_t placed[slot_count], partly[slot_count];
   std::uint32_t levels[outlier_levels];
   std::uint32_t exponents[256];
@@ -237,11 +236,10 @@ struct QuantShared {
   std::uint32_t used, flagged, nonfinite, largest;
   std::uint32_t any_marked;     ///< 1 if any slot is marked
   std::uint32_t any_from_zero;  ///< 1 if any group has a minimum of 0, and QuantOptions::positive
-  std::uint32_t
-      marked[slot_count];  ///< if any: 1 where a NaN or an infinity of the group has no place
+  std::uint32_t marked[slot_count];  ///< if any_marked: 1 if a NaN or an infinity has no place
 };
 
-/// What one launch works on.
+/// The input and the output of one launch.
 template <class T>
 struct QuantJob {
   QuantFormat format;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// The tile that a block of threads encodes: where it lies, its groups, what every thread holds.
+/// The tile encoded by a block of threads: the location, the groups, and the elements held by each thread.
 ///
-/// The steps of encoding are functions of a tile, one subject a file: extremes, outliers (elements,
-/// channels), codes. encode.hpp calls them in order. If the scale is of a whole row,
-/// a block of threads goes through all tiles of 64 rows, so a tile can be moved.
+/// The steps of encoding are functions of a tile, one subject per file: extremes, outliers (elements, channels),
+/// codes. encode.hpp calls them in order. With scales of whole rows, a block of threads goes through all tiles of 64
+/// rows, so a tile can be moved.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ inline ADACC_HD std::uint32_t* words(std::byte* at) {
   return static_cast<std::uint32_t*>(static_cast<void*>(at));
 }
 
-/// Whole: 64 rows by 256 columns, and rows of elements and codes begin at multiples of 16 bytes. Then
-/// nothing asks for bounds.
+/// Whole: 64 rows by 256 columns, and rows of elements and codes begin at multiples of 16 bytes. Then no bounds are
+/// checked.
 template <unsigned Bits, QuantOptions O, class T, class ThreadBlock, bool Whole>
 struct QuantTile {
   using Element = T;
@@ -34,28 +34,28 @@ struct QuantTile {
     if constexpr (by_column || by_row) return std::size_t{1};
     else return tile_cols / O.group;
   }();
-  /// From a slot to that of the next group of the row: one more than 64 rows, so that those of a row are
-  /// in different banks of shared memory.
+  /// Slots from one group of a row to the next: one more than 64 rows, so the groups of a row are in different banks
+  /// of shared memory.
   static constexpr std::size_t slot_rows = block_rows + 1;
-  /// Of a tile of 64 rows.
+  /// Slots of a tile of 64 rows.
   static constexpr std::size_t slot_count = by_column ? tile_cols
                                             : by_row  ? block_rows
                                                       : slot_rows * slots_per_row;
   static_assert(slot_count <= QuantShared::slot_count);
   static constexpr std::size_t most_rows = Thread::most_rows, packet = Thread::packet;
   static constexpr std::size_t parts = Thread::parts, part_cols = Thread::part_cols;
-  /// Whether a group is all in one part, so that parts are encoded one after the other.
+  /// Whether each group lies in one part, so parts are encoded one after the other.
   static constexpr bool by_part =
       !channels && (by_column || (Whole && !by_row && O.group <= part_cols));
 
   Block& block;
   QuantShared& shared;
   const QuantJob<T>& job;
-  const QuantBlock* format = nullptr;  ///< of the 64 rows
-  std::byte* bytes = nullptr;          ///< of their blob
-  std::size_t row = 0;                 ///< of the tensor, the first
-  std::size_t index = 0, columns = 0;  ///< of the tile
-  std::size_t held = 0;                ///< the part of it that threads hold
+  const QuantBlock* format = nullptr;  ///< the format of the 64 rows
+  std::byte* bytes = nullptr;          ///< the blob's bytes of the 64 rows
+  std::size_t row = 0;                 ///< the first row, in the tensor
+  std::size_t index = 0, columns = 0;  ///< index and columns of the tile
+  std::size_t held = 0;                ///< the part held by the threads
   bool has_marks = false;              ///< if outliers are columns: QuantShared::marked was cleared
   typename Block::template PerThread<TilePart<T>> part{};
 
@@ -81,7 +81,7 @@ struct QuantTile {
       part[me].load(from, format->cols, t.count, t.columns(cols()), aligned);
     });
   }
-  /// Likewise, if it is not the last that was loaded.
+  /// Loads a part again, unless it is the last one loaded.
   ADACC_HD void load_again(std::size_t tile, std::size_t p) {
     if constexpr (parts > 1 || by_row) load(tile, p);
   }
@@ -99,20 +99,20 @@ struct QuantTile {
     return job.x[(row + r) * format->cols + index * tile_cols + c];
   }
   ADACC_HD QuantSection section_layout() const { return section_layout_of(cols()); }
-  /// Of a tile of `c` columns.
+  /// The section of a tile of `c` columns.
   ADACC_HD QuantSection section_layout_of(std::size_t c) const {
     return QuantSection(O, rows(), c, sizeof(T));
   }
   ADACC_HD std::byte* section() const { return bytes + format->section(index); }
 
-  /// Of group k of a row: those of a column lie together, as they do in the blob.
+  /// The slot of group k of row r: groups k of all rows lie together, as in the blob.
   ADACC_HD static std::size_t slot_at(std::size_t r, std::size_t k) { return k * slot_rows + r; }
   ADACC_HD static std::size_t slot_of(std::size_t r, std::size_t c) {
     if constexpr (by_column) return c;
     else if constexpr (by_row) return r;
     else return slot_at(r, c / O.group);
   }
-  /// Whether a slot has a group in the tile, and of how many elements (of the whole row by_row).
+  /// Elements of a slot's group in the tile (if by_row, in the whole row); 0 if the slot has none.
   ADACC_HD std::size_t size_of(std::size_t slot) const {
     if constexpr (by_column) {
       return slot < cols() ? rows() : 0;
@@ -136,7 +136,7 @@ struct QuantTile {
     }
   }
 
-  /// Calls each(slot) for thread `me`'s share of the slots; of those of the part, if by_part.
+  /// Calls each(slot) for thread `me`'s share of the slots; if by_part, of the slots of the part.
   template <class Each>
   ADACC_HD void for_slots(int me, const Each& each) const {
     if constexpr (!by_part) {

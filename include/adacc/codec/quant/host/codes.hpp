@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Loops over codes: elements to codes and back, two codes in a byte, and what rounding adds.
+/// Loops over codes: elements to codes and back, two codes in a byte, and the random numbers of rounding.
 ///
-/// They are functions of their own because compilers trust __restrict on parameters, and codes,
-/// being bytes, may otherwise be anything.
+/// They are separate functions because compilers trust __restrict on parameters; codes, being bytes, may otherwise
+/// alias anything.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What quant_code clamps to.
+/// The limits to which quant_code clamps.
 template <unsigned Bits, bool Symmetric>
 struct CodeLimits {
   Floats16 bottom, top;
@@ -48,7 +48,7 @@ inline void encode_vector(const T* x, const Floats16& base, const Floats16& inve
   }
 }
 
-/// The coders of columns, each its own or all the same.
+/// The coders of columns: one for each column, or one for all (RowCoder).
 struct ColumnCoders {
   const float *base, *inverse;
 
@@ -106,7 +106,7 @@ void encode_row(std::size_t cols, const T* __restrict x, const Coders coders,
   }
 }
 
-/// Every column with a scale and minimum of its own, both halved if not symmetric.
+/// Decodes columns with scales and minima of their own, both halved if not symmetric.
 template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes,
                 const float* __restrict scale, const float* __restrict minimum, T* __restrict x) {
@@ -115,7 +115,7 @@ void decode_row(std::size_t cols, const std::uint8_t* __restrict codes,
         quant_value_of<Bits, Symmetric>(codes[c], scale[c], Symmetric ? 0.0F : minimum[c]));
 }
 
-/// All of one group.
+/// Decodes columns of one group.
 template <unsigned Bits, bool Symmetric, class T>
 void decode_row(std::size_t cols, const std::uint8_t* __restrict codes, float scale, float minimum,
                 T* __restrict x) {
@@ -123,7 +123,7 @@ void decode_row(std::size_t cols, const std::uint8_t* __restrict codes, float sc
     x[c] = from_number<T>(quant_value_of<Bits, Symmetric>(codes[c], scale, minimum));
 }
 
-/// Codes of 4 bits to strips; `cols` from a strip's start. Streamed: see store_vector.
+/// Packs codes of 4 bits into strips; `cols` columns from the start of a strip. Streamed: see store_vector.
 template <bool Streamed>
 inline void pack_row(std::size_t cols, const std::uint8_t* __restrict codes,
                      std::uint8_t* __restrict packed) {
@@ -142,7 +142,7 @@ inline void pack_row(std::size_t cols, const std::uint8_t* __restrict codes,
   }
 }
 
-/// The way back.
+/// Unpacks the strips of pack_row().
 inline void unpack_row(std::size_t cols, const std::uint8_t* __restrict packed,
                        std::uint8_t* __restrict codes) {
   std::size_t c = 0;
@@ -167,7 +167,7 @@ class QuantRandom {
 
   std::int32_t at(std::uint64_t element) const { return random_half(stream_, element); }
 
-  /// Those of elements first … first + n - 1 of the tensor, n <= tile_cols.
+  /// Halfwords of elements first … first + n - 1 of the tensor, n <= tile_cols.
   const std::uint16_t* row(std::uint64_t first, std::size_t n) {
     const std::uint64_t block = first / 8;
     const std::size_t skip = static_cast<std::size_t>(first % 8);
@@ -191,8 +191,8 @@ class QuantRandom {
   using Words8 = std::uint64_t __attribute__((vector_size(64)));
   static constexpr std::size_t lanes = 32;
 
-  /// random_block for `lanes` blocks at once: words in the lower halves of 64 bits, where their
-  /// products have room; what is in the upper halves is never looked at.
+  /// random_block for `lanes` blocks at once: words are in the lower halves of 64 bits, where products have room; the
+  /// upper halves are never read.
   static void blocks_of_lanes(const RandomKey& key, std::uint64_t first,
                               std::uint64_t* __restrict out) {
     constexpr std::size_t vectors = lanes / 8;
@@ -235,7 +235,7 @@ class QuantRandom {
   }
 
   RandomKey stream_;
-  // Of a tile's row and the blocks that it begins and ends in; whole lanes.
+  // Room for a row of a tile and the blocks in which it begins and ends, in whole lanes.
   static constexpr std::size_t most_blocks = (tile_cols / 8 + 1 + lanes - 1) / lanes * lanes;
   alignas(64) std::uint64_t words_[2 * most_blocks];
   alignas(64) std::uint16_t halves_[8 * most_blocks];

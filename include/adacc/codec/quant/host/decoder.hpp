@@ -15,17 +15,17 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Decodes a block. Whatever its bytes are, nothing outside of it is read or written.
+/// Decodes a block. For any bytes of the block, nothing outside is read or written.
 template <unsigned Bits, QuantOptions O, class T>
 class QuantDecoder {
  public:
-  /// The next_rows after the block are this thread's next.
+  /// The thread's next block has `next_rows` rows, right after this one.
   QuantDecoder(const QuantBlock& block, const std::byte* bytes, T* x, std::size_t next_rows)
       : block_(block), bytes_(bytes), x_(x), next_rows_(next_rows) {}
 
   void decode() {
     const std::size_t ahead = rows_ahead(block_.cols * sizeof(T));
-    // Row by row, not tile by tile: memory likes to be written in order.
+    // Row by row, not tile by tile: memory is faster if written in order.
     for (std::size_t col = 0; col < block_.cols; col += piece) {
       const std::size_t left = block_.cols - col, n = left < piece ? left : piece;
       if constexpr (O.group == 0) load_groups(col, n);
@@ -38,8 +38,8 @@ class QuantDecoder {
     for (std::size_t tile = 0; tile < block_.tiles; ++tile) put_outliers(tile);
   }
 
-  /// Columns col … col + n - 1 of row r, n <= piece, to `to`, as they are without outliers that have places. A piece
-  /// starts at a multiple of `piece`.
+  /// Decodes columns col … col + n - 1 of row r to `to`, without outliers that have places; n <= piece. col is a
+  /// multiple of `piece`.
   void decode_row(std::size_t r, std::size_t col, std::size_t n, T* to) {
     if constexpr (O.group == 0)
       if (loaded_ != col) load_groups(col, n);
@@ -48,8 +48,8 @@ class QuantDecoder {
 
   static constexpr std::size_t piece = 4 * tile_cols;
 
-  /// Calls visit(row, column in the tile, value) for the outliers of a tile that have places; of a column's: row 0
-  /// and all of its values.
+  /// Calls visit(row, column in the tile, value) for the outliers of a tile that have places; for a column: row 0 and
+  /// all its values.
   template <class Visit>
   void for_outliers(std::size_t tile, const Visit& visit) const {
     const std::size_t cols = block_.cols_of_tile(tile);
@@ -76,7 +76,7 @@ class QuantDecoder {
     std::memcpy(&value, bytes_ + array + 2 * group, 2);
     return value;
   }
-  /// As quant_value_of takes it.
+  /// A scale or minimum in the form for quant_value_of.
   static float shared(bfloat16 value) { return to_float(value) * quant_share<O.symmetric>; }
 
   void load_groups(std::size_t first, std::size_t n) {
@@ -84,7 +84,7 @@ class QuantDecoder {
     any_marked_ = (load(block_.scales + 2 * first, n, group_mark, scale_) & group_mark) != 0;
     if (!O.symmetric) load(block_.minima + 2 * first, n, 0, minimum_);
   }
-  /// Without the bits of `cut`; returns which bits were set in any.
+  /// Loads without the bits of `cut`; returns the bits that were set in any number.
   unsigned load(std::size_t array, std::size_t n, std::uint16_t cut, float* __restrict to) {
     std::uint16_t bits[piece], any = 0;
     std::memcpy(bits, bytes_ + array, 2 * n);
@@ -95,7 +95,7 @@ class QuantDecoder {
     return any;
   }
 
-  /// Of a marked group: NaN where codes say so.
+  /// Puts NaN where the codes of a marked group say so.
   static void put_nans(std::size_t n, const std::uint8_t* codes, T* to) {
     for (std::size_t c = 0; c < n; ++c)
       if (codes[c] == nan_code<Bits, O.symmetric>) to[c] = quiet_nan<T>();
@@ -141,8 +141,7 @@ class QuantDecoder {
   const std::byte* bytes_;
   T* x_;
   std::size_t next_rows_;
-  std::size_t loaded_ =
-      static_cast<std::size_t>(-1);  ///< the first of the groups at scale_ and minimum_
+  std::size_t loaded_ = static_cast<std::size_t>(-1);  ///< the first of the loaded groups
   bool any_marked_ = false;
   alignas(64) float scale_[piece];
   alignas(64) float minimum_[piece];

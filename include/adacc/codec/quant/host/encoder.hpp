@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// Encodes one block of 64 rows of a quantizing codec (format: codec/quant/layout.hpp).
 ///
-/// What bounds the time is memory. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4
-/// read, 1 written past the caches) or 6 (if caches read a line before it is written). If all
-/// of memory's speed could be used that would be 0.63 or 0.75 of the copy's time. So a block comes
-/// into cache while the one before it is encoded (codec/read_ahead.hpp), all that is done finds it
-/// there, outliers are looked for only in groups whose range exceeds the threshold, and codes are
-/// always clamped, which costs less than knowing where to.
+/// Memory bounds the time. A copy moves 8 bytes of every float; codes of 8 bits move 5 (4 read, 1 written past the
+/// caches) or 6 (if caches read a line before it is written): at the full speed of memory 0.63 or 0.75 of the copy's
+/// time. So a block comes into cache while the block before is encoded (codec/read_ahead.hpp), all steps find it
+/// there, outliers are looked for only in groups whose range exceeds the threshold, and codes are always clamped,
+/// which costs less than knowing where to clamp.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +29,9 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 template <unsigned Bits, QuantOptions O, class T>
 class QuantEncoder {
  public:
-  /// `first` is the tensor's index of the block's first element. The next_rows after the block are
-  /// this thread's next, and may be brought into cache. streamed: codes are written past the
-  /// caches, see store_bytes.
+  /// `first` is the index, in the tensor, of the block's first element. The thread's next block has `next_rows` rows,
+  /// right after this one, which may be brought into cache. streamed: codes are written past the caches, see
+  /// store_vector.
   QuantEncoder(const QuantBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
                std::uint64_t first, std::size_t next_rows, bool streamed)
       : block_(block), x_(x), next_rows_(next_rows),
@@ -49,17 +48,17 @@ class QuantEncoder {
   static constexpr bool channels = O.outliers == Outliers::channels;
   static constexpr bool elements = O.outliers == Outliers::elements;
   static constexpr bool stochastic = O.rounding == Rounding::stochastic;
-  /// Codes that are made at a time: as many as there are random numbers, or few enough that those
-  /// of 4 bits stay in the first-level cache until they are packed.
+  /// Codes made at a time: as many as there are random numbers, or few enough that 4-bit codes stay in the
+  /// first-level cache until they are packed.
   static constexpr std::size_t most_codes = stochastic ? tile_cols : chunk_cols;
   static constexpr std::size_t most_groups =
       O.group == 0 ? chunk_cols : block_rows * (O.group == whole_row ? 1 : chunk_cols / O.group);
 
-  /// Columns that are encoded together; per_row: groups in a row of them.
+  /// Columns that are encoded together; per_row: groups in each row of them.
   struct Chunk {
     std::size_t col, cols, per_row;
   };
-  /// in_chunk: its first column in its chunk.
+  /// in_chunk: the tile's first column, counted in its chunk.
   struct Tile {
     std::size_t index, col, cols, in_chunk = 0, per_row = 1;
   };
@@ -69,8 +68,8 @@ class QuantEncoder {
   const T* at(const Tile& tile, std::size_t row) const { return x_ + row * block_.cols + tile.col; }
   static std::int32_t order(T x) { return ordered(to_number(x)); }
 
-  // What differs with the groups' direction. Groups are numbered from the chunk's first; those of
-  // whole rows belong to all chunks.
+  // Code that differs with the direction of groups. Groups are numbered from the first of the chunk; groups of whole
+  // rows belong to all chunks.
 
   void encode_chunks() {
     for (std::size_t col = 0; col < block_.cols; col += chunk_cols) {
@@ -146,7 +145,7 @@ class QuantEncoder {
     const std::size_t left = block_.cols - col, n = left < chunk_cols ? left : chunk_cols;
     return {col, n, O.group == 0 || O.group == whole_row ? 1 : div_up(n, O.group)};
   }
-  /// While `chunk` is worked on, the one after it comes into cache: this block's or the next one's.
+  /// While `chunk` is encoded, the next chunk comes into cache: of this block, or of the next one.
   void read_ahead(const Chunk& chunk) {
     const std::size_t after = chunk.col + chunk.cols;
     const Chunk next = chunk_at(after < block_.cols ? after : 0);
@@ -192,9 +191,9 @@ class QuantEncoder {
   }
   void clear_section(const Tile& t) const { std::memset(section(t), 0, section_layout(t).bytes); }
 
-  /// Turns extremes_.second into thresholds; whether any of the groups has something beyond its own.
+  /// Turns extremes_.second into thresholds; returns whether any group has something beyond its own.
   bool find_limits(std::size_t groups, std::size_t size) {
-    if constexpr (!elements)  // only what is no number
+    if constexpr (!elements)  // only magnitudes beyond largest_magnitude
       for (std::size_t g = 0; g < groups; ++g) extremes_.second[g] = 0;
     return find_thresholds(groups, size, O.outlier_ratio, extremes_.lo, extremes_.hi,
                            extremes_.second, largest_);
@@ -207,8 +206,8 @@ class QuantEncoder {
     else place_elements(t);
   }
 
-  /// Of groups first … first + n - 1, and if along rows, of all rows: those with something beyond
-  /// their threshold; their extremes are started anew.
+  /// Gathers the groups with something beyond their threshold, among groups first … first + n - 1 (of all rows, if
+  /// groups are along rows), and starts their extremes anew.
   void gather_affected(std::size_t first, std::size_t n, std::size_t per_row) {
     std::int32_t *lo = extremes_.lo, *hi = extremes_.hi;
     affected_count_ = 0;
@@ -275,7 +274,7 @@ class QuantEncoder {
     });
   }
 
-  /// Widens group g, in `of`, by an element without a place.
+  /// Widens group g, in `of`, by an element without a place; a NaN or an infinity marks the group.
   template <std::size_t N>
   void widen_or_mark(GroupExtremes<N>& of, std::size_t g, std::int32_t order) {
     if (!is_nonfinite(magnitude_of(order))) return widen(of.lo[g], of.hi[g], saturated(order));
@@ -284,8 +283,8 @@ class QuantEncoder {
     marked_[g] = 1;
   }
 
-  /// Of those of the chunk's groups that have something beyond largest_magnitude: their extremes anew. Columns
-  /// with a place have none of them.
+  /// Finds the extremes again for groups of the chunk with something beyond largest_magnitude. Columns with a place
+  /// do not count.
   template <std::size_t N>
   void saturate_groups(const Chunk& chunk, std::size_t groups, GroupExtremes<N>& of) {
     const Tile all = {0, chunk.col, chunk.cols, 0, chunk.per_row};
@@ -307,8 +306,7 @@ class QuantEncoder {
     column_magnitudes(x_ + chunk.col, block_.cols, block_.rows, chunk.cols, next_, columns_);
   }
 
-  /// From the largest magnitudes of the columns: places them, and leaves 1 if a column has a
-  /// place, 0 elsewhere.
+  /// Places columns by the largest magnitudes in columns_, and leaves 1 there if a column has a place, 0 elsewhere.
   void find_outlier_channels(const Tile& t) {
     std::int32_t* largest = columns_ + t.in_chunk;
     const QuantSection layout = section_layout(t);
@@ -372,12 +370,12 @@ class QuantEncoder {
     }
   }
 
-  /// Groups first … first + n - 1 of the block, those from `from` here.
+  /// Stores the first n groups here as groups first … first + n - 1 of the block.
   void store_groups(std::size_t first, std::size_t n) {
     std::memcpy(bytes_ + block_.scales + 2 * first, scales_, 2 * n);
     if (!O.symmetric) std::memcpy(bytes_ + block_.minima + 2 * first, minima_, 2 * n);
   }
-  /// The chunk's, which has `per_row` in each row, from group `first` of every row on.
+  /// Stores the groups of a chunk, `per_row` in each row, from group `first` of each row on.
   void store_groups_of_rows(std::size_t first, std::size_t per_row) {
     const auto store = [&](std::size_t array, const std::uint16_t* from) {
       transpose_halves(block_.rows, per_row,
@@ -407,7 +405,7 @@ class QuantEncoder {
     any_marked_ = false;
   }
 
-  /// NaNs and infinities of marked groups get nan_code, and nothing else does.
+  /// NaNs and infinities of marked groups get nan_code; no other element gets this code.
   void mark_codes(std::size_t col, std::size_t cols, std::size_t per_row) {
     for (std::size_t r = 0; r < block_.rows; ++r)
       for (std::size_t c = 0; c < cols; ++c) {
@@ -425,7 +423,7 @@ class QuantEncoder {
       }
   }
 
-  /// Columns c … c + n - 1 of those whose coders are at 0; per_row: groups in a row of them.
+  /// Encodes columns c … c + n - 1, counted as the coders are; per_row: groups in a row of a chunk.
   void encode_piece(std::size_t r, std::size_t c, std::size_t n, std::size_t per_row, const T* x,
                     std::uint64_t element, std::uint8_t* codes) {
     const std::uint16_t* random = nullptr;
@@ -465,7 +463,7 @@ class QuantEncoder {
     }
   }
 
-  // The header, and zeros where nothing is.
+  // The header, and zeros in unused bytes.
 
   void finish() {
     const std::size_t minima_end = block_.minima + (O.symmetric ? 0 : 2 * block_.groups);
@@ -481,7 +479,7 @@ class QuantEncoder {
     if (streamed_) stream_end();
   }
 
-  /// Codes of samples are made once more: those written past the caches would be slow to read.
+  /// Codes of samples are computed again: codes written past the caches would be slow to read.
   void add_samples() {
     const std::uint32_t count = sample_count(block_.rows, block_.cols);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -514,7 +512,7 @@ class QuantEncoder {
   QuantRandom random_;
   std::size_t affected_count_ = 0;
   bool any_marked_ = false;
-  bool any_from_zero_ = false;  ///< of the groups at hand some have a minimum of 0
+  bool any_from_zero_ = false;  ///< some of the current groups have a minimum of 0
   GroupExtremes<most_groups> extremes_;
   alignas(64) float base_[most_groups];
   alignas(64) float inverse_[most_groups];
@@ -522,7 +520,7 @@ class QuantEncoder {
   alignas(64) std::uint16_t minima_[most_groups];
   alignas(64) std::int32_t columns_[chunk_cols];
   std::uint16_t affected_[most_groups];
-  std::uint8_t marked_[most_groups];  ///< of use if any_marked_
+  std::uint8_t marked_[most_groups];  ///< valid if any_marked_
   alignas(64) std::uint8_t row_[most_codes];
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Loops that reduce columns to their extremes, as ordered integers (codec/quant/quantize.hpp).
 ///
-/// Integer minima and maxima may be taken in any order, so these loops are vectors without leave to
-/// reorder floats. Meanwhile they ask for a quarter of the piece to come; making codes, which reads
-/// and writes memory less evenly, asks for the rest.
+/// Integer minima and maxima may be taken in any order, so these loops are vectorized without permission to reorder
+/// floats. Meanwhile they request a quarter of the next piece; making codes, which reads and writes memory less
+/// evenly, requests the rest.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Columns whose extremes are taken at a time: what is kept of them stays in the first-level cache,
-/// a block of so many in the second.
+/// Columns whose extremes are taken at a time: the extremes stay in the first-level cache, a block of so many columns
+/// in the second.
 inline constexpr std::size_t chunk_cols = 4 * tile_cols;
 
-/// Of every group: ordered extremes, and the second smallest of the slices' largest magnitudes.
+/// For each group: ordered extremes, and the second smallest of the slices' largest magnitudes.
 template <std::size_t N>
 struct GroupExtremes {
   alignas(64) std::int32_t lo[N];
@@ -28,7 +28,7 @@ struct GroupExtremes {
   alignas(64) std::int32_t second[N];
 };
 
-/// Of as many groups as Ints has lanes: the ordered extremes of their four slices.
+/// The ordered extremes of the four slices, for as many groups as Ints has lanes.
 template <class Ints>
 struct LaneSlices {
   Ints lo[4], hi[4];
@@ -37,7 +37,7 @@ struct LaneSlices {
     for (std::size_t s = 0; s < 4; ++s) lo[s] = Ints{} + empty_lo, hi[s] = Ints{} + empty_hi;
   }
 
-  /// Their extremes to groups `to` … of out.
+  /// Writes the extremes and `second` of groups `to` … of out.
   template <std::size_t N>
   void close(GroupExtremes<N>& out, std::size_t to) const {
     Ints l = lo[0], h = hi[0], largest[4];
@@ -47,7 +47,7 @@ struct LaneSlices {
       keep_smaller(l, lo[s]);
       keep_larger(h, hi[s]);
     }
-    // As in group_threshold.
+    // The second smallest, computed like in group_threshold.
     Ints least = largest[0], most = largest[0], other = largest[2];
     keep_larger(least, largest[1]);
     keep_smaller(most, largest[1]);
@@ -81,8 +81,8 @@ inline void column_lanes(const T* x, std::size_t stride, std::size_t rows, Group
   slices.close(out, to);
 }
 
-/// Every column of `rows` x `cols` elements is a group; cols <= chunk_cols. A few columns at a time
-/// over all rows, so that extremes stay in registers: the rows should be in cache.
+/// Each column of `rows` x `cols` elements is a group; cols <= chunk_cols. A few columns at a time over all rows, so
+/// that extremes stay in registers: the rows should be in cache.
 template <class T>
 void column_extremes(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
                      ReadAhead& next, GroupExtremes<chunk_cols>& out) {

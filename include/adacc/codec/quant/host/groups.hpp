@@ -9,14 +9,14 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Scales, minima and coders of `groups` groups; `minima` is not touched if symmetric.
+/// Scales, minima and coders of `groups` groups; `minima` is not written if symmetric.
 template <unsigned Bits, bool Symmetric>
 void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
                    const std::int32_t* __restrict hi, std::uint16_t* __restrict scales,
                    std::uint16_t* __restrict minima, float* __restrict base,
                    float* __restrict inverse) {
   for (std::size_t g = 0; g < groups; ++g) {
-    const bool empty = lo[g] > hi[g];  // a choice that compilers make for sixteen groups at a time
+    const bool empty = lo[g] > hi[g];  // a choice that compilers vectorize
     const QuantGroup group = quant_group<Bits, Symmetric>(empty ? 0 : lo[g], empty ? 0 : hi[g]);
     const QuantCoder coder = quant_coder<Symmetric>(group);
     scales[g] = group.scale.bits;
@@ -26,8 +26,7 @@ void finish_groups(std::size_t groups, const std::int32_t* __restrict lo,
   }
 }
 
-/// Turns `second` into thresholds; whether any group has something beyond its own. `n` is the
-/// groups' size.
+/// Turns `second` into thresholds, for groups of n elements; returns whether any group has something beyond its own.
 inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
                             const std::int32_t* __restrict lo, const std::int32_t* __restrict hi,
                             std::int32_t* __restrict second, std::int32_t& largest) {

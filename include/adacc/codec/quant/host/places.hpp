@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Which outliers of a tile get the places there are.
+/// Which outliers of a tile get a place.
 ///
-/// Non-finite ones go first, then what is farthest out, by doublings; within the doubling that does
-/// not fit as a whole, position decides. Counting comes first and taking second, so the choice
-/// depends on nothing but the tile.
+/// Non-finite ones come first, then the farthest out, by doublings; within the doubling that does not fit as a whole,
+/// position decides. All outliers are counted before any is placed, so the choice depends on nothing but the tile.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +24,12 @@ class OutlierLevels {
       const std::size_t left = places - taken;
       allowed_[level] = counts_[level] < left ? counts_[level] : left;
       taken += allowed_[level];
-      if (allowed_[level] < counts_[level]) break;  // the lower ones get none
+      if (allowed_[level] < counts_[level]) break;  // lower levels get none
     }
     return taken;
   }
 
-  /// After sharing, once for every one that was counted: true if it has a place.
+  /// After sharing, once for each counted outlier: whether it has a place.
   constexpr bool take(unsigned level) {
     if (allowed_[level] == 0) return false;
     --allowed_[level];

@@ -2,9 +2,9 @@
 /// Loops that reduce groups along rows to their extremes, as ordered integers
 /// (codec/quant/quantize.hpp).
 ///
-/// Reducing a slice of a row to sixteen lanes is cheap; the horizontal reduction of these to one
-/// value costs as much as 64 elements. So sixteen slices, those of four groups, are reduced
-/// together: every fold halves the lanes of two vectors of slices and puts them into one.
+/// Reducing a slice of a row to sixteen lanes is cheap; the horizontal reduction of the lanes to one value costs as
+/// much as 64 elements. So sixteen slices, those of four groups, are reduced together: each fold halves the lanes of
+/// two vectors of slices and puts them into one.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What is known of groups' slices: ordered extremes, those of slice s of group g at [s][g].
+/// Ordered extremes of the slices of groups; slice s of group g is at [s][g].
 template <std::size_t N>
 struct SliceExtremes {
   alignas(64) std::int32_t lo[4][N];
   alignas(64) std::int32_t hi[4][N];
 
-  /// The extremes of n groups, from `from` here to `to` of out.
+  /// Writes the extremes of n groups, from `from` here to `to` of out.
   template <std::size_t M>
   void close(std::size_t n, std::size_t from, GroupExtremes<M>& out, std::size_t to) const {
     std::size_t g = 0;
@@ -51,7 +51,7 @@ struct LaneExtremes {
     hi = Ints16{} + empty_hi;
   }
 
-  /// Widens by elements that start at x, but those with skip[i] != 0.
+  /// Widens by the elements from x on, except those with skip[i] != 0.
   template <bool Skip, class T>
   void widen(const T* x, [[maybe_unused]] const std::int32_t* skip) {
     Ints16 order;
@@ -79,7 +79,7 @@ struct LaneExtremes {
   }
 
  private:
-  /// `first` becomes the first halves of all slices in a and b, `a` the second ones.
+  /// `first` becomes the first halves of all slices in a and b, `a` the second halves.
   template <int Width>
   static void halves(Ints16& first, Ints16& a, const Ints16& b) {
     if constexpr (Width == 8) {
@@ -102,14 +102,14 @@ struct LaneExtremes {
   }
 };
 
-/// Four groups of n elements; skip is common to all, or read if Skip only.
+/// Four groups of n elements; `skip` is read only if Skip.
 template <bool Skip, class T>
 struct FourGroups {
   const T* x[4];
   std::size_t n;
   const std::int32_t* skip[4];
 
-  /// Slice i % 4 of group i / 4.
+  /// Reduces slice i % 4 of group i / 4.
   void slice(std::size_t i, LaneExtremes& to) const {
     const std::size_t begin = slice_begin(n, i % 4), end = slice_begin(n, i % 4 + 1);
     const T* from = x[i / 4];
@@ -133,8 +133,8 @@ struct FourGroups {
     }
   }
 
-  /// The Count slices from `first`, in order but for the last two folds: they leave slice s of
-  /// group g in lane 4 s + g.
+  /// Reduces the Count slices from `first`, in order except for the last two folds, which leave slice s of group g in
+  /// lane 4 s + g.
   template <std::size_t Count>
   void slices(std::size_t first, LaneExtremes& to) const {
     if constexpr (Count == 1) {
@@ -151,7 +151,7 @@ struct FourGroups {
     }
   }
 
-  /// To slices of groups to … to + 3.
+  /// Writes the slices of groups to … to + 3.
   template <std::size_t N>
   void reduce(SliceExtremes<N>& out, std::size_t to) const {
     LaneExtremes all;
@@ -166,8 +166,8 @@ struct FourGroups {
   }
 };
 
-/// The extremes of the groups of `rows` x `cols` elements, row by row, Group elements each but the
-/// last of a row. `skip` is for columns. Asks for more of `next` meanwhile.
+/// The extremes of the groups of `rows` x `cols` elements, row by row; each group has Group elements, the last of a
+/// row may have fewer. `skip` is for columns. Requests more of `next` meanwhile.
 template <std::size_t Group, bool Skip, class T, std::size_t N>
 void row_extremes(const T* x, std::size_t stride, std::size_t rows, std::size_t cols,
                   const std::int32_t* skip, ReadAhead& next, GroupExtremes<N>& out) {
@@ -214,8 +214,8 @@ void row_extremes(const T* x, std::size_t stride, std::size_t rows, std::size_t 
   }
 }
 
-/// Widens lo and hi by those of n elements that are not beyond `limit`, 256 elements at most; calls
-/// beyond(i) for the others, in no order.
+/// Widens lo and hi by those of n elements that are not beyond `limit`, n <= 256; calls beyond(i) for the others, in
+/// no order.
 template <class T, class Visit>
 void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& lo,
                    std::int32_t& hi, const Visit& beyond) {

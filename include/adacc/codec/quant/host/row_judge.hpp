@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// How well an encoded block of 64 rows holds each of them (codec/row_errors.hpp).
+/// How well an encoded block of 64 rows holds each row (codec/row_errors.hpp).
 ///
 /// Most rows are far below the bound. Their noise is known beforehand: rounding to a scale s adds s^2 / 12 to an
-/// element, or twice as much if rounding is stochastic. The row's own square is guessed from 32 neighbouring
-/// elements: of the largest magnitudes of four pieces of them, the second smallest is typical, and single outliers do
-/// not move it. Where the noise comes near the bound of this guess, the row is decoded and measured. So zeros
-/// that are exact, and rows with a few large elements, are judged by what they are.
+/// element, or twice as much if rounding is stochastic. The row's square is guessed from 32 neighbouring elements in
+/// four pieces: the second smallest of the pieces' largest magnitudes is typical, and single outliers do not move it.
+/// If the noise comes near the bound of this guess, the row is decoded and measured. So exact zeros, and rows with a
+/// few large elements, are judged by measurement.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Sums of squares of numbers, in an order that no compiler changes. A float's square is exact in double.
 class SquareSum {
  public:
-  /// Of sixteen differences x - y.
+  /// Adds the squares of sixteen differences x - y.
   void add(const Floats16& x, const Floats16& y) {
     add_half<0>(x, y, low_);
     add_half<8>(x, y, high_);
@@ -65,7 +65,7 @@ class SquareSum {
 template <unsigned Bits, QuantOptions O, class T>
 class RowJudge {
  public:
-  /// x: the block's first element; `bytes`: where its part of the blob starts.
+  /// x: the block's first element; `bytes`: the start of the block in the blob.
   RowJudge(const QuantBlock& block, const T* x, const std::byte* bytes, double bound)
       : block_(block), x_(x), bytes_(bytes), bound_(bound), decoder_(block, bytes, nullptr, 0) {
     std::memcpy(&header_, bytes, sizeof header_);
@@ -94,14 +94,14 @@ class RowJudge {
   static constexpr double rounding = O.rounding == Rounding::stochastic ? 1.0 / 6 : 1.0 / 12;
   static constexpr double largest_ratio = 1e30;
 
-  /// Of a row, without elements that have a place; bulk: those within the row's limit.
+  /// Sums of a row, without elements that have a place; bulk: elements within the row's limit.
   struct Sums {
     double error = 0, signal = 0, bulk_error = 0, bulk_signal = 0;
     std::size_t elements = 0, bulk = 0;
 
     double ratio() const {
       const double all = of(error, signal);
-      // Outliers that widened its groups may cost the bulk of a row, though its error is small beside them.
+      // Outliers in its groups may cost the bulk of a row, though the row's error is small beside the outliers.
       const double within = 2 * bulk >= elements ? of(bulk_error, bulk_signal) : 0;
       return larger(all, within);
     }
@@ -119,7 +119,7 @@ class RowJudge {
       visit(static_cast<std::size_t>(__builtin_ctzll(rows)));
   }
 
-  /// Rows that may be over the bound.
+  /// Finds the rows possibly over the bound.
   void find_suspects() {
     suspects_ = ~std::uint64_t{0} >> (block_rows - block_.rows);
     constexpr std::size_t seen = fewest_for_outliers;
@@ -130,7 +130,7 @@ class RowJudge {
     const double common = O.group == 0 ? squares(0, block_.cols, 1) : 0;
     for (std::size_t r = 0; r < block_.rows; ++r) {
       const double typical = bits_as<float>(extremes.second[r]);
-      // Of eight normal numbers, the largest has about 2.4 times their mean square. Half of the bound is near.
+      // The square of the largest of eight normal numbers is about 2.4 times their mean square. Half the bound is near.
       const double guess = static_cast<double>(block_.cols) * typical * typical / 2.4;
       const double noise = rounding * (O.group == 0 ? common : squares_of_row(r));
       if (noise <= 0.5 * bound_ * guess) suspects_ &= ~(std::uint64_t{1} << r);
@@ -141,9 +141,9 @@ class RowJudge {
     if constexpr (O.group == 0 || O.group == whole_row) return squares(r, 1, 1);
     else return squares(r, div_up(block_.cols, O.group), block_.rows);
   }
-  /// Sum over groups first, first + stride, … of the squares of their scales, times the elements of a row in each.
+  /// Sum of scale^2 times elements of a row, over groups first, first + stride, ….
   double squares(std::size_t first, std::size_t groups, std::size_t stride) const {
-    double sums[8] = {};  // independent, so that they are added at a time
+    double sums[8] = {};  // independent, so the processor adds them in parallel
     for (std::size_t k = 0; k < groups; ++k) {
       bfloat16 scale = {0};
       std::memcpy(&scale, bytes_ + block_.scales + 2 * (first + k * stride), sizeof scale);
@@ -153,7 +153,7 @@ class RowJudge {
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
            ((sums[4] + sums[5]) + (sums[6] + sums[7]));
   }
-  /// Elements of a row in its group k.
+  /// Elements of a row in group k of the row.
   double elements_of(std::size_t k) const {
     if constexpr (O.group == 0) return 1;
     else if constexpr (O.group == whole_row) return static_cast<double>(block_.cols);
@@ -209,7 +209,7 @@ class RowJudge {
                             });
   }
 
-  /// What is far beyond the median of a row's magnitudes is no bulk. A row most of which is 0 is bulk as a whole.
+  /// The limit of the bulk, far beyond the median of a row's magnitudes. A row that is mostly 0 is all bulk.
   std::int32_t bulk_limit(std::size_t r) const {
     std::uint32_t counts[256] = {};
     for (std::size_t c = 0; c < block_.cols; ++c)
@@ -226,7 +226,7 @@ class RowJudge {
   std::uint64_t suspects_ = 0;  ///< a bit for each row
   ReadAhead nothing_;
   Sums sums_[block_rows];
-  std::int32_t limits_[block_rows];  ///< of the bulk of rows
+  std::int32_t limits_[block_rows];  ///< limits of the bulk of rows
   T decoded_[piece + vector_lanes];
   T x_here_[piece + vector_lanes];
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Scales of groups along rows, as rows need them and as they lie in a blob: the transpose.
+/// Scales of groups along rows, from the order of rows to the order of a blob: the transpose.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 using Halves8 = std::uint16_t __attribute__((vector_size(16)));
 
-/// Eight rows of eight. Three times, row i and row i + 4 become two that have their numbers in turn.
+/// Transposes eight rows of eight: three times, rows i and i + 4 become two rows with their numbers in turn.
 inline void transpose_eight(const std::byte* from, std::size_t from_stride, std::byte* to,
                             std::size_t to_stride) {
   Halves8 rows[8];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Sixteen lanes of what GCC and clang call vectors, as the loops of quantizing codecs need them.
+/// Sixteen lanes of the vector extension of GCC and clang, for the loops of quantizing codecs.
 ///
-/// g++ 12 makes slow loops of those that end in bytes, and neither compiler keeps extremes in
-/// registers across a group; with vectors both do, on whatever the machine has. They are passed by
-/// reference: by value would change the calling convention.
+/// g++ 12 makes slow loops if they end in bytes, and neither compiler keeps extremes in registers across a group;
+/// with vectors both do, on any machine. Vectors are passed by reference: by value would change the calling
+/// convention.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ inline void store_codes(const Ints16& fixed, std::uint8_t* codes) {
 template <bool Streamed>
 inline void store_codes(const Ints16& first, const Ints16& second, std::uint8_t* codes) {
 #ifdef __AVX512VBMI__
-  // One instruction, where the above takes a shift and a narrowing for each.
+  // One instruction; the code above takes a shift and a narrowing for each vector.
   using Bytes64 = std::uint8_t __attribute__((vector_size(64)));
   const auto bytes = __builtin_shufflevector((Bytes64)first, (Bytes64)second, 2, 6, 10, 14, 18, 22,
                                              26, 30, 34, 38, 42, 46, 50, 54, 58, 62, 66, 70, 74, 78,
@@ -68,7 +68,7 @@ inline void load_orders(const T* x, std::int32_t& to) {
   to = ordered(to_number(*x));
 }
 
-/// Of every lane the smaller, the larger. For one integer as well.
+/// The smaller, and the larger, in each lane; also for one integer.
 template <class Ints>
 inline void keep_smaller(Ints& into, const Ints& x) {
   into = x < into ? x : into;
@@ -78,8 +78,8 @@ inline void keep_larger(Ints& into, const Ints& x) {
   into = into < x ? x : into;
 }
 
-/// A constant that the compiler cannot know: of minima and maxima with those that it knows, g++ 12
-/// makes comparisons and blends.
+/// A constant hidden from the compiler: for minima and maxima with known constants, g++ 12 makes comparisons and
+/// blends.
 inline float hidden(float constant) {
   asm("" : "+m"(constant));
   return constant;
