@@ -52,8 +52,8 @@ TEST_CASE("an update says how many activations were declined in its micro-batche
     REQUIRE(outcome);
     CHECK(outcome->declined.total() == 12);
     // In slices, too; and what is given up is not counted.
-    auto cursor = Cursor<>::make(training->compiled_step());
-    REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
+    Cursor<>* const cursor = &training->cursor();
+    REQUIRE_FALSE(training->begin(batch.input(), batch.targets()));
     while (!cursor->run(training->context(), 3)->ended) {}
     const auto sliced = training->update(1e-4);
     REQUIRE(sliced);

@@ -120,9 +120,8 @@ TEST_CASE("a training that ends in the middle of a step leaves nothing under way
   {
     const Training<> moved = std::move(*training);
     Training<>& mine = const_cast<Training<>&>(moved);
-    auto cursor = Cursor<float>::make(mine.compiled_step());
-    REQUIRE(cursor);
-    REQUIRE_FALSE(mine.begin(*cursor, batch.input(), batch.targets()));
+    Cursor<>* const cursor = &mine.cursor();
+    REQUIRE_FALSE(mine.begin(batch.input(), batch.targets()));
     const std::size_t half = mine.compiled_step().instruction_count() / 2;
     REQUIRE(cursor->run(mine.context(), half));
     CHECK(away.store.begun() > 0);
@@ -135,10 +134,9 @@ TEST_CASE("another program comes when nothing is under way") {
   auto training = Training<>::make(net, shape, options(45, away));
   auto retained = Training<>::make(net, shape, {.seed = 3});
   REQUIRE_MESSAGE(training, training.error.text());
-  auto cursor = Cursor<>::make(training->compiled_step());
-  REQUIRE(cursor);
+  Cursor<>* const cursor = &training->cursor();
   const Batch batch(0);
-  REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
+  REQUIRE_FALSE(training->begin(batch.input(), batch.targets()));
   while (away.under_way() == 0) REQUIRE(cursor->run(training->context(), 1));
   const Program same_program = training->compiled_step().program();
   const Error refused = training->switch_to(same_program);

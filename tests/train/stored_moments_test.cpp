@@ -226,10 +226,9 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
   }
   Trained in_memory = made(fused, AdamW{}), stored = made(fused, AdamW{}, {other.store, window});
   const auto sliced = [](Trained& training, std::size_t number, bool abandoned) {
-    auto cursor = Cursor<>::make(training.compiled_step());
-    REQUIRE(cursor);
+    Cursor<>* const cursor = &training.cursor();
     const Batch batch(number);
-    REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+    REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
     if (abandoned) {
       REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 3));
       return training.compiled_step().abandon();

@@ -270,15 +270,14 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
   // Lossless: a plan that changes must not show in the bits.
   Training<> training = made(net, {.budget_bytes = whole, .tolerance = 0});
   Training<> clean = made(net, {.budget_bytes = whole, .tolerance = 0});
-  auto cursor = Cursor<>::make(training.compiled_step());
-  REQUIRE(cursor);
+  Cursor<>* const cursor = &training.cursor();
   for (std::uint32_t i = 0; i < 12; ++i) {
     CAPTURE(i);
     const Batch batch(i), other(50 + i);
     if (i == 5) REQUIRE_FALSE(training.set_budget(whole * 6 / 10));
     if (i == 9) REQUIRE_FALSE(training.set_budget(whole));
     if (i % 3 == 1) {  // begun, run in part, abandoned
-      REQUIRE_FALSE(training.begin(*cursor, other.input(), other.targets()));
+      REQUIRE_FALSE(training.begin(other.input(), other.targets()));
       REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 2));
       CHECK(training.update(1e-2).error);  // it is under way
       CHECK(step(training, batch).error);
@@ -286,7 +285,7 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
       training.compiled_step().abandon();
     }
     if (i % 2 == 0) {
-      REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets()));
+      REQUIRE_FALSE(training.begin(batch.input(), batch.targets()));
       while (cursor->active()) REQUIRE(cursor->run(training.context(), 3));
       const auto outcome = training.update(1e-2);
       REQUIRE_MESSAGE(outcome, outcome.error.text());
@@ -299,9 +298,22 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
     CHECK(training.peak_bytes() <= (i >= 5 && i < 9 ? whole * 6 / 10 : whole));
   }
   CHECK(same(training, clean));
-  auto strange = Cursor<>::make(clean.compiled_step());
-  REQUIRE(strange);
-  CHECK(training.begin(*strange, Batch(0).input(), Batch(0).targets()));
+  // A training may move while a step of it is under way.
+  const Batch last(12);
+  REQUIRE_FALSE(training.begin(last.input(), last.targets()));
+  REQUIRE(training.cursor().run(training.context(), 3));
+  Training<> moved = std::move(training);
+  std::int64_t ticks = 0;
+  const auto now = [&] { return ticks++; };
+  for (bool ended = false; !ended;) {
+    const auto slice = moved.slice(now, ticks + 8);
+    REQUIRE(slice);
+    ended = slice->ended;
+  }
+  REQUIRE(moved.update(1e-2));
+  REQUIRE(step(clean, last));
+  CHECK(same(moved, clean));
+  CHECK(says(moved.slice(now, ticks + 8).error, "has ended"));
 }
 
 TEST_CASE("micro-batches are summed in order, and the update takes their mean") {

@@ -130,10 +130,9 @@ TEST_CASE("fused updates have the bits of separate ones") {
       CHECK(b.finite);
       CHECK(b.skipped == 0);
 
-      auto cursor = Cursor<>::make(sliced.compiled_step());
-      REQUIRE(cursor);
+      Cursor<>* const cursor = &sliced.cursor();
       const Batch batch(i);
-      REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), rate));
+      REQUIRE_FALSE(sliced.begin(batch.input(), batch.targets(), rate));
       while (cursor->active()) REQUIRE(cursor->run(sliced.context(), 1 + i));
       const auto c = sliced.update(rate);
       REQUIRE_MESSAGE(c, c.error.text());
@@ -151,12 +150,12 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   const Batch batch(0);
   CHECK(says(training.accumulate(batch.input(), batch.targets()).error, "accumulated"));
   CHECK(says(training.update(1e-2).error, "there are no gradients"));
-  auto cursor = Cursor<>::make(training.compiled_step());
-  CHECK(says(training.begin(*cursor, batch.input(), batch.targets()), "with their rate"));
-  REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+  Cursor<>* const cursor = &training.cursor();
+  CHECK(says(training.begin(batch.input(), batch.targets()), "with their rate"));
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
   while (cursor->active()) REQUIRE(cursor->run(training.context(), 100));
   CHECK(says(training.update(1e-3).error, "at another rate"));
-  CHECK(says(training.begin(*cursor, batch.input(), batch.targets(), 1e-2), "update() says"));
+  CHECK(says(training.begin(batch.input(), batch.targets(), 1e-2), "update() says"));
   REQUIRE(training.update(1e-2));
 
   training.clip = 1;
@@ -171,9 +170,8 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
 
   // An abandoned step has updated what backward had come to, under a number of its own.
   const std::uint64_t before = training.updates();
-  auto again = Cursor<>::make(training.compiled_step());
-  REQUIRE_FALSE(training.begin(*again, batch.input(), batch.targets(), 1e-2));
-  REQUIRE(again->run(training.context(), training.compiled_step().instruction_count() - 1));
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
+  REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 1));
   training.compiled_step().abandon();
   step(training, 2);
   CHECK(training.updates() == before + 2);
