@@ -56,7 +56,7 @@ inline adacc::Result<Weights> train(const Sizes& sizes, const Lesson& lesson, co
   options.seed = course.seed;
   options.clip = 1;
   options.optimizer.weight_decay = 0.01F;
-  options.evolving = false;
+  options.planning.evolving = false;
   auto training = Training<>::make(net, shape, options);
   if (!training) return training.error;
   if (start != nullptr)

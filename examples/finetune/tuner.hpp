@@ -83,7 +83,7 @@ class Tuner {
                                     .clock = steady_seconds,
                                     .context = cpu_,
                                     .clip = options_.clip,
-                                    .parts = options_.parts,
+                                    .graph = {.parts = options_.parts},
                                     .arena_bytes = judge_.arena_bytes()};
     how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     if (const Error why = choose_budget(*graph, how.budget_bytes)) return why;

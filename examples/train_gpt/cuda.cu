@@ -38,9 +38,9 @@ class CudaTraining final : public DeviceTraining {
     Error why = options_.plans() ? plan(std::move(*graph), planning)
                                  : fix_plan(std::move(*graph), planning.fixed);
     if (why) return why;
-    training_.capture_steps = options_.capture;
-    training_.clip = options_.clip;
-    training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
+    training_.context().capture_steps = options_.capture;
+    training_.clip = {options_.clip,
+                      options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous};
     training_.model = options_.model_text();
     return mark_arena();
   }
@@ -161,8 +161,8 @@ class CudaTraining final : public DeviceTraining {
   Error fix_plan(Graph graph, const Plan& fixed) {
     auto program = make_program(std::move(graph), fixed);
     if (!program) return program.error;
-    return take(Trained::make(dispatch(), std::move(*program), cuda_, evaluation_bytes_,
-                              optimizer()));
+    return take(
+        Trained::make(dispatch(), std::move(*program), cuda_, evaluation_bytes_, optimizer()));
   }
 
   Error plan(Graph graph, const DevicePlanning& planning) {
@@ -178,15 +178,14 @@ class CudaTraining final : public DeviceTraining {
     how.clock = clock_;
     how.context = cuda_;
     how.optimizer = optimizer();
-    how.watch_times = !options_.fixed_costs;
+    how.planning.watch_times = !options_.fixed_costs;
     how.arena_bytes = evaluation_bytes_;
-    how.solver = planning.solver;
-    how.linear_solver = planning.linear_solver;
+    how.planning.planner = planning.planner;
     if (!options_.pinned_text.empty()) {
       auto store = PinnedHost::make(options_.pinned.of(retain_peak_), stream_.get());
       if (!store) return store.error;
       store_ = std::move(*store);
-      how.store = store_;
+      how.planning.store = store_;
     }
     if (planning.profile != nullptr)
       if (const Error why = planning.profile->read(graph, {name_, options_.model_text(), 1}, how))
@@ -211,8 +210,7 @@ class CudaTraining final : public DeviceTraining {
   /// Fills the arena with the pattern.
   Error mark_arena() {
     const Bytes arena = training_.arena();
-    const cudaError_t status =
-        cudaMemsetAsync(arena.data(), pattern, arena.size(), stream_.get());
+    const cudaError_t status = cudaMemsetAsync(arena.data(), pattern, arena.size(), stream_.get());
     if (status == cudaSuccess) return {};
     return Error::say("CUDA says ", cudaGetErrorString(status));
   }

@@ -191,7 +191,7 @@ class DeviceTrainer {
       planning.fixed =
           gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq,
                           {.trained = planning.trained, .scalar = scalar()});
-    support::choose_solver(options_.solver, planning);
+    planning.planner = support::planner_of(options_.solver);
     if (fresh) planning.profile = &profile_;
     auto made = make_device_training(options_, planning);
     if (!made) return made.error;

@@ -354,10 +354,9 @@ class Trainer {
                          .tolerance = options_.tolerance,
                          .clock = steady_seconds,
                          .context = cpu_,
-                         .clip = options_.clip,
-                         .clip_by = clip_by(),
+                         .clip = clip(),
                          .optimizer = optimizer_,
-                         .watch_times = !options_.fixed_costs,
+                         .planning = {.watch_times = !options_.fixed_costs},
                          .arena_bytes = borrowed_bytes_,
                          .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,
@@ -368,9 +367,9 @@ class Trainer {
     const Plan plan = training_.plan();
     if (const Evolution* known = training_.evolution()) {
       graph = known->graph();
-      how.profile = known->profile();
+      how.planning.profile = known->profile();
       if (total_bytes_ == 0) how.budget_bytes = known->wanted_budget_bytes();
-      support::choose_solver(options_.solver, how);
+      how.planning.planner = support::planner_of(options_.solver);
     } else {
       ranks.plan = &plan;
     }
@@ -382,8 +381,9 @@ class Trainer {
     return {};
   }
 
-  adacc::ClipBy clip_by() const {
-    return options_.clip_by == "step" ? adacc::ClipBy::this_step : adacc::ClipBy::previous;
+  adacc::Clipping clip() const {
+    return {options_.clip,
+            options_.clip_by == "step" ? adacc::ClipBy::this_step : adacc::ClipBy::previous};
   }
 
   adacc::gpt::Tuning tuning() const {
@@ -482,8 +482,7 @@ class Trainer {
     if (options_.parallel()) *optimizer = Stateless();
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
-    trained().clip = options_.clip;
-    trained().clip_by = clip_by();
+    trained().clip = clip();
     trained().model = options_.model_text();
     mark_arena();
     return {};
@@ -542,9 +541,9 @@ class Trainer {
                          .clock = steady_seconds,
                          .context = cpu_,
                          .optimizer = optimizer,
-                         .watch_times = !options_.fixed_costs,
+                         .planning = {.watch_times = !options_.fixed_costs},
                          .arena_bytes = borrowed_bytes_};
-    support::choose_solver(options_.solver, how);
+    how.planning.planner = support::planner_of(options_.solver);
     if (const Error why = open_store(how)) return why;
     if (const Error why = open_moments_store(*graph, optimizer, how.moment_store)) return why;
     if (total_bytes_ == 0) {
@@ -564,11 +563,11 @@ class Trainer {
   adacc::Error open_store(Trained::Options& how) {
     using namespace adacc;
     if (options_.offload.empty()) return {};
-    how.most_written_bytes = options_.offload_limit.of(retain_peak_);
-    auto file = ScratchFile::make(options_.offload, how.most_written_bytes);
+    how.planning.most_written_bytes = options_.offload_limit.of(retain_peak_);
+    auto file = ScratchFile::make(options_.offload, how.planning.most_written_bytes);
     if (!file) return Error::say("--offload: ", file.error.text());
     store_ = std::move(*file);
-    how.store = store_;
+    how.planning.store = store_;
     return {};
   }
 

@@ -103,8 +103,9 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
       count_passes(*training);
     }
     // Nor does one whose plan is kept for it, but does not evolve.
-    auto planned = Training<>::make(net, Shape(batch, seq),
-                                    {.context = Cpu(ExecutorRef(pool)), .evolving = false});
+    auto planned =
+        Training<>::make(net, Shape(batch, seq),
+                         {.context = Cpu(ExecutorRef(pool)), .planning = {.evolving = false}});
     REQUIRE_MESSAGE(planned, planned.error.text());
     CHECK(count(*planned) == 0);
     // Nor one that sends activations to a store, as they are or encoded.

@@ -302,7 +302,7 @@ TEST_CASE("a forward pass that the arena has no room for is refused, and says wh
   using Wide = Network<Sequential<Layer<Linear, Recompute>>, MeanSquaredError>;
   const Wide wide{Sequential{layer<Recompute>(Linear{.out = 256})}, {}};
   const Shape rows(256, 8), wide_rows(256, 256);
-  auto made = Training<>::make(wide, rows, {.parts = 8});
+  auto made = Training<>::make(wide, rows, {.graph = {.parts = 8}});
   REQUIRE_MESSAGE(made, made.error.text());
   std::vector<float> x(rows.elems()), out(wide_rows.elems());
   const View<const float> input(x.data(), rows);
@@ -313,7 +313,7 @@ TEST_CASE("a forward pass that the arena has no room for is refused, and says wh
   CHECK(says(why, "arena_bytes"));
   REQUIRE(made->evaluate(input, output));
 
-  auto roomy = Training<>::make(wide, rows, {.parts = 8, .arena_bytes = 1 << 20});
+  auto roomy = Training<>::make(wide, rows, {.graph = {.parts = 8}, .arena_bytes = 1 << 20});
   REQUIRE(roomy);
   CHECK_FALSE(roomy->infer(input, output));
 }

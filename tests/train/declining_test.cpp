@@ -34,7 +34,7 @@ TEST_CASE("an update says how many activations were declined in its micro-batche
   const Batch batch;
   for (const Updates updates : {Updates::separate, Updates::fused}) {
     CAPTURE(name_of(updates));
-    auto training = Training<>::make(net<Compress<Rough>>, shape, {.updates = updates});
+    auto training = Training<>::make(net<Compress<Rough>>, shape, {.graph = {.updates = updates}});
     REQUIRE_MESSAGE(training, training.error.text());
     const auto judged = training->compiled_step().program().declinables.size();
     CHECK(judged == 5);  // nothing in backward reads what layer 1 makes
@@ -68,7 +68,7 @@ TEST_CASE("a codec that goes on losing rows is left within two checks") {
   auto training = Training<>::make(
       net<>, shape,
       {.budget_bytes = make_program(graph, retain_all(graph))->peak_bytes() * 7 / 10,
-       .profile = profile(graph)});
+       .planning = {.profile = profile(graph)}});
   REQUIRE_MESSAGE(training, training.error.text());
   const int before = roughly_kept(training->plan());
   REQUIRE(before > 2);

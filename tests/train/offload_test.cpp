@@ -32,8 +32,8 @@ Training<>::Options options(std::size_t percent, StoreRef store) {
   how.budget_bytes = peak_bytes(*graph, retain_all(*graph)) * percent / 100;
   how.tolerance = 0;
   how.seed = 3;
-  how.store = store;
-  how.link = fast;
+  how.planning.store = store;
+  how.planning.link = fast;
   return how;
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("another program comes when nothing is under way") {
 TEST_CASE("what a store can lack") {
   Hostile away;
   auto how = options(45, away.store);
-  how.link = {};
+  how.planning.link = {};
   CHECK(std::string(Training<>::make(net, shape, how).error.text()).find("how fast it is") !=
         std::string::npos);
   // No room: plans do without, or none fits.
@@ -172,7 +172,7 @@ TEST_CASE("with a clock the store is measured") {
   } ticks;
   Hostile away;
   auto how = options(45, away.store);
-  how.link = {};
+  how.planning.link = {};
   how.clock = ticks;
   const auto training = Training<>::make(net, shape, how);
   REQUIRE_MESSAGE(training, training.error.text());
@@ -230,15 +230,15 @@ struct TimedRun {
     Training<>::Options how = options(percent, away.store);
     how.budget_bytes = peak_bytes(*graph, retain_all(*graph)) * percent / 100;
     how.clock = clock;
-    how.link = {};
-    how.watch_times = watch;
-    how.profile = empty_profile(*graph);
-    for (NodeCost& cost : how.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
-    for (CodecCost& cost : how.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
+    how.planning.link = {};
+    how.planning.watch_times = watch;
+    how.planning.profile = empty_profile(*graph);
+    for (NodeCost& cost : how.planning.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
+    for (CodecCost& cost : how.planning.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
     for (int k = 1; k <= layers; ++k)
-      how.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
+      how.planning.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
     set_rate(rate);
-    how.evolution.measure_link_every = 400;
+    how.planning.evolution.measure_link_every = 400;
     auto made = Training<>::make(net, shape, how);
     REQUIRE_MESSAGE(made, std::string(made.error.text()));
     training = std::move(*made);

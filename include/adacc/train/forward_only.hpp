@@ -56,9 +56,9 @@ struct ForwardOnlyOptions {
   double weight_decay = 0;  ///< decoupled; applies if the parameter's spec says `decay`
   Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
   std::uint64_t seed = 0;   ///< of parameters and directions; 0: the context's
-  /// Which parameters are trained, as in TrainingOptions; the others are never touched.
-  const TrainedSet* trained = nullptr;
-  int parts = 1;                ///< layers are cut into, as in TrainingOptions
+  /// How the network becomes a graph, as in TrainingOptions. Parameters that are not `trained` are never
+  /// touched; all are held in full, and there are no gradients.
+  GraphOptions graph{};
   std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
   std::string model{};          ///< what checkpoints call the network
 };
@@ -126,11 +126,8 @@ class ForwardOnly {
   /// the parameters, with the values that a Training of that seed draws.
   template <class Network>
   static Result<ForwardOnly> make(const Network& network, Shape input, Options options = {}) {
-    Result<Graph> graph = make_graph<Context>(network, input,
-                                              {.scalar = dtype_of<T>,
-                                               .workers = options.context.workers(),
-                                               .parts = options.parts,
-                                               .trained = options.trained});
+    Result<Graph> graph =
+        make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
     if (!graph) return graph.error;
     return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
   }
@@ -147,6 +144,11 @@ class ForwardOnly {
     if (options.directions < 1 || options.directions > 0x10000)
       return Error::say("an update takes from 1 to 65536 directions, and was asked for ",
                         options.directions);
+    if (options.graph.updates != Updates::separate ||
+        options.graph.parameters != ParameterForm::full)
+      return Error::say(
+          "forward-only training moves parameters that are held in full, and has no gradients: "
+          "leave GraphOptions::updates and parameters as they are");
     if (!(options.clip >= 0) || !(options.weight_decay >= 0))
       return Error::say("clip and weight_decay must be 0 (off) or more, and not NaN");
     if (!graph.has_loss)

@@ -67,10 +67,8 @@ class Training {
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
 
-  Optimizer optimizer;  ///< its options may change, but for what it keeps
-  double clip = 0;      ///< gradients are scaled down to this L2 norm; 0 is off
-  ClipBy clip_by = ClipBy::this_step;
-  bool capture_steps = false;       ///< Options::capture_steps
+  Optimizer optimizer;              ///< its options may change, but for what it keeps
+  Clipping clip;                    ///< as the options say; may change between updates
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
 

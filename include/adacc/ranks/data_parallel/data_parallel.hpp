@@ -84,13 +84,8 @@ class DataParallel {
   template <class Network>
   static Result<DataParallel> make(GroupRef group, const Network& network, Shape input,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
-    const int workers = options.context.workers();
     Result<Graph> graph =
-        make_graph<Context>(network, input,
-                            {.scalar = dtype_of<T>,
-                             .workers = options.workers > workers ? options.workers : workers,
-                             .parts = options.parts,
-                             .trained = options.trained});
+        make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
     if (const Error why = share_error(group, graph.error)) return why;
     return make(group, make_dispatch<T, Context>(network), std::move(*graph), std::move(options),
                 parallel);
@@ -318,7 +313,8 @@ class DataParallel {
                                  const DataParallelOptions& parallel) const;
 
   static CostProfile profile_of(const Options& options, const Graph& graph) {
-    return options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+    const CostProfile& known = options.planning.profile;
+    return known.nodes.empty() ? estimated_profile(graph) : known;
   }
 
   /// What all ranks train under; without a keeper the plan is the caller's.

@@ -171,7 +171,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     const Graph& of = graph();
     std::size_t next = 0;
     mine_to_all[next++] = failed ? 1 : 0;
-    detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
+    detail::each_asked(rate, training.clip, training.optimizer,
                        [&](const char*, const char*, double value) {
                          if (next + 1 < head) mine_to_all[next++] = value;
                        });

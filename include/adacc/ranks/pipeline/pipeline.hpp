@@ -611,17 +611,15 @@ class Pipeline {
       told_[milder] += static_cast<double>(declined_.milder);
       told_[over_bound] += static_cast<double>(declined_.over_bound);
       std::size_t at = asked;
-      detail::each_asked(rate, clip, ClipBy::this_step, optimizer,
-                         [&](const char*, const char*, double mine) {
-                           if (at == told_.size()) return;
-                           double& first = told_[at++];
-                           if (is_first()) first = mine;
-                           if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0)
-                             return;
-                           told_[field] = static_cast<double>(at - asked);
-                           told_[who] = stage_;
-                           told_[theirs] = mine;
-                         });
+      detail::each_asked(rate, clip, optimizer, [&](const char*, const char*, double mine) {
+        if (at == told_.size()) return;
+        double& first = told_[at++];
+        if (is_first()) first = mine;
+        if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
+        told_[field] = static_cast<double>(at - asked);
+        told_[who] = stage_;
+        told_[theirs] = mine;
+      });
     });
   }
 
