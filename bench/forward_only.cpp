@@ -226,7 +226,7 @@ class Backward final : public With<study::Training> {
                                   .context = cpu_,
                                   .seed = 1,
                                   .optimizer = *optimizer,
-                                  .evolving = false});
+                                  .planning = {.evolving = false}});
   }
 };
 

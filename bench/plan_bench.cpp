@@ -92,7 +92,7 @@ Measured measure(const Options& options, int layers, double jitter, const Tuning
     request.tolerance = options.tolerance;
     request.gap = options.gap;
     request.clock = now;
-    support::choose_solver(options.solver, request);
+    request.prices = support::planner_of(options.solver).prices();
     std::vector<double> times;
     adacc::Result<adacc::PlanOutcome> plan;
     for (int i = 0; i < options.repeat; ++i) {

@@ -171,7 +171,7 @@ json own_plans(const Graph& graph, const CostProfile& profile, const Options& op
     request.budget_bytes = static_cast<std::size_t>(static_cast<double>(retain) * budget / 100);
     request.tolerance = 0;
     request.clock = now;
-    support::choose_solver("auto", request);
+    request.prices = support::planner_of("auto").prices();
     std::vector<double> times;
     Result<PlanOutcome> plan;
     for (int i = 0; i < options.repeat; ++i) {

@@ -90,25 +90,26 @@ void print_percentiles(const char* what, std::vector<std::int64_t> ticks) {
 }
 
 /// The instruction with the longest part, by what the cursor remembers, and its share of a step.
-void print_longest(const game::Agent& agent) {
+void print_longest(game::Agent& agent) {
+  const adacc::Cursor<>& cursor = agent.cursor();
   const adacc::Step<>& step = agent.step();
   std::size_t longest = 0, parts = 0;
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < step.instruction_count(); ++i) {
     parts += step.parts(i);
-    sum += agent.cursor.longest(i) * static_cast<std::int64_t>(step.parts(i));
-    if (agent.cursor.longest(i) > agent.cursor.longest(longest)) longest = i;
+    sum += cursor.longest(i) * static_cast<std::int64_t>(step.parts(i));
+    if (cursor.longest(i) > cursor.longest(longest)) longest = i;
   }
   const adacc::Instruction& inst = step.program().schedule.instructions[longest];
   const bool loss = inst.op == adacc::Op::loss || inst.op == adacc::Op::loss_gradient;
   std::printf(
       "longest instruction: a part of %s %s, %.3f ms at most, %.1f %% of a step of %zu parts\n",
       name_of(inst.op), loss ? step.graph().loss.name : step.graph().node(inst.node).name,
-      static_cast<double>(agent.cursor.longest(longest)) / millisecond,
-      100.0 * static_cast<double>(agent.cursor.longest(longest)) / static_cast<double>(sum), parts);
+      static_cast<double>(cursor.longest(longest)) / millisecond,
+      100.0 * static_cast<double>(cursor.longest(longest)) / static_cast<double>(sum), parts);
 }
 
-void print_times(const game::Agent& agent, const Times& times, bool learns) {
+void print_times(game::Agent& agent, const Times& times, bool learns) {
   learns = learns && !times.slices.empty();
   if (learns) {
     print_longest(agent);
@@ -151,7 +152,8 @@ adacc::Error play(const Options& options, game::Agent& agent, game::Match& match
     if (options.watch && frame % 4 == 0) watch(match, agent);
 
     // Interruptions do not count for ever; what is known in the end is printed.
-    if (frame % 120 == 119 && match.scores.size() + 120 < options.frames) agent.cursor.forget_all();
+    if (frame % 120 == 119 && match.scores.size() + 120 < options.frames)
+      agent.cursor().forget_all();
     const std::int64_t begin = now();
     const bool had_nothing = agent.idle() && !match.rollout_over();
     if (match.rollout_over() && agent.idle() && match.scores.size() < options.frames)

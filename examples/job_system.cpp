@@ -121,9 +121,6 @@ class Learner {
     auto training = Training<>::make(net_, std::move(*program), cpu);
     if (!training) return training.error;
     training_ = std::move(*training);
-    auto cursor = Cursor<>::make(training_.compiled_step());
-    if (!cursor) return cursor.error;
-    cursor_ = std::move(*cursor);
     auto x = Block<float>::make(batch * 2, "the input"),
          y = Block<float>::make(batch * 2, "the targets");
     if (!x || !y) return x ? y.error : x.error;
@@ -147,16 +144,17 @@ class Learner {
   void slice() {
     const std::int64_t deadline = nanoseconds() + slice_ticks;
     while (!ended() && nanoseconds() < deadline) {
-      if (!cursor_.active()) {
+      if (!training_.compiled_step().active()) {
         draw_batch();
         const adacc::Shape shape(batch, 2);
-        error = training_.begin(cursor_, adacc::View<const float>(x_.data(), shape),
+        error = training_.begin(adacc::View<const float>(x_.data(), shape),
                                 adacc::View<const float>(y_.data(), shape));
         if (error) return;
       }
-      const auto ran = cursor_.run_until(training_.context(), nanoseconds, deadline);
+      const auto ran = training_.slice(nanoseconds, deadline);
       if (!ran) error = ran.error;
-      else if (ran->stalled) cursor_.forget();  // it was held up once: the next slice tries again
+      else if (ran->stalled)
+        training_.cursor().forget();  // it was held up once: the next slice tries again
       if (!ran || !ran->ended) return;
       const auto outcome = training_.update(3e-3);
       if (!outcome) error = outcome.error;
@@ -178,7 +176,6 @@ class Learner {
 
   adacc::Network<Model, adacc::MeanSquaredError> net_;
   adacc::Training<> training_;
-  adacc::Cursor<> cursor_;
   adacc::Block<float> x_, y_;
 };
 

@@ -258,7 +258,7 @@ int run(Options options) {
   request.link.write_rate = request.link.read_rate = 1e9 * options.link_gbps;
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
-  support::choose_solver(options.solver, request);
+  request.prices = support::planner_of(options.solver).prices();
   auto whole = lower(1, tuning);
   if (!whole) return fail(whole.error);
   const std::size_t separate =

@@ -2,7 +2,7 @@
 /// Who plans, as a user writes it: --solver auto, search or lp_solve.
 #pragma once
 
-#include <adacc/plan/request.hpp>
+#include <adacc/plan/make_plan.hpp>
 
 #include <string>
 
@@ -15,16 +15,16 @@ namespace support {
 
 inline const char* const solver_names[] = {"auto", "search", "lp_solve"};
 
-/// Sets what `name`, one of solver_names, says, and lends the solver that the program links. Request
-/// is a PlanRequest, or TrainingOptions.
-template <class Request>
-void choose_solver(const std::string& name, Request& request) {
-  request.solver = name == "search"     ? adacc::Solver::search
-                   : name == "lp_solve" ? adacc::Solver::lp_solve
-                                        : adacc::Solver::automatic;
+/// The planner that `name`, one of solver_names, says, with the solver that the program links.
+inline adacc::Planner planner_of(const std::string& name) {
+  adacc::PriceSource prices;
+  prices.by = name == "search"     ? adacc::Solver::search
+              : name == "lp_solve" ? adacc::Solver::lp_solve
+                                   : adacc::Solver::automatic;
 #ifdef ADACC_LINKS_LP_SOLVE
-  request.linear_solver = &adacc::lp_solve();
+  prices.linear = &adacc::lp_solve();
 #endif
+  return {adacc::make_plan, prices};
 }
 
 }  // namespace support

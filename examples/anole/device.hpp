@@ -45,17 +45,6 @@ class Memory {
   std::size_t size_, short_of_ = 0;
 };
 
-/// A step of `net` over one picture, which trains the head alone if it trains. The network must stay
-/// where it is.
-inline adacc::Result<adacc::Step<>> step_of(const Net& net, adacc::Mode mode) {
-  auto graph = graph_of(net, 1, true);
-  if (!graph) return graph.error;
-  adacc::Plan plan = adacc::plan_from_types(*graph);
-  auto program = adacc::make_program(std::move(*graph), std::move(plan), mode);
-  if (!program) return program.error;
-  return adacc::Step<>::make(net, std::move(*program));
-}
-
 /// A network that answers one picture.
 class Answerer {
  public:
@@ -66,29 +55,31 @@ class Answerer {
   adacc::Error set_up(const Sizes& sizes) {
     sizes_ = sizes;
     net_ = sizes.net();
-    auto step = step_of(net_, adacc::Mode::infer);
-    if (!step) return step.error;
-    step_ = std::move(*step);
-    return {};
+    auto graph = graph_of(net_, 1, true);
+    if (!graph) return graph.error;
+    auto made =
+        adacc::Inference<>::make(adacc::make_dispatch<float, adacc::Cpu>(net_), std::move(*graph));
+    if (made) inference_ = std::move(*made);
+    return made.error;
   }
 
   const Sizes& sizes() const { return sizes_; }
-  const adacc::Graph& graph() const { return step_.graph(); }
-  std::size_t arena_bytes() const { return step_.arena_bytes(); }
+  const adacc::Graph& graph() const { return inference_.graph(); }
+  std::size_t arena_bytes() const { return inference_.arena_bytes(); }
   adacc::Error bind(adacc::Bytes arena, adacc::View<const float> params) {
-    return step_.bind(arena, params);
+    return inference_.bind(arena, params);
   }
   /// Scores of all answers, valid until the arena's next use.
   adacc::Result<const float*> scores(adacc::Cpu& cpu, const float* input) {
-    const auto ran = step_.run(cpu, adacc::View<const float>(input, input_shape(1)), {});
-    if (!ran) return ran.error;
-    return step_.output().data();
+    const auto last = inference_.infer(cpu, adacc::View<const float>(input, input_shape(1)));
+    if (!last) return last.error;
+    return last->data();
   }
 
  private:
   Sizes sizes_;
   Net net_;
-  adacc::Step<> step_;
+  adacc::Inference<> inference_;
 };
 
 /// Goes on training the head of a network, a slice at a time, from the last pictures whose class became
@@ -105,7 +96,12 @@ class Learner {
   adacc::Error set_up(const Sizes& sizes, std::uint64_t seed, float rate) {
     net_ = sizes.net();
     rate_ = rate;
-    auto step = step_of(net_, adacc::Mode::train);
+    auto graph = graph_of(net_, 1, true);  // trains the head alone
+    if (!graph) return graph.error;
+    adacc::Plan plan = adacc::plan_from_types(*graph);
+    auto program = adacc::make_program(std::move(*graph), std::move(plan));
+    if (!program) return program.error;
+    auto step = adacc::Step<>::make(net_, std::move(*program));
     if (!step) return step.error;
     step_ = std::move(*step);
     auto cursor = adacc::Cursor<>::make(step_);

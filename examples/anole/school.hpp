@@ -56,7 +56,7 @@ inline adacc::Result<Weights> train(const Sizes& sizes, const Lesson& lesson, co
   options.seed = course.seed;
   options.clip = 1;
   options.optimizer.weight_decay = 0.01F;
-  options.evolving = false;
+  options.planning.evolving = false;
   auto training = Training<>::make(net, shape, options);
   if (!training) return training.error;
   if (start != nullptr)
@@ -91,24 +91,20 @@ inline adacc::Result<Weights> train(const Sizes& sizes, const Lesson& lesson, co
 inline adacc::Result<double> judge(const Weights& weights, const Lesson& lesson) {
   using namespace adacc;
   const Net net = weights.sizes.net();
-  Result<Program> program = make_program(net, input_shape(1), {}, Mode::infer);
-  if (!program) return program.error;
-  Result<Step<>> step = Step<>::make(net, std::move(*program));
-  if (!step) return step.error;
-  auto arena = Block<std::byte>::make(step->arena_bytes(), "an arena");
-  if (!arena) return arena.error;
-  auto params = Block<float>::make(weights.values.size(), "parameters");
-  if (!params) return params.error;
-  std::memcpy(params->data(), weights.values.data(), params->size() * sizeof(float));
-  if (const Error why = step->bind(arena->view(), params->view())) return why;
+  auto network = Inference<>::make(net, input_shape(1));
+  if (!network) return network.error;
+  if (const Error why = network->take_memory()) return why;
+  if (const Error why =
+          network->copy_parameters({weights.values.data(), Shape(weights.values.size())}))
+    return why;
   Cpu cpu;
   alignas(64) float x[pixels];
   std::size_t right = 0;
   for (std::size_t i = 0; i < lesson.frames.size(); ++i) {
     as_input(lesson.clips->picture(lesson.frames[i]), x);
-    if (const auto ran = step->run(cpu, View<const float>(x, input_shape(1)), {}); !ran)
-      return ran.error;
-    right += largest(step->output().data(), weights.sizes.outputs) ==
+    const auto scores = network->infer(cpu, View<const float>(x, input_shape(1)));
+    if (!scores) return scores.error;
+    right += largest(scores->data(), weights.sizes.outputs) ==
              static_cast<std::size_t>(lesson.answers[i]);
   }
   return static_cast<double>(right) / static_cast<double>(lesson.frames.size());

@@ -83,7 +83,7 @@ class Tuner {
                                     .clock = steady_seconds,
                                     .context = cpu_,
                                     .clip = options_.clip,
-                                    .parts = options_.parts,
+                                    .graph = {.parts = options_.parts},
                                     .arena_bytes = judge_.arena_bytes()};
     how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     if (const Error why = choose_budget(*graph, how.budget_bytes)) return why;
@@ -182,10 +182,8 @@ class Tuner {
 
   adacc::Error compile_judge() {
     using namespace adacc;
-    auto program = make_program(network_, Shape(judged, options_.seq),
-                                {.workers = options_.threads}, Mode::infer);
-    if (!program) return program.error;
-    auto made = Step<>::make(network_, std::move(*program));
+    auto made =
+        Inference<>::make(network_, Shape(judged, options_.seq), {.workers = options_.threads});
     if (made) judge_ = std::move(*made);
     return made.error;
   }
@@ -193,9 +191,9 @@ class Tuner {
   /// Appends the rows of the first `count` sequences of judged_, each of length 1.
   adacc::Error embed(std::size_t count, std::vector<float>& to) {
     cpu_.lengths = judged_.lengths();
-    const auto ran = judge_.run(cpu_, judged_.tokens(), {});
-    if (!ran) return ran.error;
-    const adacc::View<const float> rows = judge_.output();
+    const auto last = judge_.infer(cpu_, judged_.tokens());
+    if (!last) return last.error;
+    const adacc::View<const float>& rows = *last;
     for (std::size_t i = 0; i < count; ++i) {
       double squares = 0;
       for (std::size_t c = 0; c < config_.channels; ++c)
@@ -232,7 +230,7 @@ class Tuner {
   Batch batch_, judged_;
   adacc::Block<std::int32_t> targets_;
   adacc::Training<> training_;
-  adacc::Step<> judge_;
+  adacc::Inference<> judge_;
   std::size_t retain_peak_ = 0, peak_ = 0;
   std::vector<std::size_t> order_;
   std::uint32_t round_ = 0;

@@ -59,7 +59,6 @@ class Agent {
   static constexpr int parts = 16;
   static constexpr double rate = 2e-3, trace = 0.95;  ///< the estimator's lambda
 
-  adacc::Cursor<> cursor;
   std::size_t stalls = 0;
 
   explicit Agent(std::size_t hidden)
@@ -86,34 +85,25 @@ class Agent {
     training_ = std::move(*training);
     training_.model = model_;
     training_.clip = 0.5;
-    program = make_program(net_, Shape(courts, Court::sights), {}, Mode::infer);
-    if (!program) return program.error;
-    auto step = Step<>::make(net_, std::move(*program));
-    if (!step) return step.error;
-    judge_ = std::move(*step);
+    auto player = Inference<>::make(net_, Shape(courts, Court::sights));
+    if (!player) return player.error;
+    player_ = std::move(*player);
 
-    Error error;
+    Error error = player_.take_memory();
     const auto take = [&](auto& block, std::size_t size, const char* what) {
       auto made = std::remove_reference_t<decltype(block)>::make(size, what);
       if (!made && !error) error = made.error;
       block = std::move(*made);
     };
-    take(judge_arena_, judge_.arena_bytes(), "the player's arena");
-    take(playing_, training_.params().size(), "the weights that play");
     take(sights_, courts * Court::sights, "what the player sees");
     take(x_, batch * Court::sights, "the input");
     take(y_, batch * experience_cols, "the targets");
     take(rollout_x_, rollout_size * Court::sights, "the rollout");
     take(rollout_y_, rollout_size * experience_cols, "the rollout");
     if (error) return error;
-    if (error = judge_.bind(judge_arena_.view(), playing_.view()); error) return error;
-    auto made = Cursor<>::make(training_.compiled_step());
-    if (!made) return made.error;
-    cursor = std::move(*made);
     if (!path.empty())
       if (const auto loaded = training_.load(path); !loaded) return loaded.error;
-    play_what_was_learned();
-    return {};
+    return play_what_was_learned();
   }
 
   adacc::Error save(const std::string& path) const { return training_.save(path); }
@@ -121,6 +111,7 @@ class Agent {
   /// Runs whole steps on nothing, so that times are known before the first frame. Learns nothing.
   template <class Clock>
   adacc::Error warm_up(Clock& now) {
+    adacc::Cursor<>& cursor = training_.cursor();
     for (int round = 0; round < 3; ++round) {
       if (round == 1) cursor.forget_all();  // the first met cold caches: not to be believed
       draw_batch();
@@ -134,9 +125,10 @@ class Agent {
   /// Decides on all courts at once; `number` counts decisions.
   adacc::Error decide(const std::vector<Court>& seen, std::uint32_t number, Decision* out) {
     const adacc::RandomKey key{.seed = seed_, .step = number, .purpose = adacc::Purpose::sampling};
-    if (const adacc::Error why = judge(seen)) return why;
+    const auto judged = judge(seen);
+    if (!judged) return judged.error;
     for (std::size_t c = 0; c < courts; ++c) {
-      const float* const logits = judge_.output().row(c);
+      const float* const logits = judged->row(c);
       Decision& decision = out[c];
       decision = {};
       decision.sight = seen[c].sight();
@@ -155,16 +147,17 @@ class Agent {
   }
 
   /// Whether all has been learned from the rollout that was taken last.
-  bool idle() const { return left_ == 0 && !cursor.active() && !ended_; }
+  bool idle() const { return left_ == 0 && !learning() && !ended_; }
 
   /// A rollout is over: `played` are its decisions, a row of all courts for each in order, and
   /// `seen` is what followed. The next is played by what was learned from those before, and this one
   /// is learned from meanwhile. Call it if idle().
   adacc::Error take_over(const Decision* played, const std::vector<Court>& seen) {
-    if (const adacc::Error why = judge(seen)) return why;
+    const auto judged = judge(seen);
+    if (!judged) return judged.error;
     float advantages[rollout_size];
     for (std::size_t c = 0; c < courts; ++c) {
-      float next = judge_.output().row(c)[moves], sum = 0;
+      float next = judged->row(c)[moves], sum = 0;
       for (std::size_t t = horizon; t-- > 0;) {
         const std::size_t i = t * courts + c;
         const Decision& decision = played[i];
@@ -189,9 +182,8 @@ class Agent {
           advantages[i] + decision.value, decision.log_probability};
       std::memcpy(rollout_y_.data() + i * adacc::experience_cols, experience, sizeof experience);
     }
-    play_what_was_learned();
     left_ = updates_per_rollout;
-    return {};
+    return play_what_was_learned();
   }
 
   /// Learns until `deadline` on the clock, or until idle().
@@ -204,20 +196,20 @@ class Agent {
         if (why) return why;
         continue;
       }
-      if (!cursor.active()) {
+      if (!learning()) {
         const auto next = [&] {
           draw_batch();
-          why = training_.begin(cursor, input(), targets());
+          why = training_.begin(input(), targets());
         };
         if (!timed(now, deadline, longest_batch_, fresh, next)) return {};
         if (why) return why;
         --left_;
         fresh = false;
       }
-      const auto slice = cursor.run_until(cpu_, now, deadline);
+      const auto slice = training_.slice(now, deadline);
       if (!slice) return slice.error;
       if (slice->stalled && fresh) {  // the system held us up once; this is a game, it tries again
-        cursor.forget();
+        training_.cursor().forget();
         ++stalls;
       }
       if (!slice->ended) return {};
@@ -228,8 +220,9 @@ class Agent {
 
   /// Learns all that there is to learn from the rollout; steps that have not begun, in one piece.
   adacc::Error finish() {
-    if (cursor.active()) {
-      const auto slice = cursor.run(cpu_, std::numeric_limits<std::size_t>::max());
+    if (learning()) {
+      const auto slice =
+          training_.cursor().run(training_.context(), std::numeric_limits<std::size_t>::max());
       if (!slice) return slice.error;
       ended_ = true;
     }
@@ -244,6 +237,8 @@ class Agent {
     return {};
   }
 
+  /// What is known of the times of a step's instructions.
+  adacc::Cursor<>& cursor() { return training_.cursor(); }
   adacc::View<const float> weights() const { return training_.params(); }
   const adacc::Step<>& step() const { return training_.compiled_step(); }
   std::uint64_t updates() const { return training_.updates(); }
@@ -256,18 +251,19 @@ class Agent {
     return {y_.data(), adacc::Shape(batch, adacc::experience_cols)};
   }
 
-  void play_what_was_learned() {
-    std::memcpy(playing_.data(), training_.params().data(), playing_.size() * sizeof(float));
-  }
+  /// Whether a step has begun and not ended.
+  bool learning() const { return training_.compiled_step().active(); }
 
-  /// Runs the network that plays on what is to be seen.
-  adacc::Error judge(const std::vector<Court>& seen) {
+  adacc::Error play_what_was_learned() { return player_.copy_parameters(training_.params()); }
+
+  /// What the network that plays makes of what is to be seen; valid until it is asked again.
+  adacc::Result<adacc::View<const float>> judge(const std::vector<Court>& seen) {
     for (std::size_t c = 0; c < courts; ++c) {
       const auto sight = seen[c].sight();
       std::memcpy(sights_.data() + c * Court::sights, sight.data(), sizeof sight);
     }
     const adacc::Shape shape(courts, Court::sights);
-    return judge_.run(cpu_, adacc::View<const float>(sights_.data(), shape), {}).error;
+    return player_.infer(cpu_, adacc::View<const float>(sights_.data(), shape));
   }
 
   /// The batch of the next update: a function of the rollout, the seed and its number.
@@ -316,9 +312,8 @@ class Agent {
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
   adacc::Training<> training_;
-  adacc::Step<> judge_;
-  adacc::Block<std::byte> judge_arena_;
-  adacc::Block<float> playing_, sights_, x_, y_, rollout_x_, rollout_y_;
+  adacc::Inference<> player_;
+  adacc::Block<float> sights_, x_, y_, rollout_x_, rollout_y_;
   std::size_t left_ = 0;  ///< updates of this rollout that have not begun
   std::int64_t longest_update_ = 0, longest_batch_ = 0;
   bool ended_ = false;  ///< a step has ended and its update has not been made

@@ -38,17 +38,17 @@ class CudaTraining final : public DeviceTraining {
     Error why = options_.plans() ? plan(std::move(*graph), planning)
                                  : fix_plan(std::move(*graph), planning.fixed);
     if (why) return why;
-    training_.capture_steps = options_.capture;
-    training_.clip = options_.clip;
-    training_.clip_by = options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous;
+    training_.context().capture_steps = options_.capture;
+    training_.clip = {options_.clip,
+                      options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous};
     training_.model = options_.model_text();
-    return share_arena();
+    return mark_arena();
   }
 
   Error prepare(TokenView inputs, TokenView targets) override {
     if (const Error why = load_batch(inputs, targets)) return why;
     if (const Error why = training_.prepare(inputs_, targets_)) return why;
-    return share_arena();
+    return mark_arena();
   }
   Result<double> accumulate(TokenView inputs, TokenView targets) override {
     if (const Error why = load_batch(inputs, targets)) return why;
@@ -58,7 +58,7 @@ class CudaTraining final : public DeviceTraining {
     auto outcome = training_.update(rate);
     const PlanBoundary& boundary = training_.boundary();
     if (boundary.looked || boundary.update.changed || boundary.measured)
-      if (const Error why = share_arena()) return why;
+      if (const Error why = mark_arena()) return why;
     return outcome;
   }
   Error save(const std::string& path, const std::string& notes) const override {
@@ -66,7 +66,7 @@ class CudaTraining final : public DeviceTraining {
   }
   Error load(const std::string& path, Restore what) override {
     if (const auto loaded = training_.load(path, what); !loaded) return loaded.error;
-    return share_arena();
+    return mark_arena();
   }
   std::uint64_t updates() const override { return training_.updates(); }
   const PlanBoundary& boundary() const override { return training_.boundary(); }
@@ -93,7 +93,7 @@ class CudaTraining final : public DeviceTraining {
 
   Result<double> evaluate(TokenView inputs, TokenView targets) override {
     if (const Error why = load_batch(inputs, targets)) return why;
-    return evaluate_.run(training_.context(), inputs_, targets_);
+    return training_.evaluate(inputs_, targets_);
   }
 
   std::size_t retain_peak() const override { return retain_peak_; }
@@ -141,22 +141,17 @@ class CudaTraining final : public DeviceTraining {
     return {};
   }
 
-  /// The forward-only step, in the arena of training, and what batches lie in.
+  /// What evaluation needs of the arena, and what batches lie in.
   Error make_evaluation(const Graph& graph) {
     auto program = make_program(graph, retain_all(graph), Mode::evaluate);
     if (!program) return program.error;
-    auto step = Step<T, Cuda>::make(dispatch(), std::move(*program));
-    if (!step) return step.error;
-    evaluate_ = std::move(*step);
+    evaluation_bytes_ = program->peak_bytes();
     const std::size_t tokens = options_.batch * options_.seq;
     auto inputs = DeviceBlock<std::int32_t>::make(tokens, "inputs"),
          targets = DeviceBlock<std::int32_t>::make(tokens, "targets");
-    auto place = DeviceBlock<double>::make(1, "the loss");
-    if (!inputs || !targets || !place)
-      return !inputs ? inputs.error : !targets ? targets.error : place.error;
+    if (!inputs || !targets) return inputs ? targets.error : inputs.error;
     input_block_ = std::move(*inputs);
     target_block_ = std::move(*targets);
-    loss_ = std::move(*place);
     const Shape shape(options_.batch, options_.seq);
     inputs_ = {input_block_.data(), shape};
     targets_ = {target_block_.data(), shape};
@@ -166,8 +161,8 @@ class CudaTraining final : public DeviceTraining {
   Error fix_plan(Graph graph, const Plan& fixed) {
     auto program = make_program(std::move(graph), fixed);
     if (!program) return program.error;
-    return take(Trained::make(dispatch(), std::move(*program), cuda_, evaluate_.arena_bytes(),
-                              optimizer()));
+    return take(
+        Trained::make(dispatch(), std::move(*program), cuda_, evaluation_bytes_, optimizer()));
   }
 
   Error plan(Graph graph, const DevicePlanning& planning) {
@@ -183,15 +178,14 @@ class CudaTraining final : public DeviceTraining {
     how.clock = clock_;
     how.context = cuda_;
     how.optimizer = optimizer();
-    how.watch_times = !options_.fixed_costs;
-    how.arena_bytes = evaluate_.arena_bytes();
-    how.solver = planning.solver;
-    how.linear_solver = planning.linear_solver;
+    how.planning.watch_times = !options_.fixed_costs;
+    how.arena_bytes = evaluation_bytes_;
+    how.planning.planner = planning.planner;
     if (!options_.pinned_text.empty()) {
       auto store = PinnedHost::make(options_.pinned.of(retain_peak_), stream_.get());
       if (!store) return store.error;
       store_ = std::move(*store);
-      how.store = store_;
+      how.planning.store = store_;
     }
     if (planning.profile != nullptr)
       if (const Error why = planning.profile->read(graph, {name_, options_.model_text(), 1}, how))
@@ -213,15 +207,12 @@ class CudaTraining final : public DeviceTraining {
     return dispatch;
   }
 
-  /// Fills the arena with the pattern and lends it to evaluation as well.
-  Error share_arena() {
+  /// Fills the arena with the pattern.
+  Error mark_arena() {
     const Bytes arena = training_.arena();
-    if (const cudaError_t status =
-            cudaMemsetAsync(arena.data(), pattern, arena.size(), stream_.get());
-        status != cudaSuccess)
-      return Error::say("CUDA says ", cudaGetErrorString(status));
-    if (const Error why = evaluate_.bind(arena, training_.params())) return why;
-    return evaluate_.bind_loss(Cuda::Loss(loss_.data(), stream_.get()));
+    const cudaError_t status = cudaMemsetAsync(arena.data(), pattern, arena.size(), stream_.get());
+    if (status == cudaSuccess) return {};
+    return Error::say("CUDA says ", cudaGetErrorString(status));
   }
 
   Error load_batch(TokenView inputs, TokenView targets) {
@@ -238,11 +229,9 @@ class CudaTraining final : public DeviceTraining {
   StreamClock clock_{nullptr};
   PinnedHost store_;  ///< outlives the training that sends to it
   DeviceBlock<std::int32_t> input_block_, target_block_;
-  DeviceBlock<double> loss_;
   View<const std::int32_t> inputs_, targets_;
   Trained training_;
-  Step<T, Cuda> evaluate_;
-  std::size_t retain_peak_ = 0, total_bytes_ = 0;
+  std::size_t evaluation_bytes_ = 0, retain_peak_ = 0, total_bytes_ = 0;
 };
 
 template <class T>

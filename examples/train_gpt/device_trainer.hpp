@@ -84,20 +84,19 @@ class DeviceTrainer {
     auto graph = gpt::graph(options_.network, 1, options_.seq, options_.threads, 1,
                             {.trained = trained_.empty() ? nullptr : &trained_});
     if (!graph) return graph.error;
-    auto program = make_program(*graph, retain_all(*graph), Mode::infer);
-    if (!program) return program.error;
-    auto step = Step<>::make(make_dispatch<float, Cpu>(network), std::move(*program));
-    if (!step) return step.error;
-    auto arena = Block<std::byte>::make(step->arena_bytes(), "activations of one sequence");
-    auto params = Block<float>::make(graph->parameter_elems, "parameters on the host");
+    const std::size_t elems = graph->parameter_elems;
+    auto inference = Inference<>::make(make_dispatch<float, Cpu>(network), std::move(*graph));
+    if (!inference) return inference.error;
+    auto arena = Block<std::byte>::make(inference->arena_bytes(), "activations of one sequence");
+    auto params = Block<float>::make(elems, "parameters on the host");
     if (!arena) return arena.error;
     if (!params) return params.error;
     if (const Error why = training_->read_parameters(params->view())) return why;
-    if (const Error why = step->bind(arena->view(), params->view())) return why;
+    if (const Error why = inference->bind(arena->view(), params->view())) return why;
     EigenPool pool(options_.threads);
     Cpu cpu{ExecutorRef(pool)};
     cpu.key.seed = options_.seed;
-    return sampled_text(network, cpu, *step, params->data(), options_.network.vocab, count);
+    return sampled_text(network, cpu, *inference, params->data(), options_.network.vocab, count);
   }
 
   /// Forward, backward and update on the next batch.
@@ -192,7 +191,7 @@ class DeviceTrainer {
       planning.fixed =
           gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq,
                           {.trained = planning.trained, .scalar = scalar()});
-    support::choose_solver(options_.solver, planning);
+    planning.planner = support::planner_of(options_.solver);
     if (fresh) planning.profile = &profile_;
     auto made = make_device_training(options_, planning);
     if (!made) return made.error;

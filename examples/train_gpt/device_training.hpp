@@ -63,8 +63,7 @@ class DeviceTraining {
 /// What the host makes up its mind about: the plan, if the policies are fixed; the solver, if not.
 struct DevicePlanning {
   adacc::Plan fixed;
-  adacc::Solver solver = adacc::Solver::automatic;
-  const adacc::LinearSolver* linear_solver = nullptr;
+  adacc::Planner planner;
   const adacc::TrainedSet* trained = nullptr;  ///< that --train names; null: all
   ProfileFile* profile = nullptr;              ///< null: costs are not read
 };

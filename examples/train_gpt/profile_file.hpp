@@ -24,12 +24,12 @@ class ProfileFile {
     source_ = std::move(source);
     auto loaded = adacc::load_profile(path_, graph, source_);
     if (loaded) {
-      how.profile = std::move(*loaded);
+      how.planning.profile = std::move(*loaded);
       costs_ = "read from " + adacc::one_line(path_);
       return {};
     }
     if (const adacc::Error why = may_become_profile(loaded.error)) return why;
-    how.profile_at_start = kept_ = true;
+    how.planning.profile_at_start = kept_ = true;
     if (::access(path_.c_str(), F_OK) == 0) refused_ = loaded.error.text();
     return {};
   }

@@ -7,7 +7,7 @@
 #include <adacc/core/random.hpp>
 #include <adacc/core/view.hpp>
 #include <adacc/models/gpt.hpp>
-#include <adacc/step/step.hpp>
+#include <adacc/train/inference.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -28,15 +28,15 @@ inline std::size_t drawn_index(const float* logits, std::size_t count, std::uint
   return count - 1;
 }
 
-/// `count` bytes behind a newline. `infer` is a step of Mode::infer, of one sequence, that is bound; `weights`
+/// `count` bytes behind a newline. `inference` is of one sequence, and bound; `weights`
 /// are all parameters of its graph, with a vocabulary of `vocab`. Numbers are drawn by the context's seed.
 inline adacc::Result<std::string> sampled_text(
-    const adacc::gpt::Gpt<adacc::gpt::RetainSet>& network, adacc::Cpu& cpu, adacc::Step<>& infer,
-    const float* weights, std::size_t vocab, std::size_t count) {
+    const adacc::gpt::Gpt<adacc::gpt::RetainSet>& network, adacc::Cpu& cpu,
+    adacc::Inference<>& inference, const float* weights, std::size_t vocab, std::size_t count) {
   using namespace adacc;
-  const Graph& graph = infer.graph();
+  const Graph& graph = inference.graph();
   const std::size_t context = graph.input.elems();
-  const std::size_t c = infer.output().size() / context;
+  const std::size_t c = graph.output().elems() / context;
   auto tokens = Block<std::int32_t>::make(context, "tokens");
   auto logits = Block<float>::make(vocab, "logits");
   auto scratch = Block<std::byte>::make(
@@ -51,10 +51,11 @@ inline adacc::Result<std::string> sampled_text(
     for (std::size_t t = 0; t < context; ++t)
       tokens->data()[t] = t < seen ? static_cast<unsigned char>(text[text.size() - seen + t]) : 0;
     const View<const std::int32_t> window(tokens->data(), Shape(1, context));
-    if (const auto ran = infer.run(cpu, window, window); !ran) return ran.error;
+    const auto last = inference.infer(cpu, window);
+    if (!last) return last.error;
     network.loss.logits<float>(
         cpu, {weights, graph.parameters.data() + graph.loss.parameters.first, 1},
-        View<const float>(infer.output().data() + (seen - 1) * c, Shape(1, c)),
+        View<const float>(last->data() + (seen - 1) * c, Shape(1, c)),
         View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
     text += static_cast<char>(drawn_index(logits->data(), vocab, random_word(key, i)));
   }

@@ -72,7 +72,8 @@ class Trainer {
       if ((why = parallel_.load(options_.resume))) return why;
       if (evolved) profile_.set_costs("those of the checkpoint");
       go_on_from(saved, same_text);
-      return share_arena();
+      mark_arena();
+      return {};
     }
     if (Error why = allocate(!evolved)) return why;
     const auto loaded =
@@ -83,7 +84,8 @@ class Trainer {
     go_on_from(saved, same_text);
     if (evolved) {
       profile_.set_costs("those of the checkpoint");
-      return share_arena();
+      mark_arena();
+      return {};
     }
     return measure(data);
   }
@@ -147,7 +149,7 @@ class Trainer {
       changes_ = change_lines(boundary, *evolution, program());
     if (boundary.looked || boundary.update.changed || boundary.measured) {
       ResidentPeak::give_back();
-      if (adacc::Error why = share_arena()) return why;
+      mark_arena();
     }
     if (outcome && outcome->finite) next_batch_ += options_.update_batches();
     else data_position() = data.position(next_batch_, options_.batch, options_.seq);
@@ -156,15 +158,18 @@ class Trainer {
 
   /// The mean loss over the first batches of `data`, at most 20 of them.
   adacc::Result<double> evaluate(const adacc::Tokens& data) {
-    return batch_.mean(
-        data, [&](auto inputs, auto targets) { return evaluate_.run(cpu_, inputs, targets); });
+    return batch_.mean(data, [&](auto inputs, auto targets) {
+      return options_.forward_only ? forward_.evaluate(inputs, targets)
+                                   : trained().evaluate(inputs, targets);
+    });
   }
 
   /// `count` bytes after a line break, each drawn from the model's distribution.
   adacc::Result<std::string> generate(std::size_t count) {
     const std::vector<float> decoded = params().empty() ? full_parameters() : std::vector<float>();
     const float* const weights = decoded.empty() ? params().data() : decoded.data();
-    return sampled_text(network_, cpu_, infer_, weights, options_.network.vocab, count);
+    if (const adacc::Error why = inference_.bind(arena(), parameters())) return why;
+    return sampled_text(network_, cpu_, inference_, weights, options_.network.vocab, count);
   }
 
   std::uint64_t done() const {
@@ -349,11 +354,10 @@ class Trainer {
                          .tolerance = options_.tolerance,
                          .clock = steady_seconds,
                          .context = cpu_,
-                         .clip = options_.clip,
-                         .clip_by = clip_by(),
+                         .clip = clip(),
                          .optimizer = optimizer_,
-                         .watch_times = !options_.fixed_costs,
-                         .arena_bytes = borrowed_bytes(),
+                         .planning = {.watch_times = !options_.fixed_costs},
+                         .arena_bytes = borrowed_bytes_,
                          .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,
                               .micro_batches = static_cast<int>(options_.micro),
@@ -363,9 +367,9 @@ class Trainer {
     const Plan plan = training_.plan();
     if (const Evolution* known = training_.evolution()) {
       graph = known->graph();
-      how.profile = known->profile();
+      how.planning.profile = known->profile();
       if (total_bytes_ == 0) how.budget_bytes = known->wanted_budget_bytes();
-      support::choose_solver(options_.solver, how);
+      how.planning.planner = support::planner_of(options_.solver);
     } else {
       ranks.plan = &plan;
     }
@@ -373,11 +377,13 @@ class Trainer {
     auto made = Parallel::make(group_, dispatch(), std::move(graph), std::move(how), ranks);
     if (!made) return made.error;
     parallel_ = std::move(*made);
-    return share_arena();
+    mark_arena();
+    return {};
   }
 
-  adacc::ClipBy clip_by() const {
-    return options_.clip_by == "step" ? adacc::ClipBy::this_step : adacc::ClipBy::previous;
+  adacc::Clipping clip() const {
+    return {options_.clip,
+            options_.clip_by == "step" ? adacc::ClipBy::this_step : adacc::ClipBy::previous};
   }
 
   adacc::gpt::Tuning tuning() const {
@@ -454,12 +460,17 @@ class Trainer {
       graph = make(options_.batch, options_.seq, options_.parts);
       if (!graph) return graph.error;
     }
-    if (Error why = compile(evaluate_, *graph, Mode::evaluate)) return why;
+    const auto evaluation = make_program(*graph, retain_all(*graph), Mode::evaluate);
+    if (!evaluation) return evaluation.error;
+    borrowed_bytes_ = evaluation->peak_bytes();
     if (options_.sample > 0) {
       Result<Graph> one = make(1, options_.seq);
       if (!one) return one.error;
       set_parameters(*one, form());
-      if (Error why = compile(infer_, *one, Mode::infer)) return why;
+      auto inference = Inference<>::make(dispatch(), std::move(*one));
+      if (!inference) return inference.error;
+      inference_ = std::move(*inference);
+      borrowed_bytes_ = std::max(borrowed_bytes_, inference_.arena_bytes());
     }
     if (Error why = batch_.make(options_.batch, options_.seq)) return why;
     if (options_.forward_only) return make_forward_only(std::move(*graph));
@@ -471,10 +482,10 @@ class Trainer {
     if (options_.parallel()) *optimizer = Stateless();
     if (const Error why = options_.plans() ? plan(fresh, *optimizer) : fix_plan(*graph, *optimizer))
       return why;
-    trained().clip = options_.clip;
-    trained().clip_by = clip_by();
+    trained().clip = clip();
     trained().model = options_.model_text();
-    return share_arena();
+    mark_arena();
+    return {};
   }
 
   /// What --forward-only holds: parameters, and the arena of an evaluation.
@@ -486,11 +497,12 @@ class Trainer {
                                      .clip = options_.clip,
                                      .weight_decay = options_.weight_decay,
                                      .context = cpu_,
-                                     .arena_bytes = borrowed_bytes(),
+                                     .arena_bytes = borrowed_bytes_,
                                      .model = options_.model_text()});
     if (!made) return made.error;
     forward_ = std::move(*made);
-    return share_arena();
+    mark_arena();
+    return {};
   }
 
   /// The policies that --policy names.
@@ -500,7 +512,7 @@ class Trainer {
         graph,
         gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq, tuning()));
     if (!train) return train.error;
-    const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes());
+    const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes_);
     MomentStore moments;
     if (const Error why = open_moments_store(graph, optimizer, moments)) return why;
     if (Error why = check_memory(arena, graph, optimizer, moments)) return why;
@@ -529,9 +541,9 @@ class Trainer {
                          .clock = steady_seconds,
                          .context = cpu_,
                          .optimizer = optimizer,
-                         .watch_times = !options_.fixed_costs,
-                         .arena_bytes = borrowed_bytes()};
-    support::choose_solver(options_.solver, how);
+                         .planning = {.watch_times = !options_.fixed_costs},
+                         .arena_bytes = borrowed_bytes_};
+    how.planning.planner = support::planner_of(options_.solver);
     if (const Error why = open_store(how)) return why;
     if (const Error why = open_moments_store(*graph, optimizer, how.moment_store)) return why;
     if (total_bytes_ == 0) {
@@ -551,11 +563,11 @@ class Trainer {
   adacc::Error open_store(Trained::Options& how) {
     using namespace adacc;
     if (options_.offload.empty()) return {};
-    how.most_written_bytes = options_.offload_limit.of(retain_peak_);
-    auto file = ScratchFile::make(options_.offload, how.most_written_bytes);
+    how.planning.most_written_bytes = options_.offload_limit.of(retain_peak_);
+    auto file = ScratchFile::make(options_.offload, how.planning.most_written_bytes);
     if (!file) return Error::say("--offload: ", file.error.text());
     store_ = std::move(*file);
-    how.store = store_;
+    how.planning.store = store_;
     return {};
   }
 
@@ -589,24 +601,12 @@ class Trainer {
     if (const Error why = profile_.settle(boundary, *trained().evolution(), "measured",
                                           steady_seconds() - start, ", gradient errors probed"))
       return why;
-    return share_arena();
-  }
-
-  /// Arena bytes that evaluation and sampling need.
-  std::size_t borrowed_bytes() const {
-    return std::max(evaluate_.arena_bytes(), infer_.arena_bytes());
-  }
-
-  /// Fills the arena with the pattern and lends it to the forward-only steps as well.
-  adacc::Error share_arena() {
-    const adacc::Bytes arena = this->arena();
-    mark_untouched(arena);
-    for (adacc::Step<>* step : {&evaluate_, &infer_}) {
-      if (step == &infer_ && options_.sample == 0) continue;
-      if (adacc::Error why = step->bind(arena, parameters())) return why;
-    }
+    mark_arena();
     return {};
   }
+
+  /// Fills the arena with the pattern.
+  void mark_arena() { mark_untouched(arena()); }
 
   adacc::Result<adacc::Graph> make(std::size_t batch, std::size_t seq, int parts = 1) const {
     return adacc::gpt::graph(options_.network, batch, seq, options_.workers(), parts, tuning());
@@ -618,15 +618,6 @@ class Trainer {
     dispatch.add_codec<adacc::Int8Outlier>();
     dispatch.add_codec<adacc::Int4Outlier>();
     return dispatch;
-  }
-
-  /// A forward-only step; it needs no plan, because nothing is kept for backward.
-  adacc::Error compile(adacc::Step<>& step, const adacc::Graph& graph, adacc::Mode mode) const {
-    auto program = adacc::make_program(graph, adacc::retain_all(graph), mode);
-    if (!program) return program.error;
-    auto made = adacc::Step<>::make(dispatch(), std::move(*program));
-    if (made) step = std::move(*made);
-    return made.error;
   }
 
   static adacc::Error check_memory(std::size_t arena, const adacc::Graph& graph,
@@ -657,10 +648,11 @@ class Trainer {
   adacc::ScratchFile moments_file_;  ///< likewise
   ResidentPeak resident_;
   adacc::AnyOptimizer optimizer_;
-  Trained training_;              ///< empty once it has become
-  Parallel parallel_;             ///< this, with shards
-  adacc::ForwardOnly<> forward_;  ///< in its place, with --forward-only
-  adacc::Step<> evaluate_, infer_;
+  Trained training_;                ///< empty once it has become
+  Parallel parallel_;               ///< this, with shards
+  adacc::ForwardOnly<> forward_;    ///< in its place, with --forward-only
+  adacc::Inference<> inference_;    ///< of one sequence, with --sample
+  std::size_t borrowed_bytes_ = 0;  ///< of the arena, by evaluation and sampling
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;
   std::size_t separate_retain_peak_ = 0;  ///< without --fused

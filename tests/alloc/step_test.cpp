@@ -10,6 +10,7 @@
 #include <adacc/store/memory_store.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
+#include <adacc/train/trainer.hpp>
 
 #include <support/count_allocations.hpp>
 
@@ -51,6 +52,26 @@ long count(Training<>& training) {
   return after - before;
 }
 
+/// The network evaluates, answers and is trained in slices without an allocation, from the first call on.
+template <Trainer Trained>
+void count_passes(Trained& training) {
+  static float answers[batch * seq * 48];
+  const View<float> output(answers, Shape(batch, seq, 48));
+  const auto now = [] { return std::int64_t{}; };
+  const long before = allocations;
+  const auto loss = training.evaluate(inputs(), targets());
+  const Error inferred = training.infer(inputs(), output);
+  const Error begun = training.begin(inputs(), targets());
+  const auto slice = training.slice(now, 1);
+  const auto outcome = training.update(1e-6);
+  CHECK(allocations == before);
+  CHECK(loss);
+  CHECK_MESSAGE(!inferred, inferred.text());
+  CHECK_FALSE(begun);
+  CHECK(slice);
+  CHECK(outcome);
+}
+
 }  // namespace
 
 TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
@@ -79,10 +100,12 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
       const auto loss = evaluate->run(cpu, inputs(), targets());
       CHECK(allocations == before);
       CHECK(loss);
+      count_passes(*training);
     }
     // Nor does one whose plan is kept for it, but does not evolve.
-    auto planned = Training<>::make(net, Shape(batch, seq),
-                                    {.context = Cpu(ExecutorRef(pool)), .evolving = false});
+    auto planned =
+        Training<>::make(net, Shape(batch, seq),
+                         {.context = Cpu(ExecutorRef(pool)), .planning = {.evolving = false}});
     REQUIRE_MESSAGE(planned, planned.error.text());
     CHECK(count(*planned) == 0);
     // Nor one that sends activations to a store, as they are or encoded.
@@ -116,6 +139,7 @@ TEST_CASE("a step allocates nothing, all policies, 1 to 3 threads") {
     const auto outcome = forward->step(inputs(), targets(), 1e-6);
     CHECK(allocations == before);
     CHECK(outcome);
+    count_passes(*forward);
   }
 }
 

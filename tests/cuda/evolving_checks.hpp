@@ -109,8 +109,8 @@ struct EvolvingChecks {
   };
   Rig rig(const Deep::Net& net, DeepTraining::Options how) const {
     how.context = context();
-    how.planner = &plan_exhaustively;
-    how.profile = profile(*make_graph<Cuda>(net, Deep::shape()));
+    how.planning.planner = &plan_exhaustively;
+    how.planning.profile = profile(*make_graph<Cuda>(net, Deep::shape()));
     const std::size_t elems = Deep::shape().elems();
     Rig made{DeepTraining::make(net, Deep::shape(), how), *DeviceBlock<float>::make(elems, "x"),
              *DeviceBlock<float>::make(elems, "y"), Cuda(stream)};
@@ -178,10 +178,12 @@ struct EvolvingChecks {
     const auto net = Deep::network();
     const Budgets bytes = budgets(net);
     expect(bytes.less < bytes.whole, "a budget that changes nothing");
-    Rig r = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .capture_steps = true});
-    Rig plain = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .evolving = false});
+    Rig r = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0});
+    Rig plain =
+        rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .planning = {.evolving = false}});
     if (!r.training || !plain.training) return;
     DeepTraining& training = *r.training;
+    training.context().capture_steps = true;
     expect(training.memory_use().watched > 0 && plain.training->memory_use().watched == 0,
            "memory to watch in is counted");
     // All that is held counts, and so there is less for the arena.
@@ -262,9 +264,11 @@ struct EvolvingChecks {
   void codecs() const {
     const auto net = Deep::network();
     const Budgets bytes = budgets(net);
-    Rig r =
-        rig(net, {.budget_bytes = bytes.less, .tolerance = 1e-2, .evolution = {.check_every = 1}});
-    Rig plain = rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .evolving = false});
+    Rig r = rig(net, {.budget_bytes = bytes.less,
+                      .tolerance = 1e-2,
+                      .planning = {.evolution = {.check_every = 1}}});
+    Rig plain =
+        rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .planning = {.evolving = false}});
     if (!r.training || !plain.training) return;
     const auto uses_int8 = [&] {
       int count = 0;
@@ -310,7 +314,7 @@ struct EvolvingChecks {
     Rig r = rig(net, {.budget_bytes = bytes.less,
                       .tolerance = 1e-2,
                       .clock = clock,
-                      .evolution = {.check_every = 1000, .timed_steps = 2},
+                      .planning = {.evolution = {.check_every = 1000, .timed_steps = 2}},
                       .arena_bytes = measuring_bytes(bytes.graph)});
     if (!r.training) return;
     int measured = 0;

@@ -410,7 +410,7 @@ void check_training(const Setting& setting) {
   Training<float, Cuda>& training = *made;
   training.optimizer = adamw;
   training.clip = clip;
-  training.capture_steps = true;
+  training.context().capture_steps = true;
   const Trained cpu = cpu_train<Case>(3);
   const std::vector<float> first = initial_params<Case>();
   std::vector<float> drawn(first.size());

@@ -151,11 +151,9 @@ TEST_CASE("each way to search by itself") {
         if (plan) CHECK(plan->peak_bytes <= request.budget_bytes);
         else CHECK(says(plan.error, "the smallest known that can be met"));
       }
-      request.linear_solver = &solver;
       for (const Solver how : {Solver::lp_solve, Solver::automatic}) {
-        request.solver = how;
-        const auto plan =
-            timed(deadline, [&] { return make_plan(gpt.graph, gpt.profile, request); });
+        const Planner planner = plan_with(solver, how);
+        const auto plan = timed(deadline, [&] { return planner(gpt.graph, gpt.profile, request); });
         if (how == Solver::lp_solve && plan) CHECK(says(plan->note, "ran out of time"));
       }
     }

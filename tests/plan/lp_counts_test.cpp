@@ -28,8 +28,8 @@ bool same(const Plan& a, const Plan& b) {
 
 Result<PlanOutcome> plan_with_lp_solve(const Graph& graph, const CostProfile& profile,
                                        PlanRequest request) {
-  request.solver = Solver::lp_solve;
-  request.linear_solver = &lp_solve();
+  request.prices.by = Solver::lp_solve;
+  request.prices.linear = &lp_solve();
   return plan_chain(graph, profile, request);
 }
 
@@ -130,11 +130,11 @@ TEST_CASE("if the search leaves a gap, a lent solver is asked: the better bound 
     PlanRequest request = at_percent(graph, percent);
     request.gap = 1e-6;
     asked = 0;
-    request.linear_solver = &scaled;
-    request.solver = Solver::search;
+    request.prices.linear = &scaled;
+    request.prices.by = Solver::search;
     const auto search = plan_chain(graph, profile, request, little);
     CHECK(asked == 0);
-    request.solver = Solver::automatic;
+    request.prices.by = Solver::automatic;
     scale = 1;
     const auto both = plan_chain(graph, profile, request, little);
     CHECK(asked > 0);
@@ -158,9 +158,9 @@ TEST_CASE("if the search leaves a gap, a lent solver is asked: the better bound 
   const Graph block = gpt_graphs::make(1);
   PlanRequest request = at_percent(block, 60);
   request.gap = 0;
-  request.linear_solver = &scaled;
+  request.prices.linear = &scaled;
   for (const Solver solver : {Solver::search, Solver::automatic}) {
-    request.solver = solver;
+    request.prices.by = solver;
     asked = 0;
     CHECK(plan_chain(block, gpt_graphs::costs(block), request, little));
     CHECK((asked > 0) == (solver == Solver::automatic));

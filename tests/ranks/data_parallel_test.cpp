@@ -460,14 +460,14 @@ TEST_CASE(
     };
     CHECK(asks(other ? 0.02 : 0.01).find("disagree on the learning rate: rank 0 has 0.01") !=
           std::string::npos);
-    parallel->training().clip = other ? 1 : 0.5;
+    parallel->training().clip.norm = other ? 1 : 0.5;
     CHECK(asks(0.01) ==
           "the ranks disagree on the norm that gradients are clipped to: rank 0 has "
           "0.5, rank 1 1");
-    parallel->training().clip = 0.5;
-    if (other) parallel->training().clip_by = ClipBy::previous;
+    parallel->training().clip.norm = 0.5;
+    if (other) parallel->training().clip.by = ClipBy::previous;
     CHECK(asks(0.01).find("step whose norm that is") != std::string::npos);
-    parallel->training().clip_by = ClipBy::this_step;
+    parallel->training().clip.by = ClipBy::this_step;
     parallel->training().optimizer.weight_decay = other ? 0.2F : 0.1F;
     CHECK(asks(0.01) ==
           "the ranks disagree on the weight decay of AdamW: rank 0 has 0.1, rank 1 0.2");
@@ -497,9 +497,10 @@ TEST_CASE("the smallest budget holds, and the costs of the slowest rank") {
   const auto peaks = on_ranks(group, [&](Member& member) {
     Options with = options();
     with.budget_bytes = retain * (member.rank() == 1 ? 6U : 9U) / 10;
-    with.profile = estimated_profile(*graph);
-    with.profile.rest = member.rank() == 2 ? 2 : 1;
-    with.planner = [](const Graph& of, const CostProfile& profile, const PlanRequest& request) {
+    with.planning.profile = estimated_profile(*graph);
+    with.planning.profile.rest = member.rank() == 2 ? 2 : 1;
+    with.planning.planner = [](const Graph& of, const CostProfile& profile,
+                               const PlanRequest& request) {
       seen = profile.rest;
       return make_plan(of, profile, request);
     };

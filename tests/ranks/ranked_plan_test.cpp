@@ -53,7 +53,7 @@ TEST_CASE(
     "times that drift on one rank change the plan of all before the same update, and no bit") {
   DataParallelOptions how{.shards = 4};
   Options fixed = options();
-  fixed.evolving = false;
+  fixed.planning.evolving = false;
   fixed.clock = {};
   ThreadGroup one(1);
   const Run plain = on_ranks(one, [&](Member& m) { return drift(m, how, fixed); })[0];
@@ -101,7 +101,7 @@ TEST_CASE(
   // Who does not watch times keeps its plan.
   how = {.shards = 4};
   Options unwatched = options();
-  unwatched.watch_times = false;
+  unwatched.planning.watch_times = false;
   ThreadGroup group(2);
   for (const Run& run :
        on_ranks(group, [&](Member& member) { return drift(member, how, unwatched); })) {
@@ -182,10 +182,10 @@ TEST_CASE("a codec that fails in one shard is left by all ranks, as many as ther
       growing{{{}, {}, {}, Repeat<Layer<growing_net::Dense>>{3, {}}}, {}};
   const Shape large(128, 64);
   const Graph graph = *make_graph(growing, large);
-  const Options with{.budget_bytes = peak_bytes(graph, retain_all(graph)) * 7 / 10,
-                     .seed = 3,
-                     .evolution = {.check_every = 1},
-                     .profile = growing_net::profile(graph)};
+  const Options with{
+      .budget_bytes = peak_bytes(graph, retain_all(graph)) * 7 / 10,
+      .seed = 3,
+      .planning = {.evolution = {.check_every = 1}, .profile = growing_net::profile(graph)}};
   Run expected;
   for (const int ranks : {1, 2, 4}) {
     CAPTURE(ranks);
@@ -219,10 +219,10 @@ TEST_CASE("a codec that fails in one shard is left by all ranks, as many as ther
 TEST_CASE("rows that are lost in some shards are counted by all ranks, and all leave the codec") {
   const Shape& large = uneven_net::shape;
   const Graph graph = *make_graph(uneven_net::net<>, large);
-  const Options with{.budget_bytes = peak_bytes(graph, retain_all(graph)) * 7 / 10,
-                     .seed = 3,
-                     .evolution = {.check_every = 1},
-                     .profile = uneven_net::profile(graph)};
+  const Options with{
+      .budget_bytes = peak_bytes(graph, retain_all(graph)) * 7 / 10,
+      .seed = 3,
+      .planning = {.evolution = {.check_every = 1}, .profile = uneven_net::profile(graph)}};
   struct Counted : Run {
     std::vector<DeclinedCounts> declined;
     int left = 0;
@@ -403,7 +403,7 @@ TEST_CASE("nobody switches to a plan that one rank cannot hold") {
   const auto said = on_ranks(group, [&](Member& member) {
     Options with = options();
     with.budget_bytes = 0;
-    with.workers = member.rank() == 1 ? 40 : 1;
+    with.graph.workers = member.rank() == 1 ? 40 : 1;
     auto parallel = Parallel::make(member, larger, shape, with, {.shards = 2});
     REQUIRE_MESSAGE(parallel, std::string(parallel.error.text()));
     Run run;

@@ -78,7 +78,8 @@ inline Options options(bool fused = false) {
       .clock = made_up_clock,
       .seed = 3,
       .clip = 0.05,
-      .evolution = {.check_every = 4, .first_probe = 0, .checks = 1, .timed_steps = 2},
+      .planning =
+          {.evolution = {.check_every = 4, .first_probe = 0, .checks = 1, .timed_steps = 2}},
       .model = "slow"};
 }
 

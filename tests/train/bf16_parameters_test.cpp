@@ -215,10 +215,9 @@ TEST_CASE("fused updates, slices and moments in a store have the bits of separat
       const TrainingOutcome a = step(separate, i), b = step(fused, i), c = step(stored, i);
       CHECK(a.loss == b.loss);
       CHECK(a.loss == c.loss);
-      auto cursor = Cursor<>::make(sliced.compiled_step());
-      REQUIRE(cursor);
+      Cursor<>* const cursor = &sliced.cursor();
       const Batch batch(i);
-      REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+      REQUIRE_FALSE(sliced.begin(batch.input(), batch.targets(), 1e-2));
       while (cursor->active()) REQUIRE(cursor->run(sliced.context(), 1 + i));
       REQUIRE(sliced.update(1e-2));
     }
@@ -290,8 +289,8 @@ TEST_CASE("a run goes on bit for bit from a checkpoint, and from one in the othe
 
 TEST_CASE("a total budget knows them, and plans are measured and probed on them") {
   Ticking clock;
-  Options options{.seed = 3, .updates = Updates::fused};
-  options.parts = 4;
+  Options options{.seed = 3, .graph = {.updates = Updates::fused}};
+  options.graph.parts = 4;
   auto graph =
       make_graph(net, Shape(sequences, time),
                  {.parts = 4, .updates = Updates::fused, .parameters = ParameterForm::bf16});
@@ -300,7 +299,7 @@ TEST_CASE("a total budget knows them, and plans are measured and probed on them"
   const auto smallest = smallest_peak(*graph, estimated_profile(*graph), {.budget_bytes = 1});
   REQUIRE(beside);
   REQUIRE(smallest);
-  options.parameters = ParameterForm::bf16;
+  options.graph.parameters = ParameterForm::bf16;
   options.total_bytes = beside->total() + *smallest - 1;
   CHECK(says(Trained::make(net, Shape(sequences, time), options).error, "too small"));
   ++options.total_bytes;
@@ -311,7 +310,7 @@ TEST_CASE("a total budget knows them, and plans are measured and probed on them"
   step(*training, 0);
 
   options.clock = clock;
-  options.profile_at_start = true;
+  options.planning.profile_at_start = true;
   auto measured = Trained::make(net, Shape(sequences, time), options);
   REQUIRE_MESSAGE(measured, measured.error.text());
   step(*measured, 0);

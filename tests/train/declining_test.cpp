@@ -34,7 +34,7 @@ TEST_CASE("an update says how many activations were declined in its micro-batche
   const Batch batch;
   for (const Updates updates : {Updates::separate, Updates::fused}) {
     CAPTURE(name_of(updates));
-    auto training = Training<>::make(net<Compress<Rough>>, shape, {.updates = updates});
+    auto training = Training<>::make(net<Compress<Rough>>, shape, {.graph = {.updates = updates}});
     REQUIRE_MESSAGE(training, training.error.text());
     const auto judged = training->compiled_step().program().declinables.size();
     CHECK(judged == 5);  // nothing in backward reads what layer 1 makes
@@ -52,8 +52,8 @@ TEST_CASE("an update says how many activations were declined in its micro-batche
     REQUIRE(outcome);
     CHECK(outcome->declined.total() == 12);
     // In slices, too; and what is given up is not counted.
-    auto cursor = Cursor<>::make(training->compiled_step());
-    REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
+    Cursor<>* const cursor = &training->cursor();
+    REQUIRE_FALSE(training->begin(batch.input(), batch.targets()));
     while (!cursor->run(training->context(), 3)->ended) {}
     const auto sliced = training->update(1e-4);
     REQUIRE(sliced);
@@ -68,7 +68,7 @@ TEST_CASE("a codec that goes on losing rows is left within two checks") {
   auto training = Training<>::make(
       net<>, shape,
       {.budget_bytes = make_program(graph, retain_all(graph))->peak_bytes() * 7 / 10,
-       .profile = profile(graph)});
+       .planning = {.profile = profile(graph)}});
   REQUIRE_MESSAGE(training, training.error.text());
   const int before = roughly_kept(training->plan());
   REQUIRE(before > 2);

@@ -30,12 +30,12 @@ struct Rig {
 Rig rig(std::size_t budget, double tolerance, std::size_t arena_bytes = 0) {
   const auto graph = make_graph(net, shape);
   REQUIRE_MESSAGE(graph, graph.error.text());
-  auto made = Training<>::make(net, shape,
-                               {.budget_bytes = budget,
-                                .tolerance = tolerance,
-                                .profile = profile(*graph),
-                                .planner = &plan_exhaustively,
-                                .arena_bytes = arena_bytes});
+  auto made =
+      Training<>::make(net, shape,
+                       {.budget_bytes = budget,
+                        .tolerance = tolerance,
+                        .planning = {.profile = profile(*graph), .planner = &plan_exhaustively},
+                        .arena_bytes = arena_bytes});
   REQUIRE_MESSAGE(made, made.error.text());
   Rig rig{std::move(*made), std::vector<float>(shape.elems()), std::vector<float>(shape.elems())};
   for (std::size_t i = 0; i < rig.x.size(); ++i) {

@@ -178,7 +178,7 @@ TEST_CASE("forward only: what is frozen is not touched, and what is trained is m
   const auto graph = make_graph(net, batch.in);
   const auto set = trained_by_name(*graph, "*.bias");
   REQUIRE(set);
-  auto training = made(net, batch, {.trained = &*set});
+  auto training = made(net, batch, {.graph = {.trained = &*set}});
   const std::vector<float> before = values(training.params());
   const Graph& part = training.compiled_step().graph();
   for (int i = 0; i < 5; ++i) step(training, batch, 1e-2);
@@ -219,7 +219,7 @@ TEST_CASE("forward only: a run goes on from its checkpoint bit for bit") {
   const auto graph = make_graph(net, batch.in);
   const auto set = trained_by_name(*graph, "plain_linear2");
   REQUIRE(set);
-  const ForwardOnlyOptions<Cpu> options{.directions = 2, .trained = &*set};
+  const ForwardOnlyOptions<Cpu> options{.directions = 2, .graph = {.trained = &*set}};
   auto whole = made(net, batch, options);
   for (int i = 0; i < 3; ++i) step(whole, batch, 1e-2);
   whole.data_position = 7;
@@ -236,7 +236,7 @@ TEST_CASE("forward only: a run goes on from its checkpoint bit for bit") {
   for (int i = 0; i < 3; ++i) step(resumed, batch, 1e-2);
   CHECK(values(resumed.params()) == values(whole.params()));
 
-  auto back = Training<>::make(net, batch.in, {.seed = 3, .evolving = false});
+  auto back = Training<>::make(net, batch.in, {.seed = 3, .planning = {.evolving = false}});
   REQUIRE(back);
   CHECK(says(back->load(path).error.text(), "forward-only", "AdamW"));
   REQUIRE_FALSE(back->save(path));
@@ -271,7 +271,9 @@ TEST_CASE("forward only: what cannot be is refused in words") {
   CHECK(says(refusal({.clip = -1}).c_str(), "clip"));
   CHECK(says(refusal({.weight_decay = std::nan("")}).c_str(), "weight_decay"));
   const TrainedSet none(make_graph(net, batch.in)->parameters.size());
-  CHECK(says(refusal({.trained = &none}).c_str(), "all parameters are frozen"));
+  CHECK(says(refusal({.graph = {.trained = &none}}).c_str(), "all parameters are frozen"));
+  CHECK(says(refusal({.graph = {.parameters = ParameterForm::bf16}}).c_str(), "held in full"));
+  CHECK(says(refusal({.graph = {.updates = Updates::fused}}).c_str(), "no gradients"));
 
   auto training = made(net, batch);
   const std::vector<float> before = values(training.params());

@@ -37,14 +37,14 @@ Training<> made(const Net& of, const char* patterns = nullptr, std::size_t seque
   const Shape shape(sequences, 12);
   const auto graph = make_graph(of, shape);
   REQUIRE_MESSAGE(graph, graph.error.text());
-  TrainingOptions<Cpu, AdamW> options{.seed = 3, .evolving = false};
+  TrainingOptions<Cpu, AdamW> options{.seed = 3, .planning = {.evolving = false}};
   options.optimizer.weight_decay = 0.1F;
   TrainedSet set;
   if (patterns != nullptr) {
     auto found = trained_by_name(*graph, patterns);
     REQUIRE_MESSAGE(found, found.error.text());
     set = *found;
-    options.trained = &set;
+    options.graph.trained = &set;
   }
   auto training = Training<>::make(of, shape, options);
   REQUIRE_MESSAGE(training, training.error.text());
@@ -122,8 +122,8 @@ TEST_CASE("an optimizer is told of what is trained, and of nothing else") {
   const auto graph = make_graph(net, Shape(4, 12));
   REQUIRE(graph);
   const TrainedSet set = *trained_by_name(*graph, "block.1.linear");
-  TrainingOptions<Cpu, Looking> options{.evolving = false};
-  options.trained = &set;
+  TrainingOptions<Cpu, Looking> options{.planning = {.evolving = false}};
+  options.graph.trained = &set;
   auto training = Training<float, Cpu, Looking>::make(net, Shape(4, 12), options);
   REQUIRE_MESSAGE(training, training.error.text());
   const Batch batch(0);

@@ -70,11 +70,10 @@ void train(Training<>& training, std::uint32_t number) {
 /// The same step in slices.
 Result<TrainingOutcome> in_slices(Training<>& training, std::uint32_t number) {
   const Batch batch(number);
-  auto cursor = Cursor<>::make(training.compiled_step());
-  REQUIRE(cursor);
+  Cursor<>* const cursor = &training.cursor();
   const bool fused = training.compiled_step().graph().fuses_updates();
-  const Error begun = fused ? training.begin(*cursor, batch.input(), batch.targets(), 1e-2)
-                            : training.begin(*cursor, batch.input(), batch.targets());
+  const Error begun = fused ? training.begin(batch.input(), batch.targets(), 1e-2)
+                            : training.begin(batch.input(), batch.targets());
   REQUIRE_FALSE(begun);
   while (cursor->active()) static_cast<void>(cursor->run(training.context(), 3));
   return training.update(1e-2);
@@ -83,9 +82,8 @@ Result<TrainingOutcome> in_slices(Training<>& training, std::uint32_t number) {
 /// As many parameters as an error says are updated, in the middle of a step that is then abandoned.
 void update_some(Training<>& training, std::uint32_t number, std::size_t some) {
   const Batch batch(number);
-  auto cursor = Cursor<>::make(training.compiled_step());
-  REQUIRE(cursor);
-  REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+  Cursor<>* const cursor = &training.cursor();
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
   const Graph& graph = training.compiled_step().graph();
   for (std::size_t updated = 0; updated < some;) {
     const Instruction& inst =

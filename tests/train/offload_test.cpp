@@ -32,8 +32,8 @@ Training<>::Options options(std::size_t percent, StoreRef store) {
   how.budget_bytes = peak_bytes(*graph, retain_all(*graph)) * percent / 100;
   how.tolerance = 0;
   how.seed = 3;
-  how.store = store;
-  how.link = fast;
+  how.planning.store = store;
+  how.planning.link = fast;
   return how;
 }
 
@@ -120,9 +120,8 @@ TEST_CASE("a training that ends in the middle of a step leaves nothing under way
   {
     const Training<> moved = std::move(*training);
     Training<>& mine = const_cast<Training<>&>(moved);
-    auto cursor = Cursor<float>::make(mine.compiled_step());
-    REQUIRE(cursor);
-    REQUIRE_FALSE(mine.begin(*cursor, batch.input(), batch.targets()));
+    Cursor<>* const cursor = &mine.cursor();
+    REQUIRE_FALSE(mine.begin(batch.input(), batch.targets()));
     const std::size_t half = mine.compiled_step().instruction_count() / 2;
     REQUIRE(cursor->run(mine.context(), half));
     CHECK(away.store.begun() > 0);
@@ -135,10 +134,9 @@ TEST_CASE("another program comes when nothing is under way") {
   auto training = Training<>::make(net, shape, options(45, away));
   auto retained = Training<>::make(net, shape, {.seed = 3});
   REQUIRE_MESSAGE(training, training.error.text());
-  auto cursor = Cursor<>::make(training->compiled_step());
-  REQUIRE(cursor);
+  Cursor<>* const cursor = &training->cursor();
   const Batch batch(0);
-  REQUIRE_FALSE(training->begin(*cursor, batch.input(), batch.targets()));
+  REQUIRE_FALSE(training->begin(batch.input(), batch.targets()));
   while (away.under_way() == 0) REQUIRE(cursor->run(training->context(), 1));
   const Program same_program = training->compiled_step().program();
   const Error refused = training->switch_to(same_program);
@@ -155,7 +153,7 @@ TEST_CASE("another program comes when nothing is under way") {
 TEST_CASE("what a store can lack") {
   Hostile away;
   auto how = options(45, away.store);
-  how.link = {};
+  how.planning.link = {};
   CHECK(std::string(Training<>::make(net, shape, how).error.text()).find("how fast it is") !=
         std::string::npos);
   // No room: plans do without, or none fits.
@@ -174,7 +172,7 @@ TEST_CASE("with a clock the store is measured") {
   } ticks;
   Hostile away;
   auto how = options(45, away.store);
-  how.link = {};
+  how.planning.link = {};
   how.clock = ticks;
   const auto training = Training<>::make(net, shape, how);
   REQUIRE_MESSAGE(training, training.error.text());
@@ -232,15 +230,15 @@ struct TimedRun {
     Training<>::Options how = options(percent, away.store);
     how.budget_bytes = peak_bytes(*graph, retain_all(*graph)) * percent / 100;
     how.clock = clock;
-    how.link = {};
-    how.watch_times = watch;
-    how.profile = empty_profile(*graph);
-    for (NodeCost& cost : how.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
-    for (CodecCost& cost : how.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
+    how.planning.link = {};
+    how.planning.watch_times = watch;
+    how.planning.profile = empty_profile(*graph);
+    for (NodeCost& cost : how.planning.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
+    for (CodecCost& cost : how.planning.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
     for (int k = 1; k <= layers; ++k)
-      how.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
+      how.planning.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
     set_rate(rate);
-    how.evolution.measure_link_every = 400;
+    how.planning.evolution.measure_link_every = 400;
     auto made = Training<>::make(net, shape, how);
     REQUIRE_MESSAGE(made, std::string(made.error.text()));
     training = std::move(*made);

@@ -53,8 +53,7 @@ Options options(std::size_t percent = 60) {
   const auto graph = make_graph(net, shape);
   return {.budget_bytes = retain_bytes() * percent / 100,
           .seed = 3,
-          .profile = profile(*graph),
-          .planner = &plan_exhaustively};
+          .planning = {.profile = profile(*graph), .planner = &plan_exhaustively}};
 }
 
 Training<> made(Options with = options()) {

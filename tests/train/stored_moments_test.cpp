@@ -226,10 +226,9 @@ TEST_CASE("micro-batches, slices, steps that are abandoned, gradients that are n
   }
   Trained in_memory = made(fused, AdamW{}), stored = made(fused, AdamW{}, {other.store, window});
   const auto sliced = [](Trained& training, std::size_t number, bool abandoned) {
-    auto cursor = Cursor<>::make(training.compiled_step());
-    REQUIRE(cursor);
+    Cursor<>* const cursor = &training.cursor();
     const Batch batch(number);
-    REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+    REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
     if (abandoned) {
       REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 3));
       return training.compiled_step().abandon();
@@ -348,14 +347,14 @@ TEST_CASE("what cannot be had is said before anything runs") {
     static std::size_t alignment() { return 8192; }
   } coarse(late.memory.view());
   CHECK(refusal(AdamW{}, {coarse, {}}).find("8192") != std::string::npos);
-  Options both{.store = late.store, .link = {.write_rate = 1e9, .read_rate = 1e9}};
+  Options both{.planning = {.store = late.store, .link = {.write_rate = 1e9, .read_rate = 1e9}}};
   both.moment_store.store = late.store;
   CHECK(says(Trained::make(net, Shape(sequences, time), both).error, "cannot share"));
 }
 
 TEST_CASE("a total that moments in memory pass is met with them in a store, exactly") {
   Late late;
-  Options options{.seed = 3, .updates = Updates::fused, .evolving = false};
+  Options options{.seed = 3, .graph = {.updates = Updates::fused}, .planning = {.evolving = false}};
   options.moment_store = {late.store, least_window(graph_of(Updates::fused), AdamW{})};
   const Shape shape(sequences, time);
   const auto retain = Trained::make(net, shape, options);

@@ -175,13 +175,13 @@ TEST_CASE("seeds and threads: same seed same bits, whatever the number of thread
   CHECK_FALSE(same(a.params(), other->params()));
   // Planned for as many threads, one has the same plan.
   const std::size_t budget = retain_bytes() * 75 / 100;
-  const Training<> one = made(net, {.budget_bytes = budget, .workers = 3});
+  const Training<> one = made(net, {.budget_bytes = budget, .graph = {.workers = 3}});
   const Training<> all = made(net, {.budget_bytes = budget, .context = Cpu(ExecutorRef(three))});
   CHECK(one.peak_bytes() == all.peak_bytes());
   for (int k = 0; k < one.compiled_step().graph().node_count(); ++k)
     CHECK(one.plan()[k] == all.plan()[k]);
-  CHECK(made(net, {.workers = 3}).compiled_step().graph().workers == 3);
-  CHECK(made(net, {.context = Cpu(ExecutorRef(three)), .workers = 2})
+  CHECK(made(net, {.graph = {.workers = 3}}).compiled_step().graph().workers == 3);
+  CHECK(made(net, {.context = Cpu(ExecutorRef(three)), .graph = {.workers = 2}})
             .compiled_step()
             .graph()
             .workers == 3);
@@ -270,15 +270,14 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
   // Lossless: a plan that changes must not show in the bits.
   Training<> training = made(net, {.budget_bytes = whole, .tolerance = 0});
   Training<> clean = made(net, {.budget_bytes = whole, .tolerance = 0});
-  auto cursor = Cursor<>::make(training.compiled_step());
-  REQUIRE(cursor);
+  Cursor<>* const cursor = &training.cursor();
   for (std::uint32_t i = 0; i < 12; ++i) {
     CAPTURE(i);
     const Batch batch(i), other(50 + i);
     if (i == 5) REQUIRE_FALSE(training.set_budget(whole * 6 / 10));
     if (i == 9) REQUIRE_FALSE(training.set_budget(whole));
     if (i % 3 == 1) {  // begun, run in part, abandoned
-      REQUIRE_FALSE(training.begin(*cursor, other.input(), other.targets()));
+      REQUIRE_FALSE(training.begin(other.input(), other.targets()));
       REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 2));
       CHECK(training.update(1e-2).error);  // it is under way
       CHECK(step(training, batch).error);
@@ -286,7 +285,7 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
       training.compiled_step().abandon();
     }
     if (i % 2 == 0) {
-      REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets()));
+      REQUIRE_FALSE(training.begin(batch.input(), batch.targets()));
       while (cursor->active()) REQUIRE(cursor->run(training.context(), 3));
       const auto outcome = training.update(1e-2);
       REQUIRE_MESSAGE(outcome, outcome.error.text());
@@ -299,9 +298,22 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
     CHECK(training.peak_bytes() <= (i >= 5 && i < 9 ? whole * 6 / 10 : whole));
   }
   CHECK(same(training, clean));
-  auto strange = Cursor<>::make(clean.compiled_step());
-  REQUIRE(strange);
-  CHECK(training.begin(*strange, Batch(0).input(), Batch(0).targets()));
+  // A training may move while a step of it is under way.
+  const Batch last(12);
+  REQUIRE_FALSE(training.begin(last.input(), last.targets()));
+  REQUIRE(training.cursor().run(training.context(), 3));
+  Training<> moved = std::move(training);
+  std::int64_t ticks = 0;
+  const auto now = [&] { return ticks++; };
+  for (bool ended = false; !ended;) {
+    const auto slice = moved.slice(now, ticks + 8);
+    REQUIRE(slice);
+    ended = slice->ended;
+  }
+  REQUIRE(moved.update(1e-2));
+  REQUIRE(step(clean, last));
+  CHECK(same(moved, clean));
+  CHECK(says(moved.slice(now, ticks + 8).error, "has ended"));
 }
 
 TEST_CASE("micro-batches are summed in order, and the update takes their mean") {
@@ -440,12 +452,8 @@ struct Half {
 
 }  // namespace
 
-TEST_CASE("steps on the host are not captured, and say so") {
-  Training<> training = made(net, {.capture_steps = true});
-  const auto outcome = step(training, Batch(0));
-  REQUIRE_FALSE(outcome);
-  CHECK(says(outcome.error, "run on a device"));
-  training.capture_steps = false;
+TEST_CASE("steps on the host are not captured") {
+  Training<> training = made(net);
   CHECK(step(training, Batch(0)));
   CHECK(training.captured_steps() == 0);
 }
@@ -502,7 +510,7 @@ Result<PlanOutcome> plan_strangely(const Graph& graph, const CostProfile& profil
 TEST_CASE("a change of plan that cannot be made is undone, and said") {
   plans_made = 0;
   const std::size_t whole = retain_bytes();
-  Training<> training = made(net, {.tolerance = 0, .planner = plan_strangely});
+  Training<> training = made(net, {.tolerance = 0, .planning = {.planner = plan_strangely}});
   Training<> clean = made(net, {.tolerance = 0});
   for (std::uint32_t i = 0; i < 6; ++i) {
     if (i == 2) REQUIRE_FALSE(training.set_budget(whole * 6 / 10));
@@ -553,9 +561,9 @@ TEST_CASE("with a clock, costs are measured before the first step that a budget 
   REQUIRE(step(asked, Batch(0)));
   CHECK_FALSE(asked.boundary().measured);
   // A profile that was brought is believed.
-  Training<> brought = made(
-      net,
-      {.budget_bytes = whole * 6 / 10, .clock = clock, .profile = timed.evolution()->profile()});
+  Training<> brought = made(net, {.budget_bytes = whole * 6 / 10,
+                                  .clock = clock,
+                                  .planning = {.profile = timed.evolution()->profile()}});
   REQUIRE(step(brought, Batch(0)));
   CHECK_FALSE(brought.boundary().measured);
 }
@@ -566,9 +574,10 @@ TEST_CASE("costs that no arena can be measured in are scaled to the time that st
     CAPTURE(watched);
     double time = 0;
     const auto clock = [&] { return time += 7e-3; };  // of a batch, and again of an update
-    Training<> training = made(
-        net,
-        {.budget_bytes = budget, .clock = clock, .watch_times = watched, .deadline_seconds = 1e6});
+    Training<> training =
+        made(net, {.budget_bytes = budget,
+                   .clock = clock,
+                   .planning = {.watch_times = watched, .deadline_seconds = 1e6}});
     const Evolution& evolution = *training.evolution();
     REQUIRE(least_measuring_bytes(evolution.graph()) > budget);
     const double estimated = evolution.outcome().seconds;
@@ -621,7 +630,8 @@ TEST_CASE("errors are probed in a hundredth of the steps, and times measured in 
   for (const bool watched : {true, false}) {
     double time = 0, speed = 1;
     const auto clock = [&] { return time += 1e-6 * speed; };
-    Training<> slow = made(net, {.budget_bytes = budget, .clock = clock, .watch_times = watched});
+    Training<> slow =
+        made(net, {.budget_bytes = budget, .clock = clock, .planning = {.watch_times = watched}});
     std::uint32_t measured = 0;
     for (std::uint32_t i = 0; i < 6000 && measured == 0; ++i) {
       time += 1e-3 * speed;

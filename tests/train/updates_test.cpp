@@ -130,10 +130,9 @@ TEST_CASE("fused updates have the bits of separate ones") {
       CHECK(b.finite);
       CHECK(b.skipped == 0);
 
-      auto cursor = Cursor<>::make(sliced.compiled_step());
-      REQUIRE(cursor);
+      Cursor<>* const cursor = &sliced.cursor();
       const Batch batch(i);
-      REQUIRE_FALSE(sliced.begin(*cursor, batch.input(), batch.targets(), rate));
+      REQUIRE_FALSE(sliced.begin(batch.input(), batch.targets(), rate));
       while (cursor->active()) REQUIRE(cursor->run(sliced.context(), 1 + i));
       const auto c = sliced.update(rate);
       REQUIRE_MESSAGE(c, c.error.text());
@@ -151,12 +150,12 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   const Batch batch(0);
   CHECK(says(training.accumulate(batch.input(), batch.targets()).error, "accumulated"));
   CHECK(says(training.update(1e-2).error, "there are no gradients"));
-  auto cursor = Cursor<>::make(training.compiled_step());
-  CHECK(says(training.begin(*cursor, batch.input(), batch.targets()), "with their rate"));
-  REQUIRE_FALSE(training.begin(*cursor, batch.input(), batch.targets(), 1e-2));
+  Cursor<>* const cursor = &training.cursor();
+  CHECK(says(training.begin(batch.input(), batch.targets()), "with their rate"));
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
   while (cursor->active()) REQUIRE(cursor->run(training.context(), 100));
   CHECK(says(training.update(1e-3).error, "at another rate"));
-  CHECK(says(training.begin(*cursor, batch.input(), batch.targets(), 1e-2), "update() says"));
+  CHECK(says(training.begin(batch.input(), batch.targets(), 1e-2), "update() says"));
   REQUIRE(training.update(1e-2));
 
   training.clip = 1;
@@ -164,16 +163,15 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   CHECK(says(refused, "Updates::separate"));
   CHECK(says(refused, "ClipBy::previous"));
   const auto with_options =
-      Trained::make(net, Shape(sequences, time), {.clip = 1, .updates = Updates::fused});
+      Trained::make(net, Shape(sequences, time), {.clip = 1, .graph = {.updates = Updates::fused}});
   CHECK(says(with_options.error, "ClipBy::previous"));
-  training.clip_by = ClipBy::previous;
+  training.clip.by = ClipBy::previous;
   step(training, 1);
 
   // An abandoned step has updated what backward had come to, under a number of its own.
   const std::uint64_t before = training.updates();
-  auto again = Cursor<>::make(training.compiled_step());
-  REQUIRE_FALSE(training.begin(*again, batch.input(), batch.targets(), 1e-2));
-  REQUIRE(again->run(training.context(), training.compiled_step().instruction_count() - 1));
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
+  REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 1));
   training.compiled_step().abandon();
   step(training, 2);
   CHECK(training.updates() == before + 2);
@@ -186,7 +184,7 @@ TEST_CASE("clipping by the norm before, fused or not; checkpoints go on with it,
   const auto clipped = [](Updates updates) {
     Trained training = made({AdamW{}, "recompute"}, updates);
     training.clip = 0.5;
-    training.clip_by = ClipBy::previous;
+    training.clip.by = ClipBy::previous;
     return training;
   };
   Trained separate = clipped(Updates::separate), fused = clipped(Updates::fused);
@@ -251,7 +249,7 @@ TEST_CASE("the norm that a checkpoint keeps is read to its end, in any host and 
   const auto clipped = [] {
     Trained training = made({AdamW{}}, Updates::separate);
     training.clip = 0.5;
-    training.clip_by = ClipBy::previous;
+    training.clip.by = ClipBy::previous;
     return training;
   };
   Trained first = clipped();
@@ -335,7 +333,8 @@ TEST_CASE("a gradient that is not finite keeps its own parameters as they are, a
   bool poison = false;
   const Network poisoned{Sequential{layer(Poisoned{}), layer(Poisoned{&poison}), layer(Poisoned{})},
                          Squares{}};
-  auto made = Trained::make(poisoned, Shape(2, 16), {.seed = 3, .updates = Updates::fused});
+  auto made =
+      Trained::make(poisoned, Shape(2, 16), {.seed = 3, .graph = {.updates = Updates::fused}});
   REQUIRE_MESSAGE(made, made.error.text());
   Trained& training = *made;
   std::vector<float> x(32, 0.7F), t(32, 0.3F);
@@ -394,7 +393,7 @@ TEST_CASE("a probe sketches gradients where they live, and updates nothing") {
 }
 
 TEST_CASE("a total that separate updates cannot meet is met by fused ones, exactly") {
-  Options options{.seed = 3, .updates = Updates::fused, .evolving = false};
+  Options options{.seed = 3, .graph = {.updates = Updates::fused}, .planning = {.evolving = false}};
   const Shape shape(sequences, time);
   const auto retain = Trained::make(net, shape, options);  // as its types say: nothing is planned
   REQUIRE(retain);
@@ -407,7 +406,7 @@ TEST_CASE("a total that separate updates cannot meet is met by fused ones, exact
   options.total_bytes -= 1;
   CHECK(says(Trained::make(net, shape, options).error, "the least known is"));
   options.total_bytes += 1;
-  options.updates = Updates::separate;
+  options.graph.updates = Updates::separate;
   CHECK(says(Trained::make(net, shape, options).error, "fused updates"));
 }
 

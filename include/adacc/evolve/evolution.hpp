@@ -42,7 +42,7 @@ class Evolution {
   /// Plans `graph`. Fails like the planner, and if the options make no sense.
   static Result<Evolution> start(Graph graph, CostProfile profile, const PlanRequest& request,
                                  Planner planner, const EvolutionOptions& options = {}) {
-    if (planner == nullptr) return Error::say("an evolving plan needs a planner");
+    if (!planner) return Error::say("an evolving plan needs a planner");
     if (const Error why = examine(options)) return why;
     Evolution made;
     made.planner_ = planner;
@@ -69,7 +69,7 @@ class Evolution {
   static Result<Evolution> resume(Graph graph, Plan plan, const Array<const CodecInfo*>& codecs,
                                   const PlanRequest& request, Planner planner,
                                   const EvolutionOptions& options, const Read& read) {
-    if (planner == nullptr) return Error::say("an evolving plan needs a planner");
+    if (!planner) return Error::say("an evolving plan needs a planner");
     if (const Error why = examine(options)) return why;
     if (const Error why = graph_mistake(graph)) return why;
     if (const Error why = examine(graph, plan)) return why;
@@ -564,7 +564,7 @@ class Evolution {
   Graph graph_;
   CostProfile profile_;
   PlanRequest request_;
-  Planner planner_ = nullptr;
+  Planner planner_;
   EvolutionOptions options_;
   PlanOutcome outcome_;
   Before before_;

@@ -62,6 +62,19 @@ enum class ClipBy : unsigned char {
   previous,   ///< the norm of the step before; the first step of a training is not clipped
 };
 
+/// To what gradients are scaled down, and by which norm.
+struct Clipping {
+  double norm = 0;  ///< the L2 norm that they have at most; 0 is off
+  ClipBy by = ClipBy::this_step;
+
+  constexpr Clipping() = default;
+  constexpr Clipping(double most, ClipBy whose = ClipBy::this_step)  // implicit: `clip = 1`
+      : norm(most), by(whose) {}
+
+  /// Whether nothing is updated before the last gradient is known.
+  constexpr bool before_all() const { return norm > 0 && by == ClipBy::this_step; }
+};
+
 /// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and
 /// 1 if clip is 0 (off). A norm that is not a number gives 1: check it before the step.
 inline double clip_scale(double norm, double clip) {

@@ -20,6 +20,11 @@ namespace adacc { inline namespace v0_1 {
 ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                                    const PlanRequest& request);
 
+/// make_plan() with a linear solver for prices and bounds; Solver::lp_solve: with that alone.
+inline Planner plan_with(const LinearSolver& solver, Solver by = Solver::automatic) {
+  return {make_plan, {by, &solver}};
+}
+
 /// The smallest known budget that make_plan() can meet within request.tolerance, by the deadline, if there
 /// is a clock; the request's own budget must make sense, but says nothing here. Fails if the request or the profile make no
 /// sense.

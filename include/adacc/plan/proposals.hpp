@@ -45,10 +45,10 @@ namespace adacc { inline namespace v0_1 {
     return Error::say("the cost of the link to the store must be 0 or more, and not NaN");
   if (link.exists() != (link.write_rate > 0 || link.read_rate > 0))
     return Error::say("a link to a store must have a rate for writing and one for reading");
-  if (request.solver == Solver::lp_solve && request.linear_solver == nullptr)
+  if (request.prices.by == Solver::lp_solve && request.prices.linear == nullptr)
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
-        "adacc/plan/lp/lp_solve.hpp, and set PlanRequest::linear_solver to &adacc::lp_solve()");
+        "adacc/plan/lp/lp_solve.hpp, and plan with adacc::plan_with(adacc::lp_solve())");
   if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = examine(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "../core/array.hpp"
 #include "../core/clock.hpp"
@@ -24,7 +25,13 @@ struct LinearSolver;  // lp/linear_program.hpp
 enum class Solver : unsigned char {
   automatic,  ///< the planner's own search; if that leaves a gap, also a linear solver's bound
   search,     ///< the planner's own search alone
-  lp_solve,   ///< PlanRequest::linear_solver alone, which must be there
+  lp_solve,   ///< a linear solver alone, which must be there
+};
+
+/// The same, with the linear solver that the program links and lends (plan/lp/): plan_with() sets it.
+struct PriceSource {
+  Solver by = Solver::automatic;
+  const LinearSolver* linear = nullptr;  ///< &lp_solve() of lp/lp_solve.hpp. Null: there is none
 };
 
 struct PlanRequest {
@@ -37,9 +44,7 @@ struct PlanRequest {
   /// Of the plans at most `gap` slower than the fastest one found, return one of least gradient
   /// error. Without it the tolerance is spent wherever that buys a microsecond.
   bool least_error = false;
-  Solver solver = Solver::automatic;
-  /// Lent by the program, which links it: &lp_solve() of lp/lp_solve.hpp. Null: there is none.
-  const LinearSolver* linear_solver = nullptr;
+  PriceSource prices = {};  ///< of a Planner that has any: its own
   /// Of the store that activations may be offloaded to (measure_link()). Without rates there is none,
   /// and what is offloaded is only what types fix so.
   LinkCost link = {};
@@ -94,6 +99,31 @@ struct PlanOutcome {
 /// profile make no sense, and if no plan fits: the error then names the smallest budget that one
 /// fits (at that tolerance), which the same planner meets if it has as much time, and the instruction that
 /// limits it.
-using Planner = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
+using PlanFunction = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
+
+/// One of them, and where it takes prices from: plan_with(lp_solve()) is make_plan with a linear solver.
+class Planner {
+ public:
+  constexpr Planner() = default;
+  constexpr Planner(PlanFunction plan, PriceSource prices = {})  // implicit: `planner = make_plan`
+      : plan_(plan), prices_(prices) {}
+  template <class Lambda>
+    requires std::is_class_v<Lambda> && std::is_convertible_v<Lambda, PlanFunction>
+  constexpr Planner(Lambda plan) : plan_(plan) {}  // one without captures
+
+  constexpr explicit operator bool() const { return plan_ != nullptr; }
+  constexpr const PriceSource& prices() const { return prices_; }
+
+  Result<PlanOutcome> operator()(const Graph& graph, const CostProfile& profile,
+                                 const PlanRequest& request) const {
+    PlanRequest mine = request;
+    if (prices_.by != Solver::automatic || prices_.linear != nullptr) mine.prices = prices_;
+    return plan_(graph, profile, mine);
+  }
+
+ private:
+  PlanFunction plan_ = nullptr;
+  PriceSource prices_;
+};
 
 }}  // namespace adacc::v0_1

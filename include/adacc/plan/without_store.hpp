@@ -12,7 +12,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 inline bool searches_all(const Graph& graph, const PlanRequest& request) {
   std::size_t open = 0;
   for (const Node& node : graph.nodes) open += node.policy.planned() ? 1U : 0U;
-  return open <= ExhaustiveTuning::open_activations && request.solver != Solver::lp_solve &&
+  return open <= ExhaustiveTuning::open_activations && request.prices.by != Solver::lp_solve &&
          request.in_flight == 1;
 }
 

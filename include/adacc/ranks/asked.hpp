@@ -27,13 +27,12 @@ inline std::string shortest(double value) {
 /// visit(name, optimizer, value) of them, always in the same order; `optimizer` is null for what is not
 /// that optimizer's own.
 template <class Optimizer, class Visit>
-void each_asked(double rate, double clip, ClipBy clip_by, const Optimizer& optimizer,
-                const Visit& visit) {
+void each_asked(double rate, const Clipping& clip, const Optimizer& optimizer, const Visit& visit) {
   const char* const nobody = nullptr;
   visit("learning rate", nobody, rate);
-  visit("norm that gradients are clipped to", nobody, clip);
+  visit("norm that gradients are clipped to", nobody, clip.norm);
   visit("step whose norm that is (0: its own, 1: the one before)", nobody,
-        clip_by == ClipBy::previous ? 1.0 : 0.0);
+        clip.by == ClipBy::previous ? 1.0 : 0.0);
   each_option(optimizer,
               [&](const char* name, double value) { visit(name, optimizer.name, value); });
 }
@@ -42,8 +41,7 @@ void each_asked(double rate, double clip, ClipBy clip_by, const Optimizer& optim
 template <class Optimizer>
 std::size_t count_of_asked(const Optimizer& optimizer) {
   std::size_t count = 0;
-  each_asked(0, 0, ClipBy::this_step, optimizer,
-             [&](const char*, const char*, double) { ++count; });
+  each_asked(0, Clipping(), optimizer, [&](const char*, const char*, double) { ++count; });
   return count;
 }
 
@@ -70,7 +68,7 @@ Error disagreement_of(const Optimizer& optimizer, std::size_t i, double base, in
                       double theirs) {
   std::string what;
   std::size_t at = 0;
-  each_asked(0, 0, ClipBy::this_step, optimizer, [&](const char* name, const char* of, double) {
+  each_asked(0, Clipping(), optimizer, [&](const char* name, const char* of, double) {
     if (at++ == i)
       what = std::string(name) + (of == nullptr ? "" : " of ") + (of == nullptr ? "" : of);
   });

@@ -58,6 +58,9 @@ class Cursor {
     return cursor;
   }
 
+  /// The step has moved to another place, with what is under way in it: the cursor goes on there.
+  void follow(Step<T, Context>& step) { step_ = &step; }
+
   /// Begins a step; input and targets stay untouched by the caller until it has ended.
   Error begin(AnyView input, AnyView targets) {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
@@ -68,13 +71,15 @@ class Cursor {
     return {};
   }
 
-  /// Runs parts until the clock, `std::int64_t now()`, reads `deadline`, or the step ends.
+  /// Runs parts until the clock, `std::int64_t now()`, reads `deadline`, the step ends, or instruction `stop`
+  /// comes next.
   template <class Clock>
-  Result<Slice> run_until(Context& context, Clock&& now, std::int64_t deadline) {
+  Result<Slice> run_until(Context& context, Clock&& now, std::int64_t deadline,
+                          std::size_t stop = static_cast<std::size_t>(-1)) {
     if (const Error why = examine()) return why;
     Slice slice;
     std::int64_t start = now();
-    while (!slice.ended) {
+    while (!slice.ended && at_.instruction < stop) {
       if (!step_->ready(at_.instruction)) {
         slice.waiting = true;
         return slice;
@@ -92,7 +97,7 @@ class Cursor {
       took(times_[running], end - start);
       start = end;
     }
-    return finish(slice);
+    return slice.ended ? finish(slice) : Result<Slice>(slice);
   }
 
   /// Runs `count` parts, or as many as the step still has.

@@ -39,9 +39,10 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   using Options = TrainingOptions<Context, Optimizer>;
 
   EvolvingPlan(Evolution evolution, const Options& options)
-      : evolution_(std::move(evolution)), clock_(options.clock), evolving_(options.evolving),
-        watch_times_(options.watch_times), costs_known_(!options.profile.nodes.empty()),
-        profile_at_start_(options.profile_at_start) {}
+      : evolution_(std::move(evolution)), clock_(options.clock),
+        evolving_(options.planning.evolving), watch_times_(options.planning.watch_times),
+        costs_known_(!options.planning.profile.nodes.empty()),
+        profile_at_start_(options.planning.profile_at_start) {}
 
   Evolution& evolution() override { return evolution_; }
   ClockRef clock() const override { return clock_; }

@@ -56,9 +56,9 @@ struct ForwardOnlyOptions {
   double weight_decay = 0;  ///< decoupled; applies if the parameter's spec says `decay`
   Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
   std::uint64_t seed = 0;   ///< of parameters and directions; 0: the context's
-  /// Which parameters are trained, as in TrainingOptions; the others are never touched.
-  const TrainedSet* trained = nullptr;
-  int parts = 1;                ///< layers are cut into, as in TrainingOptions
+  /// How the network becomes a graph, as in TrainingOptions. Parameters that are not `trained` are never
+  /// touched; all are held in full, and there are no gradients.
+  GraphOptions graph{};
   std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
   std::string model{};          ///< what checkpoints call the network
 };
@@ -126,11 +126,8 @@ class ForwardOnly {
   /// the parameters, with the values that a Training of that seed draws.
   template <class Network>
   static Result<ForwardOnly> make(const Network& network, Shape input, Options options = {}) {
-    Result<Graph> graph = make_graph<Context>(network, input,
-                                              {.scalar = dtype_of<T>,
-                                               .workers = options.context.workers(),
-                                               .parts = options.parts,
-                                               .trained = options.trained});
+    Result<Graph> graph =
+        make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
     if (!graph) return graph.error;
     return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
   }
@@ -147,6 +144,11 @@ class ForwardOnly {
     if (options.directions < 1 || options.directions > 0x10000)
       return Error::say("an update takes from 1 to 65536 directions, and was asked for ",
                         options.directions);
+    if (options.graph.updates != Updates::separate ||
+        options.graph.parameters != ParameterForm::full)
+      return Error::say(
+          "forward-only training moves parameters that are held in full, and has no gradients: "
+          "leave GraphOptions::updates and parameters as they are");
     if (!(options.clip >= 0) || !(options.weight_decay >= 0))
       return Error::say("clip and weight_decay must be 0 (off) or more, and not NaN");
     if (!graph.has_loss)
@@ -184,6 +186,10 @@ class ForwardOnly {
     made.params_ = std::move(*params);
     if (const Error why = made.step_.bind(made.arena(), made.params())) return why;
     initialize_parameters(made.context_, kept.parameters, made.params(), made.context_.key.seed);
+    made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
+    auto cursor = Cursor<T, Context>::make(made.step_);
+    if (!cursor) return cursor.error;
+    made.cursor_ = std::move(*cursor);
     return made;
   }
 
@@ -192,50 +198,111 @@ class ForwardOnly {
   /// updated, but for the rounding of moves. The outcome's loss is the mean of those compared; its
   /// grad_norm the root of the slopes' mean square, which estimates the gradient's L2 norm.
   Result<TrainingOutcome> step(AnyView input, AnyView targets, double lr) {
+    if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
+    return update(lr);
+  }
+
+  /// The 2 n forward passes of a micro-batch, whose slopes are added to those of the micro-batches since the
+  /// last update: the mean of the losses compared.
+  Result<double> accumulate(AnyView input, AnyView targets) {
+    if (const Error why = begin(input, targets)) return why;
+    while (under_way_)
+      if (const Error why = pass_ended(cursor().run(context_, static_cast<std::size_t>(-1))))
+        return why;
+    return batch_losses_ / (2 * static_cast<double>(slopes_.size()));
+  }
+
+  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
+  /// micro-batch follows.
+  Error begin(AnyView input, AnyView targets) {
+    if (under_way_) return in_slices();
     if (!(epsilon > 0) || !std::isfinite(epsilon))
       return Error::misuse(
           "epsilon, by which parameters are moved, must be more than 0 and finite");
     // What the batch lacks is better known before parameters are moved.
     if (const Error why = step_.begin(input, targets)) return why;
     step_.abandon();
-    const std::size_t n = slopes_.size();
-    double losses = 0, squares = 0;
-    for (std::size_t k = 0; k < n; ++k) {
-      if (k == 0) move({{along(0), {}}}, 1);
-      else move({{along(k - 1), along(k)}}, 2);
-      const Result<double> plus = evaluate(input, targets);
-      move({{along(k, -2), {}}}, 1);
-      const Result<double> minus = plus ? evaluate(input, targets) : plus;
-      if (!minus) return move({{along(k), {}}}, 1), minus.error;
-      const double slope = (*plus - *minus) / (2 * epsilon);
-      slopes_[k] = {static_cast<std::uint16_t>(k), slope};
-      losses += *plus + *minus;
-      squares += slope * slope;
+    input_ = input, targets_ = targets;
+    pass_ = 0;
+    batch_losses_ = 0;
+    under_way_ = true;
+    return begin_pass();
+  }
+
+  /// Runs the micro-batch that has begun until the clock reads `deadline`, or it ends (Slice::ended). The
+  /// moves of parameters between passes are not cut.
+  template <class Clock>
+  Result<Slice> slice(Clock&& now, std::int64_t deadline) {
+    if (!under_way_) return Error::misuse("no micro-batch is under way: begin() it before slice()");
+    for (std::size_t parts = 0;;) {
+      Result<Slice> slice = cursor().run_until(context_, now, deadline);
+      const bool pass = !slice || slice->ended;
+      if (pass)
+        if (const Error why = pass_ended(slice)) return why;
+      parts += slice->parts;
+      if (parts != slice->parts) slice->stalled = false;
+      slice->parts = parts;
+      slice->ended = pass && !under_way_;
+      if (!pass || slice->ended) return slice;
     }
-    move({{along(n - 1), {}}}, 1);
-    const auto count = static_cast<double>(n);
+  }
+
+  /// Gives up a micro-batch that is under way in slices: parameters go back to where they were.
+  void abandon() {
+    if (!under_way_) return;
+    step_.abandon();
+    give_up();
+  }
+
+  /// One update from the mean of the slopes of the micro-batches since the last one.
+  Result<TrainingOutcome> update(double lr) {
+    if (under_way_) return in_slices();
+    if (batches_ == 0)
+      return Error::misuse("there are no slopes to update from: accumulate() some first");
+    const auto count = static_cast<double>(slopes_.size()), batches = static_cast<double>(batches_);
+    double squares = 0;
+    for (detail::Along& slope : slopes_) {
+      slope.distance /= batches;
+      squares += slope.distance * slope.distance;
+    }
     TrainingOutcome outcome;
-    outcome.batches = 1;
-    outcome.loss = losses / (2 * count);
+    outcome.batches = batches_;
+    outcome.loss = losses_ / (2 * count * batches);
     outcome.grad_norm = std::sqrt(squares / count);
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) return outcome;
-    const double scale = -lr * clip_scale(outcome.grad_norm, clip) / count;
-    for (detail::Along& slope : slopes_) slope.distance *= scale;
-    move(slopes_.data(), n, lr * weight_decay);
-    ++updates_;
+    if (outcome.finite) {
+      const double scale = -lr * clip_scale(outcome.grad_norm, clip) / count;
+      for (detail::Along& slope : slopes_) slope.distance *= scale;
+      move(slopes_.data(), slopes_.size(), lr * weight_decay);
+      ++updates_;
+    }
+    give_up();
     return outcome;
   }
 
-  /// The mean loss at the parameters as they are.
+  /// The mean loss at the parameters as they are; nothing changes by it. Not while a micro-batch is under
+  /// way.
   Result<double> evaluate(AnyView input, AnyView targets) {
-    context_.key.step = static_cast<std::uint32_t>(updates_);
-    return step_.run(context_, input, targets);
+    if (under_way_) return in_slices();
+    return passes_.evaluate(memory_, context_, arena(), params(), input, targets);
+  }
+  /// The last activation, to `output`; as evaluate() otherwise.
+  Error infer(AnyView input, View<T> output) {
+    if (under_way_) return in_slices();
+    return passes_.infer(memory_, context_, arena(), params(), input, output);
+  }
+
+  /// The arena stays as large as a forward pass takes: less is an error.
+  Error set_budget(std::size_t bytes) {
+    if (bytes >= peak_bytes()) return {};
+    return Error::say("a budget of ", shown(bytes), " is too small: a forward pass takes ",
+                      shown(peak_bytes()), ", and has no plan that takes less");
   }
 
   /// Saves parameters, updates, data position, seed and `notes` of yours: nothing else is kept between
   /// updates.
   Error save(const std::string& path, const std::string& notes = {}) const {
+    if (under_way_) return in_slices();
     CheckpointInfo info = this->info();
     info.notes = notes;
     return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
@@ -247,7 +314,7 @@ class ForwardOnly {
   /// Refuses checkpoints of other networks, and of trainings by backpropagation, and then changes
   /// nothing.
   Result<CheckpointInfo> load(const std::string& path) {
-    if (step_.active()) return Error::misuse("an evaluation is under way: it must end before");
+    if (under_way_) return in_slices();
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
     if (const Error why = file->examine(info())) return why;
@@ -257,10 +324,13 @@ class ForwardOnly {
     updates_ = file->info().updates;
     data_position = file->info().data_position;
     context_.key.seed = file->info().key.seed;
+    give_up();
     return file->info();
   }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
+  std::size_t batches() const { return batches_; }    ///< micro-batches since the last
+  const Plan& plan() const { return step_.program().plan; }
   int directions() const { return static_cast<int>(slopes_.size()); }
   std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a forward pass, exactly
 
@@ -279,6 +349,58 @@ class ForwardOnly {
   struct Pair {
     detail::Along parts[2];
   };
+
+  static Error in_slices() {
+    return Error::misuse(
+        "a micro-batch is under way in slices, and parameters are moved: let slice() end it, or "
+        "abandon() it");
+  }
+
+  Cursor<T, Context>& cursor() {
+    cursor_.follow(step_);
+    return cursor_;
+  }
+
+  /// The two passes of direction k are at its ends, the plus first.
+  Error begin_pass() {
+    const std::size_t k = pass_ / 2;
+    if (pass_ % 2 != 0) move({{along(k, -2), {}}}, 1);
+    else if (k == 0) move({{along(0), {}}}, 1);
+    else move({{along(k - 1), along(k)}}, 2);
+    context_.key.step = static_cast<std::uint32_t>(updates_);
+    if (const Error why = cursor().begin(input_, targets_)) return give_up(), why;
+    return {};
+  }
+
+  /// A pass has ended, or failed; begins the next one.
+  template <class Ran>
+  Error pass_ended(const Ran& ran) {
+    if (!ran) return give_up(), ran.error;
+    const double loss = cursor_.loss();
+    const std::size_t k = pass_ / 2;
+    if (pass_ % 2 == 0) {
+      plus_ = loss;
+    } else {
+      batch_losses_ += plus_ + loss;
+      const double slope = (plus_ - loss) / (2 * epsilon);
+      detail::Along& sum = slopes_[k];
+      sum = {static_cast<std::uint16_t>(k), batches_ == 0 ? slope : sum.distance + slope};
+    }
+    if (++pass_ < 2 * slopes_.size()) return begin_pass();
+    move({{along(slopes_.size() - 1), {}}}, 1);
+    under_way_ = false;
+    losses_ += batch_losses_;
+    ++batches_;
+    return {};
+  }
+
+  /// Forgets what was summed; parameters that a pass has moved go back.
+  void give_up() {
+    if (under_way_) move({{along(pass_ / 2, pass_ % 2 == 0 ? -1 : 1), {}}}, 1);
+    under_way_ = false;
+    batches_ = 0;
+    losses_ = 0;
+  }
 
   /// Forth along direction k, or as often as that back.
   detail::Along along(std::size_t k, double times = 1) const {
@@ -302,8 +424,18 @@ class ForwardOnly {
   Block<std::byte> arena_;
   Block<T> params_;
   UpdateTable table_;
-  Array<detail::Along> slopes_;  ///< of the directions of the update that is made
+  Array<detail::Along> slopes_;  ///< of the directions of the update that is made, summed
+  TrainingMemory<Context> memory_;
+  detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;
+  Cursor<T, Context> cursor_;
+  AnyView input_, targets_;  ///< of the micro-batch that is under way
+  std::size_t pass_ = 0;     ///< of its passes, the one that runs
+  std::size_t batches_ = 0;  ///< whose slopes are summed
+  double plus_ = 0;          ///< the loss of the pass before, at the plus end
+  double batch_losses_ = 0;  ///< of the passes of this micro-batch
+  double losses_ = 0;        ///< of all before it
+  bool under_way_ = false;
   std::uint64_t updates_ = 0;
 };
 

@@ -24,7 +24,7 @@ Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& gra
                                std::size_t& taken) {
   if (!clock)
     return Error::misuse(
-        "a store is lent, and nothing says how fast it is: set TrainingOptions::link, or lend a "
+        "a store is lent, and nothing says how fast it is: set PlanningOptions::link, or lend a "
         "clock to measure it with");
   const LinkMeasurement how{.clock = clock};
   using Block = typename TrainingMemory<Context>::template Block<std::byte>;
@@ -45,11 +45,10 @@ PlanRequest request_of(const Options& options, const Graph& graph) {
   if (request.budget_bytes == 0)
     request.budget_bytes = adacc::peak_bytes(graph, plan_from_types(graph));
   request.tolerance = options.tolerance;
-  request.gap = options.gap;
+  request.gap = options.planning.gap;
   request.clock = options.clock;
-  request.deadline_seconds = options.deadline_seconds;
-  request.solver = options.solver;
-  request.linear_solver = options.linear_solver;
+  request.deadline_seconds = options.planning.deadline_seconds;
+  request.prices = options.planning.planner.prices();
   return request;
 }
 
@@ -59,13 +58,8 @@ template <class T, class Context, class Optimizer>
 template <class Network>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     const Network& network, Shape input, Options options) {
-  const int workers = options.context.workers();
   Result<Graph> graph =
-      make_graph<Context>(network, input,
-                          {.scalar = dtype_of<T>,
-                           .workers = options.workers > workers ? options.workers : workers,
-                           .parts = options.parts,
-                           .trained = options.trained});
+      make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
   if (!graph) return graph.error;
   return detail::or_no_memory("to set up the training", [&] {
     return make(make_dispatch<T, Context>(network), std::move(*graph), std::move(options));
@@ -85,36 +79,38 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
     Dispatch<T, Context> dispatch,
     Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
     Options options) {
-  if (!(options.clip >= 0))
+  if (!(options.clip.norm >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
   if (graph.nodes.empty()) return graph_mistake(graph);
-  if (options.updates != Updates::separate) set_updates(graph, options.updates);
-  if (options.parameters != ParameterForm::full) set_parameters(graph, options.parameters);
-  if (graph.fuses_updates() && options.clip > 0 && options.clip_by == ClipBy::this_step)
-    return detail::clip_before_all();
+  const PlanningOptions& planning = options.planning;
+  const GraphOptions& how = options.graph;
+  if (how.updates != Updates::separate) set_updates(graph, how.updates);
+  if (how.parameters != ParameterForm::full) set_parameters(graph, how.parameters);
+  if (graph.fuses_updates() && options.clip.before_all()) return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
   PlanRequest request = detail::request_of(options, graph);
-  if (options.store) {
-    request.link = options.link;
+  if (planning.store) {
+    request.link = planning.link;
     if (!request.link.exists()) {
       const Result<LinkCost> link = detail::measured_link<Context>(
-          options.context, options.store, graph, options.clock, set_up_bytes);
+          options.context, planning.store, graph, options.clock, set_up_bytes);
       if (!link) return link.error;
       request.link = *link;
     }
-    const std::size_t room = options.store.bytes(), most = options.most_written_bytes;
+    const std::size_t room = planning.store.bytes(), most = planning.most_written_bytes;
     request.most_written_bytes = most != 0 && most < room ? most : room;
   }
-  CostProfile profile = options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+  CostProfile profile =
+      planning.profile.nodes.empty() ? estimated_profile(graph) : planning.profile;
   const Deadline deadline(request.clock, request.deadline_seconds);
   if (options.total_bytes != 0) {
     auto held = options.moment_store.store
                     ? memory_beside_arena(graph, options.optimizer, options.moment_store.window)
                     : memory_beside_arena(graph, options.optimizer);
     if (!held) return held.error;
-    if (options.evolving)
+    if (planning.evolving)
       held->watched =
           detail::WatchedBlobs<T, Context>::bytes(graph, plan_from_types(graph), dispatch);
     const auto left = arena_budget(options.total_bytes, *held, graph, profile, request);
@@ -125,14 +121,13 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
                         shown(options.arena_bytes));
     if (options.budget_bytes == 0 || *left < request.budget_bytes) request.budget_bytes = *left;
   }
-  Planner planner = options.planner;
-  if (planner == nullptr) planner = make_plan;
+  const Planner planner = planning.planner ? planning.planner : make_plan;
   if (request.clock) request.deadline_seconds = deadline.left();
   // Before anything is measured, so that a budget that no plan fits is known at once.
   Result<Evolution> evolution =
-      Evolution::start(std::move(graph), std::move(profile), request, planner, options.evolution);
+      Evolution::start(std::move(graph), std::move(profile), request, planner, planning.evolution);
   if (!evolution) return evolution.error;
-  evolution->set_deadline(options.deadline_seconds);
+  evolution->set_deadline(planning.deadline_seconds);
   Result<Program> program = make_program(evolution->graph(), evolution->plan());
   if (!program) return program.error;
   auto keeper =
@@ -144,15 +139,13 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   }
   Result<Training> training =
       make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
-           options.arena_bytes, first_arena, options.store, options.moment_store);
+           options.arena_bytes, first_arena, planning.store, options.moment_store);
   if (!training) return training;
   training->keeper_ = std::move(keeper);
-  if (options.evolving)
+  if (planning.evolving)
     if (const Error why = training->take_watched()) return why;
   training->set_up_bytes_ = set_up_bytes;
   training->clip = options.clip;
-  training->clip_by = options.clip_by;
-  training->capture_steps = options.capture_steps;
   training->model = options.model;
   return training;
 }

@@ -46,12 +46,9 @@ class TrainingMemory {
   Error write(View<T> block, const Fill& fill) const {
     return fill(block);
   }
-  /// One whole step, and its loss. `captured`: from a recording, if the context makes any.
+  /// One whole step, and its loss; from a recording, if the context makes any.
   template <class Step>
-  Result<double> run(Step& step, Context& context, AnyView input, AnyView targets, bool captured) {
-    if (captured)
-      return Error::misuse(
-          "capture_steps is for steps that run on a device; these run on the host");
+  Result<double> run(Step& step, Context& context, AnyView input, AnyView targets) {
     return step.run(context, input, targets);
   }
   std::uint64_t captured_steps() const { return 0; }

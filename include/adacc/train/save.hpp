@@ -46,7 +46,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) c
   const Graph& graph = step_.graph();
   CheckpointInfo info =
       detail::checkpoint_info(graph, table, model, data_position, context_.key.seed, updates_);
-  if (clip_by == ClipBy::previous && previous_norm_ >= 0)
+  if (clip.by == ClipBy::previous && previous_norm_ >= 0)
     info.optimizer += detail::norm_text(previous_norm_);
   info.plan = plan_text(graph, plan());
   return info;

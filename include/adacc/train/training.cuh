@@ -6,7 +6,7 @@
 ///
 /// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
 /// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
-/// speed. With capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
+/// speed. With Cuda::capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
 /// that you captured of compiled_step() yourself holds places of an arena that a change of the plan exchanges:
 /// capture anew once compiled_step().programs() has changed. Checkpoints are those of the CPU:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
@@ -78,8 +78,9 @@ class TrainingMemory<Cuda> {
     return {};
   }
   template <class Step>
-  Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets, bool captured) {
-    return captured ? captured_.run(step, cuda, input, targets) : step.run(cuda, input, targets);
+  Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets) {
+    return cuda.capture_steps ? captured_.run(step, cuda, input, targets)
+                              : step.run(cuda, input, targets);
   }
   std::uint64_t captured_steps() const { return captured_.replays(); }
   const Error& capture_failure() const { return captured_.failure(); }

@@ -31,7 +31,8 @@
 #include "../optimizer/adamw.hpp"
 #include "../optimizer/stored_moments.hpp"
 #include "../optimizer/update_table.hpp"
-#include "../step/step.hpp"
+#include "../step/cursor.hpp"
+#include "inference.hpp"
 #include "memory.hpp"
 #include "memory_use.hpp"
 #include "options.hpp"
@@ -66,10 +67,8 @@ class Training {
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
 
-  Optimizer optimizer;  ///< its options may change, but for what it keeps
-  double clip = 0;      ///< gradients are scaled down to this L2 norm; 0 is off
-  ClipBy clip_by = ClipBy::this_step;
-  bool capture_steps = false;       ///< Options::capture_steps
+  Optimizer optimizer;              ///< its options may change, but for what it keeps
+  Clipping clip;                    ///< as the options say; may change between updates
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
   std::string model;                ///< what checkpoints call the network (Options::model)
 
@@ -142,26 +141,36 @@ class Training {
     return run_batch(input, targets);
   }
 
-  /// accumulate() in slices: begins it with `cursor`, which is one of compiled_step(). The cursor runs it,
-  /// and once it has ended, update() or the next micro-batch follows. A step that is abandoned
-  /// instead gives up what was summed.
-  template <class StepCursor>
-  Error begin(StepCursor& cursor, AnyView input, AnyView targets) {
+  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
+  /// micro-batch follows. A step that is abandoned instead gives up what was summed.
+  Error begin(AnyView input, AnyView targets) {
     if (const Error why = ready(input, targets)) return why;
-    if (const Error why = cursor.begin(input, targets)) return why;
-    if (step_.begun() != begun_ + 1)
-      return Error::misuse("the cursor is of another step: make it of compiled_step()");
+    if (const Error why = cursor().begin(input, targets)) return why;
     sliced_ = true;
     return {};
   }
 
   /// The same of a step whose updates are fused, at the rate `lr`: update(), with the same rate, then
   /// says what it did. One that is abandoned has updated what backward had come to.
-  template <class StepCursor>
-  Error begin(StepCursor& cursor, AnyView input, AnyView targets, double lr) {
+  Error begin(AnyView input, AnyView targets, double lr) {
     rate_ = lr;
     rated_ = true;
-    return begin(cursor, input, targets);
+    return begin(input, targets);
+  }
+
+  /// Runs the step that has begun until the clock, `std::int64_t now()`, reads `deadline`, or the step ends
+  /// (Slice::ended); the next call goes on from there. step/cursor.hpp says what it takes from the clock.
+  template <class Clock>
+  Result<Slice> slice(Clock&& now, std::int64_t deadline) {
+    Result<Slice> slice = cursor().run_until(context_, now, deadline);
+    if (slice && slice->ended)
+      if (const Error why = settle()) return why;
+    return slice;
+  }
+  /// What slice() knows of the times of instructions, and slices by numbers of parts.
+  Cursor<T, Context>& cursor() {
+    cursor_.follow(step_);
+    return cursor_;
   }
 
   /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
@@ -178,6 +187,21 @@ class Training {
     return update_from(lr, [&] {
       return detail::SummedBatches{losses_, norm_of_block(), batches_, declined_};
     });
+  }
+
+  /// The mean loss at the parameters as they are, without dropout. Nothing changes by it: no parameter, no
+  /// state, no gradient that is being summed, no count. It runs in the arena, so not while a step is
+  /// under way, and allocates nothing.
+  Result<double> evaluate(AnyView input, AnyView targets) {
+    if (const Error why = settle()) return why;
+    return passes_.evaluate(memory_, context_, arena(), parameters(), input, targets);
+  }
+
+  /// The last activation, to `output` in memory of the host's; as evaluate() otherwise. For batches of
+  /// another shape there is Inference (train/inference.hpp).
+  Error infer(AnyView input, View<T> output) {
+    if (const Error why = settle()) return why;
+    return passes_.infer(memory_, context_, arena(), parameters(), input, output);
   }
 
   /// What the first step would do before it runs, if costs are to be measured (Options): for those
@@ -501,7 +525,9 @@ class Training {
   UpdateTable table_;
   Block<std::byte> state_;
   std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block
+  detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
+  Cursor<T, Context> cursor_;       ///< of step_, for slices
   Block<std::byte> watched_;        ///< lent to steps that are watched; none on the host
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;

@@ -102,6 +102,10 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
                                    context.key.seed);
   });
   if (error) return error;
+  made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
+  auto cursor = Cursor<T, Context>::make(made.step_);
+  if (!cursor) return cursor.error;
+  made.cursor_ = std::move(*cursor);
   made.note_steps();
   return static_cast<Training&&>(made);  // nvcc would copy it
 }

@@ -17,7 +17,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
   if (const Error why = ready(input, targets)) return why;
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
-  const Result<double> loss = memory_.run(step_, context_, input, targets, capture_steps);
+  const Result<double> loss = memory_.run(step_, context_, input, targets);
   ran_ = step_.begun() != begun_;
   note_steps();
   if (!loss) {
@@ -127,7 +127,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
 
 template <class T, class Context, class Optimizer>
 double Training<T, Context, Optimizer>::norm_of_block() {
-  if (clip_by == ClipBy::this_step) return memory_.norm(context_, gradients());
+  if (clip.by == ClipBy::this_step) return memory_.norm(context_, gradients());
   for (std::size_t o = 0; o < table_.owners(); ++o) {
     const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
     const double norm = memory_.norm(
@@ -142,13 +142,13 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
   if (!rated_)
     return Error::misuse("fused updates are made in the step: begin() it with their rate");
   rated_ = false;
-  if (clip > 0 && clip_by == ClipBy::this_step) return detail::clip_before_all();
+  if (clip.before_all()) return detail::clip_before_all();
   if (batches_ != 0)
     return Error::misuse(
         "the step that has ended has made its updates: update() says what it did, before the "
         "next "
         "begins");
-  in_step_ = {this, 0, 0, clip_scale(previous_norm_, clip)};
+  in_step_ = {this, 0, 0, clip_scale(previous_norm_, clip.norm)};
   for (double& square : squares_) square = 0;
   return {};
 }
@@ -172,10 +172,10 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
     return outcome;
   }
   ++updates_;
-  const double norm = clip_by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
+  const double norm = clip.by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
   previous_norm_ = outcome.grad_norm;
   if (const Error why =
-          run_optimizer({updates_, lr, clip_scale(norm, clip) / n, rounding_key(updates_)}))
+          run_optimizer({updates_, lr, clip_scale(norm, clip.norm) / n, rounding_key(updates_)}))
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
   // `n` counts those of other ranks, too.

@@ -76,8 +76,8 @@ class ChainPlanner {
 
   /// Time was up before patterns and their costs were listed.
   void note_no_tables() {
-    if (request_.solver == Solver::lp_solve)
-      proposals_.note(Error::say("planning ran out of time before ", request_.linear_solver->name,
+    if (request_.prices.by == Solver::lp_solve)
+      proposals_.note(Error::say("planning ran out of time before ", request_.prices.linear->name,
                                  " was asked: the plan is one that takes no search"));
   }
 
@@ -130,7 +130,7 @@ class ChainPlanner {
   /// Once plans were looked for: what follows for them and for the bound.
   [[gnu::cold]] void finish() {
     const bool found = proposals_.found();
-    if (found && request_.linear_solver != nullptr && request_.solver != Solver::search)
+    if (found && request_.prices.linear != nullptr && request_.prices.by != Solver::search)
       close_gap();
     proposals_.raise_bound(chain_.base_seconds + bound_, bound_by_);
     if (found && request_.least_error) lessen_error();
@@ -204,7 +204,7 @@ class ChainPlanner {
 
   [[gnu::cold]] void tune() {
     by_ = name;
-    if (request_.solver != Solver::lp_solve || !ask_solver())
+    if (request_.prices.by != Solver::lp_solve || !ask_solver())
       tuned_ = PriceTuner(chain_, static_cast<double>(budget()), tolerance_, tuning_, time_).run();
     bound_ = larger(tuned_.bound, 0.0);
     bound_by_ = by_;
@@ -213,13 +213,14 @@ class ChainPlanner {
   /// Takes prices from the linear solver; false if it has none, or, unless it is to plan alone,
   /// none that prove more.
   [[gnu::cold]] bool ask_solver() {
-    const LinearSolver& solver = *request_.linear_solver;
+    const LinearSolver& solver = *request_.prices.linear;
     Error why;
     const TunedPrices found =
         count_prices(chain_, static_cast<double>(budget()), tolerance_, solver,
                      time_.deadline().part(ChainTuning::solver_share), tuning_, why);
     if (why) proposals_.note(Error::say(why.text(), ": prices were tuned without it"));
-    if (why || (request_.solver != Solver::lp_solve && found.bound <= tuned_.bound)) return false;
+    if (why || (request_.prices.by != Solver::lp_solve && found.bound <= tuned_.bound))
+      return false;
     tuned_ = found;
     by_ = solver.name;
     return true;
@@ -233,7 +234,7 @@ class ChainPlanner {
   /// segments, its program in integers one that is higher still.
   [[gnu::cold]] void close_gap() {
     if (good_enough() || time_.look()) return;
-    if (request_.solver == Solver::automatic && ask_solver()) {
+    if (request_.prices.by == Solver::automatic && ask_solver()) {
       raise_bound(tuned_.bound, by_);
       if (!good_enough()) widen();
     }
@@ -247,13 +248,13 @@ class ChainPlanner {
     CountProgram program(reduced, static_cast<double>(budget()), tolerance_, tuning_);
     program.add_all();
     if (!program.holds_all_plans() || program.columns() > tuning_.most_whole) return;
-    const LinearSolution whole = request_.linear_solver->solve(
+    const LinearSolution whole = request_.prices.linear->solve(
         program.program(true), {time_.deadline(), tuning_.most_whole_polls});
     if (whole.verdict != LinearSolution::Verdict::optimal) return;
     double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
     lower(proven, tuned_.bound + left_out);
     lower(proven, best_seconds());
-    raise_bound(proven, request_.linear_solver->name);
+    raise_bound(proven, request_.prices.linear->name);
   }
 
   double best_seconds() const {

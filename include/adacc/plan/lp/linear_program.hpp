@@ -79,7 +79,7 @@ struct LinearOptions {
   std::size_t most_polls = 0;
 };
 
-/// A solver that a program lends to planners (PlanRequest::linear_solver).
+/// A solver that a program lends to planners (PriceSource).
 struct LinearSolver {
   const char* name = "";
   LinearSolution (*solve)(const LinearProgram& program, const LinearOptions& options) = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Solves a LinearProgram with lp_solve 5.5: link adacc::lp_solve.
 ///
-///     request.linear_solver = &adacc::lp_solve();
+///     options.planning.planner = adacc::plan_with(adacc::lp_solve());
 ///
 /// lp_lib.h defines about 500 macros, so the functions that we call are declared here; a test
 /// compares them with the header. The model is built afresh for every solve, as lp_solve keeps
@@ -214,7 +214,7 @@ inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
   return solution;
 }
 
-/// What PlanRequest::linear_solver points to.
+/// For plan_with() (plan/make_plan.hpp).
 inline const LinearSolver& lp_solve() {
   static constexpr LinearSolver solver{"lp_solve", &solve_with_lp_solve};
   return solver;

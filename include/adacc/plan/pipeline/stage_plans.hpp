@@ -283,7 +283,7 @@ class StagePlans {
     request.in_flight = in_flight;
     request.tolerance = kind.tolerance;
     request.gap = request_.gap;
-    request.solver = Solver::search;
+    request.prices.by = Solver::search;
     request.clock = request_.clock;
     request.deadline_seconds = PipelineTuning::plan_seconds;
     if (request.clock) lower(request.deadline_seconds, time_.deadline().left());

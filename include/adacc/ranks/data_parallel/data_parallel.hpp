@@ -84,13 +84,8 @@ class DataParallel {
   template <class Network>
   static Result<DataParallel> make(GroupRef group, const Network& network, Shape input,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
-    const int workers = options.context.workers();
     Result<Graph> graph =
-        make_graph<Context>(network, input,
-                            {.scalar = dtype_of<T>,
-                             .workers = options.workers > workers ? options.workers : workers,
-                             .parts = options.parts,
-                             .trained = options.trained});
+        make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
     if (const Error why = share_error(group, graph.error)) return why;
     return make(group, make_dispatch<T, Context>(network), std::move(*graph), std::move(options),
                 parallel);
@@ -146,36 +141,34 @@ class DataParallel {
   /// has failed, and update() tells all ranks so: go on to there, or let them run into their limit.
   Result<double> accumulate(AnyView input, AnyView targets) {
     State& state = *state_;
-    if (state.broken) return state.broken;
-    if (state.done == state.batches())
-      return Error::misuse("all of this rank's ", state.batches(),
-                           " micro-batches of the update are summed: update() first");
-    state.announcing = state.by_turns || state.done + 1 == state.batches();
-    // It draws the numbers of its place in the whole update.
-    state.training.first_batch_ = state.number_of(state.done) - state.training.batches();
-    state.summing = 0;
+    if (const Error why = state.open_batch()) return why;
     const Result<double> loss = state.training.accumulate(input, targets);
-    state.announcing = false;
-    if (!loss && !state.training.ran_) {
-      if (state.plan != nullptr) state.broken = state.plan->broken();
-      return loss.error;
-    }
-    if (!loss && !state.failed) state.failed = loss.error;
-    // What it waited for others is no time of the step.
-    if (loss) state.training.seconds_ -= state.summing;
-    if (loss && state.plan != nullptr) state.plan->note_codecs(state.training);
-    state.losses[state.done] = loss ? *loss : 0;
-    ++state.done;
-    if (state.by_turns) {
-      if (const Error why = state.owned.close_shard(state.training.context_, state.done - 1,
-                                                    state.batches(), state.sums))
-        return state.broken = why;
-    } else if (state.done != state.batches() &&
-               state.done % static_cast<std::size_t>(state.micro_batches) == 0) {
-      state.close_shard();
-    }
-    state.sums.progress();
-    return loss;
+    if (!loss && !state.training.ran_) return state.not_begun(loss.error);
+    return state.close_batch(loss);
+  }
+
+  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
+  /// micro-batch follows. An error of slice() has ended it, too.
+  Error begin(AnyView input, AnyView targets) {
+    State& state = *state_;
+    if (const Error why = state.open_batch()) return why;
+    if (const Error why = state.training.begin(input, targets)) return state.not_begun(why);
+    state.in_slices = true;
+    return {};
+  }
+  template <class Clock>
+  Result<Slice> slice(Clock&& now, std::int64_t deadline) {
+    State& state = *state_;
+    if (!state.in_slices)
+      return Error::misuse("no micro-batch is under way: begin() it before slice()");
+    const Result<Slice> slice = state.training.slice(now, deadline);
+    if (slice && !slice->ended) return state.sums.progress(), slice;
+    state.in_slices = false;
+    if (const Error why = state.training.settle()) return why;
+    const Result<double> loss = state.close_batch(
+        slice ? Result<double>(state.training.cursor().loss()) : Result<double>(slice.error));
+    if (!loss) return loss.error;
+    return slice;
   }
 
   /// One update from the mean of all ranks' gradients; waits for these. Its outcome is the same on all
@@ -184,6 +177,7 @@ class DataParallel {
   Result<Outcome> update(double lr) {
     State& state = *state_;
     if (state.broken) return state.broken;
+    if (state.in_slices) return state.under_way();
     if (state.done != state.batches())
       return Error::misuse("accumulate() summed ", state.done, " of this rank's ", state.batches(),
                            " micro-batches: all come before update()");
@@ -204,6 +198,26 @@ class DataParallel {
     if (!outcome || !outcome->finite || !state.sharded) return outcome;
     if (const Error why = state.hand_out()) return state.broken = why;
     return outcome;
+  }
+
+  /// accumulate() and update() of an update whose only micro-batch on this rank is this one.
+  Result<Outcome> step(AnyView input, AnyView targets, double lr) {
+    if (state_->batches() != 1)
+      return Error::misuse("an update has ", state_->batches(),
+                           " micro-batches of this rank: accumulate() each, then update()");
+    if (const Result<double> loss = accumulate(input, targets); !loss && state_->done == 0)
+      return loss.error;
+    return update(lr);  // all ranks hear of what went wrong
+  }
+
+  /// Of this rank alone, on what it is given: Training::evaluate() and infer().
+  Result<double> evaluate(AnyView input, AnyView targets) {
+    if (state_->in_slices) return state_->under_way();
+    return state_->training.evaluate(input, targets);
+  }
+  Error infer(AnyView input, View<T> output) {
+    if (state_->in_slices) return state_->under_way();
+    return state_->training.infer(input, output);
   }
 
   /// The arena may be as large as this from the next update on, up or down: the smallest of what ranks
@@ -255,6 +269,11 @@ class DataParallel {
   const Training& training() const { return state_->training; }
   GroupRef group() const { return state_->group; }
 
+  std::uint64_t updates() const { return state_->training.updates(); }
+  std::size_t batches() const { return state_->done; }  ///< of this rank, since the last update
+  const Plan& plan() const { return state_->training.plan(); }
+  std::size_t peak_bytes() const { return state_->training.peak_bytes(); }
+
   /// What this rank holds, in bytes; with sharded moments more on one rank than on another.
   TrainingMemoryUse memory_use() const {
     TrainingMemoryUse use = state_->training.memory_use();
@@ -294,7 +313,8 @@ class DataParallel {
                                  const DataParallelOptions& parallel) const;
 
   static CostProfile profile_of(const Options& options, const Graph& graph) {
-    return options.profile.nodes.empty() ? estimated_profile(graph) : options.profile;
+    const CostProfile& known = options.planning.profile;
+    return known.nodes.empty() ? estimated_profile(graph) : known;
   }
 
   /// What all ranks train under; without a keeper the plan is the caller's.

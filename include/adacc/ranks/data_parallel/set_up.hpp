@@ -24,16 +24,17 @@ Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Gra
   const auto ranks = static_cast<std::size_t>(state.group.size());
   if (graph.nodes.empty()) return graph_mistake(graph);
   if (!graph.has_loss) return Error::say("data parallel training needs a network with a loss");
-  if (!(options.clip >= 0))
+  if (!(options.clip.norm >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
-  if (options.updates != Updates::separate)
+  if (options.graph.updates != Updates::separate)
     return Error::say(
         "gradients of several ranks are summed before the update: let updates be separate "
         "(Updates::separate)");
-  if (options.store)
+  if (options.planning.store)
     return Error::say("data parallel training keeps activations in the arena: lend it no store");
-  if (options.parameters != ParameterForm::full || graph.parameter_form != ParameterForm::full)
+  if (options.graph.parameters != ParameterForm::full ||
+      graph.parameter_form != ParameterForm::full)
     return Error::say(
         "data parallel training sums and gathers parameters in full: let them be held so, or "
         "train on one rank with Training");
@@ -88,16 +89,16 @@ Error DataParallel<T, Context, Optimizer>::agree(const State& state, const Graph
   const auto table = UpdateTable::make(options.optimizer, graph.parameters, wide(graph.scalar));
   detail::agree_on(agreement, options.optimizer,
                    table ? table->text() : std::string(table.error.text()));
-  agreement.add("norm that gradients are clipped to", detail::shortest(options.clip));
+  agreement.add("norm that gradients are clipped to", detail::shortest(options.clip.norm));
   agreement.add("whose norm that is",
-                options.clip_by == ClipBy::previous ? "the step before's" : "the step's own");
+                options.clip.by == ClipBy::previous ? "the step before's" : "the step's own");
   agreement.add("tolerance", detail::shortest(options.tolerance));
-  agreement.add("watching of codecs and errors (TrainingOptions::evolving)",
-                options.evolving ? "on" : "off");
-  agreement.add("watching of times", options.watch_times ? "on" : "off");
+  agreement.add("watching of codecs and errors (PlanningOptions::evolving)",
+                options.planning.evolving ? "on" : "off");
+  agreement.add("watching of times", options.planning.watch_times ? "on" : "off");
   agreement.add("clock", options.clock ? "lent" : "not lent");
-  agreement.add("profile at the start", options.profile_at_start ? "on" : "off");
-  const EvolutionOptions& when = options.evolution;
+  agreement.add("profile at the start", options.planning.profile_at_start ? "on" : "off");
+  const EvolutionOptions& when = options.planning.evolution;
   for (const std::uint64_t updates : {when.check_every, when.first_probe, when.probe_every})
     agreement.add("updates between looks at a plan that evolves", updates);
   return agreement.examine(state.group);
@@ -158,7 +159,7 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
   request.budget_bytes = room;
   for (const std::uint64_t other : all)
     if (other < request.budget_bytes) request.budget_bytes = static_cast<std::size_t>(other);
-  const std::uint64_t brought = options.profile.nodes.empty() ? 0 : 1;
+  const std::uint64_t brought = options.planning.profile.nodes.empty() ? 0 : 1;
   if (const Error why = all_gather(group, brought, all)) return why;
   bool known = true;
   for (const std::uint64_t one : all) known = known && one != 0;
@@ -166,12 +167,13 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
       slowest_costs(group, graph, profile_of(options, graph), options.model);
   if (!costs) return costs.error;
 
-  const Planner planner = options.planner == nullptr ? make_plan : options.planner;
+  const PlanningOptions& planning = options.planning;
+  const Planner planner = planning.planner ? planning.planner : make_plan;
   const auto nothing_beside = [](const auto&) {};
   Result<Evolution> evolution{Evolution()};
   std::string evolved;
   if (plans) {
-    evolution = Evolution::start(graph, std::move(*costs), request, planner, options.evolution);
+    evolution = Evolution::start(graph, std::move(*costs), request, planner, planning.evolution);
     if (evolution) {
       plan = plan_text(graph, evolution->plan());
       evolved = evolution_text(*evolution, nothing_beside);
@@ -184,7 +186,7 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
     Result<Plan> theirs = read_plan();
     if (!theirs) return theirs.error;
     evolution = parse_evolution(evolved, graph, std::move(*theirs), request, planner,
-                                options.evolution, nothing_beside);
+                                planning.evolution, nothing_beside);
     if (!evolution) return evolution.error;
   }
   made.plan = evolution->plan();
@@ -217,7 +219,6 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   state.plan = common.keeper.get();
   state.training.keeper_ = std::move(common.keeper);
   state.training.clip = options.clip;
-  state.training.clip_by = options.clip_by;
   state.training.model = options.model;
   if (state.by_turns) {
     if (const Error why = state.owned.allocate()) return why;

@@ -31,6 +31,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   Array<double> mine_to_all, all;  ///< what ranks tell each other before an update
   std::size_t head = 1;            ///< of these: whether it failed, what it is asked for, its plan
   std::size_t done = 0;            ///< micro-batches of this update
+  bool in_slices = false;          ///< begin() began a micro-batch that has not ended
   bool announcing = false;         ///< the step that runs is this rank's last one
   double summing = 0;              ///< seconds of the step that runs in what follows on gradients
   Error failed;                    ///< why the update will fail
@@ -54,6 +55,48 @@ struct DataParallel<T, Context, Optimizer>::State {
     return static_cast<std::size_t>(mine()) * static_cast<std::size_t>(micro_batches);
   }
   Bytes moments() { return {training.state_.data(), Shape(training.state_.size())}; }
+
+  static Error under_way() {
+    return Error::misuse("a micro-batch is under way in slices: let slice() end it first");
+  }
+
+  /// Before a micro-batch.
+  Error open_batch() {
+    if (broken) return broken;
+    if (in_slices) return under_way();
+    if (done == batches())
+      return Error::misuse("all of this rank's ", batches(),
+                           " micro-batches of the update are summed: update() first");
+    announcing = by_turns || done + 1 == batches();
+    // It draws the numbers of its place in the whole update.
+    training.first_batch_ = number_of(done) - training.batches();
+    summing = 0;
+    return {};
+  }
+  /// A micro-batch that could not begin, for this reason.
+  Error not_begun(const Error& why) {
+    announcing = false;
+    if (plan != nullptr) broken = plan->broken();
+    return why;
+  }
+  /// Behind a micro-batch that ran.
+  Result<double> close_batch(const Result<double>& loss) {
+    announcing = false;
+    if (!loss && !failed) failed = loss.error;
+    // What it waited for others is no time of the step.
+    if (loss && training.seconds_ > 0) training.seconds_ -= summing;
+    if (loss && plan != nullptr) plan->note_codecs(training);
+    losses[done] = loss ? *loss : 0;
+    ++done;
+    if (by_turns) {
+      if (const Error why = owned.close_shard(training.context_, done - 1, batches(), sums))
+        return broken = why;
+    } else if (done != batches() && done % static_cast<std::size_t>(micro_batches) == 0) {
+      close_shard();
+    }
+    sums.progress();
+    return loss;
+  }
 
   /// Which rank updates what: the largest parameters first, each to the rank that has least.
   void deal(const Graph& of) {
@@ -128,7 +171,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     const Graph& of = graph();
     std::size_t next = 0;
     mine_to_all[next++] = failed ? 1 : 0;
-    detail::each_asked(rate, training.clip, training.clip_by, training.optimizer,
+    detail::each_asked(rate, training.clip, training.optimizer,
                        [&](const char*, const char*, double value) {
                          if (next + 1 < head) mine_to_all[next++] = value;
                        });

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -29,26 +30,17 @@
 #include "../../optimizer/gradient_norm.hpp"
 #include "../../optimizer/update_table.hpp"
 #include "../../plan/pipeline/request.hpp"
-#include "../../step/step.hpp"
+#include "../../step/cursor.hpp"
+#include "../../train/inference.hpp"
 #include "../../train/initialize.hpp"
 #include "../../train/memory_use.hpp"
+#include "../../train/outcome.hpp"
 #include "../asked.hpp"
 #include "../collectives.hpp"
 #include "../group.hpp"
 #include "stage_hello.hpp"
 
 namespace adacc { inline namespace v0_1 {
-
-/// What an update of all stages did; the same on all ranks.
-struct PipelineUpdate {
-  double loss = 0;  ///< the mean over the micro-batches of their mean losses
-  double grad_norm =
-      0;  ///< L2, of the mean gradient over all parameters of all stages, before clipping
-  bool finite = true;  ///< false: nothing was updated
-  /// Activations whose codec lost rows, in all micro-batches and stages. Only a stage with one step in flight
-  /// has gaps in its arena to keep them otherwise.
-  DeclinedCounts declined{};
-};
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Pipeline {
@@ -100,43 +92,124 @@ class Pipeline {
   /// pipeline runs no more: see the group contract.
   template <class Input, class Targets>
   Result<double> run(const Input& input, const Targets& targets) {
-    if (broken_) return broken_;
-    if (!clear_) context_.fill(gradients_.view(), T{});
-    clear_ = false;
-    context_.key.step = static_cast<std::uint32_t>(updates_);
-    losses_ = 0;
-    declined_ = {};
-    if (!is_first())
-      for (int b = 0; b < inputs(); ++b) receive_activation(b);
-    if (!is_last()) receive_gradient();
-    for (int i = 0; i < 2 * micro_batches_; ++i) {
-      const PipelineTurn turn = turn_of(stages_, stage_, micro_batches_, i);
-      const Error why =
-          turn.backward ? backward(turn.micro_batch) : forward(turn.micro_batch, input, targets);
-      if (why) return give_up(why);
-    }
-    for (const int ticket : {activation_out(), gradient_out()})
-      if (const Error why = wait(ticket)) return give_up(why);
-    double mean = losses_ / micro_batches_;
-    if (const Error why = hand_back(bytes_of(&mean, 1))) return give_up(why);
-    return mean;
+    if (!idle()) return under_way();
+    turn_ = 0;
+    for (int b = 0; b < micro_batches_; ++b)
+      if (const Error why = accumulate(is_first() ? AnyView(input(b)) : AnyView(),
+                                       is_last() ? AnyView(targets(b)) : AnyView())
+                                .error)
+        return why;
+    return mean_;
   }
 
   /// run(), and an update from the mean gradient at the rate `lr`, unless loss or gradient are not finite.
-  /// If stages disagree on the rate, on clipping or on the optimizer's numbers that is the error on all of
-  /// them, and nothing is updated.
   template <class Input, class Targets>
-  Result<PipelineUpdate> step(const Input& input, const Targets& targets, double lr) {
+    requires requires(const Input& input, const Targets& targets) { AnyView(input(0)), targets(0); }
+  Result<TrainingOutcome> step(const Input& input, const Targets& targets, double lr) {
     const Result<double> loss = run(input, targets);
     if (!loss) return loss.error;
-    PipelineUpdate outcome;
-    outcome.loss = *loss;
+    return update(lr);
+  }
+  /// The same of an update with one micro-batch.
+  Result<TrainingOutcome> step(AnyView input, AnyView targets, double lr) {
+    if (micro_batches_ != 1)
+      return Error::misuse("an update has ", micro_batches_,
+                           " micro-batches: accumulate() each, then update()");
+    if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
+    return update(lr);
+  }
+
+  /// The next micro-batch of the update, of which the first stage reads `input` and the last `targets`. Both
+  /// stay untouched until update(): stages go on with others before they come back to this one. The
+  /// mean loss of all micro-batches behind the last of them; not a number before that.
+  Result<double> accumulate(AnyView input, AnyView targets) {
+    if (const Error why = begin(input, targets)) return why;
+    while (next_) {
+      if (const Error why = begin_turn()) return give_up(why);
+      advance(turn().micro_batch, end_of_turn());
+      if (const Error why = end_turn()) return give_up(why);
+    }
+    if (turn_ != 2 * micro_batches_) return std::numeric_limits<double>::quiet_NaN();
+    if (const Error why = share_mean()) return give_up(why);
+    return mean_;
+  }
+
+  /// accumulate() in slices: begins it. slice() runs it, and once it has ended the next micro-batch or,
+  /// behind the last, update() follows.
+  Error begin(AnyView input, AnyView targets) {
+    if (broken_) return broken_;
+    if (next_) return under_way();
+    if (turn_ == 2 * micro_batches_)
+      return Error::misuse("all ", micro_batches_, " micro-batches are summed: update() first");
+    if (turn_ == 0) {
+      if (!clear_) context_.fill(gradients_.view(), T{});
+      clear_ = false;
+      context_.key.step = static_cast<std::uint32_t>(updates_);
+      losses_ = 0;
+      mean_known_ = false;
+      declined_ = {};
+      if (!is_first())
+        for (int b = 0; b < inputs(); ++b) receive_activation(b);
+      if (!is_last()) receive_gradient();
+    }
+    input_ = input, targets_ = targets;
+    next_ = true;
+    return {};
+  }
+
+  /// Runs the micro-batch that has begun until the clock reads `deadline`, it has to wait for another stage
+  /// (Slice::waiting), or it ends (Slice::ended).
+  template <class Clock>
+  Result<Slice> slice(Clock&& now, std::int64_t deadline) {
+    if (broken_) return broken_;
+    if (!next_) return Error::misuse("no micro-batch is under way: begin() it before slice()");
+    Slice all;
+    while (next_) {
+      poll();
+      if (!running_) {
+        all.waiting = !arrived(turn().backward ? gradient_in() : activation_in(turn().micro_batch));
+        if (all.waiting) return all;
+        if (const Error why = begin_turn()) return give_up(why);
+      }
+      Cursor<T, Context>& cursor = cursor_of(turn().micro_batch);
+      context_.key.micro_step = static_cast<std::uint16_t>(turn().micro_batch);
+      if (!turn_ran()) {
+        const Result<Slice> ran = cursor.run_until(context_, now, deadline, end_of_turn());
+        if (!ran) return give_up(ran.error);
+        all.parts += ran->parts;
+        all.longest = ran->longest;
+        all.stalled = ran->stalled && all.parts == 0;
+        if (!turn_ran()) return all;
+      }
+      all.waiting = !arrived(turn().backward ? gradient_out() : activation_out());
+      if (all.waiting) return all;
+      if (const Error why = end_turn()) return give_up(why);
+    }
+    all.ended = true;
+    return all;
+  }
+
+  /// An update from the mean gradient of all micro-batches at the rate `lr`, the same on all ranks, unless loss
+  /// or gradient are not finite. Only a stage with one step in flight has gaps in its arena to keep
+  /// otherwise what a codec declined. If stages disagree on the rate, on clipping or on the optimizer's numbers
+  /// that is the error on all of them, and nothing is updated.
+  Result<TrainingOutcome> update(double lr) {
+    if (broken_) return broken_;
+    if (next_) return under_way();
+    if (turn_ != 2 * micro_batches_)
+      return Error::misuse("accumulate() has not seen all ", micro_batches_,
+                           " micro-batches of the update");
+    if (const Error why = share_mean()) return give_up(why);
     if (const Error why = sum_over_stages(lr)) return give_up(why);
+    turn_ = 0;
     if (told_[field] != 0) {
       const auto number = static_cast<std::size_t>(told_[field]) - 1;
       return detail::disagreement_of(optimizer, number, told_[asked + number],
                                      static_cast<int>(told_[who]), told_[theirs]);
     }
+    TrainingOutcome outcome;
+    outcome.loss = mean_;
+    outcome.batches = static_cast<std::size_t>(micro_batches_);
     outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
     outcome.declined = {count_of(exactly), count_of(milder), count_of(over_bound)};
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
@@ -152,6 +225,31 @@ class Pipeline {
         terms);
     clear_ = true;  // an update leaves zeros
     return outcome;
+  }
+
+  /// The mean loss of a micro-batch at the parameters as they are, on every rank; nothing changes by it. All
+  /// ranks call it, between updates. What one of them refuses is an error on all.
+  Result<double> evaluate(AnyView input, AnyView targets) {
+    double loss = 0;
+    const Error why = pass_forward(
+        input,
+        [&](AnyView x) {
+          const Result<double> mean =
+              passes_.evaluate(memory_, context_, arena(), params(), x, targets);
+          if (mean) loss = *mean;
+          return mean.error;
+        },
+        loss);
+    if (why) return why;
+    return loss;
+  }
+  /// The network's last activation, to `output` on the last rank; as evaluate() otherwise.
+  Error infer(AnyView input, View<T> output) {
+    double nothing = 0;
+    return pass_forward(
+        input,
+        [&](AnyView x) { return passes_.infer(memory_, context_, arena(), params(), x, output); },
+        nothing);
   }
 
   /// Rank 0 writes a checkpoint of the whole network, as Training::save() does but without a plan; all
@@ -173,15 +271,18 @@ class Pipeline {
 
   /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
   /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
-  /// micro-batch of the whole network (PlannedPipeline::profile), within `tolerance` of all stages. As
+  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within `tolerance` of all stages. As
   /// switch_to(); the error says which rank's budget no plan fits, and which would.
-  Error set_budget(std::size_t bytes, const CostProfile& costs, double tolerance);
+  Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
 
   /// This stage as a network of its own (model/stage.hpp).
   const Graph& graph() const { return steps_[0].graph(); }
   const Plan& plan() const { return steps_[0].program().plan; }
   int in_flight() const { return static_cast<int>(steps_.size()); }
   std::uint64_t updates() const { return updates_; }
+  /// Micro-batches since the last update.
+  std::size_t batches() const { return static_cast<std::size_t>(micro_batches_of(turn_)); }
+  std::size_t peak_bytes() const { return arena_bytes(); }
   Context& context() { return context_; }
 
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
@@ -262,7 +363,7 @@ class Pipeline {
   Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage) {
     const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
     steps_.clear();
-    at_.clear();
+    cursors_.clear();
     arena_ = {};  // there need not be room for both
     Error error;
     detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
@@ -273,8 +374,13 @@ class Pipeline {
       if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
         return why;
       steps_.push_back(static_cast<Step<T, Context>&&>(*step));
-      at_.push_back({});
     }
+    for (Step<T, Context>& step : steps_) {
+      auto cursor = Cursor<T, Context>::make(step);
+      if (!cursor) return cursor.error;
+      cursors_.push_back(static_cast<Cursor<T, Context>&&>(*cursor));
+    }
+    passes_ = detail::ForwardPasses<T, Context>(steps_[0]);
     waits_ = steps_[0].hand_over();
     if (is_last()) {
       const Array<Instruction>& list = steps_[0].program().schedule.instructions;
@@ -329,57 +435,141 @@ class Pipeline {
   }
   void receive_gradient() { receive(gradient_in(), stage_ + 1, gradients_channel); }
 
+  /// Whether no micro-batch is in flight.
+  bool idle() const { return !next_ && (turn_ == 0 || mean_known_); }
+  Error under_way() const {
+    return Error::misuse(
+        "micro-batches of an update are under way: accumulate() the rest of them, or ",
+        "let slice() end the one that has begun");
+  }
+
+  /// Of the turns of an update, the one that comes next, or runs.
+  PipelineTurn turn() const { return turn_of(stages_, stage_, micro_batches_, turn_); }
+  /// How many micro-batches the turns before turn `i` are of.
+  int micro_batches_of(int i) const {
+    int count = 0;
+    for (int t = 0; t < i; ++t)
+      count += turn_of(stages_, stage_, micro_batches_, t).backward ? 0 : 1;
+    return count;
+  }
+  std::size_t end_of_turn() const {
+    return turn().backward ? steps_[0].instruction_count() : waits_ + 1;
+  }
+  /// Whether all instructions of the turn that runs have.
+  bool turn_ran() {
+    Cursor<T, Context>& cursor = cursor_of(turn().micro_batch);
+    return turn().backward ? !cursor.active() : cursor.instruction() >= end_of_turn();
+  }
+  Cursor<T, Context>& cursor_of(int batch) {
+    const std::size_t slot = slot_of(batch);
+    cursors_[slot].follow(steps_[slot]);
+    return cursors_[slot];
+  }
+  bool arrived(int ticket) {
+    return !under_way_[static_cast<std::size_t>(ticket)] || group_.done(ticket);
+  }
+  /// Has messages move along.
+  void poll() {
+    for (int ticket = 0; ticket < tickets(); ++ticket)
+      if (under_way_[static_cast<std::size_t>(ticket)]) static_cast<void>(group_.done(ticket));
+  }
+
   /// Runs the step of a micro-batch up to instruction `end`, and has messages move along meanwhile.
   void advance(int batch, std::size_t end) {
-    const std::size_t slot = slot_of(batch);
+    Cursor<T, Context>& cursor = cursor_of(batch);
     context_.key.micro_step = static_cast<std::uint16_t>(batch);
-    while (at_[slot].instruction < end) {
-      at_[slot] = steps_[slot].execute(context_, at_[slot]);
-      for (int ticket = 0; ticket < tickets(); ++ticket)
-        if (under_way_[static_cast<std::size_t>(ticket)]) static_cast<void>(group_.done(ticket));
+    while (cursor.active() && cursor.instruction() < end) {
+      static_cast<void>(cursor.run(context_, 1));  // an error is the step's
+      poll();
     }
   }
   std::size_t slot_of(int batch) const { return static_cast<std::size_t>(batch) % steps_.size(); }
 
-  template <class Input, class Targets>
-  Error forward(int batch, const Input& input, const Targets& targets) {
+  View<const T> received(int batch) {
+    return {reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()), graph().input};
+  }
+
+  /// What the turn needs from others comes, and its part of a step begins.
+  Error begin_turn() {
+    const auto [batch, is_backward] = turn();
     Step<T, Context>& step = steps_[slot_of(batch)];
-    AnyView x, y;
-    if (is_first()) x = input(batch);
-    else {
-      if (const Error why = wait(activation_in(batch))) return why;
-      x = View<const T>(reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()),
-                        step.graph().input);
+    running_ = true;
+    if (!is_backward) {
+      if (!is_first())
+        if (const Error why = wait(activation_in(batch))) return why;
+      return cursor_of(batch).begin(is_first() ? input_ : AnyView(received(batch)),
+                                    is_last() ? targets_ : AnyView());
     }
-    if (is_last()) y = targets(batch);
-    if (const Error why = step.begin(x, y)) return why;
-    at_[slot_of(batch)] = {};
-    advance(batch, waits_ + 1);
-    if (step.error()) return step.error();
     if (is_last()) return {};
-    if (const Error why = wait(activation_out())) return why;
-    std::memcpy(memory_of(activation_out()).data(), step.output().data(), out_bytes_);
-    send(activation_out(), stage_ + 1, activations);
+    if (const Error why = wait(gradient_in())) return why;
+    std::memcpy(step.output_gradient().data(), memory_of(gradient_in()).data(), out_bytes_);
+    if (batch + 1 < micro_batches_) receive_gradient();
     return {};
   }
 
-  Error backward(int batch) {
+  /// What the turn has made goes to others. The next one is of the same call until it needs another
+  /// micro-batch.
+  Error end_turn() {
+    const auto [batch, is_backward] = turn();
     Step<T, Context>& step = steps_[slot_of(batch)];
-    if (!is_last()) {
-      if (const Error why = wait(gradient_in())) return why;
-      std::memcpy(step.output_gradient().data(), memory_of(gradient_in()).data(), out_bytes_);
-      if (batch + 1 < micro_batches_) receive_gradient();
-    }
-    advance(batch, step.instruction_count());
+    running_ = false;
     if (step.error()) return step.error();
-    declined_ = declined_ + step.declined_counts();
-    if (is_last()) losses_ += step.loss();
-    if (is_first()) return {};
-    if (const Error why = wait(gradient_out())) return why;
-    std::memcpy(memory_of(gradient_out()).data(), step.input_gradient().data(), in_bytes_);
-    send(gradient_out(), stage_ - 1, gradients_channel);
-    receive_activation(batch + inputs());
+    if (is_backward) {
+      declined_ = declined_ + step.declined_counts();
+      if (is_last()) losses_ += step.loss();
+    }
+    const int ticket = is_backward ? gradient_out() : activation_out();
+    if (is_backward ? !is_first() : !is_last()) {
+      if (const Error why = wait(ticket)) return why;
+      const void* const made = is_backward ? step.input_gradient().data() : step.output().data();
+      std::memcpy(memory_of(ticket).data(), made, is_backward ? in_bytes_ : out_bytes_);
+      if (is_backward) send(ticket, stage_ - 1, gradients_channel);
+      else send(ticket, stage_ + 1, activations);
+    }
+    if (is_backward && !is_first()) receive_activation(batch + inputs());
+    next_ = ++turn_ < 2 * micro_batches_ && turn().backward;
     return {};
+  }
+
+  /// All turns are done: waits for what was sent, and mean_ of the last stage becomes that of all.
+  Error share_mean() {
+    if (mean_known_) return {};
+    for (const int ticket : {activation_out(), gradient_out()})
+      if (const Error why = wait(ticket)) return why;
+    mean_ = losses_ / micro_batches_;
+    mean_known_ = true;
+    return hand_back(bytes_of(&mean_, 1));
+  }
+
+  /// One forward pass through all stages: each makes its `own(x)`, the last one `loss` as well, which all get.
+  template <class Own>
+  Error pass_forward(AnyView input, const Own& own, double& loss) {
+    if (broken_) return broken_;
+    if (!idle()) return under_way();
+    if (!is_first()) receive_activation(0);
+    Error failed;
+    if (!is_first())
+      if (const Error why = wait(activation_in(0))) return give_up(why);
+    const AnyView x = is_first() ? input : AnyView(received(0));
+    if (is_last()) {
+      failed = own(x);
+    } else {
+      const Bytes out = memory_of(activation_out());
+      failed = passes_.infer(memory_, context_, arena(), params(), x,
+                             View<T>(reinterpret_cast<T*>(out.data()), graph().output()));
+      // Others wait for it, whatever has become of it.
+      send(activation_out(), stage_ + 1, activations);
+      if (const Error why = wait(activation_out())) return give_up(why);
+    }
+    double shared[2] = {};  // the number of the first stage that failed, from 1 on, and the loss
+    const auto add = [&] {
+      if (failed && shared[0] == 0) shared[0] = stage_ + 1;
+      if (is_last()) shared[1] = loss;
+    };
+    if (const Error why = add_over_stages(bytes_of(shared, 2), add)) return give_up(why);
+    loss = shared[1];
+    if (failed || shared[0] == 0) return failed;
+    return Error::say("stage ", static_cast<int>(shared[0]) - 1, " of the pipeline failed");
   }
 
   Error exchange(int ticket, GroupMessage::Direction direction, int peer, Bytes memory) {
@@ -413,29 +603,34 @@ class Pipeline {
       norms_[i] = gradient_norm(
           context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
     }
-    const Bytes shared = bytes_of(told_.data(), told_.size());
+    return add_over_stages(bytes_of(told_.data(), told_.size()), [&] {
+      if (is_first())
+        for (std::size_t i = 0; i < asked; ++i) told_[i] = 0;
+      for (const double norm : norms_) told_[squares] += norm * norm;
+      told_[exactly] += static_cast<double>(declined_.exactly);
+      told_[milder] += static_cast<double>(declined_.milder);
+      told_[over_bound] += static_cast<double>(declined_.over_bound);
+      std::size_t at = asked;
+      detail::each_asked(rate, clip, optimizer, [&](const char*, const char*, double mine) {
+        if (at == told_.size()) return;
+        double& first = told_[at++];
+        if (is_first()) first = mine;
+        if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
+        told_[field] = static_cast<double>(at - asked);
+        told_[who] = stage_;
+        told_[theirs] = mine;
+      });
+    });
+  }
+
+  /// From the first stage to the last each adds to `shared`, and what it has become goes back to all.
+  template <class Add>
+  Error add_over_stages(Bytes shared, const Add& add) {
     if (!is_first())
       if (const Error why =
               exchange(number_in(), GroupMessage::Direction::receive, stage_ - 1, shared))
         return why;
-    if (is_first())
-      for (std::size_t i = 0; i < asked; ++i) told_[i] = 0;
-    for (const double norm : norms_) told_[squares] += norm * norm;
-    told_[exactly] += static_cast<double>(declined_.exactly);
-    told_[milder] += static_cast<double>(declined_.milder);
-    told_[over_bound] += static_cast<double>(declined_.over_bound);
-    std::size_t at = asked;
-    detail::each_asked(rate, clip, ClipBy::this_step, optimizer,
-                       [&](const char*, const char*, double mine) {
-                         if (at == told_.size()) return;
-                         double& first = told_[at++];
-                         if (is_first()) first = mine;
-                         if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0)
-                           return;
-                         told_[field] = static_cast<double>(at - asked);
-                         told_[who] = stage_;
-                         told_[theirs] = mine;
-                       });
+    add();
     if (!is_last())
       if (const Error why =
               exchange(number_out(), GroupMessage::Direction::send, stage_ + 1, shared))
@@ -493,12 +688,20 @@ class Pipeline {
   Block<std::byte> arena_, boundary_, state_;
   Block<T> params_, gradients_;
   UpdateTable table_;
-  Array<double> told_;             ///< what stages tell each other before an update
-  Array<double> norms_;            ///< of the gradients of the table's parameters
-  Array<Step<T, Context>> steps_;  ///< of the micro-batches in flight
-  Array<Position> at_;             ///< what each runs next
-  std::size_t waits_ = 0;          ///< the last instruction of a forward
-  Array<bool> under_way_;          ///< by ticket
+  Array<double> told_;                 ///< what stages tell each other before an update
+  Array<double> norms_;                ///< of the gradients of the table's parameters
+  Array<Step<T, Context>> steps_;      ///< of the micro-batches in flight
+  Array<Cursor<T, Context>> cursors_;  ///< of each
+  TrainingMemory<Context> memory_;
+  detail::ForwardPasses<T, Context> passes_;
+  AnyView input_, targets_;  ///< of the micro-batch that has begun
+  int turn_ = 0;             ///< of this update: the one that comes next, or runs
+  bool next_ = false;        ///< it belongs to the micro-batch that has begun
+  bool running_ = false;     ///< it has begun
+  bool mean_known_ = false;
+  double mean_ = 0;        ///< loss of the micro-batches
+  std::size_t waits_ = 0;  ///< the last instruction of a forward
+  Array<bool> under_way_;  ///< by ticket
   std::uint64_t updates_ = 0;
   double losses_ = 0;
   DeclinedCounts declined_;  ///< in the micro-batches of the update

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../../cost/estimate.hpp"
 #include "../../plan/make_plan.hpp"
 #include "../../plan/pipeline/stage_plans.hpp"
 #include "../collectives.hpp"
@@ -38,8 +39,9 @@ template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::set_budget(std::size_t bytes, const CostProfile& costs,
                                                   double tolerance) {
   if (broken_) return broken_;
-  if (const Error why = examine(whole_, costs)) return switch_to(why);
-  CostProfile stage = profile_of_stage(whole_, costs, graph());
+  const CostProfile known = costs.nodes.empty() ? estimated_profile(whole_) : costs;
+  if (const Error why = examine(whole_, known)) return switch_to(why);
+  CostProfile stage = profile_of_stage(whole_, known, graph());
   stage.rest = 0;  // updates are behind all micro-batches
   PlanRequest request;
   request.budget_bytes = bytes;

@@ -187,6 +187,7 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   data_position = counts[1];
   context_.key.seed = counts[2];
   clear_ = false;
+  turn_ = 0;
   return {};
 }
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+/// A network's forward pass alone: to answer, or to say how large the loss is.
+///
+/// It runs in an arena and on parameters that are lent, a training's for example, or in memory of its own:
+///
+///     auto player = Inference<>::make(net, Shape(64, 14));
+///     player->take_memory();
+///     player->copy_parameters(training.params());
+///     auto scores = player->infer(cpu, sights);       // a view of the arena
+///
+/// A pass draws no numbers (dropout is the identity), allocates nothing, and leaves the context as it found
+/// it. Every Training has one for batches of its own shape: evaluate() and infer().
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "../core/any_view.hpp"
+#include "../step/step.hpp"
+#include "memory.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+template <class T = float, class Context = Cpu>
+class Inference {
+ public:
+  Inference() = default;
+
+  /// Of `network`, which must outlive it, on inputs of shape `input`.
+  template <class Network>
+  static Result<Inference> make(const Network& network, Shape input,
+                                const GraphOptions& options = {.scalar = dtype_of<T>}) {
+    Result<Graph> graph = make_graph<Context>(network, input, options);
+    if (!graph) return graph.error;
+    return make(make_dispatch<T, Context>(network), std::move(*graph));
+  }
+  template <class Network>
+  static Result<Inference> make(const Network&& temporary, Shape,
+                                const GraphOptions& = {}) = delete;
+
+  /// Of a graph, with a dispatch table that can run it. Mode::evaluate is for evaluate(), Mode::infer for
+  /// infer().
+  static Result<Inference> make(
+      Dispatch<T, Context> dispatch,
+      Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
+      Mode mode = Mode::infer) {
+    Plan nothing_kept = retain_all(graph);
+    Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
+    if (!program) return program.error;
+    Result<Step<T, Context>> step =
+        Step<T, Context>::make(std::move(dispatch), std::move(*program));
+    if (!step) return step.error;
+    Inference made;
+    made.step_ = std::move(*step);
+    return static_cast<Inference&&>(made);  // nvcc would copy it
+  }
+
+  const Graph& graph() const { return step_.graph(); }
+  std::size_t arena_bytes() const { return step_.arena_bytes(); }  ///< that a pass takes, exactly
+
+  /// Lends it memory, as Step::bind() does.
+  Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params) {
+    return step_.bind(arena, params);
+  }
+  /// Lends it an arena that steps share: no pass begins while one of them is under way.
+  Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params) {
+    return step_.bind(arena, params);
+  }
+
+  /// Takes an arena and a block of parameters, which are zeros.
+  Error take_memory() {
+    Error error;
+    detail::take(arena_, arena_bytes(), "activations", error);
+    detail::take(params_, graph().parameter_elems, "parameters", error);
+    if (error) return error;
+    return bind({arena_.data(), Shape(arena_.size())}, params_.view());
+  }
+  /// Parameters of the same network, all of them, into the block that take_memory() took.
+  Error copy_parameters(View<const Wide<T>> from) {
+    if (from.size() != params_.size())
+      return Error::misuse("the block that was taken has ", params_.size(),
+                           " parameter elements, and got ", from.size());
+    return TrainingMemory<Context>().write(params_.view(), [&](View<Wide<T>> to) {
+      if (!from.empty()) std::memcpy(to.data(), from.data(), from.size() * sizeof(Wide<T>));
+      return Error();
+    });
+  }
+
+  /// The last activation: a view of the arena, valid until that is used next.
+  Result<View<const T>> infer(Context& context, AnyView input) {
+    if (step_.program().mode != Mode::infer)
+      return Error::misuse("this pass was made to evaluate: make() one in Mode::infer to infer");
+    if (const Error why = run(context, input, {}).error) return why;
+    return step_.output();
+  }
+
+  /// The mean loss.
+  Result<double> evaluate(Context& context, AnyView input, AnyView targets) {
+    if (step_.program().mode != Mode::evaluate || !graph().has_loss)
+      return Error::misuse(
+          "to evaluate takes a network with a loss, and a pass made in Mode::evaluate");
+    return run(context, input, targets);
+  }
+
+  const Step<T, Context>& step() const { return step_; }
+  Step<T, Context>& step() { return step_; }
+
+ private:
+  template <class Element>
+  using Block = typename TrainingMemory<Context>::template Block<Element>;
+
+  Result<double> run(Context& context, AnyView input, AnyView targets) {
+    const RandomKey key = context.key;
+    const bool training = context.training;
+    Result<double> loss = step_.run(context, input, targets);
+    context.key = key;
+    context.training = training;
+    return loss;
+  }
+
+  Block<std::byte> arena_;
+  Block<Wide<T>> params_;
+  Step<T, Context> step_;
+};
+
+namespace detail {
+
+/// The passes of a trainer on batches of its own shape, in the arena that its steps leave alone between them.
+template <class T, class Context>
+class ForwardPasses {
+ public:
+  ForwardPasses() = default;
+  /// Of the network that `step` trains. What one of them cannot do is the error of its first call.
+  explicit ForwardPasses(const Step<T, Context>& step)
+      : evaluation_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::evaluate)),
+        inference_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::infer)) {}
+
+  template <class Memory>
+  Result<double> evaluate(Memory& memory, Context& context, Bytes arena,
+                          const ParameterBlock<Wide<T>>& params, AnyView input, AnyView targets) {
+    if (const Error why = bind(evaluation_, memory, arena, params)) return why;
+    return evaluation_->evaluate(context, input, targets);
+  }
+
+  /// To `output`, in memory of the host's.
+  template <class Memory>
+  Error infer(Memory& memory, Context& context, Bytes arena, const ParameterBlock<Wide<T>>& params,
+              AnyView input, View<T> output) {
+    if (const Error why = bind(inference_, memory, arena, params)) return why;
+    if (!(output.shape() == inference_->graph().output()))
+      return Error::misuse("the network's output is of shape ", inference_->graph().output(),
+                           ", and the place for it of ", output.shape());
+    const Result<View<const T>> last = inference_->infer(context, input);
+    if (!last) return last.error;
+    return memory.read(*last, [&](View<const T> from) {
+      std::memcpy(output.data(), from.data(), from.size() * sizeof(T));
+      return Error();
+    });
+  }
+
+ private:
+  template <class Memory>
+  static Error bind(Result<Inference<T, Context>>& pass, Memory& memory, Bytes arena,
+                    const ParameterBlock<Wide<T>>& params) {
+    if (!pass) return pass.error;
+    if (arena.size() < pass->arena_bytes())
+      return Error::say("a forward pass takes an arena of ", shown(pass->arena_bytes()),
+                        ", and the training's has ", shown(arena.size()),
+                        ": let it be larger (arena_bytes of the options)");
+    if (const Error why = pass->bind(arena, params)) return why;
+    return memory.bind(pass->step());
+  }
+
+  Result<Inference<T, Context>> evaluation_{Inference<T, Context>()};
+  Result<Inference<T, Context>> inference_{Inference<T, Context>()};
+};
+
+}  // namespace detail
+
+}}  // namespace adacc::v0_1
