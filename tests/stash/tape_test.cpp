@@ -89,6 +89,7 @@ struct Taped : Net {
   std::vector<int> z, h, one;
   Cpu cpu;
   float total = 0;
+  int latest = -1;  ///< the last time step that ran or was computed again
 
   explicit Taped(int longest, bool lossy = false) : Net(longest) {
     const Shape shape(rows, channels);
@@ -106,6 +107,7 @@ struct Taped : Net {
            .saves = saves,
            .backward_bytes = row * sizeof(float)},
           [this, t](const TapeCall<float>& k) {
+            if (t > latest) latest = t;
             cell(t, t ? k.in(0).data() : nullptr, k.out(0).data(), k.out(1).data());
           });
       z.push_back(z_id), h.push_back(h_id);
@@ -179,10 +181,12 @@ TEST_CASE("a shorter sequence ends forward early, and what was not run has no ba
     for (const int length : {12, 1, 5, 11, 12}) {
       Net net(12);
       net.length = taped.length = length;
+      taped.latest = -1;
       const float total = net.plain();
       const auto done = taped.step();
       REQUIRE_MESSAGE(done, words(done.error));
       CHECK(taped.total == total);
+      CHECK(taped.latest == length - 1);
       CHECK(same(taped.dw, net.dw));
     }
     REQUIRE(!taped.tape.begin(taped.cpu));
