@@ -54,7 +54,8 @@ class Tape {
   // ---- Set-up ----
 
   /// Adds the next kernel of forward; the id of its output, an array of ids for several `outputs`. The tape keeps
-  /// a copy of the callable. Mistakes in descriptions are told by start().
+  /// a copy of the callable. Mistakes in descriptions are told by start(). Kernels with callables of one type, equal
+  /// shapes and equal names of outputs are taken for copies of one: they are measured and probed together.
   ///
   /// The callable runs in forward and, if the plan recomputes an output, in backward. So it reads nothing that
   /// changes between the two but in(i), and writes all of its outputs, unless they are zeroed.
@@ -160,6 +161,9 @@ class Tape {
     context_ = nullptr;
     return first;
   }
+
+  /// The first error of the step; empty if there is none.
+  const Error& error() const { return failed_; }
 
   /// Activation `id`. In forward: of the last kernel that ran, or one that a kernel to come reads. In backward: one
   /// that the kernel saves whose backward is on. Not to be written.
@@ -322,6 +326,7 @@ class Tape {
     StashRecompute<T> how;
     if (!call.once && !call.writes.empty())
       how = {entry.get(), &KernelEntry::template again<Function>, nullptr};
+    if constexpr (requires { function.kind(); }) how.kind = function.kind();
     const int first = model_.kernel_by(said, how);
     entry->first = first;
     for (const int id : call.reads.numbers())
