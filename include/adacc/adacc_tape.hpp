@@ -25,7 +25,7 @@ struct TapeFunction {
 };
 
 struct TapeState {
-  Tape<> tape;
+  Tape<> tape{1};
   std::deque<std::string> names;
   Cpu cpu;
   bool started = false;

@@ -48,6 +48,8 @@ class Tape {
   using Kernel = TapeKernel<T, Context>;
 
   Tape() = default;
+  /// Messages number kernels and activations from `first` on, for a caller that counts from there.
+  explicit Tape(int first) : base_(first) {}
   Tape(const Tape&) = delete;  // its kernels know where it is
   Tape& operator=(const Tape&) = delete;
 
@@ -113,8 +115,9 @@ class Tape {
     if (backward_ != none)
       return fail(Error::misuse("run(): backward has begun, and forward is over in this step"));
     if (first != next_ || last < first || last > kernels())
-      return fail(Error::misuse("run(", first, ", ", last, "): kernel ", next_,
-                                " is the next one, and there are ", kernels()));
+      return fail(Error::misuse("run of kernels ", shown_as(first), " to ", shown_as(last - 1),
+                                ": kernel ", shown_as(next_), " is the next one, and there are ",
+                                kernels()));
     for (int k = first; k < last; ++k)
       if (Error why = run_one(k)) return fail(why);
     return {};
@@ -129,11 +132,12 @@ class Tape {
     if (context_ == nullptr)
       return fail(Error::misuse("backward() before begin(): no step is under way"));
     if (k < 0 || k >= kernels())
-      return fail(Error::misuse("there is no kernel ", k, ": the tape has 0 to ", kernels() - 1));
+      return fail(Error::misuse("there is no kernel ", shown_as(k), ": the tape has ", base_,
+                                " to ", shown_as(kernels() - 1)));
     if (k >= next_)
-      return fail(Error::misuse("kernel ", k, " (", name_of_kernel(k),
+      return fail(Error::misuse("kernel ", shown_as(k), " (", name_of_kernel(k),
                                 ") has no backward in this step: forward ended ",
-                                "before it, with kernel ", next_ - 1));
+                                "before it, with kernel ", shown_as(next_ - 1)));
     if (backward_ == none) {
       if (Error why = finish_pending()) return fail(why);
       if (next_ < kernels())
@@ -188,9 +192,10 @@ class Tape {
   View<T> grad(int id) {
     if (failed_) return {};
     if (!known(id) || activations_[at(id)].carried < 0)
-      return static_cast<void>(fail(Error::misuse(
-                 "activation ", id, " (", known(id) ? activations_[at(id)].name : "there is none",
-                 ") has no gradient: give its output TapeOutputs::gradient"))),
+      return static_cast<void>(
+                 fail(Error::misuse("activation ", shown_as(id), " (",
+                                    known(id) ? activations_[at(id)].name : "there is none",
+                                    ") has no gradient: give its output TapeOutputs::gradient"))),
              View<T>();
     const Result<View<T>> there =
         with([&](auto& stash) { return stash.carried(activations_[at(id)].carried); });
@@ -282,6 +287,7 @@ class Tape {
     bool zeroed = false;  ///< in this step
   };
 
+  int shown_as(int number) const { return number + base_; }
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   bool known(int id) const { return id >= 0 && at(id) < activations_.size(); }
   Shape view_shape(int id) const { return activations_[at(id)].view; }
@@ -296,7 +302,8 @@ class Tape {
     const int k = kernels();
     if (started_ || closed_) {
       if (!described_)
-        described_ = Error::say("kernel ", k, " (", call.name, ") is added after start()");
+        described_ =
+            Error::say("kernel ", shown_as(k), " (", call.name, ") is added after start()");
       return none;
     }
     auto entry = std::make_unique<KernelEntry>();
@@ -318,10 +325,10 @@ class Tape {
     }
     if (call.writes.size() != outputs && !described_)
       described_ =
-          Error::say("kernel ", k, " (", call.name, ") writes ", call.writes.size(),
+          Error::say("kernel ", shown_as(k), " (", call.name, ") writes ", call.writes.size(),
                      " activations, and kernel<", outputs, "> is to return the ids of ", outputs);
     if (call.writes.empty() && call.workspace_bytes > 0 && !described_)
-      described_ = Error::say("kernel ", k, " (", call.name,
+      described_ = Error::say("kernel ", shown_as(k), " (", call.name,
                               ") writes nothing and has a workspace, which lies beside outputs");
     StashRecompute<T> how;
     if (!call.once && !call.writes.empty())
@@ -341,9 +348,9 @@ class Tape {
       activation.view =
           raw ? Shape(output.described.bytes.count / sizeof(T)) : output.described.shape;
       if (raw && activation.gradient && !described_)
-        described_ = Error::say("output ", activation.name, " of kernel ", k, " (", call.name,
-                                ") has bytes, and a gradient is asked for: gradients are of ",
-                                name_of(dtype_of<T>));
+        described_ = Error::say(
+            "output ", activation.name, " of kernel ", shown_as(k), " (", call.name,
+            ") has bytes, and a gradient is asked for: gradients are of ", name_of(dtype_of<T>));
       activations_.push_back(activation);
     }
     entries_.push_back(std::move(entry));
@@ -369,8 +376,8 @@ class Tape {
       if (!activation.gradient) continue;
       if (activation.last_reader < 0)
         return described_ =
-                   Error::say("output ", activation.name, " of kernel ", activation.kernel, " (",
-                              name_of_kernel(activation.kernel),
+                   Error::say("output ", activation.name, " of kernel ",
+                              shown_as(activation.kernel), " (", name_of_kernel(activation.kernel),
                               ") asks for a gradient, and no kernel reads it: none flows there");
       activation.carried =
           model_.carry(activation.name, activation.view, activation.last_reader, activation.kernel);
@@ -393,8 +400,8 @@ class Tape {
                                  : static_cast<void*>(stash.place(id, {}).data());
       });
       if (place == nullptr)
-        return Error::say("output ", activations_[at(id)].name, " of kernel ", k, " (", kernel.name,
-                          ") has no place");
+        return Error::say("output ", activations_[at(id)].name, " of kernel ", shown_as(k), " (",
+                          kernel.name, ") has no place");
       activations_[at(id)].value = place;
       outputs_.push_back({static_cast<T*>(place), view_shape(id)});
     }
@@ -434,7 +441,7 @@ class Tape {
           activation.last_reader == pending_)
         return activation.value;
     }
-    static_cast<void>(fail(Error::misuse("activation ", id, " (",
+    static_cast<void>(fail(Error::misuse("activation ", shown_as(id), " (",
                                          known(id) ? activations_[at(id)].name : "there is none",
                                          ") is not there: between run() and backward(), value() "
                                          "has the outputs of the last kernel, and activations ",
@@ -464,6 +471,7 @@ class Tape {
     return use(stash_);
   }
 
+  int base_ = 0;  ///< the number of the first kernel, and of the first activation, in messages
   StashModel<T, Context> model_;
   std::vector<std::unique_ptr<KernelEntry>> entries_;
   std::vector<Activation> activations_;

@@ -119,13 +119,19 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
   if (!graph) return graph.error;
   graph_ = static_cast<Graph&&>(*graph);
 
-  // A step of the trainer on `stash`, which has all the memory that it wants.
+  // A step of the trainer on `stash`, which has all the memory that it wants. What a step throws leaves no trace.
+  struct Lent {
+    Tape& tape;
+    ~Lent() {
+      tape.started_ = false;
+      tape.plain_ = nullptr, tape.checked_ = nullptr;
+    }
+  };
   const auto run_on = [&](auto*& place, auto& stash) -> Result<Array<View<const T>>> {
+    const Lent lent{*this};
     place = &stash;
     started_ = true;
     Result<Array<View<const T>>> gradients = step();
-    started_ = false;
-    place = nullptr;
     if (gradients && next_ < kernels())
       return Error::misuse("the step of start() runs ", next_, " of ", kernels(),
                            " kernels: it has to run all");
