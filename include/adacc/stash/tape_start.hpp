@@ -37,34 +37,40 @@ struct TapeStart {
 
 namespace detail {
 
-/// The instruction at which an arena is fullest, in words: "backward of gelu: dfc 512.0 KiB, fc 512.0 KiB, ...".
+/// The instruction at which an arena is fullest, and the buffers that lie there, in words: "backward of gelu: 2
+/// activations fc 1.0 MiB, ...".
 inline std::string fullest_place(const Program& program) {
+  struct Kind {  // buffers of one kind, of activations of one name
+    BufferKind kind;
+    const char* name;
+    int count;
+    std::size_t bytes;
+  };
   const Schedule& schedule = program.schedule;
   const auto worst = static_cast<int>(live_bytes_of(schedule).worst());
   const Instruction& inst = schedule.instructions[static_cast<std::size_t>(worst)];
+  Array<Kind> kinds;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.first < 0 || buffer.first > worst || buffer.last < worst || buffer.bytes == 0)
+      continue;
+    const bool owned = buffer.kind != BufferKind::lasting_gradient;
+    const char* const name = owned ? program.graph.node(buffer.activation).name : "";
+    std::size_t i = 0;
+    while (i < kinds.size() &&
+           (kinds[i].kind != buffer.kind || __builtin_strcmp(kinds[i].name, name) != 0))
+      ++i;
+    if (i == kinds.size()) kinds.push_back({buffer.kind, name, 0, 0});
+    ++kinds[i].count, kinds[i].bytes += buffer.bytes;
+  }
+  sort(kinds, [](const Kind& a, const Kind& b) { return a.bytes > b.bytes; });
   std::string text =
       std::string(name_of(inst.op)) + " of " + program.graph.node(inst.node).name + ":";
-  Array<const Buffer*> live;
-  for (const Buffer& buffer : schedule.buffers)
-    if (buffer.first >= 0 && buffer.first <= worst && buffer.last >= worst && buffer.bytes > 0)
-      live.push_back(&buffer);
-  sort(live, [](const Buffer* a, const Buffer* b) { return a->bytes > b->bytes; });
-  constexpr std::size_t named = 4;
-  std::size_t rest = 0;
-  for (std::size_t i = 0; i < live.size(); ++i) {
-    const Buffer& buffer = *live[i];
-    if (i >= named) {
-      rest += buffer.bytes;
-      continue;
-    }
-    const bool owned = buffer.kind != BufferKind::lasting_gradient;
-    text +=
-        std::string(i == 0 ? " " : ", ") + name_of(buffer.kind) +
-        (owned ? std::string(" ") + program.graph.node(buffer.activation).name : std::string()) +
-        " " + Error::say(shown(buffer.bytes)).text();
-  }
-  if (rest > 0) text += std::string(", others ") + Error::say(shown(rest)).text();
-  return text;
+  constexpr std::size_t named = 5;
+  for (std::size_t i = 0; i < kinds.size() && i < named; ++i)
+    text += std::string(i == 0 ? " " : ", ") + std::to_string(kinds[i].count) + " x " +
+            name_of(kinds[i].kind) + (*kinds[i].name == '\0' ? "" : " ") + kinds[i].name + " " +
+            Error::say(shown(kinds[i].bytes)).text();
+  return kinds.size() > named ? text + ", and others" : text;
 }
 
 }  // namespace detail
