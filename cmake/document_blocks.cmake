@@ -63,3 +63,6 @@ foreach(document IN LISTS documents)
   cmake_path(GET document STEM stem)
   adacc_document_blocks("${document}" docs_${stem})
 endforeach()
+
+# Links of pages lead somewhere, and the index of docs/ is complete.
+add_test(NAME document_links COMMAND "${CMAKE_COMMAND}" -P "${CMAKE_CURRENT_LIST_DIR}/document_links.cmake")
