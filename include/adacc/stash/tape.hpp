@@ -55,7 +55,7 @@ class Tape {
 
   // ---- Set-up ----
 
-  /// Adds the next kernel of forward; the id of its output, an array of ids for several `outputs`. The tape keeps
+  /// Adds the next kernel of forward; the id of its output (-1 if it writes nothing), an array for several. The tape keeps
   /// a copy of the callable. Mistakes in descriptions are told by start(). Kernels with callables of one type, equal
   /// shapes and equal names of outputs are taken for copies of one: they are measured and probed together.
   ///
@@ -323,7 +323,7 @@ class Tape {
       said.writes.push_back(output.described);
       entry->zeroed.push_back(has(output.options, TapeOutputs::zeroed));
     }
-    if (call.writes.size() != outputs && !described_)
+    if (call.writes.size() != outputs && !(call.writes.empty() && outputs == 1) && !described_)
       described_ =
           Error::say("kernel ", shown_as(k), " (", call.name, ") writes ", call.writes.size(),
                      " activations, and kernel<", outputs, "> is to return the ids of ", outputs);
