@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A GPT that learns to add, in C: plain loops, AdamW, one malloc for all activations. Compiled with
- * WITH_ADACC it trains in a share of that memory; what is behind #ifdef WITH_ADACC is all that it
- * takes. Losses have the same bits, but with a tolerance, which allows codecs.
+ * WITH_ADACC it trains in a share of that memory: the lines behind #ifdef WITH_ADACC are all that this
+ * takes. Losses have the same bits, except within a tolerance, which allows codecs.
  *
  *     c_trainer [layers [heads [channels [length [batch [steps [percent [tolerance]]]]]]]]
  *
- * Activations are numbered: 0 is what the embedding makes, then those of each layer follow, then those
- * of the head. Backward runs in stages, two a layer: its attention, and its MLP.
+ * Activations are numbered from 1: the output of the embedding, then those of each layer, then those of the head.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -44,27 +43,35 @@ static float *wte, *wpe, *lnfw, *lnfb, *dwte, *dwpe, *dlnfw, *dlnfb; /* wte make
 static Layer *layers, *dlayers;
 static int *tokens, *targets;
 
-static int id_of(int l, int kind) { return 1 + l * KINDS + kind; }
-static int input_of(int l) { return l == 0 ? 0 : id_of(l - 1, H); }
-static int head_id(int kind) { return 1 + L * KINDS + kind; }
+enum { EMBEDDED = 1 };
+static int id_of(int l, int kind) { return 2 + l * KINDS + kind; }
+static int input_of(int l) { return l == 0 ? EMBEDDED : id_of(l - 1, H); }
+static int head_id(int kind) { return id_of(L, kind); }
 static int activation_count(void) { return 1 + L * KINDS + HEAD_KINDS; }
 
 /* Columns of an activation, which has N rows. */
 static size_t columns_of(int id) {
   static const int of_layer[KINDS] = {1, 0, 3, 0, 1, 1, 1, 0, 4, 4, 1};
-  if (id == 0 || id == head_id(LNF)) return (size_t)C;
+  if (id == EMBEDDED || id == head_id(LNF)) return (size_t)C;
   if (id == head_id(STATF)) return 2;
   if (id == head_id(PROBS)) return VOCABULARY;
-  const int kind = (id - 1) % KINDS;
+  const int kind = (id - 2) % KINDS;
   return kind == STAT1 || kind == STAT2 ? 2
          : kind == ATT                  ? (size_t)(NH * T)
                                         : (size_t)(of_layer[kind] * C);
 }
-/* Floats that a stage needs for gradients: of the MLP, dFC and dLN2; of attention, dATTY, dQKV, dLN1
- * and a row of dATT; of the head, dlogits and dLNF. */
-static size_t stage_floats(int stage) {
-  const size_t n = (size_t)N, c = (size_t)C;
-  return stage == 2 * L ? n * (VOCABULARY + c) : stage % 2 == 1 ? n * 5 * c : n * 5 * c + (size_t)T;
+/* Floats for gradients of a part of backward: of the MLP, dFC and dLN2; of attention, dATTY, dQKV, dLN1 and a row
+ * of dATT; of the head, dlogits and dLNF. */
+static size_t scratch_floats(void) {
+  const size_t n = (size_t)N, c = (size_t)C, layer = n * 5 * c + (size_t)T,
+               head = n * (VOCABULARY + c);
+  return layer > head ? layer : head;
+}
+/* Bytes of activations, their gradients and scratch without adacc. */
+static size_t whole_bytes(void) {
+  size_t count = scratch_floats() + (size_t)(N * C);
+  for (int id = 1; id <= activation_count(); ++id) count += (size_t)N * columns_of(id);
+  return sizeof(float) * count;
 }
 
 /* Zeros that begin where vector registers like it. */
@@ -234,12 +241,12 @@ KERNEL void gelu(float* out, const float* x) {
     out[i] = 0.5F * x[i] * (1 + tanhf(0.7978845608F * (x[i] + 0.044715F * x[i] * x[i] * x[i])));
 }
 
-/* In place. */
-KERNEL void gelu_backward(float* dy, const float* x) {
+/* dx may be dy. */
+KERNEL void gelu_backward(float* dx, const float* dy, const float* x) {
   for (size_t i = 0; i < (size_t)N * 4 * (size_t)C; ++i) {
     const float th = tanhf(0.7978845608F * (x[i] + 0.044715F * x[i] * x[i] * x[i]));
-    dy[i] *= 0.5F * (1 + th) +
-             0.5F * x[i] * (1 - th * th) * 0.7978845608F * (1 + 3 * 0.044715F * x[i] * x[i]);
+    dx[i] = dy[i] * (0.5F * (1 + th) + 0.5F * x[i] * (1 - th * th) * 0.7978845608F *
+                                           (1 + 3 * 0.044715F * x[i] * x[i]));
   }
 }
 
@@ -283,37 +290,78 @@ KERNEL void head_backward(float* dx, float* dlogits, const float* probs, const f
   }
 }
 
-/* ---- Where activations are. ---- */
+/* The residual stream: the gradient of a sum goes on to both of its terms. */
+KERNEL void pass_on(float* to, const float* from) {
+  for (size_t i = 0; to != from && i < (size_t)N * (size_t)C; ++i) to[i] += from[i];
+}
+
+/* ---- Where activations and their gradients are, and forward. ---- */
+
+static float mean_loss(const float* probs) {
+  float loss = 0;
+  for (int n = 0; n < N; ++n) loss -= logf(probs[n * VOCABULARY + targets[n]]) / (float)N;
+  return loss;
+}
 
 #ifndef WITH_ADACC
 
-static float **activations, *stage_scratch, *carried_row;
+static float **activations, *scratch, *stream;
 static size_t activation_bytes;
 
 static void make_room(void) {
-  size_t count = 0, most = 0;
-  for (int id = 0; id < activation_count(); ++id) count += (size_t)N * columns_of(id);
-  for (int stage = 0; stage <= 2 * L; ++stage)
-    if (stage_floats(stage) > most) most = stage_floats(stage);
-  activation_bytes = sizeof(float) * (count + most + (size_t)(N * C));
-  float* memory = allocate(count);
-  stage_scratch = allocate(most), carried_row = allocate((size_t)(N * C));
-  activations = malloc(sizeof(float*) * (size_t)activation_count());
+  activation_bytes = whole_bytes();
+  float* memory = allocate(activation_bytes / sizeof(float));
+  activations = malloc(sizeof(float*) * (size_t)(activation_count() + 1));
   if (activations == NULL) exit(1);
-  for (int id = 0; id < activation_count(); memory += (size_t)N * columns_of(id++))
+  for (int id = 1; id <= activation_count(); memory += (size_t)N * columns_of(id++))
     activations[id] = memory;
+  scratch = memory, stream = memory + scratch_floats();
 }
-static float* room(int id) { return activations[id]; }
-static void keep(int id, const float* values) { (void)id, (void)values; }
-static void enter(int stage) { (void)stage; }
-static void leave(int stage) { (void)stage; }
-static const float* saved(int id) { return activations[id]; }
-static float* scratch(void) { return stage_scratch; }
-static float* carried(void) { return carried_row; }
+static float* val(int id) { return activations[id]; }
+/* One row is the gradient of the residual stream; those of a part of backward share the scratch. */
+static float* grad(int id) {
+  const size_t row = (size_t)N * (size_t)C;
+  if (id == head_id(LNF)) return scratch;
+  switch (id == EMBEDDED ? H : (id - 2) % KINDS) {
+    case FC:
+    case GELU:
+    case QKV: return scratch;
+    case ATTY: return scratch + 3 * row;
+    case LN1:
+    case LN2: return scratch + 4 * row;
+    default: return stream;
+  }
+}
+static float* room(int id) {
+  return scratch + (id == head_id(PROBS) ? 1 : 5) * (size_t)N * (size_t)C;
+}
+static void enter(int id) {
+  if (id == head_id(PROBS)) memset(stream, 0, sizeof(float) * (size_t)(N * C));
+}
+
+static float forward(void) {
+  embed(val(EMBEDDED));
+  for (int l = 0; l < L; ++l) {
+    const Layer* p = &layers[l];
+    float *h = val(input_of(l)), *h2 = val(id_of(l, H2));
+    norm(val(id_of(l, LN1)), val(id_of(l, STAT1)), h, p->ln1w, p->ln1b);
+    linear(val(id_of(l, QKV)), val(id_of(l, LN1)), p->qkvw, p->qkvb, NULL, C, 3 * C);
+    attention(val(id_of(l, ATT)), val(id_of(l, ATTY)), val(id_of(l, QKV)));
+    linear(h2, val(id_of(l, ATTY)), p->projw, p->projb, h, C, C);
+    norm(val(id_of(l, LN2)), val(id_of(l, STAT2)), h2, p->ln2w, p->ln2b);
+    linear(val(id_of(l, FC)), val(id_of(l, LN2)), p->fcw, p->fcb, NULL, C, 4 * C);
+    gelu(val(id_of(l, GELU)), val(id_of(l, FC)));
+    linear(val(id_of(l, H)), val(id_of(l, GELU)), p->fc2w, p->fc2b, h2, 4 * C, C);
+  }
+  norm(val(head_id(LNF)), val(head_id(STATF)), val(input_of(L)), lnfw, lnfb);
+  head(val(head_id(PROBS)), val(head_id(LNF)));
+  return mean_loss(val(head_id(PROBS)));
+}
+static void finish(void) {}
 
 #else
 
-static adacc_stash* stash;
+static adacc_tape* tape;
 
 static int must(int code) {
   if (code < 0) fprintf(stderr, "adacc: %s\n", adacc_error()), exit(1);
@@ -322,90 +370,61 @@ static int must(int code) {
 static void* have(const void* pointer) {
   return must(pointer == NULL ? ADACC_FAILED : 0), (void*)pointer;
 }
-static float* room(int id) { return have(adacc_place(stash, id, NULL)); }
-static void keep(int id, const float* values) { must(adacc_put(stash, id, values)); }
-static void enter(int stage) { must(adacc_enter(stash, stage)); }
-static void leave(int stage) { must(adacc_leave(stash, stage)); }
-static const float* saved(int id) { return have(adacc_get(stash, id)); }
-static float* scratch(void) { return have(adacc_stage_memory(stash)); }
-static float* carried(void) { return have(adacc_carried(stash, 0)); }
+static const float* val(int id) { return have(adacc_tape_value(tape, id)); }
+static float* grad(int id) { return have(adacc_tape_grad(tape, id)); }
+static float* room(int id) { return (void)id, have(adacc_tape_backward_workspace(tape)); }
+static void enter(int id) { must(adacc_tape_backward(tape, adacc_tape_kernel_of(tape, id))); }
+
+static float forward(void) {
+  must(adacc_tape_begin(tape));
+  must(adacc_tape_run(tape, 1, adacc_tape_kernels(tape)));
+  return mean_loss(val(head_id(PROBS)));
+}
+static void finish(void) { must(adacc_tape_end(tape)); }
 
 #endif
 
-/* ---- A step. ---- */
-
-static float forward(void) {
-  float *h = room(0), *stat;
-  embed(h);
-  keep(0, h);
-  for (int l = 0; l < L; ++l) {
-    const Layer* p = &layers[l];
-    float* ln = room(id_of(l, LN1));
-    norm(ln, stat = room(id_of(l, STAT1)), h, p->ln1w, p->ln1b);
-    keep(id_of(l, LN1), ln), keep(id_of(l, STAT1), stat);
-    float* qkv = room(id_of(l, QKV));
-    linear(qkv, ln, p->qkvw, p->qkvb, NULL, C, 3 * C);
-    keep(id_of(l, QKV), qkv);
-    float *att = room(id_of(l, ATT)), *atty = room(id_of(l, ATTY));
-    attention(att, atty, qkv);
-    keep(id_of(l, ATT), att), keep(id_of(l, ATTY), atty);
-    float* h2 = room(id_of(l, H2));
-    linear(h2, atty, p->projw, p->projb, h, C, C);
-    keep(id_of(l, H2), h2);
-    ln = room(id_of(l, LN2));
-    norm(ln, stat = room(id_of(l, STAT2)), h2, p->ln2w, p->ln2b);
-    keep(id_of(l, LN2), ln), keep(id_of(l, STAT2), stat);
-    float* fc = room(id_of(l, FC));
-    linear(fc, ln, p->fcw, p->fcb, NULL, C, 4 * C);
-    keep(id_of(l, FC), fc);
-    float* active = room(id_of(l, GELU));
-    gelu(active, fc);
-    keep(id_of(l, GELU), active);
-    h = room(id_of(l, H));
-    linear(h, active, p->fc2w, p->fc2b, h2, 4 * C, C);
-    keep(id_of(l, H), h);
-  }
-  float* ln = room(head_id(LNF));
-  norm(ln, stat = room(head_id(STATF)), h, lnfw, lnfb);
-  keep(head_id(LNF), ln), keep(head_id(STATF), stat);
-  float* probs = room(head_id(PROBS));
-  head(probs, ln);
-  float loss = 0;
-  for (int n = 0; n < N; ++n) loss -= logf(probs[n * VOCABULARY + targets[n]]) / (float)N;
-  keep(head_id(PROBS), probs);
-  return loss;
-}
+/* ---- Backward, kernel by kernel. ---- */
 
 static void backward(void) {
-  const size_t row = (size_t)N * (size_t)C;
   memset(grads, 0, sizeof(float) * param_count);
-  enter(2 * L);
-  /* The gradient of the residual stream, which goes from stage to stage. */
-  float* dh = memset(carried(), 0, sizeof(float) * row);
-  float* dln = scratch();
-  head_backward(dln, dln + row, saved(head_id(PROBS)), saved(head_id(LNF)));
-  norm_backward(dh, dlnfw, dlnfb, dln, saved(input_of(L)), saved(head_id(STATF)), lnfw);
-  leave(2 * L);
+  enter(head_id(PROBS));
+  head_backward(grad(head_id(LNF)), room(head_id(PROBS)), val(head_id(PROBS)), val(head_id(LNF)));
+  enter(head_id(LNF));
+  norm_backward(grad(input_of(L)), dlnfw, dlnfb, grad(head_id(LNF)), val(input_of(L)),
+                val(head_id(STATF)), lnfw);
   for (int l = L - 1; l >= 0; --l) {
     const Layer *p = &layers[l], *d = &dlayers[l];
-    enter(2 * l + 1);
-    float* dfc = scratch();
-    dln = dfc + 4 * row;
-    linear_backward(dfc, d->fc2w, d->fc2b, dh, saved(id_of(l, GELU)), p->fc2w, 4 * C, C);
-    gelu_backward(dfc, saved(id_of(l, FC)));
-    linear_backward(dln, d->fcw, d->fcb, dfc, saved(id_of(l, LN2)), p->fcw, C, 4 * C);
-    norm_backward(dh, d->ln2w, d->ln2b, dln, saved(id_of(l, H2)), saved(id_of(l, STAT2)), p->ln2w);
-    leave(2 * l + 1);
-    enter(2 * l);
-    float *dqkv = scratch(), *datty = dqkv + 3 * row;
-    dln = dqkv + 4 * row;
-    linear_backward(datty, d->projw, d->projb, dh, saved(id_of(l, ATTY)), p->projw, C, C);
-    attention_backward(dqkv, datty, saved(id_of(l, QKV)), saved(id_of(l, ATT)), dln + row);
-    linear_backward(dln, d->qkvw, d->qkvb, dqkv, saved(id_of(l, LN1)), p->qkvw, C, 3 * C);
-    norm_backward(dh, d->ln1w, d->ln1b, dln, saved(input_of(l)), saved(id_of(l, STAT1)), p->ln1w);
-    if (l == 0) embed_backward(dh);
-    leave(2 * l);
+    const int in = input_of(l), h2 = id_of(l, H2), h = id_of(l, H);
+    enter(h);
+    linear_backward(grad(id_of(l, GELU)), d->fc2w, d->fc2b, grad(h), val(id_of(l, GELU)), p->fc2w,
+                    4 * C, C);
+    pass_on(grad(h2), grad(h));
+    enter(id_of(l, GELU));
+    gelu_backward(grad(id_of(l, FC)), grad(id_of(l, GELU)), val(id_of(l, FC)));
+    enter(id_of(l, FC));
+    linear_backward(grad(id_of(l, LN2)), d->fcw, d->fcb, grad(id_of(l, FC)), val(id_of(l, LN2)),
+                    p->fcw, C, 4 * C);
+    enter(id_of(l, LN2));
+    norm_backward(grad(h2), d->ln2w, d->ln2b, grad(id_of(l, LN2)), val(h2), val(id_of(l, STAT2)),
+                  p->ln2w);
+    enter(h2);
+    linear_backward(grad(id_of(l, ATTY)), d->projw, d->projb, grad(h2), val(id_of(l, ATTY)),
+                    p->projw, C, C);
+    pass_on(grad(in), grad(h2));
+    enter(id_of(l, ATTY));
+    attention_backward(grad(id_of(l, QKV)), grad(id_of(l, ATTY)), val(id_of(l, QKV)),
+                       val(id_of(l, ATT)), room(id_of(l, ATT)));
+    enter(id_of(l, QKV));
+    linear_backward(grad(id_of(l, LN1)), d->qkvw, d->qkvb, grad(id_of(l, QKV)), val(id_of(l, LN1)),
+                    p->qkvw, C, 3 * C);
+    enter(id_of(l, LN1));
+    norm_backward(grad(in), d->ln1w, d->ln1b, grad(id_of(l, LN1)), val(in), val(id_of(l, STAT1)),
+                  p->ln1w);
   }
+  enter(EMBEDDED);
+  embed_backward(grad(EMBEDDED));
+  finish();
 }
 
 static void update(int step) {
@@ -476,89 +495,106 @@ static void next_batch(void) {
 
 #ifdef WITH_ADACC
 
-/* How activations y are made again from x, by the kernels that made them; p: the layer's parameters. */
-#define MAKE(name, call)                                                                       \
-  static void make_##name(void* user, const void* const* x, void* const* y, void* workspace) { \
-    const Layer* p = user;                                                                     \
-    (void)p, (void)x, (void)workspace, call;                                                   \
+/* Each kernel of forward: it writes y from x. p: the layer's parameters. */
+#define KERNEL_OF(name, call)                                                                 \
+  static void run_##name(void* user, const void* const* x, void* const* y, void* workspace) { \
+    const Layer* p = user;                                                                    \
+    (void)p, (void)x, (void)workspace, call;                                                  \
   }
-MAKE(embedding, embed(y[0]))
-MAKE(norm1, norm(y[0], y[1], x[0], p->ln1w, p->ln1b))
-MAKE(qkv, linear(y[0], x[0], p->qkvw, p->qkvb, NULL, C, 3 * C))
-MAKE(attention, attention(y[0], y[1], x[0]))
-MAKE(h2, linear(y[0], x[1], p->projw, p->projb, x[0], C, C))
-MAKE(norm2, norm(y[0], y[1], x[0], p->ln2w, p->ln2b))
-MAKE(fc, linear(y[0], x[0], p->fcw, p->fcb, NULL, C, 4 * C))
-MAKE(gelu, gelu(y[0], x[0]))
-MAKE(h, linear(y[0], x[1], p->fc2w, p->fc2b, x[0], 4 * C, C))
-MAKE(normf, norm(y[0], y[1], x[0], lnfw, lnfb))
-MAKE(probs, head(y[0], x[0]))
+KERNEL_OF(embedding, embed(y[0]))
+KERNEL_OF(norm1, norm(y[0], y[1], x[0], p->ln1w, p->ln1b))
+KERNEL_OF(qkv, linear(y[0], x[0], p->qkvw, p->qkvb, NULL, C, 3 * C))
+KERNEL_OF(attention, attention(y[0], y[1], x[0]))
+KERNEL_OF(h2, linear(y[0], x[1], p->projw, p->projb, x[0], C, C))
+KERNEL_OF(norm2, norm(y[0], y[1], x[0], p->ln2w, p->ln2b))
+KERNEL_OF(fc, linear(y[0], x[0], p->fcw, p->fcb, NULL, C, 4 * C))
+KERNEL_OF(gelu, gelu(y[0], x[0]))
+KERNEL_OF(h, linear(y[0], x[1], p->fc2w, p->fc2b, x[0], 4 * C, C))
+KERNEL_OF(normf, norm(y[0], y[1], x[0], lnfw, lnfb))
+KERNEL_OF(probs, head(y[0], x[0]))
 
-/* The next kernel, which makes `count` activations and has its backward in `stage`. */
-static int describe(const char* name, adacc_kernel kernel, int stage, int count, adacc_ids reads,
-                    adacc_ids backward_reads) {
-  static int id = 0;
-  adacc_output made[2];
-  for (int i = 0; i < count; ++i, ++id) {
-    made[i] = (adacc_output){.name = name, .rows = (size_t)N, .columns = columns_of(id)};
-    if (tolerance > 0 && columns_of(id) > 2)
-      made[i].codecs[0] = ADACC_INT8, made[i].codecs[1] = ADACC_INT4;
+/* The next kernel of forward, which makes the activations `first` and, if it makes two, the one behind it. */
+static void add(adacc_tape_call call, int first, int outputs) {
+  for (int id = first; id < first + outputs; ++id) {
+    adacc_tape_output* y = &call.writes[id - first];
+    *y = (adacc_tape_output){.name = call.name, .rows = (size_t)N, .columns = columns_of(id)};
+    y->gradient =
+        id == head_id(PROBS) || columns_of(id) == 2 || id == id_of((id - 2) / KINDS, ATT) ? 0 : 1;
+    if (tolerance > 0 && columns_of(id) > 2) y->codecs[0] = ADACC_INT8, y->codecs[1] = ADACC_INT4;
   }
-  adacc_kernel_call call = {kernel, layers + stage / 2, .reads = reads, .hold = 1};
-  call.writes = (adacc_outputs){made, (size_t)count}, call.backward_reads = backward_reads;
-  return must(adacc_add_kernel(stash, stage, &call));
+  must(adacc_tape_kernel(tape, &call));
 }
-#define DESCRIBE(name, ...) describe(#name, make_##name, __VA_ARGS__)
+#define ADD(kernel, l, first, outputs, ...)                                                     \
+  add(                                                                                          \
+      (adacc_tape_call){                                                                        \
+          .name = #kernel, .kernel = run_##kernel, .user = layers + (l), .reads = __VA_ARGS__}, \
+      first, outputs)
 
-static int probing_step(void* user) {
-  (void)user;
-  if (adacc_begin(stash) < 0) return 1;
-  return forward(), backward(), 0;
-}
-
+static int step_of_tape(void* user) { return (void)user, forward(), backward(), 0; }
+static void log_line(void* user, const char* line) { (void)user, printf("%s\n", line); }
 static size_t activation_bytes;
 
 static void make_room(void) {
-  stash = have(adacc_create());
-  int h = DESCRIBE(embedding, 0, 1, (adacc_ids){0}, (adacc_ids){0});
+  tape = have(adacc_tape_create());
+  ADD(embedding, 0, EMBEDDED, 1, {0});
   for (int l = 0; l < L; ++l) {
-    const int ln1 = DESCRIBE(norm1, 2 * l, 2, ADACC_IDS(h), ADACC_IDS(h, ADACC_OUTPUT(1)));
-    const int qkv = DESCRIBE(qkv, 2 * l, 1, ADACC_IDS(ln1), ADACC_IDS(ln1));
-    const int att = DESCRIBE(attention, 2 * l, 2, ADACC_IDS(qkv), ADACC_IDS(qkv, ADACC_OUTPUT(0)));
-    const int h2 = DESCRIBE(h2, 2 * l, 1, ADACC_IDS(h, att + 1), ADACC_IDS(att + 1));
-    const int ln2 = DESCRIBE(norm2, 2 * l + 1, 2, ADACC_IDS(h2), ADACC_IDS(h2, ADACC_OUTPUT(1)));
-    const int fc = DESCRIBE(fc, 2 * l + 1, 1, ADACC_IDS(ln2), ADACC_IDS(ln2));
-    const int active = DESCRIBE(gelu, 2 * l + 1, 1, ADACC_IDS(fc), ADACC_IDS(fc));
-    h = DESCRIBE(h, 2 * l + 1, 1, ADACC_IDS(h2, active), ADACC_IDS(active));
+    const int in = input_of(l), ln1 = id_of(l, LN1), qkv = id_of(l, QKV), y = id_of(l, ATTY);
+    const int h2 = id_of(l, H2), ln2 = id_of(l, LN2), fc = id_of(l, FC), active = id_of(l, GELU);
+    ADD(norm1, l, ln1, 2, {in}, .saves = {in, ADACC_OWN(1)});
+    ADD(qkv, l, qkv, 1, {ln1}, .saves = {ln1});
+    ADD(attention, l, y - 1, 2, {qkv}, .saves = {qkv, ADACC_OWN(0)},
+        .backward_bytes = sizeof(float) * (size_t)T);
+    ADD(h2, l, h2, 1, {in, y}, .saves = {y});
+    ADD(norm2, l, ln2, 2, {h2}, .saves = {h2, ADACC_OWN(1)});
+    ADD(fc, l, fc, 1, {ln2}, .saves = {ln2});
+    ADD(gelu, l, active, 1, {fc}, .saves = {fc});
+    ADD(h, l, id_of(l, H), 1, {h2, active}, .saves = {active});
   }
-  const int lnf = DESCRIBE(normf, 2 * L, 2, ADACC_IDS(h), ADACC_IDS(h, ADACC_OUTPUT(1)));
-  DESCRIBE(probs, 2 * L, 1, ADACC_IDS(lnf), ADACC_IDS(lnf, ADACC_OUTPUT(0)));
-  size_t whole = (size_t)(N * C), most = 0;
-  for (int id = 0; id < activation_count(); ++id) whole += (size_t)N * columns_of(id);
-  for (int stage = 0; stage <= 2 * L; ++stage) {
-    if (stage_floats(stage) > most) most = stage_floats(stage);
-    must(adacc_stage_bytes(stash, stage, sizeof(float) * stage_floats(stage)));
-  }
-  must(adacc_carry(stash, "dh", sizeof(float) * (size_t)(N * C), 2 * L, 0));
+  ADD(normf, 0, head_id(LNF), 2, {input_of(L)}, .saves = {input_of(L), ADACC_OWN(1)});
+  ADD(probs, 0, head_id(PROBS), 1, {head_id(LNF)}, .saves = {head_id(LNF), ADACC_OWN(0)},
+      .backward_bytes = sizeof(float) * (size_t)(N * VOCABULARY));
   const adacc_gradient gradient = {grads, param_count};
-  must(adacc_measure(stash, 0));
-  if (tolerance > 0) must(adacc_probe(stash, probing_step, NULL, &gradient, 1));
-  adacc_outcome plan;
-  must(adacc_plan(stash, sizeof(float) * (whole + most) / 100 * (size_t)percent, tolerance, &plan));
-  printf(
-      "planned in %.3f s: %.3f of the time of retaining everything, gap %.4f, smallest %zu bytes\n",
-      plan.solve_seconds, plan.seconds / plan.retain_seconds, plan.gap,
-      adacc_smallest_budget(stash, tolerance));
-  activation_bytes = adacc_arena_bytes(stash);
-  must(adacc_bind(stash, allocate(activation_bytes / sizeof(float) + 17), activation_bytes + 64));
+  const adacc_tape_request request = {.budget_bytes = whole_bytes() / 100 * (size_t)percent,
+                                      .tolerance = tolerance,
+                                      .step = step_of_tape,
+                                      .gradients = &gradient,
+                                      .gradient_count = 1,
+                                      .log = log_line};
+  must(adacc_tape_start(tape, &request));
+  activation_bytes = adacc_tape_arena_bytes(tape);
 }
 
 #endif
 
+// Reads digits with at most one point, which atof would look for as the host's locale says. Returns 0 if
+// `text` is something else.
+static int read_decimal(const char* text, double* value) {
+  double digits = 0, one = 1;
+  int count = 0, behind = 0;
+  for (; *text != '\0'; ++text) {
+    if (*text == '.' && !behind) {
+      behind = 1;
+      continue;
+    }
+    if (*text < '0' || *text > '9' || ++count > 15) return 0;
+    digits = 10 * digits + (*text - '0');
+    if (behind) one *= 10;
+  }
+  *value = digits / one;
+  return count > 0;
+}
+
 int main(int argc, char** argv) {
   int* const numbers[] = {&L, &NH, &C, &T, &B, &steps, &percent};
-  for (int i = 1; i < argc && i <= 7; ++i) *numbers[i - 1] = atoi(argv[i]);
-  if (argc > 8) tolerance = atof(argv[8]);
+  for (int i = 1; i < argc && i <= 8; ++i) {
+    double value = 0;
+    if (!read_decimal(argv[i], &value) || (i < 8 && (value != floor(value) || value > 1e9)))
+      return fprintf(stderr, "argument %d is %s; expected %s\n", i, argv[i],
+                     i < 8 ? "a whole number" : "a number such as 0.01"),
+             2;
+    if (i < 8) *numbers[i - 1] = (int)value;
+    else tolerance = value;
+  }
   if (L < 1 || NH < 1 || C < NH || C % NH != 0 || T < 2 || B < 1 || B * T % 4 != 0 || percent < 1)
     return fprintf(stderr, "channels are a multiple of heads, and batch * length one of 4\n"), 2;
   N = B * T;
@@ -570,9 +606,6 @@ int main(int argc, char** argv) {
   double least = 1e9;
   for (int step = 1; step <= steps; ++step) {
     const double start = cpu_seconds();
-#ifdef WITH_ADACC
-    must(adacc_begin(stash));
-#endif
     const float loss = forward();
     backward();
     const double took = cpu_seconds() - start;

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and
-/// activations kept as a plan says. No layer, no combinator: only the lines with `stash` are new.
-#include <adacc/core/steady_clock.hpp>
-#include <adacc/plan/exhaustive/planner.hpp>
-#include <adacc/stash/measure.hpp>
-#include <adacc/stash/stash.hpp>
+/// A plain C-style trainer, before and after: the same kernels, the same loop, the same bits, and activations kept as a
+/// plan says. No layer, no combinator: only the lines with `tape` are new. Gradients stay in the trainer's own memory.
+#include <adacc/stash/tape_start.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -75,88 +72,76 @@ static double step_before(float z[L][N], float h[L][N]) {
   return mean;
 }
 
-// ---- With a stash, z[L][N] and h[L][N] become one row of each, and an arena. ----
+// ---- With a tape, z[L][N] and h[L][N] are gone. ----
 
-static adacc::Result<double> step_after(adacc::Stash<>& stash, const int* z_id, const int* h_id,
-                                        float* z, float* h) {
-  adacc::Cpu cpu;
-  if (adacc::Error why = stash.begin(cpu)) return why;
+struct Ids {
+  int z[L], h[L];
+};
+
+/// Kernels in the order of forward: what each reads and writes, and what its backward reads.
+static Ids describe(adacc::Tape<>& tape) {
+  const adacc::Shape shape(B, C);
+  Ids id;
   for (int l = 0; l < L; ++l) {
-    linear(l ? h : input, w + l * W, z);
-    if (adacc::Error why = stash.put(z_id[l], {z, adacc::Shape(B, C)})) return why;
-    softsign(z, h);
-    if (adacc::Error why = stash.put(h_id[l], {h, adacc::Shape(B, C)})) return why;
+    const auto x = l ? adacc::StashList{id.h[l - 1]} : adacc::StashList{};
+    id.z[l] = tape.kernel({.name = "linear", .reads = x, .writes = {{"z", shape}}, .saves = x},
+                          [l](const adacc::TapeCall<float>& k) {
+                            linear(l ? k.in(0).data() : input, w + l * W, k.out(0).data());
+                          });
+    id.h[l] = tape.kernel(
+        {.name = "softsign", .reads = {id.z[l]}, .writes = {{"h", shape}}, .saves = {id.z[l]}},
+        [](const adacc::TapeCall<float>& k) { softsign(k.in(0).data(), k.out(0).data()); });
   }
-  const double mean = loss(h, dy);
+  return id;
+}
+
+static adacc::Result<double> step_after(adacc::Tape<>& tape, adacc::Cpu& cpu, const Ids& id) {
+  if (adacc::Error why = tape.begin(cpu)) return why;
+  if (adacc::Error why = tape.run()) return why;
+  const double mean = loss(tape.value(id.h[L - 1]).data(), dy);
   for (int l = L - 1; l >= 0; --l) {
-    if (adacc::Error why = stash.enter(l)) return why;
-    const auto saved_z = stash.get(z_id[l]);
-    if (!saved_z) return saved_z.error;
-    softsign_backward(saved_z->data(), dy, dz);
-    const auto x = l ? stash.get(h_id[l - 1]) : adacc::View<const float>(input, adacc::Shape(B, C));
-    if (!x) return x.error;
-    linear_backward(x->data(), w + l * W, dz, dy, dw + l * W);
+    if (adacc::Error why = tape.backward(tape.kernel_of(id.h[l]))) return why;
+    softsign_backward(tape.value(id.z[l]).data(), dy, dz);
+    if (adacc::Error why = tape.backward(tape.kernel_of(id.z[l]))) return why;
+    linear_backward(l ? tape.value(id.h[l - 1]).data() : input, w + l * W, dz, dy, dw + l * W);
   }
-  update();
+  if (adacc::Error why = tape.end()) return why;
   return mean;
 }
 
 int main() {
-  alignas(64) static float rows[2 * L][N];
-  alignas(64) static std::byte arena[sizeof rows];
+  static float rows[2 * L][N];
   double expected[steps];
   fill(input, N, 1), fill(target, N, 2), fill(w, L * W, 3);
-  const double start = adacc::steady_seconds();
   for (double& mean : expected) mean = step_before(rows, rows + L);
-  const double step_seconds = (adacc::steady_seconds() - start) / steps;
 
-  // What each kernel reads and writes, what its backward reads, and how it is called again: all that a
-  // plan has to know.
-  struct Product {
-    const float *x, *weight;
-    void operator()(const adacc::View<const float>* h, adacc::View<float> z) const {
-      linear(x ? x : h[0].data(), weight, z.data());
-    }
-  } product[L];
-  const auto activate = [](const adacc::View<const float>* z, adacc::View<float> h) {
-    softsign(z[0].data(), h.data());
-  };
-  adacc::StashModel<> model;
-  const adacc::Shape shape(B, C);
-  int z[L], h[L];
-  for (int l = 0; l < L; ++l) {
-    const auto x = l ? adacc::StashList{h[l - 1]} : adacc::StashList{};
-    product[l] = {l ? nullptr : input, w + l * W};
-    z[l] = model.kernel({.reads = x, .writes = {{"z", shape}}, .backward_reads = x, .stage = l},
-                        product[l]);
-    h[l] = model.kernel(
-        {.reads = {z[l]}, .writes = {{"h", shape}}, .backward_reads = {z[l]}, .stage = l},
-        activate);
-  }
-  model.kernel({.reads = {h[L - 1]}, .stage = L});  // the loss, which makes its gradient in forward
-  const adacc::Graph graph = *model.graph();
+  adacc::Tape<> tape;
   adacc::Cpu cpu;
-  const auto profile = measure_stash(model, cpu, {arena, adacc::Shape(sizeof arena)},
-                                     {.clock = adacc::steady_seconds, .step_seconds = step_seconds});
-  if (!profile) return printf("%s\n", profile.error.text()), 1;
+  const Ids id = describe(tape);
+  const auto first_step = [&]() -> adacc::Result<adacc::Array<adacc::View<const float>>> {
+    static float gradient[L * W];
+    fill(w, L * W, 3), memset(dw, 0, sizeof dw);
+    const auto mean = step_after(tape, cpu, id);
+    if (!mean) return mean.error;
+    memcpy(gradient, dw, sizeof dw);
+    adacc::Array<adacc::View<const float>> gradients;
+    gradients.push_back({gradient, adacc::Shape(L * W)});
+    return gradients;
+  };
+  if (const auto why = tape.start(cpu, {.percent = 100}, first_step))
+    return printf("%s\n", why.text()), 1;
   for (const std::size_t percent : {100U, 70U, 50U, 35U}) {
-    const auto plan = adacc::plan_exhaustively(graph, *profile,
-                                               {.budget_bytes = sizeof rows / 100 * percent,
-                                                .tolerance = 0,
-                                                .clock = adacc::steady_seconds});
-    if (!plan) return printf("%s\n", plan.error.text()), 1;
-    auto stash = adacc::Stash<>::make(model, plan->plan);
-    if (!stash) return printf("%s\n", stash.error.text()), 1;
-    if (const auto why = stash->bind({arena, adacc::Shape(sizeof arena)}))
+    if (const auto why = tape.set_budget(sizeof rows / 100 * percent))
       return printf("%s\n", why.text()), 1;
-    fill(w, L * W, 3);
+    fill(w, L * W, 3), memset(dw, 0, sizeof dw);
     int same = 0;
     for (const double before : expected) {
-      const auto mean = step_after(*stash, z, h, rows[0], rows[1]);
+      const auto mean = step_after(tape, cpu, id);
       if (!mean) return printf("%s\n", mean.error.text()), 1;
+      update();
       same += *mean == before;
     }
-    printf("%8zu bytes of %zu: %d of %d losses have the same bits\n", stash->arena_bytes(),
+    printf("%8zu bytes of %zu: %d of %d losses have the same bits\n", tape.arena_bytes(),
            sizeof rows, same, steps);
     if (same != steps) return 1;
   }

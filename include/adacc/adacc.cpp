@@ -9,6 +9,7 @@
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)
 
 #include "adacc_c.hpp"
+#include "adacc_tape.hpp"
 
 using namespace adacc;
 using namespace adacc::c;
@@ -428,6 +429,117 @@ void* adacc_carried(adacc_stash* stash, int id) {
     if (!memory) return misuse(memory.error), nullptr;
     return memory->data();
   });
+}
+
+adacc_tape* adacc_tape_create(void) {
+  return guarded<adacc_tape*>(nullptr, [] { return new adacc_tape; });
+}
+
+void adacc_tape_destroy(adacc_tape* tape) {
+  if (tape != nullptr && !tape->starting) delete tape;
+}
+
+int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_tape_call(tape, call)) return misuse(why);
+    return add_to(*tape, *call);
+  });
+}
+
+int adacc_tape_kernels(const adacc_tape* tape) {
+  if (tape == nullptr) return misuse(no_tape("adacc_tape_kernels"));
+  return tape->tape.kernels();
+}
+
+int adacc_tape_kernel_of(const adacc_tape* tape, int id) {
+  if (tape == nullptr) return misuse(no_tape("adacc_tape_kernel_of"));
+  const int kernel = tape->tape.kernel_of(id - 1);
+  if (kernel >= 0) return kernel + 1;
+  return misuse(Error::say("adacc_tape_kernel_of: there is no activation ", id,
+                           "; kernels make 1 to ", tape->activations));
+}
+
+int adacc_tape_start(adacc_tape* tape, const adacc_tape_request* request) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_request(tape, request)) return misuse(why);
+    if (const Error why = start(*tape, *request)) return failed(why);
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_tape_set_budget(adacc_tape* tape, size_t budget_bytes) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_set_budget"));
+    if (!tape->started)
+      return misuse(Error::say("adacc_tape_set_budget comes after adacc_tape_start"));
+    if (const Error why = tape->tape.set_budget(budget_bytes)) return failed(why);
+    tape->report = tape_report(tape->tape.outcome(), tape->tape.stash().program());
+    return int{ADACC_OK};
+  });
+}
+
+size_t adacc_tape_arena_bytes(const adacc_tape* tape) {
+  if (tape == nullptr) return misuse(no_tape("adacc_tape_arena_bytes")), 0U;
+  return tape->started ? tape->tape.arena_bytes() : 0;
+}
+
+const char* adacc_tape_report(adacc_tape* tape) {
+  if (tape == nullptr) return misuse(no_tape("adacc_tape_report")), nullptr;
+  return tape->report.c_str();
+}
+
+const char* adacc_tape_policy(const adacc_tape* tape, int id) {
+  if (tape == nullptr) return misuse(no_tape("adacc_tape_policy")), nullptr;
+  if (!tape->started)
+    return misuse(Error::say("adacc_tape_policy comes after adacc_tape_start")), nullptr;
+  if (id < 1 || id > tape->activations)
+    return misuse(Error::say("adacc_tape_policy: there is no activation ", id,
+                             "; kernels make 1 to ", tape->activations)),
+           nullptr;
+  return name_of(tape->tape.stash().plan()[id - 1]);
+}
+
+int adacc_tape_begin(adacc_tape* tape) {
+  return on_tape(tape, "adacc_tape_begin", [&] { return tape->tape.begin(tape->cpu); });
+}
+
+int adacc_tape_run(adacc_tape* tape, int first, int last) {
+  return on_tape(tape, "adacc_tape_run", [&] { return tape->tape.run(first - 1, last); });
+}
+
+int adacc_tape_backward(adacc_tape* tape, int k) {
+  return on_tape(tape, "adacc_tape_backward", [&] { return tape->tape.backward(k - 1); });
+}
+
+const void* adacc_tape_value(adacc_tape* tape, int id) {
+  return guarded<const void*>(nullptr, [&]() -> const void* {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_value")), nullptr;
+    const void* const there = tape->tape.value(id - 1).data();
+    if (there == nullptr) misuse(tape->tape.error());
+    return there;
+  });
+}
+
+float* adacc_tape_grad(adacc_tape* tape, int id) {
+  return guarded<float*>(nullptr, [&]() -> float* {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_grad")), nullptr;
+    float* const there = tape->tape.grad(id - 1).data();
+    if (there == nullptr) misuse(tape->tape.error());
+    return there;
+  });
+}
+
+void* adacc_tape_backward_workspace(adacc_tape* tape) {
+  return guarded<void*>(nullptr, [&]() -> void* {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_backward_workspace")), nullptr;
+    void* const there = tape->tape.backward_workspace().data();
+    if (there == nullptr) misuse(tape->tape.error());
+    return there;
+  });
+}
+
+int adacc_tape_end(adacc_tape* tape) {
+  return on_tape(tape, "adacc_tape_end", [&] { return tape->tape.end(); });
 }
 
 }  // extern "C"

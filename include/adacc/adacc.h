@@ -281,6 +281,105 @@ void* adacc_stage_memory(adacc_stash* stash);
  * until the last one ends, also between two stages. At first it holds anything. */
 void* adacc_carried(adacc_stash* stash, int id);
 
+/* ==== A tape: the trainer's kernels, which adacc runs. ====
+ *
+ * A stash whose calls are made for the trainer: forward is a list of kernels, each written once, as a function
+ * that also computes its outputs again. Gradients have a place, too. Backward stays the trainer's own.
+ *
+ *     once    adacc_tape_create, adacc_tape_kernel for each kernel of forward, adacc_tape_start
+ *     step    adacc_tape_begin
+ *             forward:   adacc_tape_run(first, last)
+ *             backward:  adacc_tape_backward(k), adacc_tape_value(id), adacc_tape_grad(id), ...
+ *             adacc_tape_end: the first error of the step
+ *
+ * Activations and kernels are numbered from 1, so a list in a struct ends by itself: {.reads = {h, z}}. */
+
+typedef struct adacc_tape adacc_tape;
+
+enum { ADACC_MOST_READS = 16, ADACC_MOST_WRITES = 8 };
+
+/* An output of a kernel: rows x columns floats, or `bytes` of anything. Names are copied. */
+typedef struct {
+  const char* name;
+  size_t rows, columns;
+  size_t bytes;
+  int codecs[3]; /* that may encode it, until a 0 */
+  int gradient;  /* not 0: the tape has its gradient, adacc_tape_grad() */
+  int zeroed;    /* not 0: its memory is 0 before the kernel runs, for kernels that do not write all of it */
+} adacc_tape_output;
+
+/* Among the activations that a backward reads: output i of the kernel itself, from 0 on. */
+#define ADACC_OWN(i) (-1 - (i))
+
+/* One call of a kernel in forward. Fields that are left out are none. */
+typedef struct {
+  const char* name;
+  adacc_kernel kernel;
+  void* user;                                  /* for the kernel; must outlive the tape */
+  int reads[ADACC_MOST_READS];                 /* activations that the kernel reads: its sources */
+  adacc_tape_output writes[ADACC_MOST_WRITES]; /* until one without a name */
+  int saves[ADACC_MOST_READS];                 /* activations that its backward reads: ids, or ADACC_OWN(i) */
+  size_t workspace_bytes;                      /* of the kernel */
+  size_t backward_bytes;                       /* of its backward: adacc_tape_backward_workspace() */
+  int once;                                    /* not 0: it runs in forward alone, because another run differs */
+} adacc_tape_call;
+
+/* Null if there is no memory. */
+adacc_tape* adacc_tape_create(void);
+/* Null is allowed. */
+void adacc_tape_destroy(adacc_tape* tape);
+
+/* Adds the next kernel of forward; the id of its first output, behind which the others follow, or 0 if it writes
+ * nothing. Kernels are numbered from 1 in this order. */
+int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call);
+/* Kernels so far, and the kernel that makes activation `id`. */
+int adacc_tape_kernels(const adacc_tape* tape);
+int adacc_tape_kernel_of(const adacc_tape* tape, int id);
+
+/* One of `percent` and `budget_bytes` is given, and `step` with its gradients. */
+typedef struct {
+  double percent;       /* of the memory that retaining everything takes */
+  size_t budget_bytes;  /* of values, kept activations, gradients and workspaces together */
+  double tolerance;     /* of the gradient's relative squared error; 0: every bit as without a tape */
+  double setup_seconds; /* for probing codecs, and then for planning; 0: 10 */
+  adacc_step step;      /* a step from adacc_tape_begin to adacc_tape_end, with all kernels */
+  void* user;
+  const adacc_gradient* gradients; /* of parameters, which the step leaves there */
+  size_t gradient_count;
+  void* memory; /* lent to the tape, which starts 64-byte aligned; null: the tape takes its own */
+  size_t memory_bytes;
+  int check;    /* not 0: steps look for mistakes of kernels and backward. Do this once for every trainer */
+  int evolving; /* not 0: the plan follows times and errors that later steps show */
+  void (*log)(void* log_user, const char* line); /* gets progress and the plan, a line each; null: nobody */
+  void* log_user;
+} adacc_tape_request;
+
+/* Runs steps of the trainer, times kernels, probes codecs if there is a tolerance, plans, takes memory. */
+int adacc_tape_start(adacc_tape* tape, const adacc_tape_request* request);
+/* Plans for another budget, between steps; nothing changes if that fails. */
+int adacc_tape_set_budget(adacc_tape* tape, size_t budget_bytes);
+/* Bytes that the plan takes; 0 before adacc_tape_start. */
+size_t adacc_tape_arena_bytes(const adacc_tape* tape);
+/* The plan in a line. Valid until the next call; empty before adacc_tape_start. */
+const char* adacc_tape_report(adacc_tape* tape);
+/* The policy of activation `id`: "retain", "recompute", or the name of a codec. */
+const char* adacc_tape_policy(const adacc_tape* tape, int id);
+
+/* After an error, all functions of a step do nothing and fail until adacc_tape_end, which returns the first one. */
+int adacc_tape_begin(adacc_tape* tape);
+/* Runs kernels `first` to `last` of forward. A step may end forward before the last kernel: kernels that did not
+ * run have no backward in it. */
+int adacc_tape_run(adacc_tape* tape, int first, int last);
+/* The backward of kernel k begins: from the last kernel that ran to the first; kernels may be left out. */
+int adacc_tape_backward(adacc_tape* tape, int k);
+/* Activation `id`: in forward an output of the last kernel that ran, or one that a kernel to come reads; in
+ * backward one that the kernel saves. Not to be written. */
+const void* adacc_tape_value(adacc_tape* tape, int id);
+/* The gradient of activation `id`, to be added to: 0 when the backward of its last reader begins. */
+float* adacc_tape_grad(adacc_tape* tape, int id);
+void* adacc_tape_backward_workspace(adacc_tape* tape);
+int adacc_tape_end(adacc_tape* tape);
+
 #ifdef __cplusplus
 }
 #endif

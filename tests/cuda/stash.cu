@@ -21,7 +21,7 @@
 #include <memory>
 #include <string>
 
-#include "docs_stash.cuh"
+#include "docs_stash_calls.cuh"
 #include "on_device.hpp"
 #include "stash_checks.cuh"
 #include "stash_evolving.cuh"
@@ -440,7 +440,7 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
   }
 }
 
-/// The trainer of docs/stash.md under its plan has the derivatives of its formula.
+/// The trainer of docs/stash_calls.md under its plan has the derivatives of its formula.
 void check_documented(cudaStream_t stream) {
   const Device<float> x(numbers(N, 4, 2)), y(N), dx(std::vector<float>(N, 1));
   Chain chain{stream, x.data, y.data, dx.data};
@@ -453,13 +453,13 @@ void check_documented(cudaStream_t stream) {
   if (!fine(made.error) || !fine(chain.step(*made))) return;
   fine(cudaStreamSynchronize(stream));
   const std::vector<float> slopes = dx.list(), from = numbers(N, 4, 2);
-  expect(made->store_bytes() > 0 && made->plan()[3].recomputes(), "the plan of docs/stash.md");
+  expect(made->store_bytes() > 0 && made->plan()[3].recomputes(), "the plan of docs/stash_calls.md");
   for (std::size_t i = 0; i < N; ++i) {
     float at[L + 1] = {from[i]}, slope = 1;
     for (int l = 0; l < L; ++l) at[l + 1] = at[l] / (1 + std::fabs(at[l]));
     for (int l = L - 1; l >= 0; --l) slope /= (1 + std::fabs(at[l])) * (1 + std::fabs(at[l]));
     if (!(std::fabs(slopes[i] / slope - 1) < 1e-5F))
-      return expect(false, "docs/stash.md: gradients");
+      return expect(false, "docs/stash_calls.md: gradients");
   }
 }
 

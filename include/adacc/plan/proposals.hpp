@@ -81,14 +81,22 @@ struct SmallestPlan {
   const char* name = inst.op == Op::loss_gradient ? graph.loss.name : graph.node(inst.node).name;
   // Searches that sum whole buffers do not see the padding of the last one in an arena.
   const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
+  // A stage of a caller's backward is a node without an activation, behind all that have one. It has a number or,
+  // if the caller said so, a name.
+  const bool stage = inst.op == Op::backward && graph.node(inst.node).is_stage();
+  int number = inst.node;
+  for (int k = 0; stage && k < graph.node_count(); ++k) number -= !graph.node(k).is_stage();
+  const bool named = stage && __builtin_strcmp(name, "stage") != 0;
+  const Error where = named   ? Error::say(" of ", name)
+                      : stage ? Error::say(" stage ", number)
+                              : Error::say(" of activation ", number, " (", name, ")");
   return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
                     smallest.proven() ? ": the smallest that can be met is "
                     : close           ? ": the smallest that can be met is about "
                                       : ": the smallest known that can be met is ",
                     shown(smallest.arena_bytes), ", limited by ",
-                    inst.again ? "the recomputing " : "", name_of(inst.op), " of activation ",
-                    inst.node, " (", name, "), instruction ", worst, " of ",
-                    schedule.instructions.size());
+                    inst.again ? "the recomputing " : "", name_of(inst.op), where.text(),
+                    ", instruction ", worst, " of ", schedule.instructions.size());
 }
 
 namespace detail {

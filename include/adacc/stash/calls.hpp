@@ -15,11 +15,13 @@ struct StashProgress {
   static constexpr int none = -1;
 
   bool under_way = false;
-  int next = 0;       ///< the next activation to be put
-  int stage = none;   ///< the backward stage that is on, or was the last one
-  bool left = false;  ///< that stage is over
-  Error failed;       ///< what ended the step before its time
+  int next = 0;        ///< the next activation to be put
+  int made = 1 << 30;  ///< activations from this one on were not made: forward stopped before
+  int stage = none;    ///< the backward stage that is on, or was the last one
+  bool left = false;   ///< that stage is over
+  Error failed;        ///< what ended the step before its time
 
+  bool was_made(int id) const { return id < made; }
   bool stage_is_on() const { return under_way && stage != none && !left; }
   bool goes_on() const { return under_way && !(stage == 0 && left) && !failed; }
 };
@@ -33,11 +35,24 @@ class StashCalls {
 
   Error check_put(int id) const {
     if (const Error why = check_known("put", id)) return why;
+    if (!at_.was_made(id))
+      return Error::misuse("put of ", name(id), ": forward was said to end before ",
+                           name(at_.made));
     if (id < at_.next)
       return Error::misuse("put of ", name(id), ": it was put already in this step");
     if (id > at_.next)
       return Error::misuse("put of ", name(id), " before ", name(at_.next),
                            ": activations are put in the order in which they were registered");
+    return {};
+  }
+
+  Error check_stop() const {
+    if (at_.failed) return at_.failed;
+    if (!at_.under_way)
+      return Error::misuse("forward cannot end before begin(): no step is under way");
+    if (at_.stage != none)
+      return Error::misuse("forward cannot end: backward stage ", at_.stage,
+                           " was entered already");
     return {};
   }
 
@@ -58,6 +73,11 @@ class StashCalls {
                            ": they go from the highest number to the lowest");
     if (at_.left && stage == at_.stage)
       return Error::misuse("backward stage ", stage, " is over already in this step");
+    for (const int id : graph_.backward_reads(activations_ + stage))
+      if (!at_.was_made(id))
+        return Error::misuse("backward stage ", stage, " reads ", name(id),
+                             ", which forward did not make in this step: it ended before ",
+                             name(at_.made));
     return {};
   }
 

@@ -78,6 +78,7 @@ class CheckedStash {
     for (Copies& copies : copies_) copies.is_placed = copies.is_given = false;
     entered_ = false;
     next_ = 0;
+    made_ = activations();
     begun_ = true;
     entered_stages_.assign(static_cast<std::size_t>(graph().node_count() - activations()), false);
     return {};
@@ -104,6 +105,12 @@ class CheckedStash {
     if (const Error why = check_place(id)) return why;
     if (const Error why = stash_.put_bytes(id, value)) return why;
     return keep(id, value.data());
+  }
+
+  Error stop_forward() {
+    if (const Error why = stash_.stop_forward()) return why;
+    made_ = next_;
+    return {};
   }
 
   Error enter(int stage) {
@@ -280,7 +287,7 @@ class CheckedStash {
         "captured, or an activation that is not listed";
     const char* later =
         "at the last stage that may want it: what it captured has changed while backward ran";
-    for (int id = activations(); id-- > 0;) {
+    for (int id = made_; id-- > 0;) {
       if (graph().maker_of(id) != id) continue;
       if (entered_ && copies(id).last_use != stage) continue;
       if (const Error why = check_callable(id, entered_ ? later : late)) return why;
@@ -428,6 +435,7 @@ class CheckedStash {
   std::vector<Carried> carried_;
   GuardedBlock stage_memory_{0};
   int next_ = 0;
+  int made_ = 0;  ///< activations from this one on are not made in this step
   int stage_ = -1;
   bool begun_ = false;
   bool entered_ = false;

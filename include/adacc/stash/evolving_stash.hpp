@@ -114,6 +114,7 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::put_bytes;
   using Plain::scratch;
   using Plain::stage_memory;
+  using Plain::stop_forward;
 
   void poison_dead(bool poison) {
     poisons_ = poison;

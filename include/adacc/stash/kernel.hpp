@@ -157,7 +157,8 @@ template <class Model>
 struct StashKernel {
   static constexpr int own_stage = -1;
 
-  StashList reads = {};  ///< ids of what forward of it reads
+  const char* name = "";  ///< in errors; must outlive all that is made of the model
+  StashList reads = {};   ///< ids of what forward of it reads
   StashListOf<StashOutput<Model>> writes =
       {};                          ///< what it makes, in the order of the callable's outputs
   StashReads backward_reads = {};  ///< what its backward reads, of these or any other

@@ -355,10 +355,18 @@ class StashModel {
     const int first = activation_count();
     const int stage =
         call.stage == StashKernel<StashModel>::own_stage ? registry_.stages : call.stage;
-    const KernelName name{kernels_++, call.writes.empty() ? "" : call.writes[0].name};
+    const KernelName name{kernels_++, *call.name != '\0'    ? call.name
+                                      : call.writes.empty() ? ""
+                                                            : call.writes[0].name};
     if (stage < 0 || stage >= most_stages)
       fail(name, "has a stage whose number is negative, or a million and more");
     else if (stage >= registry_.stages) registry_.stages = stage + 1;
+    if (*call.name != '\0' && stage >= 0 && stage < most_stages) {
+      while (registry_.stage_names.size() <= static_cast<std::size_t>(stage))
+        registry_.stage_names.push_back("");
+      const char*& of_stage = registry_.stage_names[static_cast<std::size_t>(stage)];
+      if (*of_stage == '\0') of_stage = call.name;
+    }
     for (const StashOutput<StashModel>& output : call.writes) describe(output, call, stage);
     if (call.writes.size() != outputs)
       fail(name, "writes ", call.writes.size(), " activations, and kernel<", outputs,
@@ -381,6 +389,9 @@ class StashModel {
         for (std::size_t i = 0; i < call.writes.size(); ++i)
           entry(first + static_cast<int>(i)).sources.push_back(id);
     }
+    // One call makes all of them: their places are there together, whether it can be called again or not.
+    for (std::size_t i = 1; !again && i < call.writes.size(); ++i)
+      entry(first + static_cast<int>(i)).made_by = first;
     for (const StashRead& read : call.backward_reads) {
       const int id = resolve(read, call, first, name);
       if (id < 0) break;

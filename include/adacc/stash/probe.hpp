@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../core/clock.hpp"
 #include "../cost/gradient_errors.hpp"
 #include "../cost/nearest_sources.hpp"
 #include "stash.hpp"
@@ -43,6 +44,15 @@ constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& m
 
 }  // namespace detail
 
+/// How long probing may take, and who is told of its progress.
+struct StashProbing {
+  ClockRef clock = {};
+  double most_seconds =
+      0;  ///< behind them nothing more is probed: other errors stay estimates. 0: no limit
+  void (*progress)(void* user, int probed, int of) = nullptr;  ///< null: nobody
+  void* user = nullptr;
+};
+
 /// The arena in which probe_stash() probes all activations of a kind at once; 0 if nothing is to
 /// be probed. In less it probes fewer at a time, and says so if that is too little.
 template <class T, class Context>
@@ -69,11 +79,14 @@ constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
 /// stash_probing_bytes(model), or fewer. All is compared with steps under `base`, a plan that loses
 /// nothing: one that retains everything, unless the caller has no memory for that. The sketches are
 /// made by `context`, under its key: another key, other projections. They are made on the host: a
-/// step on a device waits for its gradients and returns copies in the host's memory.
+/// step on a device waits for its gradients and returns copies in the host's memory. `how` limits the time.
 template <class T, class Context, class TrainStep>
 Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes arena,
                   const TrainStep& step, GradientErrors& errors, CostProfile& profile,
-                  const Plan& base = {}) {
+                  const Plan& base = {}, const StashProbing& how = {}) {
+  if (how.most_seconds != 0 && (!how.clock || !(how.most_seconds > 0)))
+    return Error::misuse("probing for a limited time needs a clock, and more than 0 seconds");
+  const double began = how.clock ? how.clock() : 0;
   const Result<Graph> graph = model.graph();
   if (!graph) return graph.error;
   if (const Error why = examine(*graph, profile)) return Error::misuse(why.text());
@@ -111,8 +124,15 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     return Error::misuse(
         "two steps under one plan gave different gradients: a step that probes starts from "
         "gradients of zero, on the same batch, and updates nothing");
-  for (const detail::StashProbe& probe : *probes)
+  int probed = 0;
+  for (const detail::StashProbe& probe : *probes) {
+    // The next one takes about as long as those before it.
+    const double passed = how.clock ? how.clock() - began : 0;
+    if (how.most_seconds > 0 && passed * (probed + 2) > how.most_seconds * (probed + 1)) break;
     if (const Error why = known.probe(probe.what, probe.pair, errors, sketch)) return why;
+    ++probed;
+    if (how.progress != nullptr) how.progress(how.user, probed, static_cast<int>(probes->size()));
+  }
 
   // What is carried, and could not be probed, follows from what could.
   errors.write(*graph, profile);

@@ -53,6 +53,7 @@ class StashRegistry {
   Array<StashActivation<T>> activations;
   int stages = 0;
   Array<std::size_t> stage_bytes;  ///< by stage; as many as were said
+  Array<const char*> stage_names;  ///< likewise: of a stage's first kernel that has a name
   Array<StashCarried> carried;
 
   constexpr int count() const { return static_cast<int>(activations.size()); }
@@ -123,6 +124,7 @@ class StashRegistry {
     node.value_outside = node.gradient_outside = true;
     const auto s = static_cast<std::size_t>(stage);
     if (s < stage_bytes.size()) node.backward_workspace = stage_bytes[s];
+    if (s < stage_names.size() && *stage_names[s] != '\0') node.name = stage_names[s];
     Array<int> read;
     for (int id = 0; id < count(); ++id)
       for (const int reader : activation(id).stages)

@@ -193,6 +193,19 @@ class Stash {
     return keep(id, value.data(), {});
   }
 
+  /// Forward ends here, earlier than the model says: a shorter batch, a sequence that ends. Activations that were
+  /// not put have no backward in this step, so no stage that reads one of them may be entered. Nothing changes
+  /// if all activations were put.
+  Error stop_forward() {
+    if (const Error why = calls().check_stop()) return why;
+    now_.step.made = now_.step.next;
+    while (now_.step.next < activations()) {
+      if (const Error why = end_forward({})) return why;
+      ++now_.step.next;
+    }
+    return {};
+  }
+
   /// Backward stage `stage` begins: all that it reads is there until the next one begins. Forward
   /// is over by then; stages follow each other from the highest number to the lowest, and may be
   /// left out. Entering the stage that is on changes nothing.
@@ -437,8 +450,10 @@ class Stash {
       if (++now_.at == list.size()) return {};
       const Instruction& inst = list[now_.at];
       if (is_transfer(inst.op)) {
-        if (const Error why = transfer(inst)) return why;
+        if (now_.step.was_made(inst.node))
+          if (const Error why = transfer(inst)) return why;
       } else if (inst.op == Op::encode) {
+        if (!now_.step.was_made(inst.node)) continue;
         const View<const T> x = inst.x < 0
                                     ? View<const T>(value.data(), Shape(value.rows(), value.cols()))
                                     : View<const T>(matrix(inst.node, inst.x));
@@ -480,7 +495,7 @@ class Stash {
 
   /// One instruction of backward: what a stage itself does is the caller's.
   Error execute(const Instruction& inst) {
-    if (inst.op == Op::backward) return {};
+    if (inst.op == Op::backward || !now_.step.was_made(inst.node)) return {};
     if (is_transfer(inst.op)) return transfer(inst);
     const auto id = static_cast<std::size_t>(inst.node);
     const double start = work_.start();

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+/// The description of a kernel on a Tape (stash/tape.hpp), and the arguments that its callable gets.
+#pragma once
+
+#include <cstddef>
+
+#include "kernel.hpp"
+#include "model.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// The arguments of a kernel: memory to read and to write, in forward and whenever outputs are computed again.
+/// Outputs and workspace hold anything at first, unless an output is Output::zeroed.
+template <class T>
+class TapeCall {
+ public:
+  TapeCall(const View<const T>* inputs, const View<T>* outputs, Bytes workspace)
+      : inputs_(inputs), outputs_(outputs), workspace_(workspace) {}
+
+  /// Activation i of TapeKernel::reads. Bytes are a view of T over the same memory.
+  const View<const T>& in(std::size_t i) const { return inputs_[i]; }
+  /// Output i, to be written whole.
+  const View<T>& out(std::size_t i) const { return outputs_[i]; }
+  template <class U>
+  const U* in_as(std::size_t i) const {
+    return static_cast<const U*>(static_cast<const void*>(inputs_[i].data()));
+  }
+  template <class U>
+  U* out_as(std::size_t i) const {
+    return static_cast<U*>(static_cast<void*>(outputs_[i].data()));
+  }
+  /// TapeKernel::workspace_bytes of scratch, 64-byte aligned.
+  Bytes workspace() const { return workspace_; }
+
+ private:
+  const View<const T>* inputs_;
+  const View<T>* outputs_;
+  Bytes workspace_;
+};
+
+/// Options of an output: {"att", shape, TapeOutputs::zeroed | TapeOutputs::gradient}.
+enum class TapeOutputs : unsigned char {
+  plain = 0,
+  /// The tape holds its gradient: Tape::grad(), zero at first, from the backward of the last kernel that reads the
+  /// output to the backward of the kernel that makes it.
+  gradient = 1,
+  /// Its memory is zero before the kernel runs, for kernels that do not write all of it.
+  zeroed = 2,
+};
+constexpr TapeOutputs operator|(TapeOutputs a, TapeOutputs b) {
+  return static_cast<TapeOutputs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool has(TapeOutputs options, TapeOutputs one) {
+  return (static_cast<unsigned>(options) & static_cast<unsigned>(one)) != 0;
+}
+
+/// An output of a kernel: elements of T of a shape, which `codecs` may encode, or bytes of anything.
+template <class T, class Context>
+struct TapeOutput {
+  using Model = StashModel<T, Context>;
+  using Codecs = StashListOf<StashCodec<Model>>;
+
+  StashOutput<Model> described;
+  TapeOutputs options = TapeOutputs::plain;
+
+  TapeOutput() = default;
+  TapeOutput(const char* name, Shape shape, const Codecs& codecs = {})
+      : described(name, shape, codecs) {}
+  TapeOutput(const char* name, Shape shape, TapeOutputs set, const Codecs& codecs = {})
+      : described(name, shape, codecs), options(set) {}
+  TapeOutput(const char* name, StashBytes bytes, TapeOutputs set = TapeOutputs::plain)
+      : described(name, bytes), options(set) {}
+};
+
+/// One call of a kernel in forward. Names must outlive the tape.
+template <class T, class Context>
+struct TapeKernel {
+  const char* name = "";  ///< in errors and reports
+  StashList reads = {};   ///< ids of activations that the kernel reads, in the order of in()
+  StashListOf<TapeOutput<T, Context>> writes =
+      {};                 ///< in the order of out(); none, for a kernel like an update
+  StashReads saves = {};  ///< activations that its backward reads: ids, and own outputs by name
+  std::size_t workspace_bytes = 0;  ///< of the kernel
+  std::size_t backward_bytes = 0;   ///< of its backward: Tape::backward_workspace()
+  /// The kernel runs in forward alone, because another run gives other results (a random mask, running means, a
+  /// queue of inputs). Its outputs are kept if backward wants them.
+  bool once = false;
+};
+
+}}  // namespace adacc::v0_1

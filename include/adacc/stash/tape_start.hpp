@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+/// How a Tape (stash/tape.hpp) gets from descriptions of kernels to a plan in memory: one call.
+///
+///   1. a step under a plan that retains everything, timed;
+///   2. if asked (and in debug builds), two steps that check callables and backward (stash/check.hpp);
+///   3. kernels and codecs are timed, on made-up values;
+///   4. if a tolerance is given, gradient errors of codecs are probed by steps, for `setup_seconds` at most;
+///   5. the plan within the budget, and its memory.
+#pragma once
+
+#include <string>
+
+#include "../core/number_text.hpp"
+#include "../core/steady_clock.hpp"
+#include "../plan/make_plan.hpp"
+#include "measure.hpp"
+#include "probe.hpp"
+#include "tape.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Options of Tape::start(). One of `percent` and `budget_bytes` is given.
+struct TapeStart {
+  double percent = 0;            ///< of the arena that retaining everything takes
+  std::size_t budget_bytes = 0;  ///< of the arena: values, kept activations, gradients, workspaces
+  double tolerance = 0;       ///< of the gradient's relative squared error; 0: the bits of no tape
+  double setup_seconds = 10;  ///< for probing, and then for planning
+  Bytes memory = {};          ///< lent, 64-byte aligned; none: the tape takes its own (on the host)
+  ClockRef clock =
+      steady_seconds;          ///< on a device one that waits for the stream (cost/measure.cuh)
+  bool check = ADACC_POISONS;  ///< steps that look for mistakes of the trainer (on the host)
+  bool evolving = false;       ///< the plan follows times and errors that later steps show
+  void (*log)(void* user,
+              const char* line) = nullptr;  ///< gets progress, and the report as the last line
+  void* user = nullptr;
+};
+
+namespace detail {
+
+/// The instruction at which an arena is fullest, and the buffers that lie there, in words: "backward of gelu: 2
+/// activations fc 1.0 MiB, ...".
+inline std::string fullest_place(const Program& program) {
+  struct Kind {  // buffers of one kind, of activations of one name
+    BufferKind kind;
+    const char* name;
+    int count;
+    std::size_t bytes;
+  };
+  const Schedule& schedule = program.schedule;
+  const auto worst = static_cast<int>(live_bytes_of(schedule).worst());
+  const Instruction& inst = schedule.instructions[static_cast<std::size_t>(worst)];
+  Array<Kind> kinds;
+  for (const Buffer& buffer : schedule.buffers) {
+    if (buffer.first < 0 || buffer.first > worst || buffer.last < worst || buffer.bytes == 0)
+      continue;
+    const bool owned = buffer.kind != BufferKind::lasting_gradient;
+    const char* const name = owned ? program.graph.node(buffer.activation).name : "";
+    std::size_t i = 0;
+    while (i < kinds.size() &&
+           (kinds[i].kind != buffer.kind || __builtin_strcmp(kinds[i].name, name) != 0))
+      ++i;
+    if (i == kinds.size()) kinds.push_back({buffer.kind, name, 0, 0});
+    ++kinds[i].count, kinds[i].bytes += buffer.bytes;
+  }
+  sort(kinds, [](const Kind& a, const Kind& b) { return a.bytes > b.bytes; });
+  std::string text =
+      std::string(name_of(inst.op)) + " of " + program.graph.node(inst.node).name + ":";
+  constexpr std::size_t named = 5;
+  for (std::size_t i = 0; i < kinds.size() && i < named; ++i)
+    text += std::string(i == 0 ? " " : ", ") + std::to_string(kinds[i].count) + " x " +
+            name_of(kinds[i].kind) + (*kinds[i].name == '\0' ? "" : " ") + kinds[i].name + " " +
+            Error::say(shown(kinds[i].bytes)).text();
+  return kinds.size() > named ? text + ", and others" : text;
+}
+
+}  // namespace detail
+
+/// A plan in a line: bytes, share of retaining, time, policies by number, and where the arena is fullest.
+inline std::string tape_report(const PlanOutcome& outcome, const Program& program) {
+  const auto percent = [](double share) {
+    return std::string(NumberText::fixed(100 * share, 1).c_str()) + " %";
+  };
+  const double whole = static_cast<double>(outcome.retain_peak_bytes);
+  std::string text = Error::say("tape: ", shown(program.peak_bytes())).text();
+  text += ", " + percent(whole > 0 ? static_cast<double>(program.peak_bytes()) / whole : 1) +
+          " of retaining everything; ";
+  text +=
+      std::string(NumberText::fixed(
+                      outcome.retain_seconds > 0 ? outcome.seconds / outcome.retain_seconds : 1, 3)
+                      .c_str()) +
+      " of its time predicted, within " + percent(outcome.gap) + " of the best;";
+  Array<const char*> names;
+  Array<int> counts;
+  for (int id = 0; id < program.graph.node_count(); ++id) {
+    if (program.graph.node(id).is_stage()) continue;
+    const char* const name = name_of(program.plan[id]);
+    std::size_t i = 0;
+    while (i < names.size() && __builtin_strcmp(names[i], name) != 0) ++i;
+    if (i == names.size()) names.push_back(name), counts.push_back(0);
+    ++counts[i];
+  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += std::string(i == 0 ? " " : ", ") + names[i] + " " + std::to_string(counts[i]);
+  return text + "; fullest at the " + detail::fullest_place(program);
+}
+
+template <class T, class Context>
+template <class TrainStep>
+Error Tape<T, Context>::start(Context& context, const TapeStart& how, const TrainStep& step) {
+  const auto told = [&](const char* line) {
+    if (how.log != nullptr) how.log(how.user, line);
+  };
+  if (started_)
+    return Error::misuse("start() of a tape comes once; set_budget() changes its budget");
+  if ((how.percent != 0) == (how.budget_bytes != 0) || !(how.percent >= 0 && how.percent <= 100))
+    return Error::misuse(
+        "start() of a tape takes a budget: percent, above 0 and at most 100, or budget_bytes");
+  if (!(how.tolerance >= 0) || !(how.setup_seconds > 0) || !how.clock)
+    return Error::misuse(
+        "start() of a tape takes a tolerance of 0 or more, setup_seconds above 0, and a clock");
+  if (!on_host && how.memory.data() == nullptr)
+    return Error::misuse("start() of a tape on a device takes memory of the device");
+  if (const Error why = close()) return Error::misuse(why.text());
+  Result<Graph> graph = model_.graph();
+  if (!graph) return graph.error;
+  graph_ = static_cast<Graph&&>(*graph);
+
+  // A step of the trainer on `stash`, which has all the memory that it wants. What a step throws leaves no trace.
+  struct Lent {
+    Tape& tape;
+    ~Lent() {
+      tape.started_ = false;
+      tape.plain_ = nullptr, tape.checked_ = nullptr;
+    }
+  };
+  const auto run_on = [&](auto*& place, auto& stash) -> Result<Array<View<const T>>> {
+    const Lent lent{*this};
+    place = &stash;
+    started_ = true;
+    Result<Array<View<const T>>> gradients = step();
+    if (gradients && next_ < kernels())
+      return Error::misuse("the step of start() runs ", next_, " of ", kernels(),
+                           " kernels: it has to run all");
+    return gradients;
+  };
+  const double began = how.clock();
+  const Plan retain = retain_all(graph_);
+  auto plain = Stash<T, Context>::make(model_, retain);
+  if (!plain) return plain.error;
+  const std::size_t whole = plain->arena_bytes();
+  Block<std::byte> block;
+  Bytes memory = how.memory;
+  if constexpr (on_host) {
+    if (memory.size() < whole) {
+      auto taken =
+          Block<std::byte>::make(whole, "a step that retains everything, for start() of a tape");
+      if (!taken) return taken.error;
+      block = std::move(*taken);
+      memory = block.view();
+    }
+  }
+  if (Error why = plain->bind(memory)) return why;
+  double seconds = 0;
+  for (int i = 0; i < 2; ++i) {  // the first pays for cold memory
+    const double start = how.clock();
+    if (const auto gradients = run_on(plain_, *plain); !gradients) return gradients.error;
+    seconds = how.clock() - start;
+  }
+  if constexpr (on_host) {
+    if (how.check) {
+      told("tape: checking callables and backward");
+      if (Error why = testing::check_stash(
+              model_, [&](Checked& checked) { return run_on(checked_, checked); }))
+        return why;
+    }
+  }
+
+  context_ = &context;  // zeroed outputs are filled in it
+  const std::size_t scratch = stash_measure_bytes(graph_);
+  Block<std::byte> measuring;
+  Bytes measured_in = memory;
+  if constexpr (on_host) {
+    if (memory.size() < scratch) {
+      auto taken = Block<std::byte>::make(scratch, "measuring the kernels of a tape");
+      if (!taken) return taken.error;
+      measuring = std::move(*taken);
+      measured_in = measuring.view();
+    }
+  }
+  Result<CostProfile> profile =
+      measure_stash(model_, context, measured_in, {.clock = how.clock, .step_seconds = seconds});
+  context_ = nullptr;
+  if (!profile) return profile.error;
+  measuring = {};
+
+  GradientErrors errors;
+  if (const std::size_t bytes = how.tolerance > 0 ? stash_probing_bytes(model_) : 0; bytes > 0) {
+    Block<std::byte> taken;
+    if constexpr (on_host) {
+      if (memory.size() < bytes) {
+        block = {};
+        auto larger = Block<std::byte>::make(bytes, "probing the codecs of a tape");
+        if (!larger) return larger.error;
+        block = std::move(*larger);
+        memory = block.view();
+      }
+    }
+    struct Progress {
+      const TapeStart& how;
+      int probed = 0, of = 0;
+    } progress{how};
+    const auto note = [](void* user, int probed, int of) {
+      Progress& at = *static_cast<Progress*>(user);
+      at.probed = probed, at.of = of;
+      if (at.how.log != nullptr)
+        at.how.log(at.how.user, Error::say("tape: probed ", probed, " of ", of,
+                                           " kinds of activations and codecs")
+                                    .text());
+    };
+    const auto probing_step = [&](Stash<T, Context>& stash) { return run_on(plain_, stash); };
+    if (Error why = probe_stash(model_, context, memory, probing_step, errors, *profile, {},
+                                {.clock = how.clock,
+                                 .most_seconds = how.setup_seconds,
+                                 .progress = note,
+                                 .user = &progress}))
+      return why;
+    if (progress.probed < progress.of)
+      told(Error::say("tape: setup_seconds ended probing: the errors of ",
+                      progress.of - progress.probed, " of ", progress.of,
+                      " kinds are estimates, on the safe side")
+               .text());
+  }
+
+  PlanRequest request{
+      .tolerance = how.tolerance, .clock = how.clock, .deadline_seconds = how.setup_seconds};
+  request.budget_bytes = how.budget_bytes;
+  if (how.percent > 0)
+    request.budget_bytes = static_cast<std::size_t>(how.percent / 100 * static_cast<double>(whole));
+  if (how.memory.data() != nullptr && how.memory.size() < request.budget_bytes)
+    request.budget_bytes = how.memory.size();
+  EvolvingStashOptions options{.evolving = how.evolving};
+  if (how.evolving && on_host) options.clock = how.clock;
+  auto planned = EvolvingStash<T, Context>::make(model_, static_cast<CostProfile&&>(*profile),
+                                                 request, make_plan, options);
+  if (!planned) return planned.error;
+  block = {};
+  lent_ = how.memory;
+  if (lent_.data() == nullptr) {
+    const std::size_t bytes = request.budget_bytes < whole ? request.budget_bytes : whole;
+    auto taken = Block<std::byte>::make(
+        bytes > planned->arena_bytes() ? bytes : planned->arena_bytes(), "the memory of a tape");
+    if (!taken) return taken.error;
+    memory_ = std::move(*taken);
+  }
+  stash_ = static_cast<EvolvingStash<T, Context>&&>(*planned);
+  if (Error why = stash_.bind(lent_.data() != nullptr ? lent_ : memory_.view())) return why;
+  started_ = true;
+  if (how.log != nullptr)
+    told((tape_report(stash_.outcome(), stash_.program()) + "; set up in " +
+          NumberText::fixed(how.clock() - began, 2).c_str() + " s")
+             .c_str());
+  return {};
+}
+
+}}  // namespace adacc::v0_1

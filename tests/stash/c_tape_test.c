@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A tape in C, used as a trainer uses it and in wrong ways: each mistake has a code and a text, and ends nothing.
+ */
+#include <adacc/adacc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+#define CHECK(holds)                                                                         \
+  ((holds) ? 0                                                                               \
+           : (++failures, fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, \
+                                  #holds, adacc_error())))
+#define REFUSED(call, code, words) CHECK((call) == (code) && strstr(adacc_error(), words) != NULL)
+#define MISUSE(call, words) REFUSED(call, ADACC_MISUSE, words)
+
+enum { L = 12, N = 512 };
+
+/* h(0) is given; h(l + 1) = h(l) + z(l)^2 / 64, z(l) = h(l) + l. Both gradients have places. */
+static float start[N], gradient[N], offset[L];
+static int h_id[L + 1], z_id[L], told;
+static adacc_tape* tape;
+
+static void take_start(void* user, const void* const* x, void* const* y, void* workspace) {
+  (void)user, (void)x, (void)workspace;
+  memcpy(y[0], start, sizeof start);
+}
+static void make_z(void* user, const void* const* x, void* const* y, void* workspace) {
+  const float *h = x[0], *more = user;
+  float *z = y[0], *scratch = workspace;
+  for (int i = 0; i < N; ++i) scratch[i] = h[i] + *more;
+  memcpy(z, scratch, sizeof(float) * N);
+}
+static void make_h(void* user, const void* const* x, void* const* y, void* workspace) {
+  const float *h = x[0], *z = x[1];
+  float* next = y[0];
+  (void)user, (void)workspace;
+  for (int i = 0; i < N; ++i) next[i] += h[i] + z[i] * z[i] / 64; /* its memory is zeroed */
+}
+
+static void describe(void) {
+  tape = adacc_tape_create();
+  h_id[0] = adacc_tape_kernel(
+      tape,
+      &(adacc_tape_call){.name = "start",
+                         .kernel = take_start,
+                         .writes = {{.name = "h", .rows = 8, .columns = N / 8, .gradient = 1}},
+                         .once = 1});
+  CHECK(h_id[0] == 1);
+  for (int l = 0; l < L; ++l) {
+    z_id[l] = adacc_tape_kernel(
+        tape,
+        &(adacc_tape_call){.name = "shift",
+                           .kernel = make_z,
+                           .user = &offset[l],
+                           .reads = {h_id[l]},
+                           .writes = {{.name = "z", .rows = 8, .columns = N / 8, .gradient = 1}},
+                           .workspace_bytes = sizeof(float) * N});
+    h_id[l + 1] = adacc_tape_kernel(tape, &(adacc_tape_call){.name = "square",
+                                                             .kernel = make_h,
+                                                             .reads = {h_id[l], z_id[l]},
+                                                             .writes = {{.name = "h",
+                                                                         .rows = 8,
+                                                                         .columns = N / 8,
+                                                                         .gradient = l + 1 < L,
+                                                                         .zeroed = 1}},
+                                                             .saves = {z_id[l]},
+                                                             .backward_bytes = sizeof(float) * N});
+  }
+  CHECK(adacc_tape_kernels(tape) == 2 * L + 1);
+  CHECK(adacc_tape_kernel_of(tape, z_id[1]) == 4);
+}
+
+static int step(void* user) {
+  const int layers = user == NULL ? L : *(const int*)user;
+  if (adacc_tape_begin(tape) < 0 || adacc_tape_run(tape, 1, 2 * layers + 1) < 0) return 1;
+  float ones[N];
+  for (int i = 0; i < N; ++i) ones[i] = 1;
+  for (int l = layers - 1; l >= 0; --l) {
+    if (adacc_tape_backward(tape, adacc_tape_kernel_of(tape, h_id[l + 1])) < 0) return 2;
+    const float* z = adacc_tape_value(tape, z_id[l]);
+    const float* from = l + 1 < layers ? adacc_tape_grad(tape, h_id[l + 1]) : ones;
+    float *dz = adacc_tape_grad(tape, z_id[l]), *dh = adacc_tape_grad(tape, h_id[l]);
+    float* scratch = adacc_tape_backward_workspace(tape);
+    if (z == NULL || dz == NULL || dh == NULL || scratch == NULL || from == NULL) return 3;
+    for (int i = 0; i < N; ++i)
+      scratch[i] = from[i] * z[i] / 32, dz[i] += scratch[i], dh[i] += from[i];
+    if (adacc_tape_backward(tape, adacc_tape_kernel_of(tape, z_id[l])) < 0) return 4;
+    for (int i = 0; i < N; ++i)
+      adacc_tape_grad(tape, h_id[l])[i] += adacc_tape_grad(tape, z_id[l])[i];
+  }
+  if (adacc_tape_backward(tape, 1) < 0) return 5;
+  memcpy(gradient, adacc_tape_grad(tape, 1), sizeof gradient);
+  return adacc_tape_end(tape) < 0 ? 6 : 0;
+}
+
+static void plain(int layers, float* to) {
+  for (int i = 0; i < N; ++i) {
+    float h = start[i], z[L], d = 1;
+    for (int l = 0; l < layers; ++l) z[l] = h + offset[l], h = h + z[l] * z[l] / 64;
+    for (int l = layers - 1; l >= 0; --l) d = d + d * z[l] / 32;
+    to[i] = d;
+  }
+}
+
+static void count_line(void* user, const char* line) { (void)line, ++*(int*)user; }
+
+static void steps(void) {
+  static float expected[N];
+  const adacc_gradient all = {gradient, N};
+  describe();
+  adacc_tape_request request = {.percent = 60,
+                                .step = step,
+                                .gradients = &all,
+                                .gradient_count = 1,
+                                .check = 1,
+                                .log = count_line,
+                                .log_user = &told};
+  MISUSE(adacc_tape_begin(tape), "start() has not planned it yet");
+  CHECK(adacc_tape_start(tape, &request) == ADACC_OK);
+  CHECK(told >= 2);
+  CHECK(strstr(adacc_tape_report(tape), "of retaining everything") != NULL);
+  const size_t bytes = adacc_tape_arena_bytes(tape);
+  CHECK(bytes > 0);
+  for (int layers = L; layers > 0; layers -= 5) {
+    plain(layers, expected);
+    CHECK(step(&layers) == 0);
+    CHECK(memcmp(gradient, expected, sizeof expected) == 0);
+  }
+  CHECK(adacc_tape_set_budget(tape, 2 * bytes) == ADACC_OK);
+  CHECK(adacc_tape_arena_bytes(tape) > bytes);
+  CHECK(step(NULL) == 0);
+  plain(L, expected);
+  CHECK(memcmp(gradient, expected, sizeof expected) == 0);
+  REFUSED(adacc_tape_set_budget(tape, 100), ADACC_FAILED,
+          "no plan fits into a budget of 100 bytes");
+  CHECK(strcmp(adacc_tape_policy(tape, 1), "retain") == 0 ||
+        strcmp(adacc_tape_policy(tape, 1), "recompute") != 0);
+  MISUSE(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "late", .kernel = make_h}),
+         "comes before adacc_tape_start");
+  CHECK(adacc_tape_begin(tape) == ADACC_OK);
+  MISUSE(adacc_tape_run(tape, 2, 3), "kernel 1 is the next one");
+  MISUSE(adacc_tape_run(tape, 1, 3), "kernel 1 is the next one"); /* it sticks */
+  CHECK(adacc_tape_value(tape, 1) == NULL);
+  MISUSE(adacc_tape_end(tape), "kernel 1 is the next one");
+  CHECK(step(NULL) == 0);
+  adacc_tape_destroy(tape);
+}
+
+static void mistakes(void) {
+  MISUSE(adacc_tape_kernel(NULL, NULL), "the tape is null");
+  MISUSE(adacc_tape_begin(NULL), "the tape is null");
+  CHECK(adacc_tape_value(NULL, 1) == NULL);
+  tape = adacc_tape_create();
+  MISUSE(adacc_tape_kernel(tape, NULL), "the call is null");
+  MISUSE(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "k"}), "k has no function");
+  MISUSE(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "k", .kernel = make_h, .reads = {1}}),
+         "k reads activation 1");
+  MISUSE(
+      adacc_tape_kernel(tape, &(adacc_tape_call){.name = "k",
+                                                 .kernel = make_h,
+                                                 .writes = {{.name = "y", .rows = 1, .bytes = 4}}}),
+      "k writes y of rows or columns, and of bytes");
+  MISUSE(
+      adacc_tape_kernel(tape, &(adacc_tape_call){.name = "k",
+                                                 .kernel = make_h,
+                                                 .writes = {{.name = "y", .rows = 1, .columns = 4}},
+                                                 .saves = {ADACC_OWN(1)}}),
+      "k saves its output 1, and writes 1");
+  MISUSE(adacc_tape_start(tape, NULL), "the request is null");
+  const adacc_gradient all = {gradient, N};
+  const adacc_tape_request request = {.step = step, .gradients = &all, .gradient_count = 1};
+  REFUSED(adacc_tape_start(tape, &request), ADACC_FAILED, "takes a budget");
+  adacc_tape_destroy(tape);
+}
+
+int main(void) {
+  for (int i = 0; i < N; ++i) start[i] = (float)(i % 17) / 16;
+  for (int l = 0; l < L; ++l) offset[l] = (float)l / 8;
+  mistakes();
+  steps();
+  if (failures == 0) printf("passed\n");
+  return failures == 0 ? 0 : 1;
+}
