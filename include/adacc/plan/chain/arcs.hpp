@@ -159,28 +159,30 @@ struct Chain {
     double beside = infinite;  ///< of the right half of a pair
   };
   Array<Replay> replays;
+  std::size_t used_states = kept;  ///< no arc has a state from here on
 
   std::size_t size() const { return segments.size(); }
   const ArcSet& arcs_of(std::size_t segment) const {
     return arcs[static_cast<std::size_t>(segments[segment].cost)];
   }
 
-  /// Fills `replays`, once the arcs are complete.
+  /// Fills `replays` and `used_states`, once the arcs are complete.
   [[gnu::noinline]] void settle() {
     replays.resize((size() + 1) * states);
     for (std::size_t j = 0; j < size(); ++j)
       for (const Arc& arc : arcs_of(j).arcs) {
         const PatternBytes& bytes = arc.bytes;
+        if (arc.to == kept) used_states = states;
         if (arc.from == paired)
           lower(replays[j * states + paired].beside, static_cast<double>(bytes.beside));
-        if (arc.to == at_hand) continue;
+        if (!is_replay(arc.to)) continue;
         const Replay from = replays[j * states + arc.from];
         Replay& to = replays[(j + 1) * states + arc.to];
         const auto stored = static_cast<double>(bytes.stored);
         lower(to.held,
               (bytes.keeps_replay ? from.held : 0) + static_cast<double>(bytes.held) - stored);
         double peak = static_cast<double>(bytes.peak_on_stored);
-        if (arc.from > 0) {
+        if (is_replay(arc.from)) {
           raise(peak, from.held + static_cast<double>(bytes.peak_on_held));
           raise(peak, from.peak + static_cast<double>(bytes.peak_on_peak));
         }
@@ -195,7 +197,7 @@ struct Chain {
     if (arc.to == paired && arc.bytes.need_beside > no_bytes)
       raise(need, replays[(segment + 1) * states + paired].beside +
                       static_cast<double>(arc.bytes.need_beside));
-    if (arc.from == at_hand) return need;
+    if (!is_replay(arc.from)) return need;
     const Replay& replay = replays[segment * states + arc.from];
     raise(need, replay.held + static_cast<double>(arc.bytes.need_on_held));
     raise(need, replay.peak + static_cast<double>(arc.bytes.need_on_peak));

@@ -57,8 +57,13 @@ enum State : std::uint8_t {
   at_hand,   ///< kept in whatever form; in which, the segment behind decides
   replayed,  ///< computed again
   paired,    ///< computed again, in a loop of the two segments
+  /// At a shared cut alone, where `at_hand` is left to the segment in front, as the one behind does not need
+  /// it in backward: the segment behind keeps it, and backward of the one in front finds it there.
+  kept,
 };
-inline constexpr std::size_t states = 3;
+inline constexpr std::size_t states = 4;
+
+constexpr bool is_replay(std::size_t state) { return state == replayed || state == paired; }
 
 struct Pattern {
   State from = at_hand;  ///< the incoming activation
@@ -107,25 +112,31 @@ class PatternLister {
   }
 
   [[gnu::noinline]] Patterns list() {
+    const bool shared = out_.segment.shares_output;
     Array<Policy> outgoing;
     if (out_.segment.has_output) {  // how it is kept is up to the next segment
       Array<Policy>& mine = out_.options[out_.outgoing()];
       outgoing = mine;
       mine.clear();
-      mine.push_back(outgoing.size() == 1 ? outgoing[0] : retain());
+      mine.push_back(outgoing.size() == 1 && !shared ? outgoing[0] : retain());
     }
     while (combinations() > most_) thin_out();
     plan_.policies.resize(own_.nodes.size());
     if (out_.segment.has_reader) plan_.policies[out_.nodes()] = retain();
-    list_all(false);
-    for (const Policy& policy : outgoing)
-      if (policy.recomputes()) list_all(true);
+    bool keeps = !shared, recomputes = false;
+    for (const Policy& policy : outgoing) (policy.recomputes() ? recomputes : keeps) = true;
+    if (keeps) list_all(shared ? kept : at_hand);
+    if (recomputes) {
+      out_.options[out_.outgoing()].push_back(recompute());
+      list_all(replayed);
+      if (shared) list_all(at_hand);
+    }
     return static_cast<Patterns&&>(out_);
   }
 
  private:
   std::size_t combinations() const {
-    std::size_t product = out_.segment.has_output ? 2 : 1;
+    std::size_t product = out_.segment.shares_output ? 3 : out_.segment.has_output ? 2 : 1;
     for (const Array<Policy>& options : out_.options)
       if (product <= most_) product *= options.size();
     return product;
@@ -164,20 +175,20 @@ class PatternLister {
            carried(a) <= carried(b);
   }
 
-  /// Every combination of options, like the digits of a number.
-  void list_all(bool gives_replay) {
+  /// Every combination of options that leaves the outgoing activation in state `to`, like the digits of a
+  /// number.
+  void list_all(State to) {
     if (out_.segment.has_output) {
       Node& reader = own_.nodes.back();
-      reader.reads = gives_replay ? Reads::input : Reads::none;
-      reader.backward_reads.count = gives_replay ? 1 : 0;
-      if (gives_replay) out_.options[out_.outgoing()].push_back(recompute());
+      reader.reads = to == at_hand ? Reads::none : Reads::input;
+      reader.backward_reads.count = to == at_hand ? 0 : 1;
     }
     const LoopRules rules(own_);
     Array<std::uint8_t> digits(out_.nodes());
     const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
-    if (gives_replay) digits[fixed] = 1;
+    if (to == replayed || (to == at_hand && out_.segment.shares_output)) digits[fixed] = 1;
     for (bool more = true; more && !time_.spend(work_a_node * own_.nodes.size());) {
-      add(digits, gives_replay, rules);
+      add(digits, to, rules);
       more = false;
       for (std::size_t k = 0; k < digits.size() && !more; ++k) {
         if (k == fixed) continue;
@@ -187,14 +198,22 @@ class PatternLister {
     }
   }
 
-  void add(const Array<std::uint8_t>& digits, bool gives_replay, const LoopRules& rules) {
+  void add(const Array<std::uint8_t>& digits, State to, const LoopRules& rules) {
+    const bool shared = out_.segment.shares_input;
     for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
-    const Array<bool> needed = needed_in_backward(own_, plan_);
-    for (std::size_t k = 0; k < digits.size(); ++k)
+    if (shared) own_.nodes[0].backward_reads.count = 0;
+    Array<bool> needed = needed_in_backward(own_, plan_);
+    for (std::size_t k = shared ? 1 : 0; k < digits.size(); ++k)
       if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
     Pattern pattern;
-    if (gives_replay) pattern.to = replayed;
+    pattern.to = to;
     if (out_.segment.has_input && needed[0] && plan_[0].recomputes()) pattern.from = replayed;
+    if (shared && !plan_[0].recomputes()) {
+      if (!needed[0] && plan_[0].encodes()) return;  // a shared cut where that matters is none
+      pattern.from = kept;
+      needed[0] = true;
+    }
+    if (shared && pattern.from != at_hand) own_.nodes[0].backward_reads.count = 1;
     pattern.first_choice = out_.choices.size();
     for (std::size_t k = 0; k < digits.size(); ++k) {
       Choice choice;
@@ -263,7 +282,12 @@ class PatternLister {
   PatternBytes measure(const Pattern& pattern, const LoopRules& rules) const {
     const Segment& segment = out_.segment;
     Schedule schedule = schedule_of(pattern, rules);
-    const SignedBytes held = in_flight_ > 1 ? hold(schedule) : 0, others = (in_flight_ - 1) * held;
+    const bool lends =
+        pattern.to == kept || (in_flight_ > 1 && pattern.to == at_hand && out_.segment.has_output &&
+                               !out_.segment.shares_output);
+    const int lent = lends ? value_of_outgoing(schedule) : -1;
+    const SignedBytes held = in_flight_ > 1 ? hold(schedule, lent) : 0;
+    const SignedBytes others = (in_flight_ - 1) * held;
     const LiveBytes live_bytes = live_bytes_of(schedule);
     const auto bytes_of_node = [&](std::size_t k) {
       return static_cast<SignedBytes>(align_up(own_.nodes[k].output_bytes));
@@ -285,16 +309,28 @@ class PatternLister {
     const auto in_loop = [&](int i) { return joint.loop.first <= i && i <= joint.loop.last; };
     PatternBytes out;
     out.waiting = held + others;
-    bool replaying = false, on_replay = false, read = false;
+    bool replaying = false, on_replay = false, read = false, forward = true;
+    // Of the outgoing activation at instruction i, the bytes that the next segment counts because it stores
+    // them. It does so of each step in flight, and if forward of a caller wrote them elsewhere, nobody does
+    // before backward.
+    const auto lent_at = [&](int i) {
+      if (lent < 0) return SignedBytes{0};
+      const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(lent)];
+      return buffer.first <= i && i <= buffer.last ? room(lent) : SignedBytes{0};
+    };
+    const bool outside = out_.segment.has_output && own_.nodes[out_.outgoing()].value_outside;
     for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
       const Instruction& inst = schedule.instructions[i];
       const int at = static_cast<int>(i);
       auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
       const bool of_input = segment.has_input && inst.node == 0;
+      if (in_flight_ > 1 || (outside && forward)) live -= lent_at(at);
       if (pattern.to == paired && !read && in_loop(at))
         live -= gradient_at(at) + of_lasting(schedule, i, reader);
       if (inst.op == Op::loss_gradient || inst.op == Op::hand_over) {
-        replaying = pattern.to != at_hand;
+        replaying = is_replay(pattern.to);
+        if (forward && in_flight_ == 1 && !outside) live -= lent_at(at);
+        forward = false;
         if (segment.has_reader) out.stored = live - of_lasting(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && inst.op == Op::backward && inst.node == reader) {
@@ -331,6 +367,13 @@ class PatternLister {
     return out;
   }
 
+  /// The buffer of the outgoing activation, as forward makes it; -1: the arena has none.
+  int value_of_outgoing(const Schedule& schedule) const {
+    for (const Instruction& inst : schedule.instructions)
+      if (inst.op == Op::forward && inst.node == static_cast<int>(out_.outgoing())) return inst.y;
+    return -1;
+  }
+
   /// Of what lives as long as a pair's loop and begins with it, but for what the right half counts.
   SignedBytes begun_with(const Joint& joint, const Schedule& schedule, int reader) const {
     SignedBytes bytes = 0;
@@ -352,9 +395,9 @@ class PatternLister {
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
-  /// Bytes of what waits from forward to backward, which lives from end to end of `schedule` from now on: it
-  /// has a place of its own in each step in flight.
-  SignedBytes hold(Schedule& schedule) const {
+  /// Bytes of what waits from forward to backward but for buffer `lent`, which lives from end to end of
+  /// `schedule` from now on: it has a place of its own in each step in flight.
+  SignedBytes hold(Schedule& schedule, int lent) const {
     const int count = static_cast<int>(schedule.instructions.size());
     int wait = 0;
     while (wait < count && schedule.instructions[static_cast<std::size_t>(wait)].op !=
@@ -362,6 +405,7 @@ class PatternLister {
       ++wait;
     SignedBytes bytes = 0;
     for (Buffer& buffer : schedule.buffers) {
+      if (lent >= 0 && &buffer == &schedule.buffers[static_cast<std::size_t>(lent)]) continue;
       if (!(0 <= buffer.first && buffer.first < wait && wait < buffer.last)) continue;
       bytes += static_cast<SignedBytes>(buffer.room());
       buffer.first = 0, buffer.last = count - 1;

@@ -54,6 +54,7 @@ class ChainReducer {
     Chain out;
     out.segments = chain_.segments;
     out.base_seconds = chain_.base_seconds;
+    out.used_states = chain_.used_states;
     for (std::size_t j = 0; j < chain_.size(); ++j)
       out.segments[j].cost = static_cast<int>(group_of_[j]);
     for (std::size_t g = 0; g < members_.size(); ++g) {

@@ -27,11 +27,13 @@ struct Segment : GraphSegment {
   bool pairs_before = false, pairs_behind = false;  ///< it may be a pair with that one (loops.hpp)
 };
 
-/// The segments of `graph` in order, as small as they can be.
+/// The segments of `graph` in order, as small as they can be. Loops go through shared cuts, so there are
+/// none of these next to loops.
 inline Array<Segment> cut(const Graph& graph) {
   Array<Segment> segments;
-  for (const GraphSegment& segment : segments_of(graph)) segments.push_back({segment});
   const LoopRules rules(graph);
+  const SharedCuts shared = rules.active() ? SharedCuts::no : SharedCuts::yes;
+  for (const GraphSegment& segment : segments_of(graph, shared)) segments.push_back({segment});
   for (std::size_t s = 0; s + 1 < segments.size(); ++s)
     segments[s].pairs_behind = segments[s + 1].pairs_before =
         rules.may_pair(static_cast<int>(s), static_cast<int>(s) + 1);
@@ -79,7 +81,9 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.recomputable = graph.node(k).recomputable;
       node.value_outside = graph.node(k).value_outside;
       node.gradient_outside = graph.node(k).gradient_outside;
-      node.runs_backward = graph.node(k).runs_backward;
+      node.runs_backward = graph.node(k).runs_backward || segment.shares_input;
+      // The segment in front reads it last, whatever this one does.
+      if (segment.shares_input) node.backward_reads = local({&k, 1});
     } else {
       if (node.made_by >= 0) node.made_by -= offset;
       node.sources = local(graph.sources(k));
