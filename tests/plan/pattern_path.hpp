@@ -15,7 +15,7 @@ using namespace adacc;
 using namespace adacc::detail;
 
 inline const Patterns& patterns_of(const ChainTables& tables, std::size_t segment) {
-  return tables.patterns[static_cast<std::size_t>(tables.chain.segments[segment].structure)];
+  return tables.patterns[static_cast<std::size_t>(tables.segments[segment].structure)];
 }
 
 /// One pattern per segment of a chain.
@@ -67,10 +67,10 @@ inline Path draw_path(const ChainTables& tables, random_graph::Source& random) {
 inline Plan plan_of(const Graph& graph, const ChainTables& tables, const Path& path) {
   Plan plan = plan_from_types(graph);
   for (std::size_t j = 0; j < path.size(); ++j) {
-    const Segment& segment = tables.chain.segments[j];
+    const Segment& segment = tables.segments[j];
     const Patterns& mine = patterns_of(tables, j);
     for (std::size_t k = 0; k < mine.nodes(); ++k)
-      if (!segment.has_output || k != mine.outgoing())
+      if (!mine.is_outgoing(k))
         plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
             mine.options[k][mine.choice(*path[j], k).option];
   }

@@ -67,7 +67,7 @@ Graph draw_graph(Source& random, int most_free) {
 
 int shared_cuts(const Graph& graph) {
   int count = 0;
-  for (const detail::Segment& segment : detail::cut(graph)) count += segment.shares_output;
+  for (const detail::Segment& segment : detail::cut(graph).segments) count += segment.shares_output;
   return count;
 }
 

@@ -27,21 +27,6 @@ struct GraphSegment {
   bool has_reader = false;             ///< it is not the last one
   bool shares_input = false;           ///< backward of the segment in front reads that, too
   bool shares_output = false;          ///< its own backward reads that, too
-
-  /// The node of the whole graph that its own graph's `node` is.
-  constexpr int original(int node) const {
-    const int id = first - (has_input ? 1 : 0) + node;
-    return id <= last ? id : first_stage + id - last - 1;
-  }
-  /// The other way round: the node of its own graph that activation or stage `k` of `graph` is; -1 if that
-  /// lies in front of it, and the number of its nodes if behind.
-  constexpr int place_of(const Graph& graph, int k) const {
-    const bool stage = k < graph.node_count() && graph.node(k).is_stage();
-    const int outputs = last + 1 - original(0);
-    if (k < (stage ? first_stage : first)) return -1;
-    if (k >= (stage ? stage_end : last + 1)) return outputs + stage_end - first_stage;
-    return stage ? outputs + k - first_stage : k - original(0);
-  }
 };
 
 /// Whether both sides of a cut may read the activation right before it in backward.

@@ -148,11 +148,11 @@ inline void ArcSet::forget_time(PacerRef time) {
   first.push_back(arcs.size());
 }
 
-/// A plan's segments and their arcs.
+/// The arcs of a plan's segments.
 struct Chain {
-  Array<Segment> segments;
-  Array<ArcSet> arcs;       ///< by cost class
-  double base_seconds = 0;  ///< of a step that retains everything
+  Array<std::size_t> classes, structures;  ///< of its segments
+  Array<ArcSet> arcs;                      ///< by class
+  double base_seconds = 0;                 ///< of a step that retains everything
   /// The least that a replay takes on top of what is stored, at [boundary * states + state].
   struct Replay {
     double held = infinite, peak = infinite;
@@ -161,10 +161,8 @@ struct Chain {
   Array<Replay> replays;
   std::size_t used_states = kept;  ///< no arc has a state from here on
 
-  std::size_t size() const { return segments.size(); }
-  const ArcSet& arcs_of(std::size_t segment) const {
-    return arcs[static_cast<std::size_t>(segments[segment].cost)];
-  }
+  std::size_t size() const { return classes.size(); }
+  const ArcSet& arcs_of(std::size_t segment) const { return arcs[classes[segment]]; }
 
   /// Fills `replays` and `used_states`, once the arcs are complete.
   [[gnu::noinline]] void settle() {
@@ -234,7 +232,7 @@ class ArcMaker {
             arc.seconds += profile_.node(graph_.maker_of(node)).forward;
           together = !last && (together || again);
         }
-        if (patterns.segment.has_output && k == patterns.outgoing()) continue;
+        if (patterns.is_outgoing(k)) continue;
         arc.error += option.recompute ? carried(segment.original(static_cast<int>(k)), choice.lossy)
                                       : option.error;
       }
@@ -280,12 +278,15 @@ class ArcMaker {
   }
 
   void loosen(const Segment& segment, Array<Array<LooseOption>>& out) const {
-    for (int k = segment.original(0); k <= segment.last; ++k) {
+    const int count = segment.in_front() + segment.last + 1 - segment.first;
+    for (int i = static_cast<int>(segment.standing_inputs.size()); i < count; ++i) {
+      const int k = segment.original(i);
       Array<LooseOption> options;
       options.push_back(
           {0, k < segment.first ? 0 : static_cast<double>(align_up(graph_.node(k).aux_bytes)), 0});
       out.push_back(options);
-      if (!graph_.node(k).read_in_backward || (k == segment.last && segment.has_output)) continue;
+      const IdSpan outputs(segment.outputs.data(), segment.outputs.size());
+      if (!graph_.node(k).read_in_backward || outputs.contains(k)) continue;
       options.clear();
       for (const Policy& policy : policies_of(graph_, k))
         options.push_back({seconds_here(segment, k, policy),

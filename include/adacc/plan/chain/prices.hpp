@@ -68,9 +68,8 @@ class PricedChain {
   }
 
   const Best& best(std::size_t segment, std::size_t from, std::size_t to) const {
-    const std::size_t set = is_late(segment)
-                                ? chain_.arcs.size() + chain_.size() - 1 - segment
-                                : static_cast<std::size_t>(chain_.segments[segment].cost);
+    const std::size_t set = is_late(segment) ? chain_.arcs.size() + chain_.size() - 1 - segment
+                                             : chain_.classes[segment];
     return table_[set * pairs + to * states + from];
   }
 
